@@ -21,7 +21,7 @@ import phalanx.integrations.gymnasium
 
 gym.register_envs(phalanx.integrations.gymnasium)
 
-NATIVE, SYNC, ASYNC = "PhalanxVectorEnv", "SyncVectorEnv", "AsyncVectorEnv"
+NATIVE, SYNC, ASYNC = "GymnasiumVectorEnv", "SyncVectorEnv", "AsyncVectorEnv"
 IDS = {"arc": "phalanx/arc-v2", "proofs": "phalanx/proofs-v1"}
 
 

@@ -1,7 +1,8 @@
 """`BatchedVecEnv` beside TorchRL's `ParallelEnv` of single environments: proofs, steps a second, interleaved.
 
 Both run the same `ProofEnvironment` and are stepped by TorchRL's loop (`step_and_maybe_reset`) with random
-legal actions, copies into tensordicts included. JSON lines as they are measured, then a table of rates and ratios.
+legal actions, copies into tensordicts included. JSON lines as they are measured, then a table of rates and
+ratios.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, ParallelEnv
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
-from phalanx.integrations.torchrl import num_environments
+from phalanx.integrations.torchrl import num_envs
 from phalanx.kg import DataHandler, IndexManager
 from phalanx.kg.knowledge_base import GENERATED
 
@@ -30,7 +31,7 @@ class TorchRLContender(stepping.Contender):
     """An environment of TorchRL's."""
 
     def __init__(self, kind: str, env: EnvBase, started: float) -> None:
-        self.kind, self.env, self.environments = kind, env, num_environments(env)
+        self.kind, self.env, self.environments = kind, env, num_envs(env)
         env.set_seed(0)
         self._data = env.reset()
         super().__init__(started)

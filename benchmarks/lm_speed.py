@@ -33,14 +33,14 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        width, hidden = CONFIG.width, CONFIG.hidden
+        width, hidden = CONFIG.d_model, CONFIG.d_ff
         self.norms = nn.ModuleList(nn.RMSNorm(width, eps=1e-6) for _ in range(2))
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.gate, self.down = nn.Linear(width, 2 * hidden), nn.Linear(hidden, width)
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: Any) -> torch.Tensor:
         rows, tokens, width = x.shape
-        parts = self.qkv(self.norms[0](x)).view(rows, tokens, 3, CONFIG.heads, -1).permute(2, 0, 3, 1, 4)
+        parts = self.qkv(self.norms[0](x)).view(rows, tokens, 3, CONFIG.num_heads, -1).permute(2, 0, 3, 1, 4)
         queries, keys = (rotated(part, cos, sin) for part in parts[:2])
         attended = nn.functional.scaled_dot_product_attention(
             queries, keys, parts[2], attn_mask=mask, is_causal=mask is None
@@ -55,11 +55,11 @@ class TorchModel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(CONFIG.vocab_size, CONFIG.width)
-        self.blocks = nn.ModuleList(Block() for _ in range(CONFIG.depth))
+        self.embedding = nn.Embedding(CONFIG.vocab_size, CONFIG.d_model)
+        self.blocks = nn.ModuleList(Block() for _ in range(CONFIG.num_layers))
         self.norm, self.head = (
-            nn.RMSNorm(CONFIG.width, eps=1e-6),
-            nn.Linear(CONFIG.width, CONFIG.vocab_size, bias=False),
+            nn.RMSNorm(CONFIG.d_model, eps=1e-6),
+            nn.Linear(CONFIG.d_model, CONFIG.vocab_size, bias=False),
         )
 
     def forward(self, tokens: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: Any) -> torch.Tensor:
@@ -103,8 +103,8 @@ def theirs(segments: int, compiled: bool) -> Callable[[], int]:
     batch = rows_of(segments)
     model: Any = TorchModel()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    half = CONFIG.width // CONFIG.heads // 2
-    speeds = CONFIG.rotary_base ** -(torch.arange(half) / half)
+    half = CONFIG.head_dim // 2
+    speeds = CONFIG.rope_theta ** -(torch.arange(half) / half)
     angles = torch.tensor(batch.position_ids[0])[:, None] * speeds
     cos, sin, tokens = angles.cos(), angles.sin(), torch.tensor(batch.input_ids).long()
     mask = None
@@ -132,14 +132,14 @@ def writers(batch: int, prompt: int, new: int) -> dict[str, Callable[[], int]]:
     model = LanguageModel(CONFIG, key=jax.random.key(0))
     prompts = np.random.default_rng(1).integers(2, CONFIG.vocab_size, (batch, prompt))
     with tempfile.TemporaryDirectory() as folder:
-        export_huggingface(model, folder, end=None)
+        export_huggingface(model, folder, eos_token_id=None)
         llama: Any = AutoModelForCausalLM.from_pretrained(folder)
     given, seen = torch.tensor(prompts), torch.ones((batch, prompt), dtype=torch.long)
     listed = prompts.tolist()
 
     def phalanx() -> int:
         said = generate_batch(model, listed, new, sampling=SamplingConfig(temperature=0.0))
-        return sum(map(len, said.tokens))
+        return sum(map(len, said.completion_ids))
 
     def huggingface() -> int:
         with torch.no_grad():
@@ -161,7 +161,7 @@ def answers(seconds: float) -> None:
         "different": (prompts, draws),
         "every prompt 8 times": ([prompt for prompt in prompts[:16] for _ in range(8)], draws),
         "top_p 0.9": (prompts, {**draws, "sampling": SamplingConfig(top_p=0.9)}),
-        "choices": (prompts, {**draws, "stop_token": 2, "choices": [texts] * 128}),
+        "choices": (prompts, {**draws, "stop_token_id": 2, "choices": [texts] * 128}),
     }
     for kind, (given, options) in kinds.items():
         generate_batch(model, given, 32, **options)

@@ -86,7 +86,7 @@ def stepping(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]
         for difficulty in kind.difficulties:
             batch = PuzzleVectorEnvironment(kind, difficulty, size=size)
             batch.reset(range(size))
-            answers = [environment.demonstration() or [] for environment in batch.environments]
+            answers = [environment.expert_actions() or [] for environment in batch.environments]
             rounds = [
                 [each[min(n, len(each) - 1)] for each in answers] for n in range(max(map(len, answers)))
             ]
@@ -135,7 +135,7 @@ def worded(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
                 started = time.process_time()
                 step = batch.step(answers)
                 spent += time.process_time() - started
-                assert not any(info.refused for info in step.infos)
+                assert not any(info.error for info in step.infos)
                 taken, letters = taken + size, max(map(len, step.texts))
                 if step.dones.any():
                     batch.reset_where(step.dones, range(repeat, repeat + size))
@@ -152,13 +152,13 @@ def worded(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def making(seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
-    """`generate_many`, puzzles as data."""
+    """`generate_batch`, puzzles as data."""
     for kind in puzzle_kinds():
         for difficulty in kind.difficulties:
             rates, first, count = [], 0, 8
             while len(rates) < repeats:
                 started = time.process_time()
-                kind.generate_many(range(first, first + count), difficulty)
+                kind.generate_batch(range(first, first + count), difficulty)
                 spent = time.process_time() - started
                 first += count
                 if spent < seconds:

@@ -47,7 +47,7 @@ def solutions(kind: str, difficulty: str) -> list[list[str]]:
     found = []
     for seed in range(SEEDS):
         environment.reset(seed)
-        found.append(environment.demonstration() or [])
+        found.append(environment.expert_actions() or [])
     return found
 
 

@@ -117,9 +117,7 @@ class TimedParts:
 
     def _play(self, network: PyTree, start: RolloutState, key: Key) -> tuple[RolloutState, Any]:
         ppo = self.training.ppo
-        end, *played = collect(
-            ppo.environment, ppo.distribution, ppo.network(network), start, key, ppo.config.num_steps
-        )
+        end, *played = collect(ppo.environment, ppo.network(network), start, key, ppo.config.num_steps)
         return end, played
 
     def _step_through(self, states: AutoResetState, actions: PyTree) -> tuple[AutoResetState, Any]:

@@ -105,7 +105,7 @@ class TrainingBenchmark:
         config = load_arc_training(self.preset, self.overrides)
         minibatches = config.ppo.minibatches * max(1, round(num_envs / _ENVIRONMENTS_KEPT))
         ppo = {**config.ppo.model_dump(), "num_envs": num_envs, "minibatches": minibatches}
-        logging = self.logging or load_config(LoggingConfig, "batched", group="logging")
+        logging = self.logging or load_config(LoggingConfig, "batched")
         return config.model_copy(update={"ppo": type(config.ppo)(**ppo), "logging": logging})
 
     def measure_parts(self, experiment: ArcTraining, training: TimedTraining) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class LightsOut(Environment[State, Sight, Array]):
 
 
 class Network(eqx.Module):
-    """From a sight to a logit for each lamp, and the value of the sight."""
+    """Maps a sight to a distribution over lamps and the value of the sight."""
 
     policy: eqx.nn.MLP
     value: eqx.nn.MLP
@@ -155,19 +155,15 @@ class Network(eqx.Module):
         self.policy = eqx.nn.MLP(LAMPS, LAMPS, 64, 2, jnp.tanh, key=one)
         self.value = eqx.nn.MLP(LAMPS, "scalar", 64, 2, jnp.tanh, key=other)
 
-    def __call__(self, sight: Sight) -> tuple[Array, Array]:
+    def __call__(self, sight: Sight) -> tuple[MaskedCategorical, Array]:
         seen = 2.0 * sight.lamps - 1.0
-        return self.policy(seen), self.value(seen)
-
-
-def choose(parameters: Array, observation: Sight) -> MaskedCategorical:
-    return MaskedCategorical(parameters, observation.legal)
+        return MaskedCategorical(self.policy(seen), sight.legal), self.value(seen)
 
 
 def learn(environment: LightsOut, config: PPOConfig) -> Any:
     """Update after update; the network at the end."""
     network = Network(jax.random.key(0))
-    ppo = PPO.of(environment, choose, config, network)
+    ppo = PPO.of(environment, config, network)
     update = jax.jit(ppo.update, donate_argnums=0)
     learner = ppo.start(network, jax.random.key(1))
     for number in range(1, config.num_updates + 1):
@@ -202,7 +198,7 @@ def main() -> None:
     )
     network = learn(environment, config)
     steps = environment.max_steps
-    (episode,) = record_episodes(environment, choose, network, jax.random.key(5), 1, steps, greedy=True)
+    (episode,) = record_episodes(environment, network, jax.random.key(5), 1, steps, greedy=True)
     print(draw(environment, [episode["initial_state"], *episode["step_states"]]))
     print(f"solved in {episode['total_steps']} presses: {episode['success']}")
 

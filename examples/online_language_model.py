@@ -68,7 +68,7 @@ async def main(arguments: argparse.Namespace) -> None:
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=1_000))
     window = RollingBatchPlanWindow(buffer, settings, batching, packing)
     trainer = LMTrainer(
-        LanguageModelConfig(width=64, depth=2, heads=4, hidden=128),
+        LanguageModelConfig(d_model=64, num_layers=2, num_heads=4, d_ff=128),
         OptimizerConfig(num_updates=arguments.updates, learning_rate=0.006, warmup=10),
     )
     learner = trainer.start(jax.random.key(0))

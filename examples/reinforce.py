@@ -75,7 +75,6 @@ class Reinforce(Algorithm[Learner]):
     def __init__(self, config: ReinforceConfig) -> None:
         super().__init__(config, num_updates=config.num_updates, seed=config.seed, num_seeds=config.num_seeds)
         self.environment = ArcEnvironment.create(config.arc)
-        self.distribution = agents.arc_distribution(self.environment)
         self.make_network = functools.partial(agents.create_arc_network, config.network, config.arc)
         self.structure = eqx.filter(self.make_network(jax.random.key(0)), eqx.is_array, inverse=True)
         self.optimizer = optax.adam(config.learning_rate)
@@ -100,7 +99,7 @@ class Reinforce(Algorithm[Learner]):
             network = eqx.combine(arrays, self.structure)
 
             def one(observation: PyTree, action: PyTree) -> tuple[Array, Array]:
-                policy = self.distribution(network(observation)[0], observation)
+                policy, _ = network(observation)
                 return policy.log_prob(action), policy.entropy()
 
             log_probs, entropies = jax.vmap(jax.vmap(one))(observations, actions)
@@ -126,7 +125,7 @@ class Reinforce(Algorithm[Learner]):
             running = ~self.environment.is_done(states)
 
             def act(observation: PyTree, key: Array) -> PyTree:
-                return self.distribution(network(observation)[0], observation).sample(key)
+                return network(observation)[0].sample(key)
 
             actions = jax.vmap(act)(observations, jax.random.split(key, count))
             states, seen, rewards, _, info = self.environment.batch_step(states, actions)
@@ -138,11 +137,11 @@ class Reinforce(Algorithm[Learner]):
         return tuple(played), {name: found[ends, jnp.arange(count)] for name, found in measures.items()}
 
     def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
-        scores = agents.evaluate_arc(self.environment, self.distribution, self.policy(learner))
+        scores = agents.evaluate_arc(self.environment, self.policy(learner))
         return [scores.as_record("training")]
 
     def sample_episodes(self, learner: Learner, key: Array, update: int) -> list[dict[str, Any]]:
-        play = (self.environment, self.distribution, self.policy(learner), key)
+        play = (self.environment, self.policy(learner), key)
         return agents.record_episodes(*play, self.config.logging.num_samples, self.steps, episode_num=update)
 
     def data_fingerprint(self) -> str:

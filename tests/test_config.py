@@ -1,8 +1,11 @@
 """Configs come from defaults, presets and overrides, and complain in words."""
 
+from typing import ClassVar
+
 import jax
 import pytest
 from hypothesis import given, strategies as st
+from omegaconf import OmegaConf
 from pydantic import Field
 
 from phalanx.arc.config import ArcConfig
@@ -74,16 +77,16 @@ def test_a_preset_and_overrides_build_on_a_base(tmp_path):
         ("engine.power=10", "engine.power must be between 1 and 9, got 10"),
         ("wheels=0", "wheels must be at least 1, got 0"),
         ("engine.heat=0", "engine.heat must be more than 0.0, got 0"),
-        ("wheels=many", "wheels must be a whole number, got 'many'"),
-        ("wheels=2.5", "wheels must be a whole number, got 2.5"),
+        ("wheels=many", "wheels must be an integer, got 'many'"),
+        ("wheels=2.5", "wheels must be an integer, got 2.5"),
         ("engine.heat=hot", "engine.heat must be a number, got 'hot'"),
-        ("engine.fuel=7", "engine.fuel must be text, got 7"),
+        ("engine.fuel=7", "engine.fuel must be a string, got 7"),
         ("covered=perhaps", "covered must be true or false, got 'perhaps'"),
         ("loads=7", "loads must be a list, got 7"),
-        ("loads=[1, x]", r"loads\[1\] must be a whole number, got 'x'"),
+        ("loads=[1, x]", r"loads\[1\] must be an integer, got 'x'"),
         ("engine=7", "engine must be settings as `key: value`, got 7"),
-        ("wheels", "an override reads key.sub=value .*got 'wheels'"),
-        ("=3", "an override reads key.sub=value .*got '=3'"),
+        ("wheels", "an override has the form key.sub=value.*got 'wheels'"),
+        ("=3", "an override has the form key.sub=value.*got '=3'"),
         ("loads=[1", r"cannot read override 'loads=\[1'"),
         ("engine.fuel=${missing}", "cannot read override .*'missing' not found"),
     ],
@@ -117,8 +120,6 @@ def test_a_missing_required_setting_is_named():
 
 @pytest.mark.parametrize("name", list_presets("arc"))
 def test_a_named_preset_loads_and_lists_only_what_differs(name):
-    from omegaconf import OmegaConf
-
     from phalanx.config import PRESET_FOLDER
 
     path = PRESET_FOLDER / "arc" / f"{name}.yaml"
@@ -143,11 +144,64 @@ def test_an_unknown_preset_suggests_the_nearest():
         list_presets("chess")
 
 
-def test_a_config_from_elsewhere_has_no_named_presets_unless_a_group_is_given():
-    with pytest.raises(ValueError, match="Cart is not one of Phalanx's own configs"):
+class MiniCart(Cart):
+    preset_group = "arc"
+
+
+def test_named_presets_need_a_preset_group():
+    with pytest.raises(ValueError, match="Cart has no named presets, so 'mini' was not found"):
         load_config(Cart, "mini")
     with pytest.raises(ValueError, match=r"mini\.yaml: unknown key 'dataset'"):
-        load_config(Cart, "mini", group="arc")
+        load_config(MiniCart, "mini")
+
+
+class Motor(Engine):
+    renamed_settings: ClassVar = {"strength": "power"}
+
+
+class Wagon(Cart):
+    renamed_settings: ClassVar = {
+        "wheel.count": "wheels",
+        "motor": "engine",
+        "engine.size.cc": "engine.power",
+    }
+    removed_settings: ClassVar = {"brakes": "was removed; wagons roll to a stop"}
+
+    engine: Engine = Motor()
+    second: Motor = Motor()
+
+
+class LongWagon(Wagon):
+    renamed_settings: ClassVar = {"cargo": "loads"}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("wheel.count=3", "wheel.count was renamed to wheels"),
+        ("motor.power=3", "motor.power was renamed to engine.power"),
+        ("motor={}", "motor was renamed to engine"),
+        ("engine.size.cc=3", "engine.size.cc was renamed to engine.power"),
+        ("second.strength=3", "second.strength was renamed to second.power"),
+        ("cargo=[1]", "cargo was renamed to loads"),
+        ("brakes=2", "brakes was removed; wagons roll to a stop"),
+        ("wheel.size=3", "unknown key 'wheel'"),
+    ],
+)
+def test_an_old_name_is_rejected_with_its_new_name(tmp_path, override, message):
+    with pytest.raises(ValueError, match=f"^override .*: {message}"):
+        load_config(LongWagon, overrides=[override])
+    save = tmp_path / "wagon.yaml"
+    OmegaConf.save(OmegaConf.from_dotlist([override]), save)
+    with pytest.raises(ValueError, match=f"wagon.yaml: {message}"):
+        load_config(LongWagon, save)
+
+
+def test_an_old_name_is_rejected_in_the_constructor():
+    with pytest.raises(ValueError, match="cargo was renamed to loads"):
+        LongWagon(cargo=(1,))
+    with pytest.raises(ValueError, match=r"^strength was renamed to power$"):
+        load_config(Motor, settings={"strength": 3})
 
 
 @pytest.mark.parametrize(
@@ -178,9 +232,9 @@ def test_an_empty_preset_changes_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("wheels: ${oc.env:CART_SECRET}\n", r"cart\.yaml: wheels refers to something else by"),
-        ("engine: {fuel: 'hay ${oc.env:CART_SECRET}'}\n", "engine.fuel refers to something else"),
-        ("loads: [1, '${wheels}']\n", "loads.1 refers to something else"),
+        ("wheels: ${oc.env:CART_SECRET}\n", r"cart\.yaml: wheels contains a reference"),
+        ("engine: {fuel: 'hay ${oc.env:CART_SECRET}'}\n", "engine.fuel contains a reference"),
+        ("loads: [1, '${wheels}']\n", "loads.1 contains a reference"),
         ("[" * 200_000, "nested more than 32 levels deep"),
         ("engine: " + "{engine: " * 5_000, "nested more than 32 levels deep"),
         ("wheels: &a 3\nengine: {power: *a}\n", "anchors or tags"),

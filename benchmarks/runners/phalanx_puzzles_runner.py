@@ -27,7 +27,7 @@ def main() -> None:
     def call() -> None:
         first = next(starts)
         texts = batch.reset(range(first, first + BATCH))
-        answers = [environment.demonstration() for environment in batch.environments]
+        answers = [environment.expert_actions() for environment in batch.environments]
         assert all(texts)
         assert all(answers)
 

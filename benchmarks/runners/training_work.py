@@ -15,7 +15,6 @@ import protocol
 from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
 from phalanx.arc import ActionConfig, ArcConfig, DatasetConfig, EpisodeConfig
-from phalanx.arc.action_distribution import MakeArcDistribution
 from phalanx.arc.networks.arc import create_arc_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.core import Environment
@@ -73,7 +72,7 @@ def make_ppo(arguments: argparse.Namespace, environment: Environment) -> tuple[P
         learning_rate=1e-9,
         learning_rate_schedule="constant",
     )
-    return PPO(environment, MakeArcDistribution(OPERATIONS), config, structure), make_network
+    return PPO(environment, config, structure), make_network
 
 
 def serve(arguments: argparse.Namespace, environment: Environment, **conditions: Any) -> None:

@@ -59,9 +59,7 @@ def main() -> None:
 
     # What the trained agent makes of a puzzle.
     ppo, network = training.ppo, training.policy(outcome.learner)
-    (episode,) = record_episodes(
-        ppo.environment, ppo.distribution, network, jax.random.key(7), 1, 8, greedy=True
-    )
+    (episode,) = record_episodes(ppo.environment, network, jax.random.key(7), 1, 8, greedy=True)
     Console(highlight=False).print(render_state(episode["final_state"]))
 
 

@@ -37,7 +37,7 @@ async def main() -> None:
         token_budget=4 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH
     )
     window = RollingBatchPlanWindow(buffer, WindowConfig(window_size=100, overlap=20), batching, packing)
-    model = LanguageModelConfig(width=32, depth=1, heads=2, hidden=64)
+    model = LanguageModelConfig(d_model=32, num_layers=1, num_heads=2, d_ff=64)
     trainer = LMTrainer(model, OptimizerConfig(num_updates=60, learning_rate=0.01, warmup=5))
     learner = trainer.start(jax.random.key(0))
 

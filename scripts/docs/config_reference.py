@@ -74,7 +74,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
             "OptimizerConfig",
         ),
         "phalanx.lm.model": ("LanguageModelConfig",),
-        "phalanx.lm.generation": ("SamplingConfig",),
+        "phalanx.lm.sampling": ("SamplingConfig",),
         "phalanx.lm.evaluation": ("PuzzleEvaluationConfig",),
         "phalanx.lm.arcade_scores": ("ArcadeEvaluationConfig",),
         "phalanx.training.lm.grpo": ("GRPOTrainingConfig",),

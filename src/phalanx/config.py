@@ -1,10 +1,8 @@
-"""Configs: settings that pass through `jit`, from presets and from overrides of a command line.
-
-Which settings there are is told by each domain's own config.
-"""
+"""Frozen settings models, their presets, `key=value` overrides and readable validation errors."""
 
 import difflib
 import functools
+import json
 import os
 import re
 import sys
@@ -13,68 +11,89 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from annotated_types import Ge, Le
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from phalanx.io.files import atomic_write
+from phalanx.io.files import atomic_write, read_verified_json, write_json
 from phalanx.io.untrusted import read_text
-from phalanx.models import FrozenModel, format_validation_error
 
-_waiting_configs: list[type] = []
-"""Classes that JAX has not been told of, because nothing had imported it."""
+PRESET_FOLDER = Path(__file__).parent / "presets"
+"""Folder of the named presets: one folder per preset group, one YAML file per preset."""
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
+AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
+
+_unregistered_configs: list[type] = []
+"""Config classes defined before JAX was imported."""
 
 
-def register_waiting_configs() -> None:
-    """Make every config class so far static under `jax.jit`; `phalanx.core.environment` does it at import."""
+def register_configs_with_jax() -> None:
+    """Register all config classes defined so far as static under `jax.jit`."""
     import jax
 
-    while _waiting_configs:
-        jax.tree_util.register_static(_waiting_configs.pop())
+    while _unregistered_configs:
+        jax.tree_util.register_static(_unregistered_configs.pop())
+
+
+class FrozenModel(BaseModel):
+    """An immutable Pydantic model that rejects unknown fields and documents fields with docstrings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Config(FrozenModel):
-    """A frozen model that is hashable and passes through `jax.jit` as a static value."""
+    """Base class for settings: immutable, hashable and static under `jax.jit`."""
 
+    preset_group: ClassVar[str | None] = None
+    """Folder in `presets/` with the named presets of this class, such as `"arc"` or `"ppo"`."""
+    renamed_settings: ClassVar[Mapping[str, str]] = {}
+    """Old setting names and their new names, both as dotted paths from this class.
+
+    A section renames everything in it: `{"ppo.clip": "clip_eps", "arc": "env"}` also maps
+    `arc.dataset.split` to `env.dataset.split`. An old name is rejected with its new name. Entries of base
+    classes and of nested sections apply as well.
+    """
     removed_settings: ClassVar[Mapping[str, str]] = {}
-    """Settings that older files may still have, and what became of each."""
+    """Settings that no longer exist and the rest of the error message: `"was removed; set x instead"`."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        _waiting_configs.append(cls)
+        _unregistered_configs.append(cls)
         if "jax" in sys.modules:
-            register_waiting_configs()
+            register_configs_with_jax()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_old_names(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and (message := _old_name_error(cls, values)):
+            raise ValueError(message)
+        return values
 
     @functools.cached_property
     def _digest(self) -> int:
         return hash((type(self), *(getattr(self, name) for name in type(self).model_fields)))
 
     def __hash__(self) -> int:
-        # Asked for at every jitted call with a config, so it is computed once.
+        # Every call of a jitted function with a config hashes it, so the hash is cached.
         return self._digest
 
     def model_copy(self, **kwargs: Any) -> Any:
-        """A copy, with some fields changed by `update={...}`; it does not inherit the remembered hash."""
+        """Return a copy, with the fields in `update={...}` replaced."""
         copied = super().model_copy(**kwargs)
         copied.__dict__.pop("_digest", None)
         return copied
 
 
-AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
-
-
-PRESET_FOLDER = Path(__file__).parent / "presets"
-"""Where named presets live: one folder for each group, one YAML file for each preset."""
-
-
 class Setting(NamedTuple):
-    """One setting, as a reference page shows it."""
+    """Name, type, default value and description of one setting."""
 
     name: str
-    """Dotted, as an override names it."""
+    """Dotted name, as used in an override."""
     type: str
     default: Any
-    """`...` where a value is required."""
+    """Default value, or `...` if the setting is required."""
     text: str
     """The field's docstring."""
 
@@ -85,24 +104,28 @@ def load_config(
     overrides: Sequence[str] = (),
     base: AnyConfig | None = None,
     *,
-    group: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> AnyConfig:
-    """A config: the defaults (or `base`), a preset, settings, then `key.sub=value` overrides in their order.
+    """Create a config from defaults, a preset, settings and overrides; later ones take precedence.
 
-    A preset is a name in the class's group (`ArcConfig` reads `presets/arc/<name>.yaml`) or the path of a
-    YAML file. `settings` are Python values by name; a section given as a mapping changes only the keys it
-    lists. Override values are YAML. An unknown key or an invalid value raises `ValueError` with the dotted
-    name.
+    Args:
+        cls: Class of the config.
+        preset: Name of a preset in the class's `preset_group`, or path of a YAML file.
+        overrides: Strings of the form `key.sub=value`, where the value is YAML.
+        base: Config to start from instead of the defaults.
+        settings: Python values by name. A section given as a mapping changes only the keys in it.
+
+    Raises:
+        ValueError: If a key is unknown or a value is invalid. The message has the dotted name.
     """
-    values = _nested_defaults(cls) if base is None else base.model_dump()
+    values = _section_defaults(cls) if base is None else base.model_dump()
     if preset is not None:
-        path = _preset_path(cls, preset, group)
-        values = _merged(values, _checked(cls, _read_yaml(path), f"{path}: "))
+        path = _preset_path(cls, preset)
+        values = _merge(values, _check_keys(cls, _read_config_file(path), f"{path}: "))
     if settings:
-        values = _merged(values, _checked(cls, settings, ""))
+        values = _merge(values, _check_keys(cls, settings, ""))
     for override in overrides:
-        values = _merged(values, _checked(cls, _parse_override(override), f"override {override!r}: "))
+        values = _merge(values, _check_keys(cls, _parse_override(override), f"override {override!r}: "))
     try:
         return cls.model_validate(values)
     except ValidationError as error:
@@ -110,7 +133,7 @@ def load_config(
 
 
 def list_presets(group: str) -> tuple[str, ...]:
-    """The names of a group's presets, sorted."""
+    """Return the names of the presets in a group, sorted."""
     folder = PRESET_FOLDER / group
     if not folder.is_dir():
         groups = sorted(path.name for path in PRESET_FOLDER.iterdir() if path.is_dir())
@@ -119,52 +142,171 @@ def list_presets(group: str) -> tuple[str, ...]:
 
 
 def to_yaml(config: BaseModel, *, changed_only: bool = False) -> str:
-    """The config as YAML; with `changed_only` as a preset, which lists what differs from the defaults."""
+    """Format a config as YAML; with `changed_only`, only the settings that differ from the defaults."""
     from omegaconf import OmegaConf
 
     values = config.model_dump(mode="json")
     if changed_only:
-        values = _difference(values, type(config).model_construct().model_dump(mode="json"))
-    return OmegaConf.to_yaml(OmegaConf.create(_escaped(values))) if values else "{}\n"
+        values = _changed_values(values, type(config).model_construct().model_dump(mode="json"))
+    return OmegaConf.to_yaml(OmegaConf.create(_escape_references(values))) if values else "{}\n"
 
 
 def save_config(
     config: BaseModel, path: str | os.PathLike[str], *, changed_only: bool = False, group: str | None = None
 ) -> None:
-    """Write a config to a YAML file that `load_config` reads back; `group` adds Hydra's package header."""
+    """Write a config to a YAML file that `load_config` can read.
+
+    Args:
+        config: The config.
+        path: Path of the file.
+        changed_only: Write only the settings that differ from the defaults.
+        group: Add Hydra's header `# @package GROUP`.
+    """
     header = f"# @package {group}\n" if group else ""
     with atomic_write(path, "w") as file:
         file.write(header + to_yaml(config, changed_only=changed_only))
 
 
 def list_settings(cls: type[BaseModel]) -> Iterator[Setting]:
-    """Every setting of a config class, sections walked through, in order: for generated reference pages."""
-    for path, section, name, default in _settings(cls):
+    """Iterate over all settings of a config class, including those in nested sections, in order."""
+    for path, section, name, default in _walk_settings(cls):
         field = section.model_fields[name]
         yield Setting(path, _type_name(field.annotation), default, field.description or "")
 
 
-def _settings(
+def check_type(value: object, cls: type, name: str) -> None:
+    """Raise `TypeError` if an argument is not an instance of `cls`."""
+    if not isinstance(value, cls):
+        hint = f"; use {cls.__name__}(**{name})" if isinstance(value, Mapping) else ""
+        raise TypeError(f"{name} must be a {cls.__name__}, got {value!r:.60} ({type(value).__name__}){hint}")
+
+
+def save_model(model: BaseModel, path: str | os.PathLike[str]) -> None:
+    """Write a model to a checksummed JSON file, atomically."""
+    with atomic_write(path, "w", sealed=True) as file:
+        write_json(file, model.model_dump(mode="json"), indent=2)
+
+
+def load_model(
+    cls: type[AnyModel], path: str | os.PathLike[str], what: str, remedy: str = "write it again"
+) -> AnyModel:
+    """Read a model that `save_model` wrote.
+
+    Args:
+        cls: Class of the model.
+        path: Path of the file.
+        what: Description of the file for error messages: `PATH is not WHAT: ...`.
+        remedy: What to do if the file is corrupt, for error messages.
+    """
+    try:
+        return cls.model_validate_json(json.dumps(read_verified_json(path, remedy)))
+    except ValidationError as error:
+        raise ValueError(f"{path} is not {what}: {format_validation_error(error, cls)}") from error
+
+
+def format_validation_error(error: ValidationError, cls: type[BaseModel]) -> str:
+    """Format each problem on its own line: `dataset.max_grid_height must be between 1 and 30, got 40`."""
+    return "\n".join(_format_problem(detail, cls) for detail in error.errors())
+
+
+_TYPE_DESCRIPTIONS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a string",
+    "tuple": "a list",
+    "list": "a list",
+    "set": "a list",
+    "dict": "settings as `key: value`",
+    "model": "settings as `key: value`",
+}
+
+
+def _format_problem(detail: Any, cls: type[BaseModel]) -> str:
+    name, field = _dotted_name(detail["loc"]), detail["loc"][-1] if detail["loc"] else ""
+    kind, context, given = detail["type"], detail.get("ctx", {}), detail["input"]
+    if kind == "json_invalid":
+        return str(detail["msg"])
+    if kind == "missing":
+        return f"{name} is required"
+    if kind == "value_error":
+        # The message of a validator starts with the field's name, without the section's.
+        text = str(context["error"])
+        if text.startswith(str(field)):
+            return f"{name}{text.removeprefix(str(field))}"
+        return f"{name}: {text}" if name else text
+    if kind == "literal_error":
+        return f"{name} must be {context['expected']}, got {given!r}{_suggest_choice(given, detail, cls)}"
+    bounds = _range(detail["loc"], cls) or _violated_bound(context)
+    if bounds and kind.startswith(("greater_than", "less_than")):
+        return f"{name} must be {bounds}, got {given!r}"
+    if (
+        kind.rpartition("_")[2] in ("parsing", "type", "float")
+        and kind.partition("_")[0] in _TYPE_DESCRIPTIONS
+    ):
+        return f"{name} must be {_TYPE_DESCRIPTIONS[kind.partition('_')[0]]}, got {given!r}"
+    return f"{name}: {detail['msg']}, got {given!r}"
+
+
+def _dotted_name(location: tuple[int | str, ...]) -> str:
+    """Join a location: `("action", "allowed_operations", 0)` is `action.allowed_operations[0]`."""
+    name = ""
+    for part in location:
+        name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
+    return name
+
+
+def _range(location: tuple[int | str, ...], cls: type[BaseModel]) -> str:
+    """Describe the range of a field that has both a lower and an upper bound."""
+    field = _find_field(location, cls)
+    low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None) if field else None
+    high = next((m.le for m in field.metadata if isinstance(m, Le)), None) if field else None
+    return "" if low is None or high is None else f"between {low} and {high}"
+
+
+def _violated_bound(context: dict[str, Any]) -> str:
+    phrases = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    return next((f"{phrases[key]} {value}" for key, value in context.items() if key in phrases), "")
+
+
+def _suggest_choice(given: Any, detail: Any, cls: type[BaseModel]) -> str:
+    field = _find_field(detail["loc"], cls)
+    choices = [c for c in get_args(field.annotation) if isinstance(c, str)] if field else []
+    close = difflib.get_close_matches(str(given), choices, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _find_field(location: tuple[int | str, ...], cls: type[BaseModel]) -> Any:
+    """Return the field at a location, or None if the location is inside a list or a union."""
+    field = None
+    for part in location:
+        if not (isinstance(cls, type) and issubclass(cls, BaseModel)) or part not in cls.model_fields:
+            return None
+        field = cls.model_fields[str(part)]
+        cls = field.annotation  # type: ignore[assignment]
+    return field
+
+
+def _walk_settings(
     cls: type[BaseModel], prefix: str = "", values: BaseModel | None = None
 ) -> Iterator[tuple[str, type[BaseModel], str, Any]]:
-    """(dotted name, the section's class, the field's name, its default) of every setting but sections."""
+    """Yield (dotted name, section class, field name, default) of every setting that is not a section."""
     for name, field in cls.model_fields.items():
         default = _default(field) if values is None else getattr(values, name)
-        section = _section(field.annotation)
+        section = _section_class(field.annotation)
         if section is None:
             yield prefix + name, cls, name, default
         else:
             nested = default if isinstance(default, section) else None
-            yield from _settings(section, f"{prefix}{name}.", nested)
+            yield from _walk_settings(section, f"{prefix}{name}.", nested)
 
 
 def _default(field: FieldInfo) -> Any:
-    """A field's default; `...` where there is none, as Pydantic writes it."""
     return ... if field.is_required() else field.get_default(call_default_factory=True)
 
 
-def _section(annotation: Any) -> type[BaseModel] | None:
-    """The model of a field that is a section (optional or not), or None for a plain setting."""
+def _section_class(annotation: Any) -> type[BaseModel] | None:
+    """Return the model class if the field is a section, optional or not, and None for other settings."""
     choices = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     models = [c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)]
     return models[0] if len(models) == 1 else None
@@ -185,25 +327,28 @@ def _type_name(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _nested_defaults(cls: type[BaseModel]) -> dict[str, Any]:
-    """A section's default may differ from its class's; a preset that names one setting keeps the rest."""
+def _section_defaults(cls: type[BaseModel]) -> dict[str, Any]:
+    """Return the default values of all sections.
+
+    A section's default may differ from the defaults of its class, and a preset that sets one of its keys
+    must keep the others.
+    """
     defaults = {name: _default(field) for name, field in cls.model_fields.items()}
     return {name: value.model_dump() for name, value in defaults.items() if isinstance(value, BaseModel)}
 
 
-def _preset_path(cls: type[BaseModel], preset: str | os.PathLike[str], group: str | None) -> Path:
+def _preset_path(cls: type[BaseModel], preset: str | os.PathLike[str]) -> Path:
     path = Path(preset)
     if not isinstance(preset, str) or path.suffix in (".yaml", ".yml") or path.name != preset:
         if not path.is_file():
             raise ValueError(f"there is no config file {path}")
         return path
-    package, *rooms = cls.__module__.split(".")
-    if group is None and (package != "phalanx" or not rooms):
+    group = cls.preset_group if issubclass(cls, Config) else None
+    if group is None:
         raise ValueError(
-            f"{cls.__name__} is not one of Phalanx's own configs, so it has no preset {preset!r}; "
-            f"pass the path of a YAML file, or a group"
+            f"{cls.__name__} has no named presets, so {preset!r} was not found; "
+            "pass the path of a YAML file, or set preset_group"
         )
-    group = group or rooms[0]
     names = list_presets(group)
     if preset not in names:
         close = difflib.get_close_matches(preset, names, 1)
@@ -212,31 +357,31 @@ def _preset_path(cls: type[BaseModel], preset: str | os.PathLike[str], group: st
     return PRESET_FOLDER / group / f"{preset}.yaml"
 
 
-def _read_yaml(path: Path) -> Any:
+def _read_config_file(path: Path) -> Any:
     from omegaconf import OmegaConf
 
-    # The file may be a stranger's: what it refers to, the environment's secrets among it, is not looked up.
+    # The file may be untrusted: resolving ${oc.env:...} would reveal environment variables.
     text = read_text(path)
     try:
         values = OmegaConf.create(text)
         if not OmegaConf.is_dict(values):
             return OmegaConf.to_container(values)
-        if (place := _reference(OmegaConf.to_container(values))) is not None:
+        if (name := _find_reference(OmegaConf.to_container(values))) is not None:
             raise ValueError(
-                f"{path}: {place} refers to something else by ${{...}}, which settings in a file may not; "
-                "write the value itself, or \\${ for the letters"
+                f"{path}: {name} contains a reference ${{...}}, which config files may not use; "
+                "write the value itself, or \\${ for a literal ${"
             )
         return OmegaConf.to_container(values, resolve=True)
     except _yaml_errors() as error:
         raise ValueError(f"{path} is not a readable YAML config: {error}") from error
 
 
-def _reference(value: Any, place: str = "") -> str | None:
-    """The name of the first setting that is, or has within it, a reference of OmegaConf's."""
+def _find_reference(value: Any, name: str = "") -> str | None:
+    """Return the dotted name of the first value that contains an OmegaConf reference."""
     if isinstance(value, str):
-        return place if re.search(r"(?<!\\)(?:\\\\)*\$\{", value) else None
+        return name if re.search(r"(?<!\\)(?:\\\\)*\$\{", value) else None
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found = (_reference(item, f"{place}.{name}" if place else str(name)) for name, item in items)
+    found = (_find_reference(item, f"{name}.{key}" if name else str(key)) for key, item in items)
     return next((name for name in found if name is not None), None)
 
 
@@ -252,34 +397,37 @@ def _parse_override(override: str) -> Any:
 
     name, equals, _ = override.partition("=")
     if not equals or not name.strip() or name != name.strip():
-        raise ValueError(f"an override reads key.sub=value (no spaces around the key), got {override!r}")
+        raise ValueError(
+            f"an override has the form key.sub=value, without spaces around the key; got {override!r}"
+        )
     try:
         return OmegaConf.to_container(OmegaConf.from_dotlist([override]), resolve=True)
     except _yaml_errors() as error:
         raise ValueError(f"cannot read override {override!r}: {error}") from error
 
 
-def _checked(cls: type[BaseModel], values: Any, source: str) -> dict[str, Any]:
-    """The values, once every key in them is known; values themselves are for Pydantic to judge."""
+def _check_keys(cls: type[BaseModel], values: Any, source: str) -> dict[str, Any]:
+    """Raise if a key is unknown; return the values as a dictionary. Pydantic checks the values later."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{source}expected settings as `key: value`, got {values!r}")
-    _check_keys(cls, cls, values, "", source)
+    _check_section_keys(cls, cls, values, "", source)
     return dict(values)
 
 
-def _check_keys(
+def _check_section_keys(
     root: type[BaseModel], cls: type[BaseModel], values: Mapping[Any, Any], prefix: str, source: str
 ) -> None:
+    if message := _old_name_error(cls, values, prefix):
+        raise ValueError(f"{source}{message}")
     for key, value in values.items():
         field = cls.model_fields.get(key)
-        removed = cls.removed_settings if issubclass(cls, Config) else {}
-        if key in removed:
-            raise ValueError(f"{source}{prefix}{key} {removed[key]}")
         if field is None:
-            raise ValueError(f"{source}unknown key '{prefix}{key}'; {_nearest(root, cls, prefix, str(key))}")
-        section = _section(field.annotation)
+            raise ValueError(
+                f"{source}unknown key '{prefix}{key}'; {_suggest_key(root, cls, prefix, str(key))}"
+            )
+        section = _section_class(field.annotation)
         if section is not None and isinstance(value, Mapping):
-            _check_keys(root, section, value, f"{prefix}{key}.", source)
+            _check_section_keys(root, section, value, f"{prefix}{key}.", source)
         elif section is None and isinstance(value, Mapping) and get_origin(field.annotation) is not dict:
             inner = next(iter(value), "")
             raise ValueError(
@@ -287,12 +435,47 @@ def _check_keys(
             )
 
 
-def _nearest(root: type[BaseModel], cls: type[BaseModel], prefix: str, key: str) -> str:
-    """The valid name that was probably meant: a sibling, else a setting of that name in another section."""
+def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str = "") -> str | None:
+    """Return an error message if the values contain a renamed or removed setting of this class."""
+    renamed, removed = _old_names(cls)
+    if not renamed and not removed:
+        return None
+    for path in _leaf_paths(values):
+        parts = path.split(".")
+        for length in range(len(parts), 0, -1):
+            old, rest = ".".join(parts[:length]), "".join(f".{part}" for part in parts[length:])
+            if old in renamed:
+                return f"{prefix}{path} was renamed to {prefix}{renamed[old]}{rest}"
+            if old in removed:
+                return f"{prefix}{old} {removed[old]}"
+    return None
+
+
+@functools.cache
+def _old_names(cls: type[BaseModel]) -> tuple[dict[str, str], dict[str, str]]:
+    """Merge the tables of a class and its base classes."""
+    renamed: dict[str, str] = {}
+    removed: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        renamed.update(vars(base).get("renamed_settings", {}))
+        removed.update(vars(base).get("removed_settings", {}))
+    return renamed, removed
+
+
+def _leaf_paths(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaf_paths(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def _suggest_key(root: type[BaseModel], cls: type[BaseModel], prefix: str, key: str) -> str:
+    """Suggest a key of the same section, or else a setting with a similar name in another section."""
     close = difflib.get_close_matches(key, cls.model_fields, 1)
     if close:
         return f"did you mean '{prefix}{close[0]}'?"
-    names = [path for path, *_ in _settings(root)]
+    names = [path for path, *_ in _walk_settings(root)]
     last = {path.rpartition(".")[2]: path for path in reversed(names)}
     close = difflib.get_close_matches(key, last, 1)
     if close:
@@ -301,30 +484,30 @@ def _nearest(root: type[BaseModel], cls: type[BaseModel], prefix: str, key: str)
     return f"did you mean '{close[0]}'?" if close else f"valid here: {', '.join(cls.model_fields)}"
 
 
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections merge, settings replace."""
+def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested mappings; other values in `new` replace those in `old`."""
     result = dict(old)
     for key, value in new.items():
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = _merged(result[key], value) if both else value
+        result[key] = _merge(result[key], value) if both else value
     return result
 
 
-def _difference(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_values(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     result = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and isinstance(defaults.get(key), Mapping):
-            if nested := _difference(value, defaults[key]):
+            if nested := _changed_values(value, defaults[key]):
                 result[key] = nested
         elif key not in defaults or value != defaults[key]:
             result[key] = value
     return result
 
 
-def _escaped(value: Any) -> Any:
-    """OmegaConf would read `${` in a string as a reference."""
+def _escape_references(value: Any) -> Any:
+    """Escape `${` in strings, which OmegaConf would read as a reference."""
     if isinstance(value, str):
         return value.replace("${", "\\${")
     if isinstance(value, Mapping):
-        return {key: _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list) else value
+        return {key: _escape_references(item) for key, item in value.items()}
+    return [_escape_references(item) for item in value] if isinstance(value, list) else value

@@ -16,7 +16,6 @@ from phalanx.arc.action_distribution import (
     ArcLogits,
     AxisLogits,
     CellLogits,
-    MakeArcDistribution,
     category_groups,
     joint_operation_logits,
 )
@@ -32,12 +31,15 @@ CELLS = list(itertools.product(range(ROWS), range(COLUMNS)))
 KINDS = [(form, kind) for form in ("point", "bbox") for kind in ("cells", "axes")] + [("point", "shared")]
 SHARED = (0, 1, 0)
 """The fill and the submission read the same places."""
-MAKE = MakeArcDistribution(IDS)
 # Most of the time is compilation, and these programs are small.
 quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 JUST_BELOW_ONE = np.nextafter(np.float32(1), np.float32(0))
 
 every_kind = pytest.mark.parametrize(("form", "kind"), KINDS)
+
+
+def policy_of(logits: ArcLogits, observation: ArcObservation | jax.Array) -> ArcDistribution:
+    return ArcDistribution.from_logits(logits, IDS, observation)
 
 
 def actions_of(form: str) -> np.ndarray:
@@ -124,7 +126,7 @@ def enumerated(
     """Log-probabilities of all actions, the entropy and the mode, compiled, and given on the host."""
 
     def all_of(logits: ArcLogits, observation: ArcObservation) -> tuple:
-        policy = MAKE(logits, observation)
+        policy = policy_of(logits, observation)
         rows = jnp.asarray(actions_of(form))
         return jax.vmap(lambda row: policy.log_prob(action(row)))(rows), policy.entropy(), policy.mode()
 
@@ -134,7 +136,7 @@ def enumerated(
 
 @functools.lru_cache(None)
 def sampler() -> Callable:
-    return quickly(lambda logits, observation, keys: jax.vmap(MAKE(logits, observation).sample)(keys))
+    return quickly(lambda logits, observation, keys: jax.vmap(policy_of(logits, observation).sample)(keys))
 
 
 @every_kind
@@ -211,14 +213,14 @@ def test_the_least_and_the_greatest_random_numbers_give_possible_actions(
 ) -> None:
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.full(shape, uniform, jnp.float32))
     # The first and the last operation are illegal, and the grid does not reach the canvas's last cells.
-    make = MakeArcDistribution((0, int(FILL), int(SUBMIT)))
+    ids = (0, int(FILL), int(SUBMIT))
     observation = seen(2, 1)
     legal = np.arange(NUM_OPERATIONS) == FILL
     observation = ArcObservation(observation.working_grid, legal_operations=jax.device_put(legal))
 
     @quickly
     def draw(logits: ArcLogits, observation: ArcObservation, key: jax.Array) -> tuple:
-        policy = make(logits, observation)
+        policy = ArcDistribution.from_logits(logits, ids, observation)
         drawn = policy.sample(key)
         return drawn, policy.log_prob(drawn)
 
@@ -244,7 +246,7 @@ def test_the_mode_is_the_likeliest_operation_first_even_where_another_has_a_like
 @every_kind
 def test_gradients_are_finite_and_zero_for_what_is_impossible(form: str, kind: str) -> None:
     def both(logits: ArcLogits) -> jax.Array:
-        policy = MAKE(logits, seen(1, 2, legal=(True, True, False)))
+        policy = policy_of(logits, seen(1, 2, legal=(True, True, False)))
         corner = jnp.array([FILL] + [0] * (2 if form == "point" else 4))
         return policy.log_prob(action(corner)) + policy.entropy()
 
@@ -263,7 +265,9 @@ def test_the_gradient_of_a_log_probability_is_that_of_finite_differences(form: s
     chosen = 1 if form == "point" else 7
     leaves, tree = jax.tree.flatten(logits)
     wanted = actions_of(form)[chosen]
-    policy_gradient = jax.grad(lambda logits: MAKE(logits, observation).log_prob(action(jnp.asarray(wanted))))
+    policy_gradient = jax.grad(
+        lambda logits: policy_of(logits, observation).log_prob(action(jnp.asarray(wanted)))
+    )
     got = jax.tree.leaves(jax.device_get(quickly(policy_gradient)(logits)))
     for number, leaf in enumerate(leaves):
         place = tuple(np.random.default_rng(number).integers(leaf.shape))
@@ -277,7 +281,7 @@ def test_the_gradient_of_a_log_probability_is_that_of_finite_differences(form: s
 
 def test_a_plain_grid_leaves_all_operations_legal() -> None:
     logits = random_logits("point", "cells", 0)
-    plain, told = quickly(lambda one, seen: (MAKE(one, seen.working_grid), MAKE(one, seen)))(
+    plain, told = quickly(lambda one, seen: (policy_of(one, seen.working_grid), policy_of(one, seen)))(
         logits, seen(2, 2)
     )
     assert isinstance(plain, ArcDistribution)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from phalanx.arc import ArcConfig, ArcEnvironment, generate_tasks
-from phalanx.arc.action_distribution import MakeArcDistribution
+from phalanx.arc.action_distribution import ArcDistribution
 from phalanx.arc.browser import report_panel
 from phalanx.arc.browser.export import MOST_PARAMETERS, agent_record, export_agent
 from phalanx.arc.networks.arc import create_arc_network
@@ -67,11 +67,10 @@ def tasks() -> tuple[Any, ...]:
 @eqx.filter_jit
 def acted(environment: ArcEnvironment, network: Any, states: Any, observations: Any) -> Any:
     """A greedy step of each episode: what comes of it, the actions, and the logits."""
-    distribution = MakeArcDistribution(network.ids)
 
     def one(observation: Any) -> Any:
-        logits = network(observation)[0]
-        return distribution(logits, observation).mode(), logits
+        logits = network.logits(observation)[0]
+        return ArcDistribution.from_logits(logits, network.ids, observation).mode(), logits
 
     actions, logits = jax.vmap(one)(observations)
     states, observations, _, done, info = environment.batch_step(states, actions)

@@ -18,10 +18,8 @@ from tests.helpers.policies import (
     Paints,
     box_config,
     cell_task,
-    certain,
     knows,
     only,
-    paint_cell,
 )
 
 FAMILIES = ("gravity", "fill_enclosed", "swap_colors")
@@ -32,11 +30,11 @@ TASKS = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num
 def evaluated(mode: str, ignorant_of: tuple[str, ...] = ()) -> ArcResult:
     environment = ArcEnvironment.create(box_config(SIDE, mode), TASKS)
     known = knows(TASKS, (SIDE, SIDE), ignorant_of, submits=mode == "evaluation")
-    return evaluate_arc(environment, certain, known)
+    return evaluate_arc(environment, known)
 
 
 def painted(tasks: list[Any], network: Paints, config: Any = CELL, **settings: Any) -> ArcResult:
-    return evaluate_arc(ArcEnvironment.create(config, tasks), paint_cell, network, **settings)
+    return evaluate_arc(ArcEnvironment.create(config, tasks), network, **settings)
 
 
 @pytest.mark.parametrize(("mode", "pairs"), [("training", slice(0, 2)), ("evaluation", slice(2, 3))])
@@ -169,7 +167,7 @@ def test_who_goes_over_to_an_easier_pair_has_not_solved_his_own() -> None:
     steps = ((Operation.NEXT_DEMO_PAIR, 0), (Operation.FILL_3, 0))
     hops = jnp.array([[[operation, 0, 0, 0, 0] for operation, _ in steps]], jnp.int32)
     network = type(knows(TASKS, (SIDE, SIDE)))(jnp.zeros((1, 1, 1), jnp.int8), hops)
-    found = evaluate_arc(ArcEnvironment.create(config, task), certain, network)
+    found = evaluate_arc(ArcEnvironment.create(config, task), network)
     # From the first pair it goes over to the second and solves that one; the first is left as it was.
     assert found.success_rate == 0.0
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.arc.action_distribution import ArcLogits, AxisLogits, CellLogits, MakeArcDistribution
+from phalanx.arc.action_distribution import ArcLogits, AxisLogits, CellLogits
 from phalanx.arc.config import ActionConfig, ArcConfig, ObservationConfig
 from phalanx.arc.networks.arc import ArcNetwork, create_arc_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig, GridEmbedding, patches
@@ -25,7 +25,7 @@ DEMONSTRATIONS = 2
 
 # Most of the time is compilation, and these programs run once.
 quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-run = quickly(lambda network, observation: network(observation))
+run = quickly(lambda network, observation: network.logits(observation))
 
 
 def arc_config(
@@ -125,8 +125,8 @@ def test_the_first_policy_is_nearly_uniform_over_operations_with_as_many_cells(k
 
     @quickly
     def chances(key: jax.Array) -> jax.Array:
-        logits, _ = create_arc_network(config, arc_config(), key)(observation)
-        return jnp.exp(MakeArcDistribution(OPERATIONS)(logits, observation).operations)
+        policy, _ = create_arc_network(config, arc_config(), key)(observation)
+        return jnp.exp(policy.operations)
 
     np.testing.assert_allclose(chances(jax.random.key(0)), np.full(23, 1 / 23), rtol=0.3)
 
@@ -239,8 +239,7 @@ def test_gradients_are_finite_and_reach_every_parameter(kind: str) -> None:
     observation = observed(2, 2, (3, 3))
 
     def loss(network: ArcNetwork) -> jax.Array:
-        logits, value = network(observation)
-        policy = MakeArcDistribution(OPERATIONS)(logits, observation)
+        policy, value = network(observation)
         return policy.log_prob(policy.mode()) + policy.entropy() + value
 
     for leaf in jax.tree.leaves(quickly(jax.grad(loss))(made)):

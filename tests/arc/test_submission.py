@@ -23,7 +23,7 @@ from phalanx.arc.generators import generate_tasks
 from phalanx.arc.submission import submission_env
 from phalanx.logging.report import write_report
 from phalanx.training.arc_training import told_beside
-from tests.helpers.policies import box_config, cell_task, certain, knows
+from tests.helpers.policies import box_config, cell_task, knows
 
 SIDE = 5
 FAMILIES = ("gravity", "fill_enclosed")
@@ -36,7 +36,7 @@ def secret(task: ArcTask) -> ArcTask:
 
 def answered(tasks: list[ArcTask], ignorant_of: tuple[str, ...] = (), **settings: Any) -> Submission:
     environment = ArcEnvironment.create(box_config(SIDE, "evaluation"), tasks)
-    return submit(environment, certain, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
+    return submit(environment, knows(MADE, (SIDE, SIDE), ignorant_of, submits=True), **settings)
 
 
 def test_a_submission_has_two_attempts_at_every_output_and_says_what_was_handed_in() -> None:
@@ -91,7 +91,7 @@ def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_
     for operations, solved in ((tuple(range(35)), 4), (None, 0)):
         action = config.action.model_copy(update={"allowed_operations": operations})
         environment = ArcEnvironment.create(config.model_copy(update={"action": action}), tasks)
-        told = submit(environment, certain, knows(tasks, (SIDE, SIDE), submits=True))
+        told = submit(environment, knows(tasks, (SIDE, SIDE), submits=True))
         # This policy never looks for the other output, where it could.
         assert sum(bool(answer.solved) for answer in told.answers) == solved
         assert told.operations["Submit"] == (8 if solved else 4)

@@ -57,12 +57,12 @@ def test_gymnasium_contenders_count_the_steps_of_all_their_environments() -> Non
     import compare_gymnasium as comparison
     from gymnasium.vector import SyncVectorEnv
 
-    from phalanx.integrations.gymnasium import PhalanxEnv, PhalanxVectorEnv
+    from phalanx.integrations.gymnasium import GymnasiumEnv, GymnasiumVectorEnv
     from tests.helpers.gymnasium_cases import ancestors, paintings
 
     made = {
-        comparison.NATIVE: PhalanxVectorEnv(paintings, 3),
-        comparison.SYNC: SyncVectorEnv([lambda: PhalanxEnv(ancestors)] * 3),
+        comparison.NATIVE: GymnasiumVectorEnv(paintings, 3),
+        comparison.SYNC: SyncVectorEnv([lambda: GymnasiumEnv(ancestors)] * 3),
     }
     for kind, envs in made.items():
         contender = comparison.GymnasiumContender(kind, envs, time.perf_counter())

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from phalanx.cli.app import app
 from phalanx.cli.errors import UserError
-from phalanx.puzzles.catalog import KINDS
+from phalanx.puzzles.kinds import KINDS
 
 runner = CliRunner()
 
@@ -29,7 +29,7 @@ def test_the_list_as_json_has_the_parameters() -> None:
         "box_columns": 3,
         "blanks": 50,
     }
-    assert kinds["sudoku"]["unique"] and kinds["sudoku"]["version"] == 1
+    assert kinds["sudoku"]["has_unique_solution"] and kinds["sudoku"]["version"] == 1
 
 
 def test_a_puzzle_is_shown_as_a_model_is_asked_and_with_its_solution() -> None:

@@ -34,7 +34,7 @@ def test_a_game_of_a_puzzle_server_is_named_with_its_address() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["sudko"], "no kind of puzzle 'sudko'"),
+        (["sudko"], "unknown puzzle kind 'sudko'"),
         (["sudoku", "hard"], "settings read name=value, got 'hard'"),
         (["sudoku", "dificulty=hard"], "dificulty"),
         (["arc-v9"], "'arc' is at version 2 here"),

@@ -14,7 +14,7 @@ from tensordict import TensorDict  # noqa: E402
 from torchrl.envs import ActionMask, SerialEnv, TransformedEnv, check_env_specs  # noqa: E402
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
-from phalanx.integrations.torchrl import num_environments  # noqa: E402
+from phalanx.integrations.torchrl import num_envs  # noqa: E402
 from tests.helpers.ancestors import TRUE, ancestors, goals  # noqa: E402
 
 
@@ -243,9 +243,9 @@ def test_copies_by_pickle_and_deepcopy_go_on_from_the_same_state() -> None:
 
 def test_the_number_of_environments_is_told_for_every_kind_of_batch() -> None:
     env = ancestors()
-    assert num_environments(env) == num_environments(TransformedEnv(env, ActionMask())) == 3
+    assert num_envs(env) == num_envs(TransformedEnv(env, ActionMask())) == 3
     serial = SerialEnv(2, [lambda: ancestors(1), lambda: ancestors(1)])
-    assert num_environments(serial) == 2
+    assert num_envs(serial) == 2
 
     class Workers:
         num_workers = 5
@@ -253,8 +253,8 @@ def test_the_number_of_environments_is_told_for_every_kind_of_batch() -> None:
     class Single:
         batch_size = torch.Size([])
 
-    assert num_environments(Workers()) == 5
-    assert num_environments(Single()) == num_environments(object()) == 1
+    assert num_envs(Workers()) == 5
+    assert num_envs(Single()) == num_envs(object()) == 1
 
 
 def test_a_serial_environment_of_batches_steps_them_all() -> None:

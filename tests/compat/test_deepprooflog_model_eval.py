@@ -13,7 +13,7 @@ from phalanx.compat.deepprooflog.model_eval import (
     evaluate_policy,
     evaluate_policy_torchrl,
 )
-from phalanx.integrations.torchrl import PhalanxVecEnv, num_environments
+from phalanx.integrations.torchrl import BatchedVecEnv as TorchRLVecEnv, num_envs
 from phalanx.kg import parse_atom
 from phalanx.kg.kge import KGE, KGEConfig
 from tests.helpers.ancestors import FALSE, TRUE, ancestors, data_handler, index_manager
@@ -81,7 +81,7 @@ def test_a_script_s_arguments_make_three_environments():
         n_envs=2, n_eval_envs=3, padding_states=4, reward_type=2, train_neg_ratio=0.0, lr=1e-4, seed=1
     )
     made = create_environments(args, data_handler, index_manager, kge_engine=MODEL)
-    assert [num_environments(env) for env in made] == [2, 3, 3]
+    assert [num_envs(env) for env in made] == [2, 3, 3]
     assert [env.mode for env in made] == ["train", "eval", "eval"]
     config = made[0].environment.config
     assert (config.padding_states, config.reward.type, config.queries.negative_ratio) == (4, 2, 0.0)
@@ -101,6 +101,6 @@ def test_an_argument_by_another_name_is_answered_with_the_name_here(name, answer
 def test_as_many_environments_as_memory_allows(monkeypatch):
     monkeypatch.setattr("phalanx.core.profiling.available_memory", lambda: 40_000)
     env = ancestors("auto")
-    assert 1 <= num_environments(env) < 16
+    assert 1 <= num_envs(env) < 16
     with pytest.raises(TypeError, match="evaluated on a BatchedVecEnv"):
-        evaluate_policy_torchrl(torch.nn.Identity(), PhalanxVecEnv(env.environment, 1))
+        evaluate_policy_torchrl(torch.nn.Identity(), TorchRLVecEnv(env.environment, 1))

@@ -17,7 +17,7 @@ from phalanx.compat.jaxarc.batch_processing import (
     extract_state_features,
 )
 from phalanx.core import batch_reset, batch_step
-from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, only, paint_cell
+from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, only
 
 SMALL = ArcConfig(
     environment=EpisodeConfig(max_episode_steps=3),
@@ -168,7 +168,7 @@ def test_features_are_the_four_that_the_guide_names() -> None:
 
 def test_a_network_plays_greedily_without_a_key() -> None:
     environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
-    policy = NetworkPolicy(only(2), paint_cell, environment)
+    policy = NetworkPolicy(only(2), environment)
     states = started(CELL, cell_task("red", [2]), 3)
     trajectory = batch_policy_rollout(policy, states, environment, num_steps=1)
     assert trajectory["actions"].operation.tolist() == [[2, 2, 2]]
@@ -184,7 +184,7 @@ def test_a_network_with_a_key_draws_anew_for_every_environment_and_step() -> Non
     states = started(config, task, 20)
 
     def drawn(seed: int) -> np.ndarray:
-        policy = NetworkPolicy(EVERY_COLOR, paint_cell, environment, jax.random.key(seed))
+        policy = NetworkPolicy(EVERY_COLOR, environment, jax.random.key(seed))
         trajectory = batch_policy_rollout(policy, states, environment, num_steps=20)
         assert np.allclose(trajectory["log_probs"], np.log(0.1))
         return np.asarray(trajectory["actions"].operation)

@@ -20,7 +20,7 @@ from torchrl.envs import ParallelEnv, SerialEnv
 from torchrl.objectives.value import GAE
 
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
-from phalanx.integrations.torchrl import num_environments
+from phalanx.integrations.torchrl import num_envs
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
 
@@ -94,7 +94,7 @@ def test_a_function_of_the_old_name_is_three_of_the_new_batches(dh: DataHandler,
         args, dh, index_manager, kge_engine=kge_engine
     )
 
-    assert [num_environments(one) for one in (env, eval_env, callback_env)] == [4, 2, 2]
+    assert [num_envs(one) for one in (env, eval_env, callback_env)] == [4, 2, 2]
 
 
 def test_direct_instantiation(dh: DataHandler, index_manager: IndexManager) -> None:
@@ -125,7 +125,7 @@ def test_batch_size_access(dh: DataHandler, index_manager: IndexManager) -> None
             n_envs = int(env.num_workers)
 
         counts.append(n_envs)
-        assert num_environments(env) == n_envs
+        assert num_envs(env) == n_envs
     assert counts == [4, 3, 2]
 
 

@@ -21,7 +21,8 @@ from phalanx.core.evaluation import record_episodes, rollout_episodes
 from phalanx.core.spaces import Box, Discrete
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 from phalanx.nn.distributions import MaskedCategorical
-from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, keys_of, only, paint_cell
+from phalanx.nn.policy_network import select_action
+from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, keys_of, only
 
 
 class Fuse(eqx.Module):
@@ -79,9 +80,10 @@ class Burns(eqx.Module):
     two: Float[Array, ""]
     traces: list[int] = eqx.field(static=True)
 
-    def __call__(self, observation: Array) -> tuple[Array, Array]:
+    def __call__(self, observation: Array) -> tuple[MaskedCategorical, Array]:
         self.traces[0] += 1
-        return jnp.stack([-jnp.inf, jnp.log(self.one), jnp.log(self.two)]), jnp.float32(0)
+        logits = jnp.stack([-jnp.inf, jnp.log(self.one), jnp.log(self.two)])
+        return MaskedCategorical(logits, jnp.array([False, True, True])), jnp.float32(0)
 
 
 class Traces(list[int]):
@@ -94,10 +96,6 @@ class Traces(list[int]):
         return isinstance(other, Traces)
 
 
-def choice(parameters: Array, observation: Array) -> MaskedCategorical:
-    return MaskedCategorical(parameters, jnp.array([False, True, True]))
-
-
 TRACES = Traces([0])
 SLOW = Burns(jnp.float32(1), jnp.float32(0), TRACES)
 FAST = Burns(jnp.float32(0), jnp.float32(1), TRACES)
@@ -107,9 +105,8 @@ EITHER = Burns(jnp.float32(1), jnp.float32(1), TRACES)
 def burn(network: Burns, lengths: list[int], **settings: Any) -> Any:
     states = Fuse(jnp.array(lengths, jnp.int32))
     keys = settings.pop("keys", None)
-    return rollout_episodes(
-        Burning(), choice, network, states, states.left, keys, **{"max_steps": 4} | settings
-    )
+    act = eqx.Partial(select_action, network)
+    return rollout_episodes(Burning(), act, states, states.left, keys, **{"max_steps": 4} | settings)
 
 
 def test_episodes_end_one_by_one_and_take_no_further_steps() -> None:
@@ -164,13 +161,13 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
         burn(SLOW, [1], max_steps=0)
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
-        record_episodes(Burning(), choice, SLOW, jax.random.key(0), 0, 4)
+        record_episodes(Burning(), SLOW, jax.random.key(0), 0, 4)
 
 
 def test_recorded_episodes_are_whole_and_the_same_for_the_same_key() -> None:
-    episodes = record_episodes(Burning(), choice, SLOW, jax.random.key(3), 5, 4, episode_num=50)
-    again = record_episodes(Burning(), choice, SLOW, jax.random.key(3), 5, 4, episode_num=50)
-    other = record_episodes(Burning(), choice, SLOW, jax.random.key(4), 5, 4, episode_num=50)
+    episodes = record_episodes(Burning(), SLOW, jax.random.key(3), 5, 4, episode_num=50)
+    again = record_episodes(Burning(), SLOW, jax.random.key(3), 5, 4, episode_num=50)
+    other = record_episodes(Burning(), SLOW, jax.random.key(4), 5, 4, episode_num=50)
     starts = [[int(episode["initial_state"].left) for episode in run] for run in (episodes, again, other)]
     assert starts[0] == starts[1] != starts[2]
     for number, (start, episode) in enumerate(zip(starts[0], episodes, strict=True)):
@@ -185,7 +182,7 @@ def test_recorded_episodes_are_whole_and_the_same_for_the_same_key() -> None:
 
 def test_the_logger_draws_recorded_arc_episodes(tmp_path: Path) -> None:
     environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
-    [episode] = record_episodes(environment, paint_cell, only(2), jax.random.key(0), 1, 1, episode_num=7)
+    [episode] = record_episodes(environment, only(2), jax.random.key(0), 1, 1, episode_num=7)
     assert (episode["task_id"], episode["success"], episode["final_similarity"]) == ("red", True, 1.0)
     handlers = {"file": FileHandler(tmp_path), "svg": SVGHandler(tmp_path / "episodes", draw_state)}
     with ExperimentLogger(LoggingConfig(), handlers) as logger:
@@ -199,7 +196,7 @@ def test_a_recorded_policy_may_be_sampled() -> None:
     environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
     colors = [
         int(episode["final_state"].working_grid[0, 0])
-        for episode in record_episodes(environment, paint_cell, EVERY_COLOR, jax.random.key(0), 20, 1)
+        for episode in record_episodes(environment, EVERY_COLOR, jax.random.key(0), 20, 1)
     ]
     assert len(set(colors)) > 3
 

@@ -51,7 +51,12 @@ def play_by_openenv(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
         pytest.skip(f"OpenEnv's client is not in {CLIENT_PYTHON.parents[1]}; `make openenv` installs it")
     script = Path(__file__).with_name("openenv_client.py")
     done = subprocess.run(
-        [CLIENT_PYTHON, script], input=json.dumps(cases), capture_output=True, text=True, timeout=300
+        # -P: the script's folder has a module named openenv too.
+        [CLIENT_PYTHON, "-P", script],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

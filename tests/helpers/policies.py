@@ -1,7 +1,4 @@
-"""Policies whose scores are known beforehand, and the tasks they are scored on.
-
-Networks here map one observation to an action (or to logits of ten colours), and the distributions read it.
-"""
+"""Policy networks with known scores, and the tasks that they are evaluated on."""
 
 import equinox as eqx
 import jax
@@ -39,20 +36,16 @@ class Certain(eqx.Module):
         return jnp.float32(0)
 
 
-def certain(parameters: BboxAction, observation: ArcObservation) -> Certain:
-    return Certain(parameters)
-
-
 class Knows(eqx.Module):
     """Looks its input up and carries out the known solution, one step after the other."""
 
     inputs: Int8[Array, "pairs rows columns"]
     steps: Int32[Array, "pairs longest 5"]
 
-    def __call__(self, observation: ArcObservation) -> tuple[BboxAction, Float[Array, ""]]:
+    def __call__(self, observation: ArcObservation) -> tuple[Certain, Float[Array, ""]]:
         pair = jnp.argmax(jnp.all(self.inputs == observation.input_grid, axis=(1, 2)))
         fields = self.steps[pair, jnp.minimum(observation.step_count, self.steps.shape[1] - 1)]
-        return BboxAction(*fields), jnp.float32(0)
+        return Certain(BboxAction(*fields)), jnp.float32(0)
 
 
 def knows(
@@ -90,8 +83,8 @@ class Paints(eqx.Module):
 
     logits: Float[Array, "10"]
 
-    def __call__(self, observation: Array) -> tuple[Float[Array, "10"], Float[Array, ""]]:
-        return self.logits, jnp.float32(0.5)
+    def __call__(self, observation: Array) -> tuple["PaintCell", Float[Array, ""]]:
+        return PaintCell(MaskedCategorical(self.logits)), jnp.float32(0.5)
 
 
 class PaintCell(eqx.Module):
@@ -110,10 +103,6 @@ class PaintCell(eqx.Module):
 
     def entropy(self) -> Float[Array, ""]:
         return self.colors.entropy()
-
-
-def paint_cell(parameters: Float[Array, "10"], observation: Array) -> PaintCell:
-    return PaintCell(MaskedCategorical(parameters))
 
 
 EVERY_COLOR = Paints(jnp.zeros(10))

@@ -94,11 +94,7 @@ class WalkNetwork(eqx.Module):
         self.policy = Dense(8, 2, key=keys[1])
         self.value = Dense(8, 1, key=keys[2])
 
-    def __call__(self, sight: Sight) -> tuple[Float[Array, "2"], Float[Array, ""]]:
+    def __call__(self, sight: Sight) -> tuple[MaskedCategorical, Float[Array, ""]]:
         here = jnp.append(jax.nn.one_hot(sight.position, CELLS), 0.1 * sight.clock)
         hidden = jnp.tanh(self.hidden(here))
-        return self.policy(hidden), self.value(hidden)[0]
-
-
-def policy_of(parameters: Float[Array, "2"], observation: Sight) -> MaskedCategorical:
-    return MaskedCategorical(parameters, observation.legal)
+        return MaskedCategorical(self.policy(hidden), sight.legal), self.value(hidden)[0]

@@ -53,9 +53,9 @@ def actions() -> Iterator[np.ndarray]:
 
 def gymnasium(environment: ArcEnvironment) -> Told:
     pytest.importorskip("gymnasium")
-    from phalanx.integrations.gymnasium import PhalanxVectorEnv
+    from phalanx.integrations.gymnasium import GymnasiumVectorEnv
 
-    env = PhalanxVectorEnv(environment, TASKS, autoreset_mode="SameStep")
+    env = GymnasiumVectorEnv(environment, TASKS, autoreset_mode="SameStep")
     yield np.zeros(TASKS, bool), env.reset(seed=1), np.zeros(TASKS, bool)
     for action in actions():
         seen, reward, terminated, truncated, infos = env.step(action)

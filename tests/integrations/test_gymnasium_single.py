@@ -14,7 +14,7 @@ from phalanx.arc.config import ArcConfig  # noqa: E402
 from phalanx.arc.generators import generate_tasks  # noqa: E402
 from phalanx.arc.task_buffer import TaskBuffer  # noqa: E402
 from phalanx.core.spaces import Space  # noqa: E402
-from phalanx.integrations.gymnasium import PhalanxEnv, PhalanxVectorEnv, register_environments  # noqa: E402
+from phalanx.integrations.gymnasium import GymnasiumEnv, GymnasiumVectorEnv, register_environments  # noqa: E402
 from phalanx.integrations.gymnasium.spaces import space_of  # noqa: E402
 from phalanx.proofs.config import ProofConfig  # noqa: E402
 from tests.helpers.gymnasium_cases import ANCESTORS, PAINTINGS, ancestors  # noqa: E402
@@ -28,18 +28,18 @@ def test_gymnasiums_checker_has_nothing_to_say(name: str, settings: dict) -> Non
     """Its warnings are errors here."""
     env = gym.make(f"phalanx/{name}", **settings)
     check_env(env.unwrapped)
-    assert isinstance(env.unwrapped, PhalanxEnv)
+    assert isinstance(env.unwrapped, GymnasiumEnv)
     env.close()
 
 
 @pytest.mark.parametrize("selection", ["bbox", "mask"])
 def test_every_form_of_action_passes_the_checker(selection: str) -> None:
-    check_env(PhalanxEnv(arc(selection)), skip_render_check=True)
+    check_env(GymnasiumEnv(arc(selection)), skip_render_check=True)
 
 
 def test_a_vector_environment_is_made_by_its_id_and_its_spec_makes_it_again() -> None:
     envs = gym.make_vec("phalanx/arc-v2", num_envs=2, vectorization_mode="vector_entry_point", config="mini")
-    assert isinstance(envs, PhalanxVectorEnv) and envs.num_envs == 2
+    assert isinstance(envs, GymnasiumVectorEnv) and envs.num_envs == 2
     assert envs.single_observation_space["observation"].shape == (5, 5)
     again = gym.make_vec(envs.spec)
     assert again.environment == envs.environment and again.num_envs == 2
@@ -107,7 +107,7 @@ def test_settings_that_do_not_exist_are_refused_in_words() -> None:
 
 
 def test_arc_is_drawn_as_text_and_as_pixels() -> None:
-    text, pixels = (PhalanxEnv(arc(), render_mode=mode) for mode in ("ansi", "rgb_array"))
+    text, pixels = (GymnasiumEnv(arc(), render_mode=mode) for mode in ("ansi", "rgb_array"))
     for env in (text, pixels):
         env.reset(seed=0)
         env.step(np.array([2, 0, 1]))
@@ -131,17 +131,17 @@ def test_a_proof_is_drawn_as_its_goals_and_its_choices() -> None:
 
 
 def test_a_picture_needs_a_render_mode() -> None:
-    env = PhalanxEnv(arc())
+    env = GymnasiumEnv(arc())
     env.reset(seed=0)
     with pytest.raises(gym.error.Error, match=r"choose a render_mode.*svg, ansi, rgb_array"):
         env.render()
-    vector = PhalanxVectorEnv(arc(), 2, render_mode="ansi")
+    vector = GymnasiumVectorEnv(arc(), 2, render_mode="ansi")
     vector.reset(seed=0)
     assert len(vector.render() or ()) == 2
 
 
 def test_stepping_past_the_end_is_refused() -> None:
-    env = PhalanxEnv(ancestors)
+    env = GymnasiumEnv(ancestors)
     env.reset(seed=0)
     done = False
     while not done:

@@ -10,7 +10,7 @@ gym = pytest.importorskip("gymnasium")
 from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 
 from phalanx.core.environment import Environment  # noqa: E402
-from phalanx.integrations.gymnasium import PhalanxEnv, PhalanxVectorEnv  # noqa: E402
+from phalanx.integrations.gymnasium import GymnasiumEnv, GymnasiumVectorEnv  # noqa: E402
 from tests.helpers.gymnasium_cases import ancestors, paintings  # noqa: E402
 from tests.helpers.short_walk import ShortWalk  # noqa: E402
 from tests.helpers.small_environments import Lane, arc  # noqa: E402
@@ -35,7 +35,7 @@ def assert_same(left: Any, right: Any, where: str) -> None:
         np.testing.assert_array_equal(left, right, err_msg=where)
 
 
-def random_actions(envs: PhalanxVectorEnv, observations: Any, random: np.random.Generator) -> np.ndarray:
+def random_actions(envs: GymnasiumVectorEnv, observations: Any, random: np.random.Generator) -> np.ndarray:
     """Mostly legal, now and then not."""
     actions = np.stack([envs.single_action_space.sample() for _ in range(envs.num_envs)])
     if isinstance(observations, dict) and "action_mask" in observations and random.random() < 0.9:
@@ -51,8 +51,8 @@ def random_actions(envs: PhalanxVectorEnv, observations: Any, random: np.random.
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_whole_episodes_are_those_of_a_sync_vector_env(name: str, mode: AutoresetMode) -> None:
     environment = ENVIRONMENTS[name]
-    ours = PhalanxVectorEnv(environment, COUNT, autoreset_mode=mode)
-    theirs = SyncVectorEnv([lambda: PhalanxEnv(environment)] * COUNT, autoreset_mode=mode)
+    ours = GymnasiumVectorEnv(environment, COUNT, autoreset_mode=mode)
+    theirs = SyncVectorEnv([lambda: GymnasiumEnv(environment)] * COUNT, autoreset_mode=mode)
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     assert ours.metadata == theirs.metadata
@@ -85,8 +85,8 @@ def test_whole_episodes_are_those_of_a_sync_vector_env(name: str, mode: Autorese
     assert (ends > 0).all(), "the episodes must end in both ways, or this tells little"
 
 
-def lane(count: Any, **settings: Any) -> PhalanxVectorEnv:
-    return PhalanxVectorEnv(Lane(), count, **settings)
+def lane(count: Any, **settings: Any) -> GymnasiumVectorEnv:
+    return GymnasiumVectorEnv(Lane(), count, **settings)
 
 
 def test_the_step_after_an_end_ignores_the_action_and_pays_nothing_in_next_step_mode() -> None:
@@ -121,7 +121,7 @@ def test_the_terminal_observation_is_in_the_infos_in_same_step_mode() -> None:
     assert seen["observation"][ended, -1] == 0
 
 
-def starts(envs: PhalanxVectorEnv, episodes: int, **seed: Any) -> list[list[int]]:
+def starts(envs: GymnasiumVectorEnv, episodes: int, **seed: Any) -> list[list[int]]:
     """Where each environment's episodes start."""
     found = [envs.reset(**seed)[0]["observation"][:, 1].tolist()]
     found += [envs.reset()[0]["observation"][:, 1].tolist() for _ in range(episodes - 1)]
@@ -153,7 +153,7 @@ def test_a_partial_reset_leaves_the_others_alone_and_seeds_only_those_it_names()
 
 
 def test_without_autoreset_an_ended_environment_must_be_reset_before_it_is_stepped() -> None:
-    envs = PhalanxVectorEnv(ENVIRONMENTS["arc"], COUNT, autoreset_mode=AutoresetMode.DISABLED)
+    envs = GymnasiumVectorEnv(ENVIRONMENTS["arc"], COUNT, autoreset_mode=AutoresetMode.DISABLED)
     envs.reset(seed=0)
     _, _, terminated, _, _ = envs.step(np.array([[34, 0, 0], [2, 0, 0], [34, 0, 0]]))
     assert terminated.tolist() == [True, False, True]
@@ -211,7 +211,7 @@ def test_what_cannot_be_is_refused_in_words() -> None:
 
 
 def test_an_action_out_of_range_is_illegal_and_no_other_action() -> None:
-    envs = PhalanxVectorEnv(ENVIRONMENTS["arc"], 2)
+    envs = GymnasiumVectorEnv(ENVIRONMENTS["arc"], 2)
     envs.reset(seed=[0, 0])
     *_, infos = envs.step(np.array([[3, 2**32, 0], [2**40 + 3, 0, 0]]))
     assert infos["operation_type"].tolist() == [-1, -1]
@@ -219,7 +219,7 @@ def test_an_action_out_of_range_is_illegal_and_no_other_action() -> None:
 
 def test_what_is_returned_belongs_to_the_user() -> None:
     def play(spoil: bool) -> list[Any]:
-        envs = PhalanxVectorEnv(ENVIRONMENTS["arc"], COUNT, autoreset_mode="SameStep")
+        envs = GymnasiumVectorEnv(ENVIRONMENTS["arc"], COUNT, autoreset_mode="SameStep")
         results: list[Any] = [envs.reset(seed=1)]
         kept = [str(results[0])]
         for _ in range(6):
@@ -237,12 +237,12 @@ def test_what_is_returned_belongs_to_the_user() -> None:
 
 
 def test_boxes_are_five_numbers_and_masks_of_cells_a_dictionary() -> None:
-    boxes = PhalanxVectorEnv(arc("bbox"), 2)
+    boxes = GymnasiumVectorEnv(arc("bbox"), 2)
     assert boxes.single_action_space == gym.spaces.MultiDiscrete([42, 2, 3, 2, 3])
     boxes.reset(seed=0)
     seen, *_ = boxes.step(np.array([[2, 0, 0, 0, 1], [2, 1, 2, 0, 0]]))
     assert seen["observation"][:, 0].tolist() == [[2, 2, -1], [2, 2, -1]]
-    masks = PhalanxVectorEnv(arc("mask"), 2)
+    masks = GymnasiumVectorEnv(arc("mask"), 2)
     cells = gym.spaces.MultiBinary((2, 3))
     assert masks.single_action_space == gym.spaces.Dict(
         {"operation": gym.spaces.Discrete(42), "selection": cells}
@@ -260,14 +260,14 @@ def test_boxes_are_five_numbers_and_masks_of_cells_a_dictionary() -> None:
 
 
 def test_masks_say_what_is_legal() -> None:
-    envs = PhalanxVectorEnv(arc("point"), 2)
+    envs = GymnasiumVectorEnv(arc("point"), 2)
     seen, infos = envs.reset(seed=0)
     assert np.flatnonzero(seen["action_mask"][0]).tolist() == [2, 3, 34]
     assert (infos["action_mask"] == seen["action_mask"]).all()
     # Operation, row, column.
     assert envs.action_masks().shape == (2, 42 + 2 + 3)
     assert np.flatnonzero(envs.action_masks()[1]).tolist() == [2, 3, 34, 42, 43, 44, 45, 46]
-    proving = PhalanxVectorEnv(ENVIRONMENTS["proofs"], 2)
+    proving = GymnasiumVectorEnv(ENVIRONMENTS["proofs"], 2)
     seen, infos = proving.reset(seed=0)
     assert seen["action_mask"].dtype == infos["action_mask"].dtype == np.int8
     assert (proving.action_masks() == seen["action_mask"].astype(bool)).all()
@@ -278,7 +278,7 @@ def test_masks_say_what_is_legal() -> None:
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_a_flat_observation_is_the_environments_own_in_one_vector(name: str) -> None:
     environment: Environment = ENVIRONMENTS[name]
-    flat, whole = (PhalanxVectorEnv(environment, 2, flat=flat) for flat in (True, False))
+    flat, whole = (GymnasiumVectorEnv(environment, 2, flat=flat) for flat in (True, False))
     row, _ = flat.reset(seed=5)
     fields, infos = whole.reset(seed=5)
     if name == "arc":

@@ -11,14 +11,14 @@ gym = pytest.importorskip("gymnasium")
 from gymnasium.vector import AutoresetMode  # noqa: E402
 from gymnasium.wrappers import vector as wrappers  # noqa: E402
 
-from phalanx.integrations.gymnasium import PhalanxEnv, PhalanxVectorEnv  # noqa: E402
+from phalanx.integrations.gymnasium import GymnasiumEnv, GymnasiumVectorEnv  # noqa: E402
 from tests.helpers.small_environments import Lane, arc  # noqa: E402
 
 RIGHT = np.array([1, 1])
 
 
-def lane(**settings: Any) -> PhalanxVectorEnv:
-    return PhalanxVectorEnv(Lane(), 2, **settings)
+def lane(**settings: Any) -> GymnasiumVectorEnv:
+    return GymnasiumVectorEnv(Lane(), 2, **settings)
 
 
 @pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.name)
@@ -72,7 +72,7 @@ def test_arrays_become_tensors_and_back() -> None:
     torch = pytest.importorskip("torch")
     # Gymnasium's own requirement for its conversions: gymnasium[torch] brings it.
     pytest.importorskip("array_api_compat")
-    envs = wrappers.NumpyToTorch(PhalanxVectorEnv(arc(), 2))
+    envs = wrappers.NumpyToTorch(GymnasiumVectorEnv(arc(), 2))
     seen, _ = envs.reset(seed=0)
     assert seen["observation"].dtype == torch.int8
     actions = torch.tensor([[2, 0, 1], [34, 0, 0]])
@@ -99,7 +99,7 @@ def test_ppo_of_stable_baselines3_learns_to_paint_a_cell() -> None:
     from stable_baselines3.common.env_checker import check_env
     from stable_baselines3.common.monitor import Monitor
 
-    env = Monitor(PhalanxEnv(arc(), flat=True))
+    env = Monitor(GymnasiumEnv(arc(), flat=True))
     check_env(env, skip_render_check=True)
     model = stable_baselines3.PPO(
         "MlpPolicy", env, n_steps=128, batch_size=64, n_epochs=4, learning_rate=2e-2, gamma=0.5, seed=0

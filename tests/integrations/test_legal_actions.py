@@ -23,9 +23,9 @@ def test_the_mask_has_an_entry_for_each_choice_and_some_environments_have_none()
 
 def test_gymnasium_has_it_in_observations_infos_and_for_maskable_ppo() -> None:
     gym = pytest.importorskip("gymnasium")
-    from phalanx.integrations.gymnasium import PhalanxEnv, PhalanxVectorEnv, register_environments
+    from phalanx.integrations.gymnasium import GymnasiumEnv, GymnasiumVectorEnv, register_environments
 
-    envs = PhalanxVectorEnv(LightsOut(), 2)
+    envs = GymnasiumVectorEnv(LightsOut(), 2)
     seen, infos = envs.reset(seed=0)
     assert seen["action_mask"].tolist() == infos["action_mask"].tolist() == [[1] * LAMPS] * 2
     seen, *_, infos = envs.step(np.array([PRESSED, 0]))
@@ -36,7 +36,7 @@ def test_gymnasium_has_it_in_observations_infos_and_for_maskable_ppo() -> None:
     register("masked-lamps-v1", LightsOut)
     register_environments()
     single = gym.make("phalanx/masked-lamps-v1", max_steps=3, render_mode="ansi")
-    assert isinstance(single.unwrapped, PhalanxEnv) and single.unwrapped.environment.max_steps == 3
+    assert isinstance(single.unwrapped, GymnasiumEnv) and single.unwrapped.environment.max_steps == 3
     single.reset(seed=0)
     *_, info = single.step(PRESSED)
     assert info["action_mask"].astype(bool).tolist() == all_but(PRESSED)
@@ -45,9 +45,9 @@ def test_gymnasium_has_it_in_observations_infos_and_for_maskable_ppo() -> None:
 
 def test_gymnasiums_final_mask_is_that_of_the_terminal_state() -> None:
     pytest.importorskip("gymnasium")
-    from phalanx.integrations.gymnasium import PhalanxVectorEnv
+    from phalanx.integrations.gymnasium import GymnasiumVectorEnv
 
-    envs = PhalanxVectorEnv(LightsOut(max_steps=1), 2, autoreset_mode="SameStep")
+    envs = GymnasiumVectorEnv(LightsOut(max_steps=1), 2, autoreset_mode="SameStep")
     envs.reset(seed=0)
     seen, *_, infos = envs.step(np.array([PRESSED, 0]))
     assert seen["action_mask"].tolist() == [[1] * LAMPS] * 2, "a new episode has begun"
@@ -62,9 +62,9 @@ def test_torchrl_has_it_where_action_mask_transforms_look() -> None:
     from torchrl.envs import ActionMask, TransformedEnv, check_env_specs
 
     from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
-    from phalanx.integrations.torchrl import PhalanxVecEnv
+    from phalanx.integrations.torchrl import BatchedVecEnv as TorchRLVecEnv
 
-    for env in (PhalanxVecEnv(LightsOut(), 2), BatchedVecEnv.from_environment(LightsOut(), 2)):
+    for env in (TorchRLVecEnv(LightsOut(), 2), BatchedVecEnv.from_environment(LightsOut(), 2)):
         check_env_specs(env)
         assert env.reset()["action_mask"].tolist() == [[True] * LAMPS] * 2
         after = env.step(TensorDict({"action": torch.tensor([PRESSED, 0])}, [2]))["next"]
@@ -120,9 +120,9 @@ def test_floats_are_refused_and_not_cut(environment: Environment) -> None:
     with pytest.raises(TypeError, match=r"action.* must be whole numbers, got float32"):
         jax.jit(stoa.step)(stoa.reset(key)[0], numbers)
     pytest.importorskip("gymnasium")
-    from phalanx.integrations.gymnasium import PhalanxVectorEnv
+    from phalanx.integrations.gymnasium import GymnasiumVectorEnv
 
-    envs = PhalanxVectorEnv(environment, 1)
+    envs = GymnasiumVectorEnv(environment, 1)
     envs.reset(seed=0)
     with pytest.raises(TypeError, match="actions must be whole numbers, got float"):
         envs.step(numbers[None])
@@ -130,9 +130,9 @@ def test_floats_are_refused_and_not_cut(environment: Environment) -> None:
 
 def test_float_masks_of_cells_are_refused_too() -> None:
     pytest.importorskip("gymnasium")
-    from phalanx.integrations.gymnasium import PhalanxVectorEnv
+    from phalanx.integrations.gymnasium import GymnasiumVectorEnv
 
-    envs = PhalanxVectorEnv(arc("mask"), 1)
+    envs = GymnasiumVectorEnv(arc("mask"), 1)
     envs.reset(seed=0)
     half = {"operation": np.array([3]), "selection": np.full((1, 2, 3), 0.5)}
     with pytest.raises(TypeError, match=r"actions\['selection'\] must be whole numbers, got float"):
@@ -141,9 +141,9 @@ def test_float_masks_of_cells_are_refused_too() -> None:
     pytest.importorskip("torchrl")
     from tensordict import TensorDict
 
-    from phalanx.integrations.torchrl import PhalanxVecEnv
+    from phalanx.integrations.torchrl import BatchedVecEnv as TorchRLVecEnv
 
-    env = PhalanxVecEnv(arc("mask"), 1)
+    env = TorchRLVecEnv(arc("mask"), 1)
     env.reset()
     entries = {"operation": torch.tensor([3]), "selection": torch.full((1, 2, 3), 0.5)}
     with pytest.raises(TypeError, match="'action, selection' must be whole numbers, got torch"):

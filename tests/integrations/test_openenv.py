@@ -45,7 +45,7 @@ def plays(server: OpenEnvServer, seed: int) -> None:
     with opened(server) as client:
         first = asked(client, {"type": "reset", "data": {"seed": seed}})
         assert first["data"]["observation"]["text"] == plain.reset(seed)
-        for answer in plain.demonstration() or ():
+        for answer in plain.expert_actions() or ():
             step = plain.step(answer)
             told = asked(client, {"type": "step", "data": {"answer": answer}})["data"]
             assert (told["observation"]["text"], told["reward"], told["done"]) == step[:3]
@@ -96,7 +96,7 @@ def test_states_drawn_seeds_and_numbers_as_answers(server: OpenEnvServer) -> Non
         seed = asked(client, {"type": "reset", "data": {"episode_id": "e"}})["data"]["metadata"]["seed"]
         lone = asked(client, '{"type": "step", "data": {"answer": "\\ud800 1 1"}}')
         number = asked(client, {"type": "step", "data": {"answer": 7}})
-        assert all(told["data"]["observation"]["refused"] for told in (lone, number))
+        assert all(told["data"]["observation"]["error"] for told in (lone, number))
         assert asked(client, {"type": "state"})["data"] == {"episode_id": "e", "step_count": 2, "seed": seed}
 
 

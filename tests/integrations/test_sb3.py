@@ -7,14 +7,14 @@ stable_baselines3 = pytest.importorskip("stable_baselines3")
 
 from stable_baselines3.common.vec_env import VecMonitor  # noqa: E402
 
-from phalanx.integrations.gymnasium import PhalanxVectorEnv  # noqa: E402
+from phalanx.integrations.gymnasium import GymnasiumVectorEnv  # noqa: E402
 from phalanx.integrations.sb3 import SB3VecEnv  # noqa: E402
 from tests.helpers.small_environments import Lane, arc  # noqa: E402
 
 
 def test_steps_are_those_of_the_vector_environment_and_ends_are_told_in_the_infos() -> None:
     venv = SB3VecEnv(Lane(), 3, flat=False, seed=4)
-    twin = PhalanxVectorEnv(Lane(), 3, autoreset_mode="SameStep")
+    twin = GymnasiumVectorEnv(Lane(), 3, autoreset_mode="SameStep")
     seen, (like, _) = venv.reset(), twin.reset(seed=[4, 5, 6])
     np.testing.assert_array_equal(seen["observation"], like["observation"])
     ended = 0

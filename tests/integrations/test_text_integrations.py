@@ -13,8 +13,8 @@ import pytest
 from websockets.sync.client import connect
 
 from phalanx.integrations.trl import environment_factory
-from phalanx.text.env import TextEnvironment
-from phalanx.text.env_spec import TextFactory, text_env_factory, validate_seed
+from phalanx.text.env import TextEnvironment, validate_seed
+from phalanx.text.env_spec import TextFactory, text_env_factory
 from tests.helpers.chat_model import stub_model
 from tests.helpers.openenv import play_by_openenv, running
 
@@ -37,7 +37,7 @@ class Case:
         environment.reset(self.seed)
         for answer in self.odd:
             environment.step(answer)
-        return [*self.odd, *(environment.demonstration() or ["0"])]
+        return [*self.odd, *(environment.expert_actions() or ["0"])]
 
 
 CASES = [
@@ -46,7 +46,7 @@ CASES = [
     Case("countdown", {"turns": "single"}, 5, ()),
     Case("knights", {"turns": "single"}, 6, ("```\nAnn knight\n```",)),
     Case("lights_out", {"max_steps": 2}, 7, ("1 1", "9 9")),
-    Case("proofs-v1", {"padding_states": 16, "text": {"max_refused": 3}}, 1, ("the second one",)),
+    Case("proofs-v1", {"padding_states": 16, "text": {"max_invalid_answers": 3}}, 1, ("the second one",)),
 ]
 
 
@@ -207,14 +207,14 @@ def test_an_adapter_gives_the_episodes_and_rewards_of_the_environment(
 
 
 def test_names_settings_and_seeds_are_checked() -> None:
-    with pytest.raises(ValueError, match="no kind of puzzle 'sudko'"):
+    with pytest.raises(ValueError, match="unknown puzzle kind 'sudko'"):
         text_env_factory("sudko")
     with pytest.raises(ValueError, match="no difficulty 'odd'"):
         text_env_factory("sudoku", difficulty="odd")
     with pytest.raises(ValueError, match="'arc' is at version 2 here"):
         text_env_factory("arc-v9")
     for seed in (-1, 2**32, True, 1.0, "1", None):
-        with pytest.raises(ValueError, match="a seed is a whole number from 0 to 4294967295"):
+        with pytest.raises(ValueError, match="seed must be an integer from 0 to 4294967295"):
             validate_seed(seed)
 
 
@@ -224,7 +224,7 @@ def test_skyrl_needs_an_environment_and_a_seed() -> None:
 
     with pytest.raises(ValueError, match="must name an environment"):
         SkyRLEnvironment({}, {"seed": 1})
-    with pytest.raises(ValueError, match="a seed is a whole number"):
+    with pytest.raises(ValueError, match="seed must be an integer"):
         SkyRLEnvironment({"environment": "sudoku"}, {})
     given = SkyRLEnvironment(extras={"seed": 1}, environments=text_env_factory("sudoku"))
     assert "sudoku" in given.init([])[0][0]["content"]

@@ -22,7 +22,7 @@ def test_a_rollout_gets_the_episodes_and_rewards_of_the_environment() -> None:
     plain = PuzzleEnvironment("sudoku")
     for seed in (3, 4):
         assert tools.reset(seed=seed, prompt=[], kind="sudoku") == plain.reset(seed)
-        answers = ["nonsense", *(plain.demonstration() or ())]
+        answers = ["nonsense", *(plain.expert_actions() or ())]
         assert [tools.move(answer) for answer in answers] == [plain.step(answer).text for answer in answers]
         assert tools.get_reward() == pytest.approx(0.9)
     assert tools.reset(seed=3) and tools.get_reward() == 0.0
@@ -37,7 +37,7 @@ def test_the_only_tool_is_a_move_and_it_is_described() -> None:
 def test_any_text_environment_can_be_given() -> None:
     tools = environment_factory(lambda: PuzzleEnvironment("lights_out"))()
     assert "lights out" in tools.reset(seed=1)
-    with pytest.raises(ValueError, match="no kind of puzzle 'sudko'"):
+    with pytest.raises(ValueError, match="unknown puzzle kind 'sudko'"):
         environment_factory("sudko")
     with pytest.raises(TypeError, match="takes no settings, got max_steps"):
         environment_factory(lambda: PuzzleEnvironment("lights_out"), max_steps=3)
@@ -50,13 +50,15 @@ def test_rewards_are_verified_answers_to_the_rows_puzzles() -> None:
     ]  # fmt: skip
     assert rows[0]["prompt"][0]["content"] == PuzzleEnvironment("countdown", turns="single").reset(0)
     columns = {name: [row[name] for row in rows] for name in ("kind", "difficulty", "seed")}
-    right = [puzzle_kind(row["kind"]).answer(puzzle_kind(row["kind"]).generate(row["seed"])) for row in rows]
+    right = [
+        puzzle_kind(row["kind"]).solution_text(puzzle_kind(row["kind"]).generate(row["seed"])) for row in rows
+    ]
     said = [right[0], f"Hm. <answer>{right[1]}</answer>", right[3], ""]
     assert solved_reward(said, **columns, prompts=rows) == [1.0, 1.0, 0.0, 0.0]
     chats = [[{"role": "assistant", "content": text}] for text in right]
     assert solved_reward(chats, **columns) == [1.0] * 4
     assert prompt_rows(["sudoku"], [5], turns="multi")[0]["prompt"] == [{"role": "user", "content": ""}]
-    with pytest.raises(ValueError, match="turns are 'multi' or 'single'"):
+    with pytest.raises(ValueError, match="turns must be 'multi' or 'single'"):
         prompt_rows(["sudoku"], [5], turns="many")
 
 
@@ -113,5 +115,5 @@ def test_a_grpo_step_of_the_real_trainer(turns: str, tmp_path: Path) -> None:
     if turns == "single":
         assert "lights out" in seen[0]
     else:
-        assert "rewards/MoveTools/mean" in logged
+        assert "rewards/ToolEnvironment/mean" in logged
         assert all(tools._environment.puzzle.kind == "lights_out" for tools in trainer.environments)

@@ -20,7 +20,7 @@ def solver(messages: list[dict[str, Any]]) -> str:
     for message in messages:
         if message["role"] == "assistant":
             puzzle.step(message["content"])
-    return (puzzle.demonstration() or [""])[0]
+    return (puzzle.expert_actions() or [""])[0]
 
 
 def test_the_command_plays_the_taskset(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from tests.helpers.few_tasks import few_tasks
 from tests.helpers.puzzle_server import running_server
 
 PROMPTER = PromptTokenizer("characters")
-MODEL = ("model.width=16", "model.depth=1", "model.heads=2", "model.hidden=16")
+MODEL = ("model.d_model=16", "model.num_layers=1", "model.num_heads=2", "model.d_ff=16")
 ONE_UPDATE = (
     *MODEL,
     "num_updates=1",
@@ -149,7 +149,12 @@ def test_reward_is_learned_from_the_games_of_a_live_server(tmp_path: Path) -> No
     with running_server() as server:
         asked = ["train", "grpo", "--arcade", f"127.0.0.1:{server.port}", "--games", "lights,binary:medium"]
         # Four attempts on three connections are two batches.
-        settings = ["arcade.connections=3", "arcade.max_steps=2", "arcade.max_refused=1", "grpo.width=768"]
+        settings = [
+            "arcade.connections=3",
+            "arcade.max_steps=2",
+            "arcade.max_invalid_answers=1",
+            "grpo.width=768",
+        ]
         few = ["evaluation.puzzles=2", "--out", str(run)]
         done = CliRunner().invoke(app, [*asked, *ONE_UPDATE, *settings, *few], catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -184,7 +189,8 @@ def test_arc_is_played_in_the_prompts_that_are_learned(monkeypatch: pytest.Monke
     data = LMDataConfig(environment="arc")
     source = local_source(played_name(data), PROMPTER)
     model = LanguageModel(
-        LanguageModelConfig(vocab_size=98, width=16, depth=1, heads=2, hidden=16), key=jax.random.key(0)
+        LanguageModelConfig(vocab_size=98, d_model=16, num_layers=1, num_heads=2, d_ff=16),
+        key=jax.random.key(0),
     )
     player = LMPolicy(model, PROMPTER, max_new_tokens=2)
     [score], told = score_episodes(player, source, "arc", count=2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, generate, generate_batch
-from phalanx.lm.decoding import _choose
+from phalanx.lm.sampling import sample_tokens
 
 PROMPTS = [[4, 9, 2], [7], [1, 2, 3, 4, 5, 6, 7, 8]]
 END = 3
@@ -16,20 +16,20 @@ END = 3
 
 @functools.cache
 def model() -> LanguageModel:
-    config = LanguageModelConfig(vocab_size=11, width=16, depth=2, heads=2, hidden=16)
+    config = LanguageModelConfig(vocab_size=11, d_model=16, num_layers=2, num_heads=2, d_ff=16)
     return jax.jit(lambda key: LanguageModel(config, key=key))(jax.random.key(3))
 
 
 def test_a_batch_writes_after_each_prompt_what_it_would_write_alone() -> None:
     said = generate_batch(model(), PROMPTS, 6)
-    assert said.tokens == [generate(model(), prompt, 6) for prompt in PROMPTS]
+    assert said.completion_ids == [generate(model(), prompt, 6) for prompt in PROMPTS]
 
 
 def test_log_probabilities_are_those_of_the_whole_model() -> None:
     sampling = SamplingConfig(temperature=0.7)
-    said = generate_batch(model(), PROMPTS, 6, sampling=sampling, key=jax.random.key(0), stop_token=END)
+    said = generate_batch(model(), PROMPTS, 6, sampling=sampling, key=jax.random.key(0), stop_token_id=END)
     whole = jax.jit(lambda t: jax.nn.log_softmax(model()(t, jnp.ones(14, jnp.int32), jnp.arange(14)) / 0.7))
-    for prompt, written, found in zip(PROMPTS, said.tokens, said.log_probs, strict=True):
+    for prompt, written, found in zip(PROMPTS, said.completion_ids, said.logps, strict=True):
         row = np.zeros(14, np.int32)
         row[: len(prompt) + len(written)] = prompt + written
         logs = np.asarray(whole(row))
@@ -39,9 +39,9 @@ def test_log_probabilities_are_those_of_the_whole_model() -> None:
 
 def test_a_text_ends_with_its_stop_token_and_others_go_on() -> None:
     free = generate_batch(model(), PROMPTS, 6)
-    stop = free.tokens[0][2]
-    said = generate_batch(model(), PROMPTS, 6, stop_token=stop)
-    for written, without, ended in zip(said.tokens, free.tokens, said.ended, strict=True):
+    stop = free.completion_ids[0][2]
+    said = generate_batch(model(), PROMPTS, 6, stop_token_id=stop)
+    for written, without, ended in zip(said.completion_ids, free.completion_ids, said.finished, strict=True):
         cut = without.index(stop) + 1 if stop in without else 6
         assert (written, bool(ended)) == (without[:cut], stop in without)
 
@@ -55,20 +55,20 @@ def test_only_the_choices_are_written_and_the_likeliest_first_token_wins() -> No
             5,
             sampling=SamplingConfig(),
             key=jax.random.key(key),
-            stop_token=END,
+            stop_token_id=END,
             choices=choices,
         )
-        assert all(text in known for text, known in zip(said.tokens, choices, strict=True))
-        assert said.tokens[1] == [9, END]
-    with pytest.raises(ValueError, match="row 1 has no text to choose"):
-        generate_batch(model(), PROMPTS, 5, stop_token=END, choices=[[[END]], [], [[END]]])
-    with pytest.raises(ValueError, match="need a stop token"):
+        assert all(text in known for text, known in zip(said.completion_ids, choices, strict=True))
+        assert said.completion_ids[1] == [9, END]
+    with pytest.raises(ValueError, match="prompt 1 has no choices"):
+        generate_batch(model(), PROMPTS, 5, stop_token_id=END, choices=[[[END]], [], [[END]]])
+    with pytest.raises(ValueError, match="require a stop token"):
         generate_batch(model(), PROMPTS, 5, choices=choices)
 
 
 def test_top_k_and_top_p_draw_from_the_likeliest_only() -> None:
     logs = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 400, np.float32))
-    draw, uniform = jax.jit(_choose, static_argnums=2), np.random.default_rng(0).random(400, np.float32)
+    draw, uniform = jax.jit(sample_tokens, static_argnums=2), np.random.default_rng(0).random(400, np.float32)
 
     def drawn(top_k: int, top_p: float | None) -> set[int]:
         share = None if top_p is None else np.float32(top_p)
@@ -85,5 +85,5 @@ def test_top_k_and_top_p_draw_from_the_likeliest_only() -> None:
 def test_draws_follow_the_probabilities() -> None:
     logs = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 20_000, np.float32))
     uniform = np.random.default_rng(1).random(20_000, np.float32)
-    found = np.asarray(jax.jit(_choose, static_argnums=2)(logs, np.float32(1), 0, None, uniform))
+    found = np.asarray(jax.jit(sample_tokens, static_argnums=2)(logs, np.float32(1), 0, None, uniform))
     np.testing.assert_allclose(np.bincount(found) / len(found), [0.5, 0.3, 0.15, 0.05], atol=0.015)

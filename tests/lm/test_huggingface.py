@@ -9,7 +9,7 @@ import pytest
 
 from phalanx.lm import LanguageModel, LanguageModelConfig, export_huggingface, import_huggingface
 
-CONFIG = LanguageModelConfig(vocab_size=23, width=16, depth=2, heads=2, hidden=24, rotary_base=500.0)
+CONFIG = LanguageModelConfig(vocab_size=23, d_model=16, num_layers=2, num_heads=2, d_ff=24, rope_theta=500.0)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def test_what_cannot_be_taken_over_is_refused(model: LanguageModel, tmp_path: Pa
     export_huggingface(model, tmp_path)
     told = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(told | {"num_key_value_heads": 1}))
-    with pytest.raises(ValueError, match="num_key_value_heads is 1, and only 2 can be taken over"):
+    with pytest.raises(ValueError, match="num_key_value_heads is 1, but only 2 is supported"):
         import_huggingface(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(told | {"vocab_size": 24}))
-    with pytest.raises(ValueError, match=r"embed_tokens\.weight is \(23, 16\)"):
+    with pytest.raises(ValueError, match=r"embed_tokens\.weight has shape \(23, 16\)"):
         import_huggingface(tmp_path)

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.data import PackingConfig, pack_tokens
+from phalanx.lm.attention import apply_rotary, rotary_angles
 from phalanx.lm.flops import train_flops
 from phalanx.lm.generation import generate
-from phalanx.lm.model import LanguageModel, LanguageModelConfig, rotary
+from phalanx.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.training.lm import update
 from phalanx.training.lm.batches import TokenBatch
 from phalanx.training.lm.config import OptimizerConfig
 from phalanx.training.lm.update import LMTrainer, SFTState, losses
 
-CONFIG = LanguageModelConfig(vocab_size=11, width=8, depth=2, heads=2, hidden=8)
+CONFIG = LanguageModelConfig(vocab_size=11, d_model=8, num_layers=2, num_heads=2, d_ff=8)
 WIDTH = 12
 measure = jax.jit(losses)
 
@@ -58,7 +59,7 @@ def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed:
 
 def test_rotated_vectors_meet_by_their_distance_alone() -> None:
     queries, keys = np.random.default_rng(0).standard_normal((2, 1, 1, 8), np.float32)
-    turn = jax.jit(lambda vectors, places: rotary(vectors, places, 100.0))
+    turn = jax.jit(lambda vectors, places: apply_rotary(vectors, rotary_angles(places, 8, 100.0)))
 
     def product(first: int, second: int) -> float:
         a = turn(queries, np.array([first], np.int32))
@@ -111,7 +112,7 @@ def test_the_loss_is_the_mean_over_the_tokens_that_the_mask_names() -> None:
 
 
 def test_a_new_model_is_about_as_good_as_guessing() -> None:
-    wide = made(CONFIG.model_copy(update={"width": 64}), jax.random.key(0))
+    wide = made(CONFIG.model_copy(update={"d_model": 64}), jax.random.key(0))
     assert float(measure(wide, rows([[1, 2, 3, 4, 5], [9, 7, 5, 3, 1]])).loss) == pytest.approx(
         np.log(CONFIG.vocab_size), abs=0.6
     )
@@ -138,7 +139,7 @@ def test_a_model_learns_one_sentence_by_heart_and_says_it(method: str) -> None:
     assert float(metrics["loss"]) < 0.2 * first
     learned = trainer.model(learner)
     assert generate(learned, sentence[:3], 7) == sentence[3:]
-    assert generate(learned, sentence[:3], 9, stop_token=9) == [4, 5, 6, 7, 8]
+    assert generate(learned, sentence[:3], 9, stop_token_id=9) == [4, 5, 6, 7, 8]
 
 
 def test_the_cache_writes_what_the_whole_model_would() -> None:
@@ -162,8 +163,8 @@ def test_what_is_drawn_depends_on_the_key_and_on_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"prompt": []}, "the prompt is empty"),
-        ({"prompt": [11]}, "token 11, the model knows 0 to 10"),
+        ({"prompt_ids": []}, "the prompt is empty"),
+        ({"prompt_ids": [11]}, "token 11, but the model's tokens are 0 to 10"),
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
         ({"temperature": -1.0}, "temperature must not be negative"),
         ({"temperature": 1.0}, "needs a key"),
@@ -171,12 +172,12 @@ def test_what_is_drawn_depends_on_the_key_and_on_nothing_else() -> None:
 )
 def test_what_cannot_be_written_is_refused_in_words(arguments: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        generate(model(), **{"prompt": [1], "max_new_tokens": 2, **arguments})
+        generate(model(), **{"prompt_ids": [1], "max_new_tokens": 2, **arguments})
 
 
 def test_heads_that_cannot_be_rotated_in_pairs_are_refused() -> None:
-    with pytest.raises(ValueError, match="width must be a multiple of twice the heads"):
-        LanguageModelConfig(width=12, heads=4)
+    with pytest.raises(ValueError, match=r"d_model must be a multiple of 2 \* num_heads"):
+        LanguageModelConfig(d_model=12, num_heads=4)
 
 
 def test_a_large_vocabulary_is_looked_up_and_embeds_alike() -> None:
@@ -222,7 +223,7 @@ def test_the_learning_rate_rises_and_falls_as_it_is_told(fall: str, middle: floa
 
 
 def test_computing_in_bfloat16_keeps_float32_weights_and_nearly_the_loss() -> None:
-    short = CONFIG.model_copy(update={"compute": "bfloat16"})
+    short = CONFIG.model_copy(update={"dtype": "bfloat16"})
     half = made(short, jax.random.key(1))
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(half)} == {"float32"}
     batch = rows([[1, 2, 3, 4, 5], [9, 7, 5, 3, 1]])

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from phalanx.core import backends as engine
 from phalanx.lm import LanguageModel, LanguageModelConfig
-from phalanx.lm.decoding import GenerationArrays, GenerationRequest, write
+from phalanx.lm.generation import GenerationArrays, GenerationRequest, _generate
 
 if not engine.is_native_available():
     pytest.skip(f"native engine: {engine.native_unavailable_reason()}", allow_module_level=True)
 
-SMALL: dict[str, Any] = {"vocab_size": 11, "width": 12, "depth": 2, "heads": 2, "hidden": 10}
+SMALL: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "num_layers": 2, "num_heads": 2, "d_ff": 10}
 """Heads of 6 numbers: no size is that of a vector."""
 END, NEW = 3, 20
 
@@ -45,12 +45,12 @@ def request_of(batch: int, padded: int, **changes: Any) -> GenerationRequest:
     starts, prompts = rng.integers(0, padded, batch), rng.integers(0, SMALL["vocab_size"], (batch, padded))
     starts[1::3], prompts[1::3] = starts[0], prompts[0]
     usual = {
-        "prompts": jax.device_put(prompts.astype(np.int32)),
-        "starts": jax.device_put(starts.astype(np.int32)),
+        "prompt_ids": jax.device_put(prompts.astype(np.int32)),
+        "prompt_start": jax.device_put(starts.astype(np.int32)),
         "temperature": jnp.float32(1),
         "top_p": jnp.float32(1),
         "key": jax.random.key(5),
-        "stop_token": jnp.int32(END),
+        "stop_token_id": jnp.int32(END),
         "choices": None,
     }
     return GenerationRequest(**{**usual, **changes})
@@ -69,27 +69,31 @@ def texts(batch: int) -> jax.Array:
 def assert_alike(model: LanguageModel, request: GenerationRequest, top_k: int = 0) -> GenerationArrays:
     nucleus = float(request.top_p) < 1
     native, xla = (
-        GenerationArrays(*map(np.asarray, write(model, request, NEW, top_k, nucleus, which)))
+        GenerationArrays(*map(np.asarray, _generate(model, request, NEW, top_k, nucleus, which)))
         for which in ("native", "xla")
     )
     np.testing.assert_array_equal(native.lengths, xla.lengths)
-    np.testing.assert_array_equal(native.ended, xla.ended)
+    np.testing.assert_array_equal(native.finished, xla.finished)
     looked_at = np.arange(NEW) < xla.lengths[:, None]
-    np.testing.assert_array_equal(native.tokens[looked_at], xla.tokens[looked_at])
-    np.testing.assert_allclose(native.log_probs[looked_at], xla.log_probs[looked_at], atol=1e-5)
+    np.testing.assert_array_equal(native.completion_ids[looked_at], xla.completion_ids[looked_at])
+    np.testing.assert_allclose(native.logps[looked_at], xla.logps[looked_at], atol=1e-5)
     return native
 
 
 @pytest.mark.parametrize(
     "sizes",
-    [{}, {"width": 80, "heads": 1, "hidden": 33}, {"vocab_size": 1030, "width": 4, "heads": 2, "depth": 1}],
+    [
+        {},
+        {"d_model": 80, "num_heads": 1, "d_ff": 33},
+        {"vocab_size": 1030, "d_model": 4, "num_heads": 2, "num_layers": 1},
+    ],
 )
 def test_the_native_engine_writes_what_xla_writes(sizes: dict[str, int]) -> None:
     model = model_of(**sizes)
     # More rows than two threads have places for, prompts longer than are read at once, one row alone.
     for batch, padded in ((90, 32), (7, 64), (1, 1)):
         written = assert_alike(model, request_of(batch, padded))
-    assert_alike(model, request_of(7, 64, temperature=jnp.float32(0), stop_token=jnp.int32(-1)))
+    assert_alike(model, request_of(7, 64, temperature=jnp.float32(0), stop_token_id=jnp.int32(-1)))
     assert written.lengths.shape == (1,)
 
 
@@ -104,31 +108,33 @@ def test_the_native_engine_draws_from_the_same_tokens(top_k: int, top_p: float) 
 def test_the_native_engine_writes_one_of_the_choices(temperature: float) -> None:
     request = request_of(40, 32, temperature=jnp.float32(temperature), choices=texts(40))
     written = assert_alike(model_of(), request)
-    assert written.ended.all() and written.lengths.max() > written.lengths.min()
+    assert written.finished.all() and written.lengths.max() > written.lengths.min()
 
 
 def test_what_a_row_writes_does_not_depend_on_other_rows_or_threads_by_a_bit() -> None:
     import phalanx._native as kernels
 
     model, request = model_of(), request_of(90, 32, temperature=jnp.float32(0))
-    many = write(model, request, NEW, 0, False, "native")
+    many = _generate(model, request, NEW, 0, False, "native")
     try:
         kernels.share_threads(10_000)
-        one = jax.block_until_ready(write(model, request, NEW, 0, False, "native"))
+        one = jax.block_until_ready(_generate(model, request, NEW, 0, False, "native"))
     finally:
         kernels.share_threads(len(jax.local_devices(backend="cpu")))
     jax.tree.map(np.testing.assert_array_equal, many, one)
-    rows = jax.device_get((request.prompts, request.starts))
-    few = request._replace(**dict(zip(("prompts", "starts"), (part[40:47] for part in rows), strict=True)))
-    alone = write(model, few, NEW, 0, False, "native")
+    rows = jax.device_get((request.prompt_ids, request.prompt_start))
+    few = request._replace(
+        **dict(zip(("prompt_ids", "prompt_start"), (part[40:47] for part in rows), strict=True))
+    )
+    alone = _generate(model, few, NEW, 0, False, "native")
     jax.tree.map(
         lambda all_, some: np.testing.assert_array_equal(all_[40:47], some), jax.device_get(many), alone
     )
 
 
 def test_a_model_that_computes_in_bfloat16_writes_by_xla() -> None:
-    model, request = model_of(compute="bfloat16"), request_of(3, 32)
-    asked, xla = (write(model, request, NEW, 0, False, which) for which in ("native", "xla"))
+    model, request = model_of(dtype="bfloat16"), request_of(3, 32)
+    asked, xla = (_generate(model, request, NEW, 0, False, which) for which in ("native", "xla"))
     jax.tree.map(np.testing.assert_array_equal, asked, xla)
 
 

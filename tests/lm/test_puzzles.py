@@ -27,7 +27,7 @@ from phalanx.lm.tasks import (
     read_tasks,
     split_of,
 )
-from phalanx.puzzles.catalog import KINDS
+from phalanx.puzzles.kinds import KINDS
 from phalanx.puzzles.server import PuzzleClientConfig, PuzzleServerVectorEnvironment
 from phalanx.puzzles.server.episodes import move_prompt
 from phalanx.text.env import TextVectorEnvironment
@@ -43,10 +43,10 @@ from tests.helpers.few_tasks import few_tasks
 from tests.helpers.puzzle_server import running_server
 
 SMALL = (
-    "model.width=16",
-    "model.depth=1",
-    "model.heads=2",
-    "model.hidden=16",
+    "model.d_model=16",
+    "model.num_layers=1",
+    "model.num_heads=2",
+    "model.d_ff=16",
     "model.vocab_size=98",
     "data.tokenizer=characters",
     "data.max_length=96",
@@ -201,7 +201,7 @@ def test_eval_plays_the_games_of_a_live_server(run: Path) -> None:
             [text] = batch.reset([1])
             # A command of the right form is taken, and what the tokenizer lacks does not stop a model.
             [command] = {random_command("lights", batch.games[0].observation, random.Random(0))}
-            assert not batch.step([command]).infos[0].refused
+            assert not batch.step([command]).infos[0].error
         read = PuzzleServerPromptTokenizer(PromptTokenizer(config.data.tokenizer)).prompt(text)
         assert "\n1 |?|" in PromptTokenizer(config.data.tokenizer).text(read)
     assert [line["player"] for line in lines[:3]] == ["model", "untrained", "random"]
@@ -262,7 +262,7 @@ def test_arc_samples_hold_the_demonstrations_but_not_the_answer(monkeypatch: pyt
 
 
 def test_what_there_is_not_is_told_with_what_is_near() -> None:
-    with pytest.raises(ValueError, match="no kind of puzzle 'sudoka'; did you mean 'sudoku'"):
+    with pytest.raises(ValueError, match="unknown puzzle kind 'sudoka'; did you mean 'sudoku'"):
         open_source(load_config(LMTrainingConfig, None, ("data.environment=sudoka",)))
 
 

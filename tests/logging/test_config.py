@@ -42,7 +42,7 @@ def test_every_setting_explains_itself() -> None:
 
 
 def test_the_batched_preset_differs_from_the_defaults_in_one_setting() -> None:
-    preset = load_config(LoggingConfig, "batched", group="logging")
+    preset = load_config(LoggingConfig, "batched")
     assert preset == LoggingConfig(batched_logging_enabled=True)
     text = (PRESET_FOLDER / "logging" / "batched.yaml").read_text(encoding="utf-8")
     assert text.startswith("# @package logging\n"), "Hydra users compose it by this line"

@@ -143,7 +143,7 @@ def seen() -> ProofObservation:
 
 
 def look_at_all(net: ProofNetwork, seen: ProofObservation) -> Any:
-    return jax.vmap(net)(seen)
+    return jax.vmap(net.logits)(seen)
 
 
 def plain_logits(net: ProofNetwork, seen: ProofObservation) -> jax.Array:
@@ -180,7 +180,7 @@ def test_scores_and_gradients_are_those_of_embedding_everything(
     def both(net: ProofNetwork) -> Any:
         gradient = eqx.filter_grad(loss, has_aux=True)
         return (
-            gradient(net, lambda net: jax.vmap(net)(seen)[0]),
+            gradient(net, lambda net: jax.vmap(net.logits)(seen)[0]),
             gradient(net, lambda net: plain_logits(net, seen)),
         )
 
@@ -195,7 +195,7 @@ def test_one_observation_and_many_networks_give_the_same(index: IndexManager, se
     net = network(index)
     logits, values = jax.device_get(eqx.filter_jit(look_at_all)(net, seen))
     first = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[0]), seen)
-    alone = eqx.filter_jit(net)(first)
+    alone = eqx.filter_jit(net.logits)(first)
     np.testing.assert_allclose(alone[0], logits[0], rtol=1e-5)
     np.testing.assert_allclose(alone[1], values[0], rtol=1e-5)
 
@@ -204,7 +204,7 @@ def test_one_observation_and_many_networks_give_the_same(index: IndexManager, se
     @jax.jit
     def of_both(arrays: Any) -> Any:
         twice = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), arrays)
-        return jax.vmap(lambda own: eqx.combine(own, structure)(first)[0])(twice)
+        return jax.vmap(lambda own: eqx.combine(own, structure).logits(first)[0])(twice)
 
     one, other = np.asarray(of_both(arrays))
     np.testing.assert_allclose(one, logits[0], rtol=1e-5)

@@ -3,51 +3,51 @@
 import pytest
 
 from phalanx.puzzles import PuzzleEnvironment
-from phalanx.puzzles.catalog import KINDS, puzzle_kind
+from phalanx.puzzles.kinds import KINDS, puzzle_kind
 
 
 @pytest.mark.parametrize("difficulty", ["easy", "medium", "hard"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_legal_moves_are_taken_and_the_solvers_are_among_them(kind: str, difficulty: str) -> None:
-    environment = PuzzleEnvironment(kind, difficulty, compact=True)
+    environment = PuzzleEnvironment(kind, difficulty, prompt_format="compact")
     prompt = environment.reset(5)
     assert len(prompt) < 250
-    legal = environment.legal_moves()
+    legal = environment.legal_actions()
     assert legal is not None
     assert len(set(legal)) == len(legal)
     for move in legal[:: max(1, len(legal) // 12)]:
         environment.reset(5)
-        assert not environment.step(move).info.refused
+        assert not environment.step(move).info.error
     environment.reset(5)
-    for answer in environment.demonstration() or []:
-        assert answer in (environment.legal_moves() or [])
+    for answer in environment.expert_actions() or []:
+        assert answer in (environment.legal_actions() or [])
         step = environment.step(answer)
     assert step.info.solved
-    assert environment.legal_moves() == []
+    assert environment.legal_actions() == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_compact_prompts_tell_puzzles_and_states_apart(kind: str) -> None:
-    environment = PuzzleEnvironment(kind, "medium", compact=True)
+    environment = PuzzleEnvironment(kind, "medium", prompt_format="compact")
     prompts = {environment.reset(seed) for seed in range(40)}
     assert len(prompts) == 40
-    single = PuzzleEnvironment(kind, "medium", turns="single", compact=True)
+    single = PuzzleEnvironment(kind, "medium", turns="single", prompt_format="compact")
     assert single.reset(3).startswith(kind[:2])
-    assert single.legal_moves() is None
-    [answer] = single.demonstration() or []
+    assert single.legal_actions() is None
+    [answer] = single.expert_actions() or []
     assert single.step(answer).info.solved
 
 
 def test_boards_and_answers_are_as_wide_so_that_a_cell_is_equally_far_from_its_answer() -> None:
     for kind in ("binary", "bridges", "futoshiki", "hitori", "sudoku"):
-        environment = PuzzleEnvironment(kind, turns="single", compact=True)
+        environment = PuzzleEnvironment(kind, turns="single", prompt_format="compact")
         rows = environment.reset(4).split("\n")[1:-1]
-        [answer] = environment.demonstration() or []
+        [answer] = environment.expert_actions() or []
         assert {len(row) for row in rows} == {len(row) for row in answer.split("\n")}
 
 
 def test_a_hitori_shows_shaded_numbers_as_letters() -> None:
-    environment = PuzzleEnvironment("hitori", compact=True)
+    environment = PuzzleEnvironment("hitori", prompt_format="compact")
     before = environment.reset(1).split("\n")[1]
     after = environment.step("1 2 #") and environment.prompt.split("\n")[1]
     assert after == before[0] + "abcd"[int(before[1]) - 1] + before[2:]
@@ -55,12 +55,16 @@ def test_a_hitori_shows_shaded_numbers_as_letters() -> None:
 
 def test_bridges_are_read_from_a_drawn_board_as_from_moves() -> None:
     kind = puzzle_kind("bridges")
-    for puzzle in kind.generate_many(range(30), "medium"):
-        board = kind.compact_whole(puzzle)
-        assert kind.read(puzzle, board) == kind.read(puzzle, kind.answer(puzzle)) == puzzle.solution
-        assert kind.verify(puzzle, kind.draw(puzzle, puzzle.solution))
+    for puzzle in kind.generate_batch(range(30), "medium"):
+        board = kind.compact_solution(puzzle)
+        assert (
+            kind.parse_answer(puzzle, board)
+            == kind.parse_answer(puzzle, kind.solution_text(puzzle))
+            == puzzle.solution
+        )
+        assert kind.verify(puzzle, kind.draw_board(puzzle, puzzle.solution))
     puzzle = kind.generate(1, "easy")
-    assert kind.compact(puzzle, kind.start(puzzle)).split("\n") == [
+    assert kind.compact_board(puzzle, kind.initial_state(puzzle)).split("\n") == [
         "2....",
         ".....",
         "3...3",
@@ -75,41 +79,41 @@ def test_bridges_are_read_from_a_drawn_board_as_from_moves() -> None:
         ("2....\nH....\n3---3\n....H", "5 lines of 5 symbols"),
     ):
         with pytest.raises(ValueError, match=why):
-            kind.read(puzzle, board)
+            kind.parse_answer(puzzle, board)
 
 
 def test_sokoban_is_read_from_words_letters_and_letters_with_places() -> None:
     kind = puzzle_kind("sokoban")
     puzzle = kind.generate(3, "easy")
-    words = kind.answer(puzzle)
+    words = kind.solution_text(puzzle)
     letters = "".join(word[0] for word in words.split())
-    ways = (words, letters, " ".join(letters), kind.compact_whole(puzzle), letters.upper())
-    assert len({kind.read(puzzle, way) for way in ways}) == 1
-    assert kind.compact_whole(puzzle)[0] == letters[0]
-    wrong = kind.compact_whole(puzzle)[:1] + "11" + kind.compact_whole(puzzle)[3:]
+    ways = (words, letters, " ".join(letters), kind.compact_solution(puzzle), letters.upper())
+    assert len({kind.parse_answer(puzzle, way) for way in ways}) == 1
+    assert kind.compact_solution(puzzle)[0] == letters[0]
+    wrong = kind.compact_solution(puzzle)[:1] + "11" + kind.compact_solution(puzzle)[3:]
     with pytest.raises(ValueError, match=r"move 1: \w leads to \d\d, not to 11"):
-        kind.read(puzzle, wrong)
+        kind.parse_answer(puzzle, wrong)
     for odd in ("", "uq", "12", "urx"):
         with pytest.raises(ValueError, match="a move is up, down, left or right"):
-            kind.read(puzzle, odd)
+            kind.parse_answer(puzzle, odd)
 
 
 def test_people_are_named_by_their_first_letters() -> None:
-    environment = PuzzleEnvironment("knights", compact=True)
+    environment = PuzzleEnvironment("knights", prompt_format="compact")
     prompt = environment.reset(2)
     first = prompt.split("\n")[4]
     assert first[1] == "?"
-    assert not environment.step(f"{first[0]}+").info.refused
+    assert not environment.step(f"{first[0]}+").info.error
     assert environment.prompt.split("\n")[4] == f"{first[0]}+"
-    assert "nobody is called" in environment.step("Z-").info.refused
+    assert "nobody is called" in environment.step("Z-").info.error
 
 
 @pytest.mark.parametrize("difficulty", ["easy", "medium"])
 def test_lights_are_chased_down_within_an_episode(difficulty: str) -> None:
-    environment = PuzzleEnvironment("lights_out", difficulty, compact=True)
+    environment = PuzzleEnvironment("lights_out", difficulty, prompt_format="compact")
     for seed in range(150):
         environment.reset(seed)
-        answers = environment.demonstration() or []
+        answers = environment.expert_actions() or []
         assert answers
         for answer in answers:
             step = environment.step(answer)
@@ -119,6 +123,6 @@ def test_lights_are_chased_down_within_an_episode(difficulty: str) -> None:
 def test_the_press_below_the_first_light_comes_first() -> None:
     kind = puzzle_kind("lights_out")
     puzzle = kind.generate(0, "easy")
-    assert (kind.teach(puzzle, (0, 1, 0, 1, 0, 0, 0, 0, 0)) or [])[0] == "2 2"
+    assert (kind.solve_as_expert(puzzle, (0, 1, 0, 1, 0, 0, 0, 0, 0)) or [])[0] == "2 2"
     # Only the last row is lit: the first row's presses bring it nearer to dark, none of the last row does.
-    assert (kind.teach(puzzle, (0, 0, 0, 0, 0, 0, 1, 1, 0)) or [])[0] == "1 3"
+    assert (kind.solve_as_expert(puzzle, (0, 0, 0, 0, 0, 0, 1, 1, 0)) or [])[0] == "1 3"

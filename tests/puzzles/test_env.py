@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.puzzles import PuzzleEnvironment, PuzzleVectorEnvironment
-from phalanx.puzzles.catalog import KINDS
+from phalanx.puzzles.kinds import KINDS
 from phalanx.text import TextRewards, TextVectorEnvironment
 
 TURNS = ("multi", "single")
@@ -41,14 +41,14 @@ def test_demonstrations_solve_through_the_text_interface(name: str, turns: str) 
         environment = PuzzleEnvironment(name, "easy", turns=turns)
         prompt = environment.reset(seed)
         assert prompt == environment.prompt and "Answer with" in prompt
-        demonstration = environment.demonstration()
+        demonstration = environment.expert_actions()
         assert demonstration
         steps = [environment.step(f"Let me think. <answer>{answer}</answer>") for answer in demonstration]
-        assert [step.info.refused for step in steps] == [""] * len(steps)
+        assert [step.info.error for step in steps] == [""] * len(steps)
         assert [step.done for step in steps] == [False] * (len(steps) - 1) + [True]
         assert [step.reward for step in steps] == [0.0] * (len(steps) - 1) + [1.0]
         assert steps[-1].info.solved and steps[-1].info.terminated and steps[-1].text.startswith("Solved.")
-        assert environment.demonstration() == []
+        assert environment.expert_actions() == []
         after = environment.step("up")
         assert after.done and after.reward == 0.0 and after.info.solved
 
@@ -62,9 +62,9 @@ def test_garbled_answers_are_refused_in_words_and_change_nothing(name: str, turn
         step = environment.step(answer)
         # A press or a single name may be a move of a kind: then it must not pay.
         assert not step.info.solved and step.reward <= 0
-        if step.info.refused:
-            assert step.reward == -0.1 and len(step.info.refused) < 200
-            assert step.text.startswith(f"Not possible: {step.info.refused}.")
+        if step.info.error:
+            assert step.reward == -0.1 and len(step.info.error) < 200
+            assert step.text.startswith(f"Not possible: {step.info.error}.")
             assert environment.prompt == prompt
         assert step.done is (turns == "single")
 
@@ -104,18 +104,18 @@ def test_no_text_ever_raises(name: str, answer: str, turns: str) -> None:
 def test_the_words_say_why_an_answer_is_no_move(name: str, answer: str, words: str) -> None:
     environment = PuzzleEnvironment(name)
     environment.reset(0)
-    assert environment.step(answer).info.refused == words
+    assert environment.step(answer).info.error == words
 
 
 def test_a_move_can_be_taken_back_and_mended_by_the_solver() -> None:
     environment = PuzzleEnvironment("sudoku")
     prompt = environment.reset(0)
-    right = environment.demonstration()
+    right = environment.expert_actions()
     assert right is not None
     place, digit = right[0].rsplit(" ", 1)
     wrong = f"{place} {1 + int(digit) % 4}"
     environment.step(wrong)
-    assert environment.demonstration() == right
+    assert environment.expert_actions() == right
     environment.step(f"{place} .")
     assert environment.prompt == prompt
 
@@ -134,9 +134,9 @@ def test_an_episode_is_truncated_and_a_lost_one_terminated() -> None:
 
 
 def test_rewards_are_settings() -> None:
-    environment = PuzzleEnvironment("sudoku", rewards=TextRewards(solved=5, accepted=0.5, refused=-2))
+    environment = PuzzleEnvironment("sudoku", rewards=TextRewards(solved=5, valid=0.5, invalid=-2))
     environment.reset(0)
-    answers = environment.demonstration() or []
+    answers = environment.expert_actions() or []
     assert [environment.step(answer).reward for answer in ["no", *answers]] == [-2, *[0.5] * 6, 5]
 
 
@@ -148,7 +148,7 @@ def test_a_batch_does_what_single_environments_do(name: str) -> None:
     texts = [each.reset(seed) for each, seed in zip(alone, seeds, strict=True)]
     assert batch.reset(seeds) == together.reset(seeds) == texts
     for turn in range(3):
-        answers = [("nonsense", *(each.demonstration() or ("",)))[turn % 2] for each in alone]
+        answers = [("nonsense", *(each.expert_actions() or ("",)))[turn % 2] for each in alone]
         wanted = [each.step(answer) for each, answer in zip(alone, answers, strict=True)]
         for found in (batch.step(answers), together.step(answers)):
             assert found.texts == [step.text for step in wanted]
@@ -180,11 +180,11 @@ def test_what_a_batch_cannot_do_is_refused_in_words() -> None:
 def test_settings_that_make_no_sense_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="there is no episode yet; call reset"):
         PuzzleEnvironment("sudoku").step("1 1 1")
-    with pytest.raises(ValueError, match="turns are 'multi' or 'single', got 'many'"):
+    with pytest.raises(ValueError, match="turns must be 'multi' or 'single', got 'many'"):
         PuzzleEnvironment("sudoku", turns="many")
     with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
         PuzzleEnvironment("sudoku", max_steps=0)
     with pytest.raises(ValueError, match="no difficulty 'huge'"):
         PuzzleEnvironment("sudoku", "huge")
-    with pytest.raises(ValueError, match="this environment is for binary, got a puzzle of sudoku"):
-        PuzzleEnvironment("binary").begin(PuzzleEnvironment("sudoku").kind.generate(0))
+    with pytest.raises(ValueError, match="this environment is for binary puzzles, got a sudoku puzzle"):
+        PuzzleEnvironment("binary").start(PuzzleEnvironment("sudoku").kind.generate(0))

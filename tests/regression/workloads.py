@@ -282,12 +282,13 @@ def puzzles() -> Digests:
     for kind in puzzle_kinds():
         lines: list[object] = []
         for difficulty in kind.difficulties:
-            for puzzle in kind.generate_many(range(3), difficulty):
-                lines += [puzzle.size, puzzle.given, puzzle.clues, puzzle.solution, kind.answer(puzzle)]
-                lines += [kind.solve(puzzle, kind.start(puzzle))]
-            for turns, compact in itertools.product(("single", "multi"), (False, True)):
-                environment = PuzzleEnvironment(kind, difficulty, turns=turns, compact=compact)
-                lines += [environment.reset(0), environment.demonstration()]
+            for puzzle in kind.generate_batch(range(3), difficulty):
+                lines += [puzzle.size, puzzle.given, puzzle.clues, puzzle.solution]
+                lines += [kind.solution_text(puzzle)]
+                lines += [kind.solve(puzzle, kind.initial_state(puzzle))]
+            for turns, prompt_format in itertools.product(("single", "multi"), ("full", "compact")):
+                environment = PuzzleEnvironment(kind, difficulty, turns=turns, prompt_format=prompt_format)
+                lines += [environment.reset(0), environment.expert_actions()]
         found[kind.name] = digest_text(lines)
     return found
 
@@ -791,7 +792,7 @@ def demo() -> Digests:
         }
 
 
-_SMALL_MODEL = ("model.width=16", "model.depth=1", "model.heads=2", "model.hidden=16")
+_SMALL_MODEL = ("model.d_model=16", "model.num_layers=1", "model.num_heads=2", "model.d_ff=16")
 
 
 @workload("floats")

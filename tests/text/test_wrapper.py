@@ -52,19 +52,19 @@ def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
         assert text.reset(seed) == environment.observation_text(environment.bind(state)) == text.prompt
         for answer, reward, done in played:
             step = text.step(answer)
-            assert (step.info.refused, step.done) == ("", done)
+            assert (step.info.error, step.done) == ("", done)
             assert step.reward == pytest.approx(reward)
 
 
 def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
     environment = Corridor()
-    batch = TextVectorWrapper(environment, size=3, max_refused=2, rewards=TextRewards(refused=-0.5))
+    batch = TextVectorWrapper(environment, size=3, max_invalid_answers=2, rewards=TextRewards(invalid=-0.5))
     first = batch.reset([0, 1, 2])
     alone = TextWrapper(environment)
     assert first == [alone.reset(seed) for seed in range(3)]
     answer = play(environment, 1, 1)[0][0]
     step = batch.step(["nonsense", answer, ""])
-    assert [bool(info.refused) for info in step.infos] == [True, False, True]
+    assert [bool(info.error) for info in step.infos] == [True, False, True]
     np.testing.assert_allclose(step.rewards[[0, 2]], -0.5)
     assert step.texts[0].startswith("Not possible: 'nonsense' is no legal move.")
     assert step.texts[0].endswith(first[0]) and not step.dones.any()

@@ -26,12 +26,12 @@ from phalanx.training.lm.grpo_update import (
     with_reference,
 )
 
-MODEL = LanguageModelConfig(vocab_size=98, width=16, depth=1, heads=2, hidden=16)
+MODEL = LanguageModelConfig(vocab_size=98, d_model=16, num_layers=1, num_heads=2, d_ff=16)
 TINY = (
-    "model.width=16",
-    "model.depth=1",
-    "model.heads=2",
-    "model.hidden=16",
+    "model.d_model=16",
+    "model.num_layers=1",
+    "model.num_heads=2",
+    "model.d_ff=16",
     "environment='knights::multi,lights_out::multi'",
     "legal_only=true",
     "num_updates=4",
@@ -185,7 +185,7 @@ def test_a_move_is_compared_with_others_on_the_same_board() -> None:
 
 def test_reward_alone_teaches_which_token_to_write() -> None:
     """A bandit of 16 arms in two states: the arm that pays stands in the prompt."""
-    model = LanguageModelConfig(vocab_size=16, width=16, depth=1, heads=2, hidden=16)
+    model = LanguageModelConfig(vocab_size=16, d_model=16, num_layers=1, num_heads=2, d_ff=16)
     optimizer = OptimizerConfig(num_updates=200, learning_rate=1e-2, warmup=5, fall="constant")
     found = GRPOTrainer(model, optimizer, GRPOConfig(width=32, rows=4), 1.0)
     learner, paid = jax.jit(found.start)(jax.random.key(0)), []
@@ -198,11 +198,15 @@ def test_reward_alone_teaches_which_token_to_write() -> None:
             sampling=SamplingConfig(),
             key=jax.random.key(number),
         )
-        rewards = np.array([float(said == [arm]) for said, arm in zip(told.tokens, arms, strict=True)])
+        rewards = np.array(
+            [float(said == [arm]) for said, arm in zip(told.completion_ids, arms, strict=True)]
+        )
         advantages = group_advantages(rewards.reshape(2, 32)).reshape(-1)
         answers = [
             Completion([1, arm], said, logs, float(advantage))
-            for arm, said, logs, advantage in zip(arms, told.tokens, told.log_probs, advantages, strict=True)
+            for arm, said, logs, advantage in zip(
+                arms, told.completion_ids, told.logps, advantages, strict=True
+            )
         ]
         learner, _ = found.update(learner, answers)
         paid.append(rewards.mean())

@@ -25,7 +25,7 @@ from phalanx.training.ppo.config import PPOConfig
 from phalanx.training.ppo.parallel import DataParallel
 from phalanx.training.ppo.update import PPO
 from phalanx.training.processes import LOST, Processes, ProcessLostError, connect
-from tests.helpers.short_walk import ShortWalk, WalkNetwork, policy_of
+from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
 
 
@@ -78,7 +78,7 @@ def trained(processes: Processes, num_seeds: int = 1) -> tuple[list[bytes], list
     """Learner, metrics and episodes after three updates; the second goes on from what a checkpoint holds."""
     structure = eqx.filter_eval_shape(WalkNetwork, jax.random.key(0))
     structure = eqx.filter(structure, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
-    parallel = DataParallel(PPO(ShortWalk(), policy_of, CONFIG, structure), None, num_seeds, processes)
+    parallel = DataParallel(PPO(ShortWalk(), CONFIG, structure), None, num_seeds, processes)
     learner = parallel.start(WalkNetwork, jax.random.key(0))
     learner, _ = parallel.update(learner)
     learner, _ = parallel.update(parallel.share(parallel.whole(learner)))

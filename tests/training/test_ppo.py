@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from phalanx.config import in_words
+from phalanx.config import format_validation_error
+from phalanx.nn.distributions import MaskedCategorical
 from phalanx.training import UpdateResult
 from phalanx.training.ppo.config import PPOConfig
 from phalanx.training.ppo.update import PPO, PPOBatch, PPOState
 from phalanx.training.rollout import Rollout, collect, start_rollouts
-from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork, policy_of
+from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork
 from tests.reference.ppo import advantages_of, plain_loss
 
 ENVS, STEPS = 8, 12
@@ -59,7 +60,7 @@ def is_shape(leaf: Any) -> bool:
 
 def ppo(**settings: Any) -> PPO:
     structure = eqx.filter(eqx.filter_eval_shape(WalkNetwork, jax.random.key(0)), is_shape, inverse=True)
-    return PPO(ShortWalk(), policy_of, PPOConfig(**(CONFIG.model_dump() | settings)), structure)
+    return PPO(ShortWalk(), PPOConfig(**(CONFIG.model_dump() | settings)), structure)
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -95,8 +96,8 @@ def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Calla
     learner = eqx.tree_at(lambda l: l.update, start(0), jnp.int32(5))  # half way
     rate, entropy_weight = 0.06, 0.15
     play_key = jax.random.split(learner.key, 3)[1]
-    rollouts, rollout, episodes = quickly(collect, static_argnums=(0, 1, 5))(
-        ShortWalk(), policy_of, network(), learner.rollouts, play_key, STEPS
+    rollouts, rollout, episodes = quickly(collect, static_argnums=(0, 4))(
+        ShortWalk(), network(), learner.rollouts, play_key, STEPS
     )
     rollout = jax.tree.map(np.asarray, rollout)
     advantages = advantages_of(rollout, CONFIG)
@@ -224,9 +225,11 @@ def test_a_group_is_neighboring_environments_with_all_of_their_steps() -> None:
 # -- playing ---------------------------------------------------------------------------------------
 
 
-def ruler(sight: Sight) -> tuple[jax.Array, jax.Array]:
+def ruler(sight: Sight) -> tuple[MaskedCategorical, jax.Array]:
     """A network whose value says where and when it is: 10 a cell and 1 a step; it often walks left."""
-    return jnp.array([0.5, 0.0]), (10.0 * sight.position + sight.clock).astype(jnp.float32)
+    return MaskedCategorical(jnp.array([0.5, 0.0]), sight.legal), (
+        10.0 * sight.position + sight.clock
+    ).astype(jnp.float32)
 
 
 @pytest.mark.parametrize("envs", [16, 300], ids=["all at once", "truncated ones in chunks"])
@@ -237,7 +240,7 @@ def test_a_truncated_episode_is_worth_its_last_observation_and_a_terminated_one_
     @quickly
     def play(key: jax.Array) -> tuple:
         rollouts = start_rollouts(walk, key, jnp.arange(envs, dtype=jnp.int32))
-        return collect(walk, policy_of, ruler, rollouts, key, 8)[1:]
+        return collect(walk, ruler, rollouts, key, 8)[1:]
 
     rollout, episodes = jax.tree.map(np.asarray, play(jax.random.key(0)))
     truncated = rollout.done & ~rollout.terminated
@@ -263,7 +266,7 @@ def test_no_masked_move_is_ever_played_and_the_log_probabilities_are_the_policys
     @quickly
     def play(key: jax.Array) -> Rollout:
         rollouts = start_rollouts(walk, key, NUMBERS)
-        return collect(walk, policy_of, ruler, rollouts, key, 8, chunk=3)[1]
+        return collect(walk, ruler, rollouts, key, 8, chunk=3)[1]
 
     rollout = jax.device_get(play(jax.random.key(1)))
     assert (rollout.actions[rollout.observations.position == 0] == RIGHT).all()
@@ -279,7 +282,7 @@ def test_an_environments_fate_depends_on_its_number_and_not_on_its_batch() -> No
     @quickly
     def play(numbers: jax.Array) -> Rollout:
         rollouts = start_rollouts(walk, jax.random.key(0), numbers)
-        return collect(walk, policy_of, ruler, rollouts, jax.random.key(1), 8)[1]
+        return collect(walk, ruler, rollouts, jax.random.key(1), 8)[1]
 
     whole, part = (jax.device_get(play(np.asarray(NUMBERS)[own])) for own in (slice(4), slice(2, 4)))
     assert equal(jax.tree.map(lambda leaf: leaf[:, 2:], whole), part)
@@ -296,7 +299,7 @@ def test_ppo_learns_to_walk_to_the_end() -> None:
         learning_rate_end=0.01,
         chunk=None,
     )
-    trainer = PPO.of(ShortWalk(), policy_of, config, network())
+    trainer = PPO.of(ShortWalk(), config, network())
     step = quickly(trainer.update, donate_argnums=0)
     learner = quickly(trainer.start)(network(), jax.random.key(0), np.arange(32, dtype=np.int32))
     success = []
@@ -363,4 +366,4 @@ def test_groups_are_lowered_to_divide_the_environments() -> None:
 def test_settings_that_cannot_be_are_refused_in_words(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError) as caught:
         PPOConfig(**settings)
-    assert words in in_words(caught.value, PPOConfig)
+    assert words in format_validation_error(caught.value, PPOConfig)

@@ -35,10 +35,10 @@ from phalanx.training.lm.batches import TokenBatch
 from phalanx.training.lm.sources import blocking
 
 TINY = (
-    "model.width=8",
-    "model.heads=1",
-    "model.depth=1",
-    "model.hidden=8",
+    "model.d_model=8",
+    "model.num_heads=1",
+    "model.num_layers=1",
+    "model.d_ff=8",
     "model.vocab_size=12",
     "data.source=samples",
     "data.token_budget=64",

@@ -4,7 +4,6 @@ Exact by construction: given the operation, the places are independent of one an
 multiply and entropies add. Which network gives the logits is decided in `arc`.
 """
 
-import dataclasses
 from typing import Literal
 
 import equinox as eqx
@@ -93,6 +92,31 @@ class ArcDistribution(eqx.Module):
     groups: tuple[int, ...] = eqx.field(static=True)
     """Where each of them reads its places."""
 
+    @classmethod
+    def from_logits(
+        cls,
+        logits: ArcLogits,
+        ids: tuple[int, ...],
+        observation: ArcObservation | Int8[Array, "rows columns"],
+    ) -> "ArcDistribution":
+        """Create the distribution over the operations `ids` for an observation.
+
+        Args:
+            logits: Output of a network whose operation logits are in the order of `ids`.
+            ids: Operations that the environment's config allows.
+            observation: Gives the size of the working grid and the mask of legal operations.
+        """
+        if isinstance(observation, ArcObservation):
+            working, legal = observation.working_grid, observation.legal_operations
+        else:
+            working, legal = observation, None
+        allowed = None if legal is None else legal[jnp.asarray(ids)]
+        groups = logits.groups or tuple(range(len(ids)))
+        of_groups = dict(zip(groups, ids, strict=True))
+        group_ids = tuple(of_groups[group] for group in range(len(of_groups)))
+        places = tuple(_places(group_ids, place, working >= 0) for place in logits.places)
+        return cls(masked_log_softmax(logits.operations, allowed), places, ids, groups)
+
     def sample(self, key: Key) -> PointAction | BboxAction:
         # All random numbers at once: each call of the generator takes XLA a second to compile.
         axes = len(self.places[0].axes)
@@ -139,27 +163,6 @@ def _cells(action: PointAction | BboxAction) -> list[tuple[Array, Array]]:
     if isinstance(action, PointAction):
         return [(action.row, action.col)]
     return [(action.r1, action.c1), (action.r2, action.c2)]
-
-
-@dataclasses.dataclass(frozen=True)
-class MakeArcDistribution:
-    """From logits over the operations `ids` (those that a config allows) to the policy of an observation."""
-
-    ids: tuple[int, ...]
-
-    def __call__(
-        self, parameters: ArcLogits, observation: ArcObservation | Int8[Array, "rows columns"]
-    ) -> ArcDistribution:
-        if isinstance(observation, ArcObservation):
-            working, legal = observation.working_grid, observation.legal_operations
-        else:
-            working, legal = observation, None
-        allowed = None if legal is None else legal[jnp.asarray(self.ids)]
-        groups = parameters.groups or tuple(range(len(self.ids)))
-        of_groups = dict(zip(groups, self.ids, strict=True))
-        ids = tuple(of_groups[group] for group in range(len(of_groups)))
-        places = tuple(_places(ids, place, working >= 0) for place in parameters.places)
-        return ArcDistribution(masked_log_softmax(parameters.operations, allowed), places, self.ids, groups)
 
 
 def _places(ids: tuple[int, ...], logits: PlaceLogits, inside: Bool[Array, "rows columns"]) -> _Places:

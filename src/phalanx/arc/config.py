@@ -133,6 +133,8 @@ class ObservationConfig(Config):
 class ArcConfig(Config):
     """Everything that shapes an ARC environment; hashable, so static under `jit`."""
 
+    preset_group = "arc"
+
     environment: EpisodeConfig = EpisodeConfig()
     """How an episode runs and ends."""
     dataset: DatasetConfig = DatasetConfig()

@@ -19,8 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.evaluation import map_batches, rollout_episodes
-from phalanx.nn.distributions import MakeDistribution
-from phalanx.training.rollout import Network
+from phalanx.nn.policy_network import PolicyNetwork, select_action
 
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
@@ -122,8 +121,7 @@ def _details(similarity: float, steps: float | None) -> str:
 
 def evaluate_arc(
     environment: ArcEnvironment,
-    distribution: MakeDistribution,
-    network: Network,
+    network: PolicyNetwork,
     *,
     mode: EvaluationMode = "greedy",
     attempts: int = 1,
@@ -149,7 +147,7 @@ def evaluate_arc(
 
     def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
         words = None if keys is None else jax.device_put(keys[rows])
-        return _attempt(environment, distribution, network, jax.device_put(episodes[rows]), words)
+        return _attempt(environment, network, jax.device_put(episodes[rows]), words)
 
     results = _Results(*map_batches(attempt, len(episodes), batch_size or _BATCH_SIZE))
     by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)
@@ -231,8 +229,7 @@ def episode_keys(
 @eqx.filter_jit
 def _attempt(
     environment: ArcEnvironment,
-    distribution: MakeDistribution,
-    network: Network,
+    network: PolicyNetwork,
     episodes: Int32[Array, "batch 2"],
     words: UInt32[Array, "batch 2"] | None,
 ) -> tuple[Bool[Array, " batch"], Float[Array, " batch"], Int32[Array, " batch"]]:
@@ -241,7 +238,9 @@ def _attempt(
     # The generator is named because the words must mean the same whichever one is JAX's default.
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
     limit = environment.config.environment.max_episode_steps
-    played = rollout_episodes(environment, distribution, network, states, observations, keys, limit)
+    played = rollout_episodes(
+        environment, eqx.Partial(select_action, network), states, observations, keys, limit
+    )
     solved, similarity = played.measures["success_mask"], played.measures["similarity_scores"]
     if environment.answers is None:
         own = played.final_states.pair_index == states.pair_index

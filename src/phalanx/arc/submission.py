@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int32, UInt32
+from jaxtyping import Array, Int32, PyTree, UInt32
 
 from phalanx.arc.actions import Action, random_action
 from phalanx.arc.bitplanes import area_bits, unpack_cells
@@ -27,12 +27,11 @@ from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.task_files import ALL, load_tasks
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import map_batches, rollout_episodes
+from phalanx.core.evaluation import Act, map_batches, rollout_episodes
 from phalanx.formatting import format_count, format_percent
 from phalanx.io.files import atomic_write
-from phalanx.nn.distributions import MakeDistribution
+from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.svg import save_svg
-from phalanx.training.rollout import Network
 
 _BATCH_SIZE = 256
 _NO_ANSWER = [[0]]
@@ -179,8 +178,7 @@ def _grid_of(answer: TaskSubmission, attempt: int, number: int) -> Grid:
 
 def submit(
     environment: ArcEnvironment,
-    distribution: MakeDistribution,
-    network: Network,
+    network: PolicyNetwork,
     *,
     attempts: int = 1,
     greedy: bool = True,
@@ -193,6 +191,19 @@ def submit(
     has no operation to go from one test pair to another, it is an episode for each of them. Tasks that are
     `too_large` for the canvas are counted, without an answer.
     """
+    act = eqx.Partial(select_action, network)
+    return _submit(environment, act, attempts=attempts, greedy=greedy, seed=seed, too_large=too_large)
+
+
+def _submit(
+    environment: ArcEnvironment,
+    act: Act,
+    *,
+    attempts: int = 1,
+    greedy: bool = True,
+    seed: int = 0,
+    too_large: Sequence[ArcTask] = (),
+) -> Submission:
     if environment.answers is None:
         raise ValueError("answers are handed in in evaluation; this environment's mode is training")
     if attempts < 1:
@@ -215,7 +226,7 @@ def submit(
 
         def batch(rows: np.ndarray, words: UInt32[np.ndarray, "tasks 2"] | None = words) -> tuple[Array, ...]:
             keys = None if words is None else jax.device_put(words[rows])
-            return _attempt(environment, distribution, network, jax.device_put(episodes[rows]), keys)
+            return _attempt(environment, act, jax.device_put(episodes[rows]), keys)
 
         cells, sizes, lengths, used = map_batches(batch, len(episodes), _BATCH_SIZE)
         counts += used.sum(axis=0)
@@ -241,8 +252,7 @@ def _grid(cells: np.ndarray, size: np.ndarray) -> Grid | None:
 @eqx.filter_jit
 def _attempt(
     environment: ArcEnvironment,
-    distribution: MakeDistribution,
-    network: Network,
+    act: Act,
     episodes: Int32[Array, "batch 2"],
     words: UInt32[Array, "batch 2"] | None,
 ) -> tuple[Array, ...]:
@@ -250,9 +260,7 @@ def _attempt(
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
     limit = environment.config.environment.max_episode_steps
-    played = rollout_episodes(
-        environment, distribution, network, states, observations, keys, limit, record=True
-    )
+    played = rollout_episodes(environment, act, states, observations, keys, limit, record=True)
     work = played.final_states.work
     sizes = work.handed_sizes[:, 0]
     rows, columns = environment.config.grid_shape
@@ -264,27 +272,16 @@ def _attempt(
     return cells, sizes, played.lengths, used
 
 
-@dataclasses.dataclass(frozen=True)
-class RandomPolicy:
-    """Any legal operation on any cells of the canvas: what a policy has to beat."""
-
-    config: ArcConfig
-
-    def __call__(self, output: Any, observation: Any) -> "RandomPolicy":
-        return self
-
-    def sample(self, key: Key) -> Action:
-        """One action; a random one."""
-        rows, columns = (jnp.int32(side) for side in self.config.grid_shape)
-        return random_action(key, self.config, legal_operation_ids(self.config), rows, columns)
-
-
 def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
-    """What random actions hand in, one attempt at each task."""
-    policy: Any = RandomPolicy(environment.config)
-    return submit(
-        environment, policy, lambda observation: (jnp.zeros(()), jnp.zeros(())), greedy=False, seed=seed
-    )
+    """Submit one attempt of random actions at each task, as a baseline."""
+    act = eqx.Partial(_random_action, environment.config)
+    return _submit(environment, act, greedy=False, seed=seed)
+
+
+def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
+    """Sample any allowed operation on any cells of the canvas."""
+    rows, columns = (jnp.int32(side) for side in config.grid_shape)
+    return random_action(key, config, legal_operation_ids(config), rows, columns)
 
 
 def submission_env(config: ArcConfig, data: str) -> tuple[ArcEnvironment, list[ArcTask]]:

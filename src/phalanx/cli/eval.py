@@ -297,7 +297,6 @@ def _arc(
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
     from phalanx.arc.evaluation import evaluate_arc
     from phalanx.training.arc_training import (
-        arc_distribution,
         baselines,
         examined,
         load_arc_policy,
@@ -311,7 +310,7 @@ def _arc(
         )
     with user_errors(), working(f"playing the {split} tasks"):
         environment = examined(config, config.evaluation.split if split is Split.held_out else None)
-        results = [evaluate_arc(environment, arc_distribution(environment), network)]
+        results = [evaluate_arc(environment, network)]
     if attempts:
         attempted = config.evaluation.model_copy(update={"attempts": attempts})
         with working(f"playing the {split} tasks, {attempts} sampled attempts at each"):
@@ -347,7 +346,7 @@ def _hand_in(
     """Answers to a data set: printed, written as a submission, and shown in the run's report."""
     from phalanx.arc.submission import submission_env, submit, submit_random
     from phalanx.logging.report.page import write_report
-    from phalanx.training.arc_training import arc_distribution, arc_training_of
+    from phalanx.training.arc_training import arc_training_of
     from phalanx.training.loading import initial_policy, restore_policy
 
     run = origin.run
@@ -361,7 +360,6 @@ def _hand_in(
         )
         told = submit(
             environment,
-            arc_distribution(environment),
             network,
             attempts=attempts,
             seed=seed,

@@ -29,5 +29,7 @@ def export(
         origin = CheckpointRef.parse(run)
         trained = load_trained(origin.run, origin.which)
         tokenizer = trained.prompter.tokenizer
-        export_huggingface(trained.model, folder, end=tokenizer.eos_token_id, padding=tokenizer.pad_token_id)
+        export_huggingface(
+            trained.model, folder, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+        )
     typer.echo(f"written: {folder}, tokens of the tokenizer {tokenizer.tokenizer_hash}")

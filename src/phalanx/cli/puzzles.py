@@ -25,7 +25,7 @@ def list_kinds(
     ] = False,
 ) -> None:
     """List the kinds of puzzles."""
-    from phalanx.puzzles.catalog import puzzle_kinds
+    from phalanx.puzzles.kinds import puzzle_kinds
 
     kinds = puzzle_kinds()
     if as_json:
@@ -33,16 +33,16 @@ def list_kinds(
             [
                 {
                     "kind": kind.name,
-                    "about": kind.about,
+                    "description": kind.description,
                     "version": kind.version,
-                    "unique": kind.unique,
+                    "has_unique_solution": kind.has_unique_solution,
                     "difficulties": {name: dict(settings) for name, settings in kind.difficulties.items()},
                 }
                 for kind in kinds
             ]
         )
         return
-    rows = [[kind.name, "one" if kind.unique else "any", kind.about] for kind in kinds]
+    rows = [[kind.name, "one" if kind.has_unique_solution else "any", kind.description] for kind in kinds]
     typer.echo(columns(["KIND", "SOLUTIONS", "ABOUT"], rows))
 
 
@@ -62,4 +62,4 @@ def show(
         text = environment.reset(seed)
     typer.echo(text)
     if solution:
-        typer.echo("\nSolution:\n" + "\n".join(environment.demonstration() or ()))
+        typer.echo("\nSolution:\n" + "\n".join(environment.expert_actions() or ()))

@@ -66,9 +66,7 @@ def _played(run: Path, count: int, seed: int) -> tuple[Path, list[list["np.ndarr
         )
     config = arc_training_of(policy.run).config
     environment, steps = held_out(config), config.arc.environment.max_episode_steps
-    found = record_episodes(
-        environment, policy.distribution, policy.network, jax.random.key(seed), count, steps, greedy=True
-    )
+    found = record_episodes(environment, policy.network, jax.random.key(seed), count, steps, greedy=True)
 
     def pictures(episode: dict[str, Any]) -> list["np.ndarray"]:
         states = [episode["initial_state"], *episode["step_states"]]

@@ -55,6 +55,17 @@ def native_module() -> ModuleType | None:
     return None if native_unavailable_reason() or isinstance(loaded, str) else loaded
 
 
+def require_native(feature: str) -> ModuleType:
+    """Return the compiled extension for a feature that has no other implementation.
+
+    `PHALANX_NATIVE=0` selects the XLA backends and does not disable such features.
+    """
+    loaded = _load()
+    if isinstance(loaded, str):
+        raise RuntimeError(f"{feature} needs the compiled extension: {loaded}")
+    return loaded
+
+
 def is_native_available() -> bool:
     """Whether the native kernels can be used on the CPU; if so, JAX knows them from now on."""
     if native_unavailable_reason():

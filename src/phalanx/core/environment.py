@@ -12,23 +12,19 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key as KeyArray, PRNGKeyArray, PyTree, UInt32
+from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.config import register_waiting_configs
+from phalanx.config import register_configs_with_jax
 from phalanx.core.spaces import Space
+from phalanx.nn.distributions import Key as Key, Keys as Keys
 
 # Configs that were defined before anything imported JAX.
-register_waiting_configs()
+register_configs_with_jax()
 
 State = TypeVar("State")
 Observation = TypeVar("Observation")
 Action = TypeVar("Action")
 Traced = TypeVar("Traced", bound="TracedEnvironment")
-
-Key = PRNGKeyArray
-"""One key, of either kind that JAX has."""
-Keys = KeyArray[Array, " batch"] | UInt32[Array, "batch 2"]
-"""A key for each environment."""
 
 
 @runtime_checkable

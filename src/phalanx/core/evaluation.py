@@ -15,8 +15,11 @@ from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.vector import map_where
-from phalanx.nn.distributions import MakeDistribution
-from phalanx.training.rollout import Network
+from phalanx.nn.policy_network import PolicyNetwork, select_action
+
+Act = Callable[[PyTree, Key | None], PyTree]
+"""Selects an action for one observation; the key is None for greedy actions. If it is a pytree, such as an
+`equinox.Partial`, its arrays (the weights of a network) are traced."""
 
 _CHUNK = 64
 """Running episodes that the network sees together, once others of a large batch have ended."""
@@ -41,8 +44,7 @@ class EpisodeResults(eqx.Module):
 @eqx.filter_jit
 def rollout_episodes(
     environment: Environment,
-    distribution: MakeDistribution,
-    network: Network,
+    act: Act,
     states: PyTree,
     observations: PyTree,
     keys: Keys | None,
@@ -58,16 +60,11 @@ def rollout_episodes(
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
     over = environment.is_done(states)
 
-    def act(seen: tuple[PyTree, Key | None]) -> PyTree:
-        observation, key = seen
-        policy = distribution(network(observation)[0], observation)
-        return policy.mode() if key is None else policy.sample(key)
-
     def step(carry: tuple[Array, PyTree, EpisodeResults]) -> tuple[Array, PyTree, EpisodeResults]:
         time, observations, played = carry
         now = None if keys is None else jax.vmap(jax.random.fold_in, (0, None))(keys, time)
         running = ~played.done
-        actions = map_where(act, running, (observations, now), idle, _CHUNK)
+        actions = map_where(lambda seen: act(*seen), running, (observations, now), idle, _CHUNK)
         states, observations, rewards, done, info = environment.batch_step(played.final_states, actions)
         measures = jax.tree.map(
             lambda new, old: jnp.where(running, new, old), environment.measures(info), played.measures
@@ -85,7 +82,7 @@ def rollout_episodes(
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     # What finished episodes are stepped with: whatever it is, it changes nothing.
-    idle = zeros(jax.eval_shape(jax.vmap(act), (observations, keys)))
+    idle = zeros(jax.eval_shape(jax.vmap(act), observations, keys))
     info = jax.eval_shape(environment.batch_step, states, idle)[4]
     start = EpisodeResults(
         jnp.zeros(over.shape, jnp.float32),
@@ -122,8 +119,7 @@ def map_batches(
 
 def record_episodes(
     environment: Environment,
-    distribution: MakeDistribution,
-    network: Network,
+    network: PolicyNetwork,
     key: Key,
     count: int,
     max_steps: int,
@@ -138,7 +134,7 @@ def record_episodes(
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
-    initial, played = _recorded(environment, distribution, network, key, count, max_steps, greedy)
+    initial, played = _recorded(environment, network, key, count, max_steps, greedy)
     # One transfer for all that the loop below reads number by number and state by state.
     numbers = jax.device_get((played.returns, played.lengths, played.measures))
     states = _on_host((initial, played.final_states, played.step_states))
@@ -148,8 +144,7 @@ def record_episodes(
 @eqx.filter_jit
 def _recorded(
     environment: Environment,
-    distribution: MakeDistribution,
-    network: Network,
+    network: PolicyNetwork,
     key: Key,
     count: int,
     max_steps: int,
@@ -158,9 +153,8 @@ def _recorded(
     reset_key, play_key = jax.random.split(key)
     states, observations = environment.batch_reset(jax.random.split(reset_key, count))
     keys = None if greedy else jax.random.split(play_key, count)
-    return states, rollout_episodes(
-        environment, distribution, network, states, observations, keys, max_steps, record=True
-    )
+    act = eqx.Partial(select_action, network)
+    return states, rollout_episodes(environment, act, states, observations, keys, max_steps, record=True)
 
 
 def _episode(

@@ -10,11 +10,11 @@ from typing import TypeAlias
 import numpy as np
 from jaxtyping import Int64
 
+from phalanx.config import FrozenModel, check_type
 from phalanx.data.length_analysis import Bar, LengthCounts, bar_lines, count_lengths
 from phalanx.data.lengths import Lengths
 from phalanx.data.plans.buckets import BucketSpec
 from phalanx.formatting import format_percent
-from phalanx.models import FrozenModel, check_type
 
 
 class BucketEfficiency(FrozenModel):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
+from phalanx.config import FrozenModel
 from phalanx.data.lengths import Lengths, as_length_table
-from phalanx.models import FrozenModel
 
 SIDES = 30
 """Columns that labels and notes may take beside the bars; where they need more, the bars give way."""

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Int, Int32
 from pydantic import Field
 
+from phalanx.config import FrozenModel
 from phalanx.data.length_records import (
     BINARY_SUFFIXES,
     TornLineError,
@@ -28,7 +29,6 @@ from phalanx.data.length_records import (
     write_arrays,
 )
 from phalanx.data.lengths import MAX_LENGTH, LazyIds, LengthTable
-from phalanx.models import FrozenModel
 
 _PENDING = 1 << 14
 """Entries held back before they are written, so that a small one does not cost a system call."""

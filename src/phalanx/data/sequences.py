@@ -9,12 +9,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, model_validator
 
+from phalanx.config import FrozenModel
 from phalanx.data.lengths import SkippedSample, as_loss_mask
 from phalanx.data.moved import HasMoved, refuse_moved
 from phalanx.data.packed_batch import PackedBatch, pack_tokens
 from phalanx.data.packing import PackLayout, assign_packs
 from phalanx.data.packing_config import PackingConfig
-from phalanx.models import FrozenModel
 
 
 def _integers(value: Any) -> Any:

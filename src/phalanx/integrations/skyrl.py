@@ -15,8 +15,8 @@ except ModuleNotFoundError as error:
         'phalanx.integrations.skyrl needs skyrl_gym: pip install "phalanx[skyrl]"', name=error.name
     ) from error
 
-from phalanx.text.env import TextInfo
-from phalanx.text.env_spec import TextFactory, text_env_factory, validate_seed
+from phalanx.text.env import TextInfo, validate_seed
+from phalanx.text.env_spec import TextFactory, text_env_factory
 
 
 class SkyRLEnvironment(BaseTextEnv):

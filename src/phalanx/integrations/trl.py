@@ -6,8 +6,8 @@ Duck-typed, so nothing of TRL is imported here. The environments are `phalanx.te
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from phalanx.puzzles.catalog import puzzle_kind
 from phalanx.puzzles.env import PuzzleEnvironment
+from phalanx.puzzles.kinds import puzzle_kind
 from phalanx.text.env import TextEnvironment, TextInfo, extract_answer
 from phalanx.text.env_spec import TextFactory, text_env_factory
 
@@ -70,12 +70,12 @@ def prompt_rows(
     With `turns="multi"` the conversation is empty, for an environment's `reset` writes it.
     """
     if turns not in ("multi", "single"):
-        raise ValueError(f"turns are 'multi' or 'single', got {turns!r}")
+        raise ValueError(f"turns must be 'multi' or 'single', got {turns!r}")
     rows = []
     for kind in kinds:
         environment = PuzzleEnvironment(kind, difficulty, turns="single")
-        for puzzle in environment.kind.generate_many(seeds, difficulty):
-            content = environment.begin(puzzle) if turns == "single" else ""
+        for puzzle in environment.kind.generate_batch(seeds, difficulty):
+            content = environment.start(puzzle) if turns == "single" else ""
             prompt = [{"role": "user", "content": content}]
             rows.append({"prompt": prompt, "kind": kind, "difficulty": difficulty, "seed": puzzle.seed})
     return rows

@@ -23,7 +23,8 @@ except ModuleNotFoundError as error:
 
 from pydantic import Field
 
-from phalanx.text.env_spec import MOST_SEED, TextFactory, text_env_factory
+from phalanx.text.env import MAX_SEED
+from phalanx.text.env_spec import TextFactory, text_env_factory
 
 
 class PhalanxConfig(vf.TasksetConfig):
@@ -33,7 +34,7 @@ class PhalanxConfig(vf.TasksetConfig):
     """A kind of puzzle, or the id of a registered environment that has words, such as `arc-v2`."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """What `text_env_factory` takes besides: `difficulty` and `turns` for puzzles, ..."""
-    first_seed: int = Field(0, ge=0, le=MOST_SEED)
+    first_seed: int = Field(0, ge=0, le=MAX_SEED)
     """The seed of the first episode."""
     num_tasks: int = Field(1_000, ge=1)
     """How many episodes there are; the seeds follow one another."""
@@ -60,7 +61,7 @@ class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxConfig]):
     def load(self) -> Iterator[PhalanxTask]:
         environment, name = self.environments(), self.config.environment
         first = self.config.first_seed
-        for seed in range(first, min(first + self.config.num_tasks, MOST_SEED + 1)):
+        for seed in range(first, min(first + self.config.num_tasks, MAX_SEED + 1)):
             data = PhalanxData(name=f"{name}#{seed}", prompt=environment.reset(seed), seed=seed)
             yield PhalanxTask(data, self.config.task)
         environment.close()
@@ -82,14 +83,14 @@ class PhalanxEnv(vf.Env[PhalanxEnvConfig]):
         assert isinstance(self.taskset, PhalanxTaskset)
         environment = self.taskset.environments()
         await asyncio.to_thread(environment.reset, task.data.seed)
-        reward, solved, refused = 0.0, False, 0
+        reward, solved, invalid_answers = 0.0, False, 0
         try:
             async with agents.player.interaction(task) as interaction:
                 segment = await interaction.turn()
                 while not segment.terminated:
                     step = await asyncio.to_thread(environment.step, segment.last_reply)
                     reward, solved = reward + step.reward, step.info.solved
-                    refused += bool(step.info.refused)
+                    invalid_answers += bool(step.info.error)
                     if step.done:
                         break
                     segment = await interaction.turn(step.text)
@@ -97,7 +98,7 @@ class PhalanxEnv(vf.Env[PhalanxEnvConfig]):
             await asyncio.to_thread(environment.close)
         interaction.trace.record_reward("reward", reward)
         interaction.trace.record_metric("solved", float(solved))
-        interaction.trace.record_metric("refused", float(refused))
+        interaction.trace.record_metric("invalid_answers", float(invalid_answers))
 
 
 class ChatHarnessConfig(vf.HarnessConfig):

@@ -12,11 +12,11 @@ from .episode_tokens import (
 from .evaluation import TaskScore as TaskScore, score_puzzles as score_puzzles
 from .generation import (
     GenerationOutput as GenerationOutput,
-    SamplingConfig as SamplingConfig,
     generate as generate,
     generate_batch as generate_batch,
 )
 from .huggingface import export_huggingface as export_huggingface, import_huggingface as import_huggingface
 from .model import LanguageModel as LanguageModel, LanguageModelConfig as LanguageModelConfig
 from .playing import Conversation as Conversation, LMPolicy as LMPolicy, play_at_random as play_at_random
+from .sampling import SamplingConfig as SamplingConfig
 from .tasks import PromptTokenizer as PromptTokenizer, TextTask as TextTask, read_tasks as read_tasks

@@ -125,7 +125,7 @@ def _score(
     mode: str,
     client: PuzzleClientConfig,
     config: ArcadeEvaluationConfig,
-    max_refused: int,
+    max_invalid_answers: int,
     started: Callable[[PuzzleServerVectorEnvironment], Sequence[Conversation]],
 ) -> TaskScore:
     with PuzzleServerVectorEnvironment(
@@ -134,7 +134,7 @@ def _score(
         size=config.puzzles,
         client=client,
         max_steps=config.max_steps,
-        max_refused=max_refused,
+        max_invalid_answers=max_invalid_answers,
         prompt=move_prompt,
     ) as batch:
         texts = batch.reset(list(itertools.islice(itertools.count(config.first_seed), config.puzzles)))

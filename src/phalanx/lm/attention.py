@@ -1,7 +1,6 @@
-"""Attention within the segments of packed rows: softmax over the earlier tokens of a token's own segment.
+"""Causal self-attention within the segments of packed rows, with rotary position embeddings.
 
-One native call on the CPU, XLA's elsewhere. The model around it is in `model`, attention to a
-cache in `generation`.
+On the CPU, `packed_attention` calls a native kernel (forward and backward); elsewhere it uses XLA.
 """
 
 import math
@@ -14,93 +13,108 @@ from jaxtyping import Array, Float, Int32
 from phalanx.core.backends import Backend, dispatch, keep_batch_sharding, resolve_backend, vmappable_kernel
 from phalanx.data.packed_batch import create_segment_attention_mask
 
-_BLOCK, _BLOCKS = 128, 8
-"""A row is taken in blocks of so many tokens, or of more so that there are at most so many."""
+_QUERY_BLOCK_SIZE, _MAX_QUERY_BLOCKS = 128, 8
+"""XLA: queries are processed in blocks of this many tokens, or larger ones if that gives too many blocks."""
 
 
 class RotaryAngles(NamedTuple):
-    """How far rotary positions turn each pair of numbers of a token's queries and keys."""
+    """Cosine and sine of the rotation angle of each pair of features, for each token."""
 
-    cosine: Float[Array, "*rows tokens half"]
-    sine: Float[Array, "*rows tokens half"]
+    cos: Float[Array, "*rows tokens half"]
+    sin: Float[Array, "*rows tokens half"]
 
 
-def rotary_angles(positions: Int32[Array, "*rows tokens"], size: int, base: float) -> RotaryAngles:
-    """Of heads of a size: each pair turns with the position, at a speed of its own."""
-    half = size // 2
-    turned = positions[..., None] * base ** -(jnp.arange(half) / half)
-    return RotaryAngles(jnp.cos(turned), jnp.sin(turned))
+def rotary_angles(position_ids: Int32[Array, "*rows tokens"], head_dim: int, theta: float) -> RotaryAngles:
+    """Compute the angles of rotary position embeddings (Su et al., 2021, arXiv:2104.09864)."""
+    half = head_dim // 2
+    angles = position_ids[..., None] * theta ** -(jnp.arange(half) / half)
+    return RotaryAngles(jnp.cos(angles), jnp.sin(angles))
 
 
 def apply_rotary(
-    x: Float[Array, "*rows tokens heads size"], angles: RotaryAngles
-) -> Float[Array, "*rows tokens heads size"]:
-    """Rotary positions."""
+    x: Float[Array, "*rows tokens heads head_dim"], angles: RotaryAngles
+) -> Float[Array, "*rows tokens heads head_dim"]:
+    """Rotate queries or keys. Feature `i` is paired with feature `i + head_dim / 2`, as in Llama."""
     first, second = jnp.split(x, 2, axis=-1)
-    cosine, sine = (angle[..., None, :].astype(x.dtype) for angle in angles)
-    return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+    cos, sin = (part[..., None, :].astype(x.dtype) for part in angles)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
 def packed_attention(
-    qkv: Float[Array, "*rows tokens 3 heads size"],
+    qkv: Float[Array, "*rows tokens 3 heads head_dim"],
     angles: RotaryAngles,
-    segments: Int32[Array, "*rows tokens"],
-    engine: Backend = "auto",
-) -> Float[Array, "*rows tokens heads size"]:
-    """What `attention` gives, for queries, keys and values side by side that positions have not rotated yet.
+    segment_ids: Int32[Array, "*rows tokens"],
+    backend: Backend = "auto",
+) -> Float[Array, "*rows tokens heads head_dim"]:
+    """Rotate queries and keys, then attend from each token to itself and to earlier tokens of its segment.
 
-    The native engine computes in float32, whatever the type of what it is given, and nothing between
-    segments; memory is that of the result, for weights are made again for the gradient.
+    Padding tokens (segment 0) attend only to themselves. Neither backend stores attention weights for the
+    backward pass. The native backend computes in float32 for every input type and skips pairs of tokens
+    in different segments.
+
+    Args:
+        qkv: Queries, keys and values before rotation.
+        angles: Rotation angles of the tokens.
+        segment_ids: Segment of each token, numbered from 1 in each row; 0 is padding.
+        backend: `native`, `xla` or `auto`.
     """
 
-    def native(qkv: Array, angles: RotaryAngles, segments: Array) -> Array:
-        return _native(qkv.astype(jnp.float32), angles, segments).astype(qkv.dtype)
+    def native(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Array:
+        return _native_attention(qkv.astype(jnp.float32), angles, segment_ids).astype(qkv.dtype)
 
-    return dispatch(resolve_backend(engine), native, _xla, qkv, angles, segments)
+    return dispatch(resolve_backend(backend), native, _xla_attention, qkv, angles, segment_ids)
 
 
-def _xla(qkv: Array, angles: RotaryAngles, segments: Array) -> Array:
-    queries, keys, values = (qkv[..., part, :, :] for part in range(3))
-    return attention(apply_rotary(queries, angles), apply_rotary(keys, angles), values, segments)
+def masked_attention(
+    queries: Float[Array, "batch queries heads head_dim"],
+    keys: Float[Array, "batch keys heads head_dim"],
+    values: Float[Array, "batch keys heads head_dim"],
+    mask: Any,
+) -> Float[Array, "batch queries heads head_dim"]:
+    """Attend from each query to the keys that `mask` ([batch, queries, keys]) allows, with XLA."""
+    return jax.nn.dot_product_attention(queries, keys, values, mask=mask[:, None])
+
+
+# Native backend
 
 
 @jax.custom_vjp
-def _native(qkv: Array, angles: RotaryAngles, segments: Array) -> Array:
-    return _forward((), qkv, *angles, segments)[0]
+def _native_attention(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Array:
+    return _forward((), qkv, *angles, segment_ids)[0]
 
 
-def _native_forward(qkv: Array, angles: RotaryAngles, segments: Array) -> tuple[Array, Any]:
-    attended, logs = _forward((), qkv, *angles, segments)
-    return attended, (qkv, *angles, segments, attended, logs)
+def _native_attention_fwd(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> tuple[Array, Any]:
+    output, logsumexp = _forward((), qkv, *angles, segment_ids)
+    return output, (qkv, *angles, segment_ids, output, logsumexp)
 
 
-def _native_backward(kept: Any, cotangent: Array) -> tuple[Array, None, None]:
-    return _backward((), *kept, cotangent), None, None
+def _native_attention_bwd(residuals: Any, cotangent: Array) -> tuple[Array, None, None]:
+    return _backward((), *residuals, cotangent), None, None
 
 
-_native.defvjp(_native_forward, _native_backward)
+_native_attention.defvjp(_native_attention_fwd, _native_attention_bwd)
 
 
-def _rows(qkv: Array, *rest: Array) -> tuple[int, ...]:
+def _batch_shape(qkv: Array, *rest: Array) -> tuple[int, ...]:
     return qkv.shape[:-4]
 
 
-def _flat_forward(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, Array]:
-    """What is attended to, and for the gradient the logarithm of each token's sum."""
+def _forward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, Array]:
+    """Return the output and, for the backward pass, the logsumexp of each token's scores."""
 
     def call(qkv: Array, *rest: Array) -> tuple[Array, Array]:
-        rows, tokens, _, heads, size = qkv.shape
+        rows, tokens, _, heads, head_dim = qkv.shape
         results = (
-            jax.ShapeDtypeStruct((rows, tokens, heads, size), jnp.float32),
+            jax.ShapeDtypeStruct((rows, tokens, heads, head_dim), jnp.float32),
             jax.ShapeDtypeStruct((rows, heads, tokens), jnp.float32),
         )
-        attended, log_sums = jax.ffi.ffi_call("phalanx_attention_forward", results)(qkv, *rest)
-        return attended, log_sums
+        output, logsumexp = jax.ffi.ffi_call("phalanx_attention_forward", results)(qkv, *rest)
+        return output, logsumexp
 
     return keep_batch_sharding(call, (), (qkv, *rest))
 
 
-def _flat_backward(shared: tuple[()], qkv: Array, *rest: Array) -> Array:
+def _backward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> Array:
     def call(qkv: Array, *rest: Array) -> Array:
         result = jax.ShapeDtypeStruct(qkv.shape, jnp.float32)
         return jax.ffi.ffi_call("phalanx_attention_backward", result)(qkv, *rest)
@@ -108,45 +122,37 @@ def _flat_backward(shared: tuple[()], qkv: Array, *rest: Array) -> Array:
     return keep_batch_sharding(call, (), (qkv, *rest))
 
 
-_forward = vmappable_kernel(_flat_forward, _rows, ())
-_backward = vmappable_kernel(_flat_backward, _rows, ())
+_forward = vmappable_kernel(_forward_rows, _batch_shape, ())
+_backward = vmappable_kernel(_backward_rows, _batch_shape, ())
 
 
-def attention(
-    queries: Float[Array, "*rows tokens heads size"],
-    keys: Float[Array, "*rows tokens heads size"],
-    values: Float[Array, "*rows tokens heads size"],
-    segments: Int32[Array, "*rows tokens"],
-) -> Float[Array, "*rows tokens heads size"]:
-    """Of each token to itself and to earlier tokens of its segment; padding, segment 0, sees itself.
+# XLA backend
 
-    No token sees a later one, so a row is taken in blocks, each with what is before its end; the weights,
-    most of what a long row takes, are made again for the gradient rather than kept.
+
+def _xla_attention(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Array:
+    """Attend in blocks of queries: each block needs only the keys up to its own end.
+
+    The weights, which use most of the memory for long rows, are recomputed in the backward pass.
     """
-    mask = create_segment_attention_mask(segments, causal=True, padding_sees_itself=True)
-    tokens = queries.shape[-3]
-    size = max(_BLOCK, -(-tokens // _BLOCKS))
-    if tokens <= size:
-        return attention_block(queries, keys, values, mask)
-    remade = jax.checkpoint(attention_block)
-    return jnp.concatenate(
-        [
-            remade(
-                queries[..., start:end, :, :],
-                keys[..., :end, :, :],
-                values[..., :end, :, :],
-                mask[..., start:end, :end],
-            )
-            for start in range(0, tokens, size)
-            for end in [min(start + size, tokens)]
-        ],
-        axis=-3,
-    )
-
-
-def attention_block(queries: Array, keys: Array, values: Array, mask: Array) -> Array:
-    """Softmax attention of each query to the keys that the mask gives it."""
-    scores = jnp.einsum("...qhd,...khd->...hqk", queries, keys).astype(jnp.float32)
-    scores = jnp.where(mask[..., None, :, :], scores / math.sqrt(queries.shape[-1]), -1e30)
-    weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype)
-    return jnp.einsum("...hqk,...khd->...qhd", weights, values)
+    queries, keys, values = (qkv[..., part, :, :] for part in range(3))
+    queries, keys = apply_rotary(queries, angles), apply_rotary(keys, angles)
+    mask = create_segment_attention_mask(segment_ids, causal=True, padding_sees_itself=True)
+    *batch_shape, tokens, heads, head_dim = queries.shape
+    # `dot_product_attention` takes exactly one batch axis.
+    rows = math.prod(batch_shape)
+    queries, keys, values = (x.reshape(rows, tokens, heads, head_dim) for x in (queries, keys, values))
+    mask = mask.reshape(rows, tokens, tokens)
+    block_size = max(_QUERY_BLOCK_SIZE, -(-tokens // _MAX_QUERY_BLOCKS))
+    if tokens <= block_size:
+        output = masked_attention(queries, keys, values, mask)
+    else:
+        attend = jax.checkpoint(masked_attention)
+        output = jnp.concatenate(
+            [
+                attend(queries[:, start:end], keys[:, :end], values[:, :end], mask[:, start:end, :end])
+                for start in range(0, tokens, block_size)
+                for end in [min(start + block_size, tokens)]
+            ],
+            axis=1,
+        )
+    return output.reshape(*batch_shape, tokens, heads, head_dim)

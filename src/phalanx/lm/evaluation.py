@@ -18,8 +18,8 @@ from phalanx.core.environment import Key
 from phalanx.lm.episodes.environments import EnvironmentSource
 from phalanx.lm.episodes.puzzles import PuzzleSource
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
-from phalanx.lm.generation import SamplingConfig
 from phalanx.lm.playing import Conversation, LMPolicy, episode_record, play_at_random, played_by, rollout
+from phalanx.lm.sampling import SamplingConfig
 from phalanx.lm.tasks import PromptTokenizer, Split, TextTask
 from phalanx.text.env import TextVectorEnvironment
 

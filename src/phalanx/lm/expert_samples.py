@@ -55,11 +55,11 @@ def _of_task(
     wander: float,
     demonstrated: bool,
 ) -> Iterator[StreamSample]:
-    environment = task.environment(compact=compact)
+    environment = task.environment(prompt_format="compact" if compact else "full")
     if not demonstrated and task.turns == "single":
         raise ValueError("random play is move by move: set data.turns=multi")
-    for puzzle in puzzles_of(task, split, first_seed=_SEEDS * seed, compact=compact):
-        environment.begin(puzzle)
+    for puzzle in puzzles_of(task, split, first_seed=_SEEDS * seed):
+        environment.start(puzzle)
         step = 0
         while not environment.done:
             wandering = draws.random() < wander
@@ -85,12 +85,12 @@ def _of_task(
 
 
 def _may_learn(environment: PuzzleEnvironment, split: Split) -> bool:
-    return split_of(environment.board) in (split, "training")
+    return split_of(environment.state_key) in (split, "training")
 
 
 def _answer(environment: PuzzleEnvironment, draws: random.Random, solver: bool) -> str | None:
     """The solver's next answer, or a random legal one; None where there is none."""
     if solver:
-        return next(iter(environment.demonstration() or ()), None)
-    legal = environment.legal_moves()
+        return next(iter(environment.expert_actions() or ()), None)
+    legal = environment.legal_actions()
     return draws.choice(legal) if legal else None

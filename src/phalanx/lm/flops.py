@@ -1,7 +1,4 @@
-"""What training a language model costs, and what the machine could do at best: the peak share in the log.
-
-Nothing here is part of the training.
-"""
+"""Floating-point operations of training, for the metric `mfu` (model FLOPs utilization)."""
 
 import functools
 import time
@@ -13,35 +10,37 @@ from jaxtyping import Int32
 
 from phalanx.lm.model import LanguageModelConfig
 
-_PRODUCTS = ((1024, 1024, 1024), (4096, 128, 384), (4096, 256, 128))
-"""Rows, depth and columns: a square product is not the one that XLA's CPU does best."""
+_MATRIX_SHAPES = ((1024, 1024, 1024), (4096, 128, 384), (4096, 256, 128))
+"""Shapes (m, k, n) of the products that measure peak speed. XLA's CPU is not fastest on square ones."""
 
 
-def train_flops(config: LanguageModelConfig, segments: Int32[np.ndarray, "rows width"]) -> int:
-    """Operations of an update: products forward and twice backward, attention to what is before in a segment.
+def train_flops(config: LanguageModelConfig, segment_ids: Int32[np.ndarray, "rows width"]) -> int:
+    """Count the floating-point operations of one update on a batch.
 
-    Nothing is counted twice that is computed twice, as attention weights are; padding is counted where it is
-    computed, and sees itself alone.
+    The backward pass counts twice the forward pass. Attention counts pairs of tokens within a segment.
+    Operations that are repeated to save memory count once. Padding counts, because it is computed, and
+    attends only to itself.
     """
-    rows, width = segments.shape
-    block = config.width * (4 * config.width + 3 * config.hidden)
-    products = config.depth * block + 2 * config.vocab_size * config.width
-    in_rows = np.stack([np.broadcast_to(np.arange(rows)[:, None], segments.shape), segments])[:, segments > 0]
-    lengths = np.unique(in_rows, axis=1, return_counts=True)[1].astype(np.int64)
-    seen = int(np.sum(lengths**2)) + int((segments == 0).sum())
-    return 6 * (rows * width * products + config.depth * config.width * seen)
+    rows, width = segment_ids.shape
+    block_params = config.d_model * (4 * config.d_model + 3 * config.d_ff)
+    params = config.num_layers * block_params + 2 * config.vocab_size * config.d_model
+    row_ids = np.broadcast_to(np.arange(rows)[:, None], segment_ids.shape)
+    segments = np.stack([row_ids, segment_ids])[:, segment_ids > 0]
+    lengths = np.unique(segments, axis=1, return_counts=True)[1].astype(np.int64)
+    attended_pairs = int(np.sum(lengths**2)) + int((segment_ids == 0).sum())
+    return 6 * (rows * width * params + config.num_layers * config.d_model * attended_pairs)
 
 
 @functools.cache
 def measured_peak_flops(dtype: str) -> float:
-    """Floating-point operations a second of a large product, the best of a few: what the machine reaches."""
+    """Measure the floating-point operations per second of large matrix products on this machine."""
     product = jax.jit(jnp.dot)
     best = 0.0
-    for rows, depth, columns in _PRODUCTS:
-        a, b = jnp.ones((rows, depth), dtype), jnp.ones((depth, columns), dtype)
+    for m, k, n in _MATRIX_SHAPES:
+        a, b = jnp.ones((m, k), dtype), jnp.ones((k, n), dtype)
         jax.block_until_ready(product(a, b))
         for _ in range(3):
-            began = time.perf_counter()
+            start = time.perf_counter()
             jax.block_until_ready(product(a, b))
-            best = max(best, 2 * rows * depth * columns / (time.perf_counter() - began))
+            best = max(best, 2 * m * k * n / (time.perf_counter() - start))
     return best

@@ -1,6 +1,6 @@
-"""Language models to and from Hugging Face: a `LlamaForCausalLM` in `config.json` and `model.safetensors`.
+"""Export to and import from Hugging Face: a `LlamaForCausalLM` in `config.json` and `model.safetensors`.
 
-Nothing is fetched, and neither `transformers` nor PyTorch is needed; how a model is trained is in `training`.
+Needs only safetensors, neither `transformers` nor PyTorch, and downloads nothing.
 """
 
 import json
@@ -14,173 +14,175 @@ import numpy as np
 from phalanx.io.files import atomic_write
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
-_CONTEXT = 4096
-"""What the config says of the longest text; rotary positions know no longest."""
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+_MAX_POSITION_EMBEDDINGS = 4096
+"""Value in the exported config. The model itself has no maximum length."""
 
 
 def export_huggingface(
-    model: LanguageModel, folder: str | Path, *, end: int | None = 1, padding: int | None = 0
+    model: LanguageModel, folder: str | Path, *, eos_token_id: int | None = 1, pad_token_id: int | None = 0
 ) -> None:
-    """Write a model as `transformers.AutoModelForCausalLM.from_pretrained(folder)` reads it.
-
-    `end` and `padding` are the tokenizer's ids of the end of a text and of padding.
-    """
-    safetensors = _safetensors()
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    """Save a model so that `transformers.AutoModelForCausalLM.from_pretrained(folder)` loads it."""
+    safetensors = _import_safetensors()
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     config = model.config
-    told = {
+    llama_config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "vocab_size": config.vocab_size,
-        "hidden_size": config.width,
-        "intermediate_size": config.hidden,
-        "num_hidden_layers": config.depth,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.heads,
-        "head_dim": config.width // config.heads,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.d_ff,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_heads,
+        "head_dim": config.head_dim,
         "hidden_act": "silu",
-        "rms_norm_eps": config.norm_epsilon,
-        # Older and newer names of the same number.
-        "rope_theta": config.rotary_base,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rotary_base},
-        "max_position_embeddings": _CONTEXT,
+        "rms_norm_eps": config.norm_eps,
+        # Transformers 4 reads the first key, transformers 5 the second.
+        "rope_theta": config.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "max_position_embeddings": _MAX_POSITION_EMBEDDINGS,
         "attention_bias": True,
         "mlp_bias": True,
         "tie_word_embeddings": False,
         "bos_token_id": None,
-        "eos_token_id": end,
-        "pad_token_id": padding,
+        "eos_token_id": eos_token_id,
+        "pad_token_id": pad_token_id,
         "dtype": "float32",
     }
-    weights = {name: np.ascontiguousarray(array, np.float32) for name, array in _named(model).items()}
-    with atomic_write(target / WEIGHTS, "wb") as file:
+    weights = {name: np.ascontiguousarray(array, np.float32) for name, array in _to_llama(model).items()}
+    with atomic_write(folder / WEIGHTS_FILE, "wb") as file:
         file.write(safetensors.save(weights, metadata={"format": "pt"}))
-    with atomic_write(target / CONFIG, "w") as file:
-        file.write(json.dumps(told, indent=2) + "\n")
+    with atomic_write(folder / CONFIG_FILE, "w") as file:
+        file.write(json.dumps(llama_config, indent=2) + "\n")
 
 
 def import_huggingface(folder: str | Path) -> LanguageModel:
-    """The model of a folder that holds a `LlamaForCausalLM`; what cannot be taken over is refused."""
-    safetensors = _safetensors()
-    source = Path(folder)
-    for name in (CONFIG, WEIGHTS):
-        if not (source / name).is_file():
-            raise ValueError(f"{source} has no {name}; give a folder as `save_pretrained` writes it")
-    config = _config(source / CONFIG)
-    found = safetensors.load((source / WEIGHTS).read_bytes())
-    like = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
-    wanted = _named(jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), like))
-    if "lm_head.weight" not in found:
-        found["lm_head.weight"] = found.get("model.embed_tokens.weight")
+    """Load a `LlamaForCausalLM` that was saved with `save_pretrained` or `export_huggingface`.
+
+    Raises:
+        ValueError: If a file is missing, the architecture is not supported, or a weight has the wrong shape.
+    """
+    safetensors = _import_safetensors()
+    folder = Path(folder)
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} has no {name}; pass a folder that `save_pretrained` created")
+    config = _read_config(folder / CONFIG_FILE)
+    weights = safetensors.load((folder / WEIGHTS_FILE).read_bytes())
+    if "lm_head.weight" not in weights:  # tied embeddings
+        weights["lm_head.weight"] = weights.get("model.embed_tokens.weight")
+    shapes = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
+    expected = _to_llama(jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), shapes))
     arrays = {}
-    for name, array in wanted.items():
-        given = found.get(name)
-        if given is None:
+    for name, zeros in expected.items():
+        array = weights.get(name)
+        if array is None:
             if not name.endswith(".bias"):
-                raise ValueError(f"{source / WEIGHTS} has no {name}")
-            # Most models have no biases; none is one of zeros.
-            given = np.zeros_like(array)
-        if given.shape != array.shape:
+                raise ValueError(f"{folder / WEIGHTS_FILE} has no {name}")
+            # Most Llama models have no biases.
+            array = zeros
+        if array.shape != zeros.shape:
             raise ValueError(
-                f"{source / WEIGHTS}: {name} is {given.shape}, by {CONFIG} it must be {array.shape}"
+                f"{folder / WEIGHTS_FILE}: {name} has shape {array.shape}, but {CONFIG_FILE} requires "
+                f"{zeros.shape}"
             )
-        arrays[name] = np.asarray(given, np.float32)
-    return _filled(config, arrays)
+        arrays[name] = np.asarray(array, np.float32)
+    return _from_llama(config, arrays)
 
 
-def _config(path: Path) -> LanguageModelConfig:
-    told: dict[str, Any] = json.loads(path.read_text())
-    rotary = told.get("rope_parameters") or {}
-    heads = told.get("num_attention_heads")
-    needs = {
-        "model_type": (told.get("model_type"), "llama"),
-        "hidden_act": (told.get("hidden_act", "silu"), "silu"),
-        "num_key_value_heads": (told.get("num_key_value_heads", heads), heads),
-        "head_dim": (told.get("head_dim") or told["hidden_size"] // told["num_attention_heads"],
-                     told["hidden_size"] // told["num_attention_heads"]),
-        "rope_type": (rotary.get("rope_type", "default"), "default"),
-        "rope_scaling": (told.get("rope_scaling"), None),
-    }  # fmt: skip
-    for name, (given, wanted) in needs.items():
-        if given != wanted:
-            raise ValueError(f"{path}: {name} is {given!r}, and only {wanted!r} can be taken over")
+def _read_config(path: Path) -> LanguageModelConfig:
+    llama: dict[str, Any] = json.loads(path.read_text())
+    rope = llama.get("rope_parameters") or {}
+    num_heads = llama.get("num_attention_heads")
+    head_dim = llama["hidden_size"] // llama["num_attention_heads"]
+    required = {
+        "model_type": (llama.get("model_type"), "llama"),
+        "hidden_act": (llama.get("hidden_act", "silu"), "silu"),
+        "num_key_value_heads": (llama.get("num_key_value_heads", num_heads), num_heads),
+        "head_dim": (llama.get("head_dim") or head_dim, head_dim),
+        "rope_type": (rope.get("rope_type", "default"), "default"),
+        "rope_scaling": (llama.get("rope_scaling"), None),
+    }
+    for name, (value, supported) in required.items():
+        if value != supported:
+            raise ValueError(f"{path}: {name} is {value!r}, but only {supported!r} is supported")
     return LanguageModelConfig(
-        vocab_size=told["vocab_size"],
-        width=told["hidden_size"],
-        depth=told["num_hidden_layers"],
-        heads=told["num_attention_heads"],
-        hidden=told["intermediate_size"],
-        rotary_base=rotary.get("rope_theta", told.get("rope_theta", 10_000.0)),
-        norm_epsilon=told.get("rms_norm_eps", 1e-6),
+        vocab_size=llama["vocab_size"],
+        d_model=llama["hidden_size"],
+        num_layers=llama["num_hidden_layers"],
+        num_heads=llama["num_attention_heads"],
+        d_ff=llama["intermediate_size"],
+        rope_theta=rope.get("rope_theta", llama.get("rope_theta", 10_000.0)),
+        norm_eps=llama.get("rms_norm_eps", 1e-6),
     )
 
 
-def _named(model: Any) -> dict[str, np.ndarray]:
-    """A model's arrays under the names of `LlamaForCausalLM`, matrices as [outputs, inputs]."""
-    width, hidden = model.config.width, model.config.hidden
-    named = {
+def _to_llama(model: Any) -> dict[str, np.ndarray]:
+    """Return a model's arrays by their names in `LlamaForCausalLM`, matrices as [outputs, inputs]."""
+    d_model, d_ff = model.config.d_model, model.config.d_ff
+    arrays = {
         "model.embed_tokens.weight": np.asarray(model.embedding),
         "model.norm.weight": np.asarray(model.norm.scale),
         "lm_head.weight": np.asarray(model.head),
     }
     blocks = jax.tree.map(np.asarray, eqx.filter(model.blocks, eqx.is_array))
-    for layer in range(model.config.depth):
-        at = f"model.layers.{layer}"
-        named[f"{at}.input_layernorm.weight"] = blocks.norms[0].scale[layer]
-        named[f"{at}.post_attention_layernorm.weight"] = blocks.norms[1].scale[layer]
-        parts = (
-            (blocks.qkv, [f"self_attn.{name}_proj" for name in "qkv"], width),
-            (blocks.out, ["self_attn.o_proj"], width),
-            (blocks.gate, ["mlp.gate_proj", "mlp.up_proj"], hidden),
-            (blocks.down, ["mlp.down_proj"], width),
+    for layer in range(model.config.num_layers):
+        prefix = f"model.layers.{layer}"
+        arrays[f"{prefix}.input_layernorm.weight"] = blocks.attention_norm.scale[layer]
+        arrays[f"{prefix}.post_attention_layernorm.weight"] = blocks.mlp_norm.scale[layer]
+        projections = (
+            (blocks.qkv_proj, [f"self_attn.{name}_proj" for name in "qkv"], d_model),
+            (blocks.o_proj, ["self_attn.o_proj"], d_model),
+            (blocks.gate_up_proj, ["mlp.gate_proj", "mlp.up_proj"], d_ff),
+            (blocks.down_proj, ["mlp.down_proj"], d_model),
         )
-        for dense, names, size in parts:
-            for place, name in enumerate(names):
-                rows = slice(place * size, (place + 1) * size)
-                named[f"{at}.{name}.weight"] = dense.weight[layer][:, rows].T
-                named[f"{at}.{name}.bias"] = dense.bias[layer][rows]
-    return named
+        for dense, names, size in projections:
+            for index, name in enumerate(names):
+                outputs = slice(index * size, (index + 1) * size)
+                arrays[f"{prefix}.{name}.weight"] = dense.weight[layer][:, outputs].T
+                arrays[f"{prefix}.{name}.bias"] = dense.bias[layer][outputs]
+    return arrays
 
 
-def _filled(config: LanguageModelConfig, arrays: dict[str, np.ndarray]) -> LanguageModel:
-    """The model of named arrays."""
+def _from_llama(config: LanguageModelConfig, arrays: dict[str, np.ndarray]) -> LanguageModel:
     model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
 
-    def stacked(name: str) -> np.ndarray:
-        return np.stack([arrays[f"model.layers.{layer}.{name}"] for layer in range(config.depth)])
+    def stack(name: str) -> np.ndarray:
+        return np.stack([arrays[f"model.layers.{layer}.{name}"] for layer in range(config.num_layers)])
 
     def dense(*names: str) -> tuple[np.ndarray, np.ndarray]:
-        weights = [np.swapaxes(stacked(f"{name}.weight"), 1, 2) for name in names]
-        return np.concatenate(weights, axis=2), np.concatenate(
-            [stacked(f"{name}.bias") for name in names], axis=1
-        )
+        weights = [np.swapaxes(stack(f"{name}.weight"), 1, 2) for name in names]
+        biases = [stack(f"{name}.bias") for name in names]
+        return np.concatenate(weights, axis=2), np.concatenate(biases, axis=1)
 
-    layers = {
-        "qkv": dense(*(f"self_attn.{name}_proj" for name in "qkv")),
-        "out": dense("self_attn.o_proj"),
-        "gate": dense("mlp.gate_proj", "mlp.up_proj"),
-        "down": dense("mlp.down_proj"),
+    projections = {
+        "qkv_proj": dense(*(f"self_attn.{name}_proj" for name in "qkv")),
+        "o_proj": dense("self_attn.o_proj"),
+        "gate_up_proj": dense("mlp.gate_proj", "mlp.up_proj"),
+        "down_proj": dense("mlp.down_proj"),
     }
 
-    def places(one: LanguageModel) -> list[Any]:
-        blocks = one.blocks
+    def leaves(model: LanguageModel) -> list[Any]:
+        blocks = model.blocks
+        denses = [getattr(blocks, name) for name in projections]
         return [
-            *(one.embedding, one.head, one.norm.scale, blocks.norms[0].scale, blocks.norms[1].scale),
-            *(part for name in layers for part in (getattr(blocks, name).weight, getattr(blocks, name).bias)),
+            *(model.embedding, model.head, model.norm.scale),
+            *(blocks.attention_norm.scale, blocks.mlp_norm.scale),
+            *(leaf for layer in denses for leaf in (layer.weight, layer.bias)),
         ]
 
     values = [
         *(arrays[name] for name in ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight")),
-        *(stacked("input_layernorm.weight"), stacked("post_attention_layernorm.weight")),
-        *(part for parts in layers.values() for part in parts),
+        *(stack("input_layernorm.weight"), stack("post_attention_layernorm.weight")),
+        *(array for pair in projections.values() for array in pair),
     ]
-    filled: LanguageModel = eqx.tree_at(places, model, jax.device_put(values, may_alias=False))
-    return filled
+    loaded: LanguageModel = eqx.tree_at(leaves, model, jax.device_put(values, may_alias=False))
+    return loaded
 
 
-def _safetensors() -> Any:
+def _import_safetensors() -> Any:
     try:
         import safetensors.numpy
     except ImportError as error:

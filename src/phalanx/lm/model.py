@@ -1,10 +1,12 @@
-"""A small decoder-only transformer over packed rows: tokens see earlier tokens of their own segment only.
+"""Decoder-only transformer language model over packed rows.
 
-How tokens attend to one another is in `attention`, writing in `generation`, the loss in `update`.
+The architecture is that of Llama (RMSNorm, rotary embeddings, gated SiLU MLP) with biases and without tied
+embeddings. A token attends only to earlier tokens of its own segment.
 """
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -14,175 +16,200 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.lm.attention import apply_rotary, packed_attention, rotary_angles
+from phalanx.lm.attention import RotaryAngles, packed_attention, rotary_angles
 from phalanx.nn.layers import Dense
 
-_ONE_HOT_VOCABULARY = 1024
-"""Tokens up to which the embedding is a product: the gradient of a gather is a scatter, slow on the CPU."""
-_UNROLLED = 4
-"""Blocks that are compiled one after the other; more of them are a loop, in which XLA's CPU is slower."""
+_MAX_ONE_HOT_VOCAB_SIZE = 1024
+"""Up to this size, embedding is a matrix product: the gradient of a gather is a scatter, slow on the CPU."""
+_UNROLL = 4
+"""Blocks per iteration of the loop over blocks: a longer loop body is faster on XLA's CPU backend."""
 
 
 class LanguageModelConfig(Config):
-    """The size of a language model."""
+    """Architecture of a language model."""
+
+    removed_settings: ClassVar[Mapping[str, str]] = {
+        "width": "was renamed to d_model",
+        "depth": "was renamed to num_layers",
+        "heads": "was renamed to num_heads",
+        "hidden": "was renamed to d_ff",
+        "rotary_base": "was renamed to rope_theta",
+        "norm_epsilon": "was renamed to norm_eps",
+        "compute": "was renamed to dtype",
+    }
 
     vocab_size: int = Field(default=258, ge=2)
-    """Tokens that there are; 258 are the bytes, padding and the end of a text."""
-    width: int = Field(default=128, ge=4)
-    """Numbers that describe a token."""
-    depth: int = Field(default=3, ge=1)
-    """Blocks."""
-    heads: int = Field(default=4, ge=1)
-    """Attention heads."""
-    hidden: int = Field(default=256, ge=4)
-    """Width of a block's inner layer."""
-    rotary_base: float = Field(default=10_000.0, gt=1)
-    """The slowest wave of the rotary positions turns once in about 6 times as many tokens."""
+    """Number of token ids. The default fits the tokenizer `bytes`: 256 bytes, padding and end of text."""
+    d_model: int = Field(default=128, ge=4)
+    """Size of a token's representation. Must be a multiple of `2 * num_heads`."""
+    num_layers: int = Field(default=3, ge=1)
+    """Number of transformer blocks."""
+    num_heads: int = Field(default=4, ge=1)
+    """Number of attention heads."""
+    d_ff: int = Field(default=256, ge=4)
+    """Size of the hidden layer of each block's MLP."""
+    rope_theta: float = Field(default=10_000.0, gt=1)
+    """Base of the rotary position embedding. Increase it for sequences of many thousand tokens."""
+    norm_eps: float = Field(default=1e-6, gt=0)
+    """Value added to the mean square in RMSNorm."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type in which blocks compute. Parameters, logits and losses are always float32."""
 
-    norm_epsilon: float = Field(default=1e-6, gt=0)
-    """What norms add to the mean square before its root."""
-    compute: Literal["float32", "bfloat16"] = "float32"
-    """What blocks compute in; weights are kept, and losses computed, in float32 either way."""
+    @property
+    def head_dim(self) -> int:
+        """Number of features of each attention head."""
+        return self.d_model // self.num_heads
 
     @model_validator(mode="after")
-    def _even_heads(self) -> "LanguageModelConfig":
-        if self.width % (2 * self.heads):
+    def _check_head_dim(self) -> "LanguageModelConfig":
+        if self.d_model % (2 * self.num_heads):
             raise ValueError(
-                f"width must be a multiple of twice the heads, for rotary positions rotate pairs of numbers; "
-                f"got width {self.width} and {self.heads} heads"
+                f"d_model must be a multiple of 2 * num_heads, because rotary embeddings rotate pairs of "
+                f"features; got d_model={self.d_model} and num_heads={self.num_heads}"
             )
         return self
 
 
 class RMSNorm(eqx.Module):
-    """Root mean square 1 on the last axis, then a learned scale."""
+    """Root mean square normalization over the last axis, with a learned scale."""
 
-    scale: Float[Array, " width"]
-    epsilon: float = eqx.field(static=True)
+    scale: Float[Array, " features"]
+    eps: float = eqx.field(static=True)
 
-    def __init__(self, width: int, epsilon: float = 1e-6) -> None:
-        self.scale, self.epsilon = jnp.ones(width), epsilon
+    def __init__(self, features: int, eps: float = 1e-6) -> None:
+        self.scale, self.eps = jnp.ones(features), eps
 
-    def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
-        squares = jnp.mean(jnp.square(x.astype(jnp.float32)), axis=-1, keepdims=True)
-        return x * jax.lax.rsqrt(squares + self.epsilon).astype(x.dtype) * self.scale
+    def __call__(self, x: Float[Array, "*axes features"]) -> Float[Array, "*axes features"]:
+        mean_square = jnp.mean(jnp.square(x.astype(jnp.float32)), axis=-1, keepdims=True)
+        return x * jax.lax.rsqrt(mean_square + self.eps).astype(x.dtype) * self.scale
 
 
 class TransformerBlock(eqx.Module):
-    """Attention, then a gated layer for each token; both add to what comes in."""
+    """Pre-norm transformer block: attention, then a gated MLP, each with a residual connection.
 
-    norms: tuple[RMSNorm, RMSNorm]
-    qkv: Dense
-    out: Dense
-    gate: Dense
-    down: Dense
-    heads: int = eqx.field(static=True)
-    rotary_base: float = eqx.field(static=True)
+    The attention itself happens between `project_qkv` and `finish`, because training and generation
+    attend to different keys.
+    """
+
+    attention_norm: RMSNorm
+    mlp_norm: RMSNorm
+    qkv_proj: Dense
+    o_proj: Dense
+    gate_up_proj: Dense
+    down_proj: Dense
+    num_heads: int = eqx.field(static=True)
 
     def __init__(self, config: LanguageModelConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
-        width, hidden = config.width, config.hidden
-        self.norms = (RMSNorm(width, config.norm_epsilon), RMSNorm(width, config.norm_epsilon))
-        self.qkv = Dense(width, 3 * width, key=keys[0])
-        # What is added grows with the number of blocks; so that the sum does not, each starts smaller.
-        small = 1 / math.sqrt(2 * config.depth)
-        self.out = Dense(width, width, key=keys[1], scale=small)
-        self.gate = Dense(width, 2 * hidden, key=keys[2])
-        self.down = Dense(hidden, width, key=keys[3], scale=small)
-        self.heads, self.rotary_base = config.heads, config.rotary_base
+        d_model, d_ff = config.d_model, config.d_ff
+        self.attention_norm = RMSNorm(d_model, config.norm_eps)
+        self.mlp_norm = RMSNorm(d_model, config.norm_eps)
+        self.qkv_proj = Dense(d_model, 3 * d_model, key=keys[0])
+        # Residual branches start smaller in deeper models, as in GPT-2, so that the sum does not grow.
+        residual_scale = 1 / math.sqrt(2 * config.num_layers)
+        self.o_proj = Dense(d_model, d_model, key=keys[1], scale=residual_scale)
+        self.gate_up_proj = Dense(d_model, 2 * d_ff, key=keys[2])
+        self.down_proj = Dense(d_ff, d_model, key=keys[3], scale=residual_scale)
+        self.num_heads = config.num_heads
 
-    def project_qkv(
-        self, x: Float[Array, "*rows tokens width"], positions: Int32[Array, "*rows tokens"]
-    ) -> tuple[Float[Array, "*rows tokens heads size"], ...]:
-        """Queries, keys and values; the first two are rotated by their positions."""
-        parts = self.unrotated_qkv(x)
-        queries, keys = (rotary(parts[..., i, :, :], positions, self.rotary_base) for i in (0, 1))
-        return queries, keys, parts[..., 2, :, :]
+    def project_qkv(self, x: Float[Array, "*axes d_model"]) -> Float[Array, "*axes 3 heads head_dim"]:
+        """Compute queries, keys and values, not yet rotated by position."""
+        *axes, d_model = x.shape
+        qkv = self.qkv_proj(self.attention_norm(x))
+        return qkv.reshape(*axes, 3, self.num_heads, d_model // self.num_heads)
 
-    def unrotated_qkv(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes 3 heads size"]:
-        """Queries, keys and values side by side, before positions rotate them."""
-        *axes, width = x.shape
-        return self.qkv(self.norms[0](x)).reshape(*axes, 3, self.heads, width // self.heads)
-
-    def forward(
-        self, x: Float[Array, "*axes width"], attended: Float[Array, "*attended heads size"]
-    ) -> Float[Array, "*axes width"]:
-        """The block's output, from its input and what its tokens attended to, in the same order."""
-        x = x + self.out(attended.reshape(x.shape))
-        gate, through = jnp.split(self.gate(self.norms[1](x)), 2, axis=-1)
-        return x + self.down(jax.nn.silu(gate) * through)
+    def finish(
+        self, x: Float[Array, "*axes d_model"], attended: Float[Array, "*attended heads head_dim"]
+    ) -> Float[Array, "*axes d_model"]:
+        """Compute the block's output from its input and the output of attention."""
+        x = x + self.o_proj(attended.reshape(x.shape))
+        gate, up = jnp.split(self.gate_up_proj(self.mlp_norm(x)), 2, axis=-1)
+        return x + self.down_proj(jax.nn.silu(gate) * up)
 
 
 class LanguageModel(eqx.Module):
-    """Logits of the next token, for every token of a row."""
+    """Decoder-only transformer that predicts the next token of every token in a row."""
 
-    embedding: Float[Array, "vocabulary width"]
-    head: Float[Array, "vocabulary width"]
+    embedding: Float[Array, "vocab d_model"]
+    head: Float[Array, "vocab d_model"]
     blocks: TransformerBlock
-    """All blocks: the arrays' first axis is the depth, so that they compile as one."""
+    """All blocks as one module whose arrays have a leading layer axis, so that they compile as one."""
     norm: RMSNorm
     config: LanguageModelConfig = eqx.field(static=True)
 
     def __init__(self, config: LanguageModelConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 3)
         self.config = config
-        shape = (config.vocab_size, config.width)
+        shape = (config.vocab_size, config.d_model)
         self.embedding = jax.random.normal(keys[0], shape)
         self.blocks = eqx.filter_vmap(lambda k: TransformerBlock(config, key=k))(
-            jax.random.split(keys[1], config.depth)
+            jax.random.split(keys[1], config.num_layers)
         )
-        self.norm = RMSNorm(config.width, config.norm_epsilon)
-        # Not the embedding again, which would make a new model sure that every token comes twice; and small,
-        # so that it begins at guessing.
-        self.head = jax.random.normal(keys[2], shape) / config.width
+        self.norm = RMSNorm(config.d_model, config.norm_eps)
+        # Not tied to the embedding: a new model would then predict that every token repeats. The small scale
+        # makes its initial predictions nearly uniform.
+        self.head = jax.random.normal(keys[2], shape) / config.d_model
 
     def __call__(
         self,
-        tokens: Int32[Array, "*rows length"],
-        segments: Int32[Array, "*rows length"],
-        positions: Int32[Array, "*rows length"],
-    ) -> Float[Array, "*rows length vocabulary"]:
-        """Of packed rows: segments are numbered from 1, padding is segment 0, positions start in each."""
-        arrays, static = self._computed()
-        angles = rotary_angles(positions, self.config.width // self.config.heads, self.config.rotary_base)
+        input_ids: Int32[Array, "*rows tokens"],
+        segment_ids: Int32[Array, "*rows tokens"],
+        position_ids: Int32[Array, "*rows tokens"],
+    ) -> Float[Array, "*rows tokens vocab"]:
+        """Compute the logits of each token's successor.
 
-        # All tokens are rows of one matrix: for a batch of them XLA's CPU transposes what gradients need.
-        def step(x: Float[Array, "all width"], block_arrays: TransformerBlock) -> tuple[Array, None]:
+        Args:
+            input_ids: Tokens of packed rows.
+            segment_ids: Segment of each token, numbered from 1 in each row; 0 is padding.
+            position_ids: Position of each token in its segment, from 0.
+        """
+        arrays, static = self._cast_blocks()
+        angles = self.rotary_angles(position_ids)
+
+        # All tokens are rows of one matrix: with a batch axis, XLA's CPU backend would transpose the
+        # operands of the gradients.
+        def apply_block(x: Float[Array, "all d_model"], block_arrays: TransformerBlock) -> tuple[Array, None]:
             block = eqx.combine(block_arrays, static)
-            qkv = block.unrotated_qkv(x)
-            attended = packed_attention(qkv.reshape(*tokens.shape, *qkv.shape[1:]), angles, segments)
-            return block.forward(x, attended), None
+            qkv = block.project_qkv(x)
+            attended = packed_attention(qkv.reshape(*input_ids.shape, *qkv.shape[1:]), angles, segment_ids)
+            return block.finish(x, attended), None
 
-        x, _ = jax.lax.scan(step, self.embed(tokens.reshape(-1)), arrays, unroll=_UNROLLED)
-        return self.unembed(x).reshape(*tokens.shape, -1)
+        x, _ = jax.lax.scan(apply_block, self.embed(input_ids.reshape(-1)), arrays, unroll=_UNROLL)
+        return self.logits(x).reshape(*input_ids.shape, -1)
 
-    def layers(self) -> list[TransformerBlock]:
-        """The blocks one by one."""
-        arrays, static = self._computed()
-        return [
-            eqx.combine(jax.tree.map(lambda leaf, n=n: leaf[n], arrays), static)
-            for n in range(self.config.depth)
-        ]
+    def embed(self, input_ids: Int32[Array, "*axes"]) -> Float[Array, "*axes d_model"]:
+        """Look up token embeddings."""
+        if self.config.vocab_size > _MAX_ONE_HOT_VOCAB_SIZE:
+            return self.embedding[input_ids].astype(self.config.dtype)
+        table = self.embedding.astype(self.config.dtype)
+        return jax.nn.one_hot(input_ids, self.config.vocab_size, dtype=table.dtype) @ table
 
-    def _computed(self) -> tuple[TransformerBlock, TransformerBlock]:
-        """The blocks' arrays in the type that they compute in, and the rest of them."""
-        arrays, static = eqx.partition(self.blocks, eqx.is_array)
-        return jax.tree.map(lambda leaf: leaf.astype(self.config.compute), arrays), static
-
-    def embed(self, tokens: Int32[Array, "*axes"]) -> Float[Array, "*axes width"]:
-        """Tokens as vectors."""
-        if self.config.vocab_size > _ONE_HOT_VOCABULARY:
-            return self.embedding[tokens].astype(self.config.compute)
-        table = self.embedding.astype(self.config.compute)
-        return jax.nn.one_hot(tokens, self.config.vocab_size, dtype=table.dtype) @ table
-
-    def unembed(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes vocabulary"]:
-        """The last block's output as logits."""
+    def logits(self, x: Float[Array, "*axes d_model"]) -> Float[Array, "*axes vocab"]:
+        """Compute logits from the output of the last block."""
         return self.norm(x.astype(jnp.float32)) @ self.head.T
 
+    def rotary_angles(self, position_ids: Int32[Array, "*axes"]) -> RotaryAngles:
+        """Compute the rotation angles of positions for this model's heads."""
+        return rotary_angles(position_ids, self.config.head_dim, self.config.rope_theta)
 
-def rotary(
-    x: Float[Array, "*rows tokens heads size"], positions: Int32[Array, "*rows tokens"], base: float
-) -> Float[Array, "*rows tokens heads size"]:
-    """Rotary positions: pairs of numbers rotate with the position, each pair at a speed of its own."""
-    return apply_rotary(x, rotary_angles(positions, x.shape[-1], base))
+    def unstack_blocks(self) -> list[TransformerBlock]:
+        """Return the blocks one by one, in the compute type."""
+        arrays, static = self._cast_blocks()
+        return [
+            eqx.combine(jax.tree.map(lambda leaf, n=n: leaf[n], arrays), static)
+            for n in range(self.config.num_layers)
+        ]
+
+    def _cast_blocks(self) -> tuple[TransformerBlock, TransformerBlock]:
+        """Split the blocks into arrays, cast to the compute type, and static fields."""
+        arrays, static = eqx.partition(self.blocks, eqx.is_array)
+        return jax.tree.map(lambda leaf: leaf.astype(self.config.dtype), arrays), static
+
+
+def token_logps(
+    logits: Float[Array, "*axes vocab"], token_ids: Int32[Array, "*axes"]
+) -> Float[Array, "*axes"]:
+    """Compute the log-probability of each token."""
+    # A comparison instead of a gather, because the gradient of a gather is a scatter, slow on the CPU.
+    is_token = token_ids[..., None] == jnp.arange(logits.shape[-1])
+    return jnp.sum(jnp.where(is_token, logits, 0.0), axis=-1) - jax.nn.logsumexp(logits, axis=-1)

@@ -12,8 +12,9 @@ import drawsvg as draw
 import jax
 
 from phalanx.core.environment import Key
-from phalanx.lm.generation import SamplingConfig, generate_batch
+from phalanx.lm.generation import generate_batch
 from phalanx.lm.model import LanguageModel
+from phalanx.lm.sampling import SamplingConfig
 from phalanx.lm.tasks import PromptTokenizer
 from phalanx.svg import BAD, BORDER, GOOD, MONO, MUTED, SHEET, TEXT, clean, text_width
 from phalanx.text.env import TextVectorEnvironment
@@ -93,7 +94,7 @@ class LMPolicy:
             self.max_new_tokens,
             sampling=self.sampling,
             key=key,
-            stop_token=self.prompter.end,
+            stop_token_id=self.prompter.end,
             choices=choices,
         )
         return [
@@ -104,10 +105,10 @@ class LMPolicy:
                 0.0,
                 read[at],
                 written,
-                said.log_probs[at],
+                said.logps[at],
                 () if choices is None else allowed_token_ids(choices[at], written),
             )
-            for at, written in enumerate(said.tokens[: len(read)])
+            for at, written in enumerate(said.completion_ids[: len(read)])
         ]
 
 
@@ -131,11 +132,11 @@ def rollout(player: LMPolicy, batch: TextVectorEnvironment, key: Key | None = No
         prompts = batch.prompts
         legal = None
         if player.legal_only:
-            found = [batch.environments[place].legal_moves() for place in places]
+            found = [batch.environments[place].legal_actions() for place in places]
             legal = None if any(moves is None for moves in found) else found
         now = None if key is None else jax.random.fold_in(key, step)
         turns = player.answer([prompts[place] for place in places], now, legal, len(batch))
-        boards = (batch.environments[place].board for place in places)
+        boards = (batch.environments[place].state_key for place in places)
         return [turn._replace(board=board) for turn, board in zip(turns, boards, strict=True)]
 
     return _played(batch, answer)
@@ -158,7 +159,7 @@ def play_at_random(batch: TextVectorEnvironment, seed: int = 0) -> list[Conversa
 
     def legal_move(place: int) -> str:
         environment = batch.environments[place]
-        legal = environment.legal_moves()
+        legal = environment.legal_actions()
         if legal is None:
             raise ValueError(f"{type(environment).__name__} does not know its legal moves")
         return draws.choice(legal or ["-"])
@@ -174,7 +175,7 @@ def _played(batch: TextVectorEnvironment, answer: Any) -> list[Conversation]:
         stepped = batch.step([turns[place].answer if place in turns else "" for place in range(len(batch))])
         for place in running:
             info = stepped.infos[place]
-            turn = turns[place]._replace(refused=info.refused, reward=float(stepped.rewards[place]))
+            turn = turns[place]._replace(refused=info.error, reward=float(stepped.rewards[place]))
             conversations[place].turns.append(turn)
             conversations[place].solved = info.solved
         running = [place for place in running if not stepped.dones[place]]

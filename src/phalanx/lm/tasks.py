@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from phalanx.data.tokenizers import Tokenizer, load_tokenizer
-from phalanx.puzzles.catalog import KINDS
 from phalanx.puzzles.env import PuzzleEnvironment, PuzzleVectorEnvironment
 from phalanx.puzzles.kind import Puzzle
+from phalanx.puzzles.kinds import KINDS
+from phalanx.text.env import PromptFormat
 
 Split = Literal["training", "valid", "held-out"]
 ALL_PUZZLES = "puzzles"
@@ -32,14 +33,14 @@ class TextTask(NamedTuple):
     def name(self) -> str:
         return ":".join(self)
 
-    def environment(self, *, compact: bool = True) -> PuzzleEnvironment:
+    def environment(self, *, prompt_format: PromptFormat = "compact") -> PuzzleEnvironment:
         """One environment; a `ValueError` says what there is not."""
-        return PuzzleEnvironment(self.kind, self.difficulty, turns=self.turns, compact=compact)
+        return PuzzleEnvironment(self.kind, self.difficulty, turns=self.turns, prompt_format=prompt_format)
 
-    def batch(self, size: int, *, compact: bool = True) -> PuzzleVectorEnvironment:
+    def batch(self, size: int, *, prompt_format: PromptFormat = "compact") -> PuzzleVectorEnvironment:
         """As many environments."""
         return PuzzleVectorEnvironment(
-            self.kind, self.difficulty, size=size, turns=self.turns, compact=compact
+            self.kind, self.difficulty, size=size, turns=self.turns, prompt_format=prompt_format
         )
 
 
@@ -93,14 +94,15 @@ def split_of(prompt: str) -> Split:
     return ("held-out", "valid", "training")[min(zlib.crc32(prompt.encode()) % _PARTS, 2)]
 
 
-def puzzles_of(
-    task: TextTask, split: Split, *, first_seed: int = 0, compact: bool = True
-) -> Iterator[Puzzle]:
+def puzzles_of(task: TextTask, split: Split, *, first_seed: int = 0) -> Iterator[Puzzle]:
     """The puzzles of a split, without end, in the order of their seeds."""
-    environment = task.environment(compact=compact)
+    environment = task.environment()
     for seed in itertools.count(first_seed, _AT_ONCE):
-        for puzzle in environment.kind.generate_many(range(seed, seed + _AT_ONCE), task.difficulty):
-            if split_of(environment.kind.compact(puzzle, environment.kind.start(puzzle))) == split:
+        for puzzle in environment.kind.generate_batch(range(seed, seed + _AT_ONCE), task.difficulty):
+            if (
+                split_of(environment.kind.compact_board(puzzle, environment.kind.initial_state(puzzle)))
+                == split
+            ):
                 yield puzzle
 
 

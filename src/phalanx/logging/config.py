@@ -5,9 +5,7 @@ Where it goes is decided by the handlers that an `ExperimentLogger` is given.
 
 import logging
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
-
-from pydantic import model_validator
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from phalanx.config import Config
 
@@ -19,6 +17,7 @@ _ASYNC = "was removed: logging is synchronous, with one transfer to the host for
 class LoggingConfig(Config):
     """All logging behavior and formats."""
 
+    preset_group = "logging"
     removed_settings: ClassVar[Mapping[str, str]] = {
         "queue_size": _ASYNC,
         "worker_threads": _ASYNC,
@@ -76,15 +75,6 @@ class LoggingConfig(Config):
     """Mean, deviation, greatest and least episode length."""
     log_success_rates: bool = True
     """The share of episodes that succeeded."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_removed(cls, values: Any) -> Any:
-        if isinstance(values, Mapping):
-            for name, fate in cls.removed_settings.items():
-                if name in values:
-                    raise ValueError(f"{name} {fate}")
-        return values
 
 
 class ExperimentConfig(Config):

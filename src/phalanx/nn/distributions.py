@@ -8,9 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import Array, Bool, Float, Int32, Key as KeyArray, PRNGKeyArray, UInt32
 
-from phalanx.core.environment import Key
+Key = PRNGKeyArray
+"""A JAX random key, typed or raw."""
+Keys = KeyArray[Array, " batch"] | UInt32[Array, "batch 2"]
+"""One random key per row of a batch."""
 
 
 @runtime_checkable
@@ -28,13 +31,6 @@ class Distribution(Protocol):
 
     def entropy(self) -> Float[Array, ""]:
         """In nats, exactly."""
-
-
-@runtime_checkable
-class MakeDistribution(Protocol):
-    """From what a network gives for an observation, and the observation itself (for its masks)."""
-
-    def __call__(self, parameters: PyTree, observation: PyTree) -> Distribution: ...
 
 
 class MaskedCategorical(eqx.Module):

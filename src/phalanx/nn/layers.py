@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from phalanx.core.environment import Key
+from phalanx.nn.distributions import Key
 
 _SMALL_GRID = 36
 """Cells up to which a convolution is computed as one product with a matrix of the whole grid."""

@@ -88,8 +88,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     - With an embedding (`kge`), a state whose first goal is ground has one more successor: itself with that
       goal's `_kge` twin. Taking it drops the goal, and the probability counts; see `config.kge_reward`.
 
-    Create it with `ProofEnvironment.from_data`, or from arrays with `ProofEnvironment.create`, which selects the
-    backend and checks that queries and program fit.
+    Create it with `ProofEnvironment.from_data`, or from arrays with `ProofEnvironment.create`, which selects
+    the backend and checks that queries and program fit.
     """
 
     config: ProofConfig

@@ -15,21 +15,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Int32
 
 from phalanx.core.evaluation import map_batches, rollout_episodes
-from phalanx.nn.distributions import MaskedCategorical
+from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.queries import SampledQueries, corrupt
-from phalanx.proofs.state import ProofObservation
-from phalanx.training.rollout import Network
 
 _BATCH_SIZE = 256
 """Episodes played together at most."""
 NEGATIVE, UNPROVABLE = "corrupted", "no proof"
 """What negatives and positives without a proof are told under; others are `depth 1`, `depth 2`, ..."""
-
-
-def successor_distribution(parameters: Array, observation: ProofObservation) -> MaskedCategorical:
-    """A policy's choice among the successors that there are."""
-    return MaskedCategorical(parameters, observation.action_mask)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +75,10 @@ def _corrupted(environment: ProofEnvironment, positives: Array, words: Array) ->
 
 
 def evaluate_prover(
-    environment: ProofEnvironment, network: Network, drawn: SampledQueries, batch_size: int = _BATCH_SIZE
+    environment: ProofEnvironment,
+    network: PolicyNetwork,
+    drawn: SampledQueries,
+    batch_size: int = _BATCH_SIZE,
 ) -> ProverEvaluation:
     """Let the greedy policy try to prove some queries, in batches of one size."""
     count = drawn.label.shape[0]
@@ -101,12 +97,14 @@ def evaluate_prover(
 
 @eqx.filter_jit
 def _attempt(
-    environment: ProofEnvironment, network: Network, drawn: SampledQueries
+    environment: ProofEnvironment, network: PolicyNetwork, drawn: SampledQueries
 ) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
     """Whether proved, length, and whether successors of the query were cut."""
     states, observations = environment.reset_to(*drawn)
     limit = environment.config.max_depth
-    played = rollout_episodes(environment, successor_distribution, network, states, observations, None, limit)
+    played = rollout_episodes(
+        environment, eqx.Partial(select_action, network), states, observations, None, limit
+    )
     return played.measures["success_mask"] == drawn.label, played.lengths, states.overflow
 
 

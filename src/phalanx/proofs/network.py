@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.kg.vocabulary import IndexManager
+from phalanx.nn.distributions import MaskedCategorical
 from phalanx.nn.layers import Dense
 from phalanx.proofs.state import ProofObservation
 
@@ -382,8 +383,12 @@ class ProofNetwork(eqx.Module):
         own = self.embedding if self.critic_embedding is None else self.critic_embedding
         return self.critic(own(goals))[0]
 
-    def __call__(self, observation: ProofObservation) -> tuple[Float[Array, " states"], Float[Array, ""]]:
-        """Logits of all actions, zero for those that are masked out, and the value of one observation."""
+    def __call__(self, observation: ProofObservation) -> tuple[MaskedCategorical, Float[Array, ""]]:
+        logits, value = self.logits(observation)
+        return MaskedCategorical(logits, observation.action_mask), value
+
+    def logits(self, observation: ProofObservation) -> tuple[Float[Array, " states"], Float[Array, ""]]:
+        """Compute the logits of all actions (0 for masked actions) and the value of one observation."""
         goals = observation.sub_index[0]
         count = jnp.sum(observation.action_mask, dtype=jnp.int32)
         wanted = self._wanted(self.embed_states(goals))

@@ -1,5 +1,16 @@
 """Procedurally generated text puzzles."""
 
-import lazy_loader
+from phalanx.puzzles.env import PuzzleEnvironment, PuzzleVectorEnvironment
+from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kinds import puzzle_kind, puzzle_kinds
+from phalanx.puzzles.splitmix64 import SplitMix64
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "Puzzle",
+    "PuzzleEnvironment",
+    "PuzzleKind",
+    "PuzzleVectorEnvironment",
+    "SplitMix64",
+    "puzzle_kind",
+    "puzzle_kinds",
+]

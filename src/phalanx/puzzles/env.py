@@ -1,14 +1,12 @@
-"""Puzzles as text environments: one puzzle an episode, answered move by move or as a whole; and many at once.
-
-The protocol is `phalanx.text.env`; what the puzzles are is in `kinds`.
-"""
+"""Puzzles as text environments."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
-from phalanx.puzzles.catalog import puzzle_kind
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
+from phalanx.puzzles.kinds import puzzle_kind
 from phalanx.text.env import (
+    PromptFormat,
     TextEnvironment,
     TextInfo,
     TextRewards,
@@ -20,138 +18,159 @@ from phalanx.text.env import (
 
 
 class PuzzleEnvironment(TextEnvironment):
-    """Puzzles of a kind and difficulty.
+    """One puzzle per episode.
 
-    With `turns="multi"` each answer is a move; the episode ends when the puzzle is solved or lost, and is
-    truncated after `max_steps` answers, refused ones among them (None: twice the solver's moves, and ten).
-    With `turns="single"` the one answer is the whole solution, and it is verified. `compact` asks without
-    rules, in as few characters as hold the puzzle, and demonstrates as briefly: for models that are small.
+    - **Prompt**: the rules, the board and the answer format. With `prompt_format="compact"`, only the kind
+      and the board, in as few characters as possible, for small models; the expert answers are shortened too.
+    - **Answer**: one move (`turns="multi"`) or the complete solution (`turns="single"`), optionally in
+      `<answer>` tags.
+    - **Reward**: `rewards.solved` for the answer that solves the puzzle, `rewards.invalid` for an answer that
+      is not a legal move, `rewards.valid` otherwise.
+    - **End**: the puzzle is solved or can no longer be solved. With `turns="single"`, the only answer ends
+      the episode. With `turns="multi"`, it is truncated after `max_steps` answers, including invalid ones.
+
+    Args:
+        kind: Name of a kind, or a kind of your own.
+        difficulty: One of `kind.difficulties`.
+        turns: `multi` for one move per answer, `single` for one answer with the complete solution.
+        max_steps: Maximum number of answers. None: twice the number of the solver's moves, plus ten.
+        rewards: Rewards by outcome.
+        prompt_format: `full` or `compact`.
     """
+
+    # A step takes microseconds, less than handing it to a thread.
+    blocking = False
 
     def __init__(
         self,
         kind: str | PuzzleKind[Any, Any],
         difficulty: str = "easy",
         *,
-        turns: str = "multi",
+        turns: Literal["multi", "single"] | str = "multi",
         max_steps: int | None = None,
         rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
-        compact: bool = False,
+        prompt_format: PromptFormat = "full",
     ) -> None:
         self.kind = puzzle_kind(kind) if isinstance(kind, str) else kind
         if difficulty not in self.kind.difficulties:
             known = ", ".join(self.kind.difficulties)
-            raise ValueError(f"{self.kind.name} has no difficulty {difficulty!r}; there are {known}")
+            raise ValueError(f"{self.kind.name} has no difficulty {difficulty!r}; choose from {known}")
         if turns not in ("multi", "single"):
-            raise ValueError(f"turns are 'multi' or 'single', got {turns!r}")
+            raise ValueError(f"turns must be 'multi' or 'single', got {turns!r}")
+        if prompt_format not in ("full", "compact"):
+            raise ValueError(f"prompt_format must be 'full' or 'compact', got {prompt_format!r}")
         if max_steps is not None and max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         self.difficulty, self.turns, self.max_steps, self.rewards = difficulty, turns, max_steps, rewards
-        self.compact = compact
+        self.prompt_format = prompt_format
         self._puzzle: Puzzle | None = None
         self._state: Any = None
         self._info = TextInfo()
-        self._taken = self._most = 0
+        self._num_answers = self._max_answers = 0
 
     @property
     def puzzle(self) -> Puzzle:
-        """The puzzle of this episode."""
+        """The puzzle of the current episode."""
         if self._puzzle is None:
             raise ValueError("there is no episode yet; call reset")
         return self._puzzle
 
     @property
     def state(self) -> Any:
-        """The puzzle as it stands."""
+        """The current state of the puzzle."""
         return self._state
 
     @property
-    def board(self) -> str:
-        """The puzzle as it stands, in few characters; equal where another seed made or led to the same."""
-        return self.kind.compact(self.puzzle, self._state)
+    def state_key(self) -> str:
+        """The compact board. It is the same for equal states, whichever seed they come from."""
+        return self.kind.compact_board(self.puzzle, self._state)
 
     @property
     def done(self) -> bool:
-        """Whether the episode has ended."""
+        """True after the end of the episode."""
         return self._info.terminated or self._info.truncated
 
     def reset(self, seed: int) -> str:
-        return self.begin(self.kind.generate(seed, self.difficulty))
+        return self.start(self.kind.generate(seed, self.difficulty))
 
-    def begin(self, puzzle: Puzzle) -> str:
-        """Start the episode of a puzzle that is made already."""
+    def start(self, puzzle: Puzzle) -> str:
+        """Start an episode with an existing puzzle and return the prompt."""
         if puzzle.kind != self.kind.name:
-            raise ValueError(f"this environment is for {self.kind.name}, got a puzzle of {puzzle.kind}")
-        self._puzzle, self._state = puzzle, self.kind.start(puzzle)
-        self._info, self._taken = TextInfo(), 0
+            raise ValueError(f"this environment is for {self.kind.name} puzzles, got a {puzzle.kind} puzzle")
+        self._puzzle, self._state = puzzle, self.kind.initial_state(puzzle)
+        self._info, self._num_answers = TextInfo(), 0
         if self.turns == "single":
-            self._most = 1
+            self._max_answers = 1
         elif self.max_steps is not None:
-            self._most = self.max_steps
+            self._max_answers = self.max_steps
         else:
-            self._most = 10 + 2 * len(self.kind.solve(puzzle, self._state) or ())
+            self._max_answers = 10 + 2 * len(self.kind.solve(puzzle, self._state) or ())
         return self.prompt
 
     @property
     def prompt(self) -> str:
-        puzzle = self.puzzle
-        if self.compact:
-            return f"{self.kind.name[:2]}\n{self.board}\n"
-        form = self.kind.moves(puzzle) if self.turns == "multi" else self.kind.whole(puzzle)
-        return f"{self.kind.rules(puzzle)}\n\n{self.kind.draw(puzzle, self._state)}\n\n{form}"
+        puzzle, kind = self.puzzle, self.kind
+        if self.prompt_format == "compact":
+            return f"{kind.name[:2]}\n{self.state_key}\n"
+        answer_format = kind.move_format(puzzle) if self.turns == "multi" else kind.answer_format(puzzle)
+        return f"{kind.rules(puzzle)}\n\n{kind.draw_board(puzzle, self._state)}\n\n{answer_format}"
 
     def step(self, answer: str) -> TextStep:
         puzzle, kind = self.puzzle, self.kind
         if self.done:
             return finished_step(self._info)
-        self._taken += 1
-        refused, solved, lost = "", False, False
+        self._num_answers += 1
+        error, solved, lost = "", False, False
         try:
-            meant = extract_answer(answer)
+            text = extract_answer(answer)
             if self.turns == "multi":
-                self._state = kind.apply(puzzle, self._state, kind.parse(puzzle, self._state, meant))
+                self._state = kind.apply(puzzle, self._state, kind.parse_move(puzzle, self._state, text))
             else:
-                self._state = kind.read(puzzle, meant)
-        except ValueError as error:
-            refused = str(error)
+                self._state = kind.parse_answer(puzzle, text)
+        except ValueError as invalid:
+            error = str(invalid)
         else:
             solved = kind.is_solved(puzzle, self._state)
             lost = not solved and (self.turns == "single" or kind.is_lost(puzzle, self._state))
-        ended = solved or lost or (self.turns == "single")
-        truncated = not ended and self._taken >= self._most
-        self._info = TextInfo(refused, solved, ended, truncated)
-        reward = self.rewards.refused if refused else self.rewards.solved if solved else self.rewards.accepted
-        return TextStep(self._text(), reward, ended or truncated, self._info)
+        terminated = solved or lost or (self.turns == "single")
+        truncated = not terminated and self._num_answers >= self._max_answers
+        self._info = TextInfo(error, solved, terminated, truncated)
+        rewards = self.rewards
+        reward = rewards.invalid if error else rewards.solved if solved else rewards.valid
+        return TextStep(self._outcome_text(), reward, terminated or truncated, self._info)
 
-    def _text(self) -> str:
-        refused, solved, terminated, truncated = self._info
+    def _outcome_text(self) -> str:
+        error, solved, terminated, truncated = self._info
         if solved:
-            said = "Solved."
-        elif refused:
-            said = f"Not possible: {refused}."
+            outcome = "Solved."
+        elif error:
+            outcome = f"Not possible: {error}."
         else:
-            said = "Not solved." if terminated else "Done."
+            outcome = "Not solved." if terminated else "Done."
         end = " No answers are left." if truncated else ""
-        return f"{said}{end}\n\n{self.kind.draw(self.puzzle, self._state)}"
+        return f"{outcome}{end}\n\n{self.kind.draw_board(self.puzzle, self._state)}"
 
-    def demonstration(self) -> list[str] | None:
+    def expert_actions(self) -> list[str] | None:
         if self.done:
             return []
         kind, puzzle = self.kind, self.puzzle
+        compact = self.prompt_format == "compact"
         if self.turns == "single":
-            return [kind.compact_whole(puzzle) if self.compact else kind.answer(puzzle)]
-        found = kind.teach(puzzle, self._state) if self.compact else kind.solve(puzzle, self._state)
-        return None if found is None else self._written(found)
+            return [kind.compact_solution(puzzle) if compact else kind.solution_text(puzzle)]
+        moves = kind.solve_as_expert(puzzle, self._state) if compact else kind.solve(puzzle, self._state)
+        return None if moves is None else self._format_moves(moves)
 
-    def legal_moves(self) -> list[str] | None:
+    def legal_actions(self) -> list[str] | None:
         if self.turns == "single":
             return None
         if self.done:
             return []
-        return self._written(self.kind.legal_moves(self.puzzle, self._state))
+        return self._format_moves(self.kind.legal_moves(self.puzzle, self._state))
 
-    def _written(self, answers: list[str]) -> list[str]:
-        return [self.kind.compact_answer(answer) for answer in answers] if self.compact else answers
+    def _format_moves(self, moves: list[str]) -> list[str]:
+        if self.prompt_format == "compact":
+            return [self.kind.compact_answer(move) for move in moves]
+        return moves
 
 
 class PuzzleVectorEnvironment(TextVectorEnvironment):
@@ -166,5 +185,5 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
 
     def _start(self, places: list[int], seeds: list[int]) -> list[str]:
         first = self.environments[0]
-        puzzles: Sequence[Puzzle] = first.kind.generate_many(seeds, first.difficulty)
-        return [self.environments[n].begin(puzzle) for n, puzzle in zip(places, puzzles, strict=True)]
+        puzzles: Sequence[Puzzle] = first.kind.generate_batch(seeds, first.difficulty)
+        return [self.environments[n].start(puzzle) for n, puzzle in zip(places, puzzles, strict=True)]

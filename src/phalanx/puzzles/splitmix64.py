@@ -1,40 +1,37 @@
-"""The numbers that a seed stands for: SplitMix64, the same on every machine and in both engines.
-
-What is drawn is up to each kind of puzzle.
-"""
+"""SplitMix64 random number generator, identical to the C++ version that the puzzle generators use."""
 
 from typing import Any
 
-_WORD = (1 << 64) - 1
+_MASK = (1 << 64) - 1
 
 
 class SplitMix64:
-    """Whole numbers below a bound, one after the other.
+    """Random integers from a seed.
 
-    >>> draws = Draws(7)
-    >>> [draws.below(10) for _ in range(5)]
+    >>> rng = SplitMix64(7)
+    >>> [rng.integers(10) for _ in range(5)]
     [3, 0, 9, 5, 1]
     """
 
     def __init__(self, seed: int) -> None:
-        self._state = seed & _WORD
+        self._state = seed & _MASK
 
-    def below(self, bound: int) -> int:
-        """One of 0 to bound - 1."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _WORD
+    def integers(self, high: int) -> int:
+        """Draw an integer from 0 (inclusive) to `high` (exclusive)."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         z = self._state
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _WORD
-        return ((z ^ (z >> 31)) >> 32) * bound >> 32
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _MASK
+        return ((z ^ (z >> 31)) >> 32) * high >> 32
 
     def shuffle(self, items: list[Any]) -> None:
-        """Put the items in a drawn order."""
-        for place in range(len(items) - 1, 0, -1):
-            other = self.below(place + 1)
-            items[place], items[other] = items[other], items[place]
+        """Shuffle a list in place."""
+        for last in range(len(items) - 1, 0, -1):
+            other = self.integers(last + 1)
+            items[last], items[other] = items[other], items[last]
 
-    def order(self, count: int) -> list[int]:
-        """0 to count - 1 in a drawn order."""
+    def permutation(self, count: int) -> list[int]:
+        """Return the integers from 0 to `count - 1` in random order."""
         items = list(range(count))
         self.shuffle(items)
         return items

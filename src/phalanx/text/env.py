@@ -1,93 +1,112 @@
-"""Text environments: an episode as a text that asks, an answer, and the text that follows; one or many.
-
-Which texts those are is up to the environments: puzzles are in `phalanx.puzzles`, the words of any
-`Environment` in `text_bridge`, puzzle servers in `phalanx.data`.
-"""
+"""Protocol of text environments: an episode is a prompt, an answer, the text that follows, and so on."""
 
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_CHARACTERS = 20_000
-"""An answer that is longer is refused unread."""
+PromptFormat = Literal["full", "compact"]
+"""`full` prompts include the rules; `compact` prompts have only the state, in few characters."""
+
+MAX_ANSWER_CHARS = 20_000
+"""Longer answers are rejected without parsing them."""
+
+MAX_SEED = 2**32 - 1
+"""The largest seed that every text environment accepts."""
 
 
 class TextInfo(NamedTuple):
-    """What became of an answer, besides its reward."""
+    """The outcome of an answer, in addition to its reward."""
 
-    refused: str = ""
-    """Why the answer was no move, in words; empty where it was one."""
+    error: str = ""
+    """Why the answer was not a valid action, as text for the model; empty if it was valid."""
     solved: bool = False
     terminated: bool = False
     truncated: bool = False
 
 
 class TextStep(NamedTuple):
-    """What follows an answer."""
+    """Result of one step."""
 
     text: str
-    """What became of the answer, and how things stand; the rules were told by `reset`."""
+    """The outcome of the answer and the new state, without the rules."""
     reward: float
     done: bool
     info: TextInfo
 
 
 class TextVectorStep(NamedTuple):
-    """What follows a batch of answers."""
+    """Result of one step of a batch."""
 
     texts: list[str]
     rewards: NDArray[np.float32]
     dones: NDArray[np.bool_]
     infos: list[TextInfo]
 
+    @classmethod
+    def stack(cls, steps: Sequence[TextStep]) -> "TextVectorStep":
+        """Combine the steps of single environments."""
+        return cls(
+            [step.text for step in steps],
+            np.array([step.reward for step in steps], np.float32),
+            np.array([step.done for step in steps], bool),
+            [step.info for step in steps],
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class TextRewards:
-    """What each kind of answer is worth."""
+    """Rewards by the outcome of an answer."""
 
     solved: float = 1.0
-    accepted: float = 0.0
-    refused: float = -0.1
+    """The answer solved the episode."""
+    valid: float = 0.0
+    """The answer was a valid action."""
+    invalid: float = -0.1
+    """The answer was not a valid action."""
 
 
 class TextEnvironment(abc.ABC):
-    """Episodes in words. An answer never raises: what is no move is refused in words, and may be tried again.
+    """One episode at a time, as text.
 
-    A finished episode stays as it is and pays nothing, until `reset`.
+    `step` never raises because of an answer: an invalid answer leaves the state unchanged, and its result
+    explains the error. After the end of an episode, `step` has no effect and its reward is 0, until `reset`.
     """
+
+    blocking: bool = True
+    """True if a step can take long (JAX, network), so that a server should run it in a thread."""
 
     @abc.abstractmethod
     def reset(self, seed: int) -> str:
-        """Start the episode of a seed; the rules, the legal moves, and how things stand."""
+        """Start the episode of a seed and return its first prompt: rules, state and answer format."""
 
     @abc.abstractmethod
     def step(self, answer: str) -> TextStep:
-        """Take an answer."""
+        """Take an answer of the model."""
 
     @property
     @abc.abstractmethod
     def prompt(self) -> str:
-        """Everything that one must know to answer now, rules included: what a policy without memory reads."""
+        """Everything needed to answer now, including the rules: the input of a policy without memory."""
 
     @property
-    def board(self) -> str:
-        """How things stand, in the fewest characters that tell puzzles apart; empty where nothing does."""
+    def state_key(self) -> str:
+        """A short text that identifies the current state across episodes; empty if there is none."""
         return ""
 
-    def demonstration(self) -> list[str] | None:
-        """Answers that solve the episode from here on; None where no solver knows any."""
+    def expert_actions(self) -> list[str] | None:
+        """Return answers that solve the episode from here, or None if no solver knows any."""
         return None
 
-    def legal_moves(self) -> list[str] | None:
-        """The answers that would be moves now; None where they are not known."""
+    def legal_actions(self) -> list[str] | None:
+        """List the answers that are valid now, or return None if they are not known."""
         return None
 
     def close(self) -> None:
-        """Let go of what the environment holds."""
+        """Release resources."""
         return
 
 
@@ -122,7 +141,7 @@ class TextVectorEnvironment:
     def step(self, answers: Sequence[str]) -> TextVectorStep:
         """Take an answer in each environment."""
         self._check(answers, "answers")
-        return stack_steps(
+        return TextVectorStep.stack(
             [each.step(answer) for each, answer in zip(self.environments, answers, strict=True)]
         )
 
@@ -140,33 +159,26 @@ class TextVectorEnvironment:
             raise ValueError(f"{what} must be {len(self)}, one for each environment, got {len(items)}")
 
 
-def stack_steps(steps: Sequence[TextStep]) -> TextVectorStep:
-    """The steps of a batch."""
-    return TextVectorStep(
-        [step.text for step in steps],
-        np.array([step.reward for step in steps], np.float32),
-        np.array([step.done for step in steps], bool),
-        [step.info for step in steps],
-    )
-
-
 def finished_step(info: TextInfo) -> TextStep:
-    """What follows an answer to an episode that has ended."""
-    return TextStep("The episode is over.", 0.0, True, info._replace(refused=""))
+    """Return the result of a step after the end of an episode."""
+    return TextStep("The episode is over.", 0.0, True, info._replace(error=""))
 
 
 def extract_answer(text: str) -> str:
-    """What a model means as its answer: what stands between the last `<answer>` tags, else all of the text.
+    """Return the answer in a model's output: the content of the last `<answer>` tags, or the entire text.
 
-    A code fence around it is taken off. A `ValueError` says so where there is nothing, or too much.
+    A code fence around the answer is removed.
 
-    >>> answer_in("Row 1 lacks 4. <answer>1 2 4</answer>"), answer_in(" 1 2 4\\n")
+    Raises:
+        ValueError: If the answer is empty or too long.
+
+    >>> extract_answer("Row 1 lacks 4. <answer>1 2 4</answer>"), extract_answer(" 1 2 4\\n")
     ('1 2 4', '1 2 4')
-    >>> answer_in("```text\\n1 2 4\\n```")
+    >>> extract_answer("```text\\n1 2 4\\n```")
     '1 2 4'
     """
-    if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"an answer has at most {MOST_CHARACTERS:,} characters, got {len(text):,}")
+    if len(text) > MAX_ANSWER_CHARS:
+        raise ValueError(f"an answer has at most {MAX_ANSWER_CHARS:,} characters, got {len(text):,}")
     if "</answer>" in text:
         before, _, _ = text.rpartition("</answer>")
         text = before.rpartition("<answer>")[2]
@@ -178,10 +190,17 @@ def extract_answer(text: str) -> str:
     return answer
 
 
-def quote(text: str, most: int = 40) -> str:
-    """A text as it is quoted back.
+def quote(text: str, max_chars: int = 40) -> str:
+    """Quote a model's text in an error message, shortened and in ASCII.
 
-    >>> shortened("x" * 50)
+    >>> quote("x" * 50)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...'"
     """
-    return ascii(text if len(text) <= most else f"{text[: most - 3]}...")
+    return ascii(text if len(text) <= max_chars else f"{text[: max_chars - 3]}...")
+
+
+def validate_seed(seed: object) -> int:
+    """Return an untrusted seed if it is an integer that every text environment accepts."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+        raise ValueError(f"seed must be an integer from 0 to {MAX_SEED}, got {str(seed)[:40]!r}")
+    return seed

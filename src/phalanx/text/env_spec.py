@@ -14,9 +14,6 @@ from phalanx.text.env import TextEnvironment
 TextFactory = Callable[[], TextEnvironment]
 """Makes one text environment, for one episode at a time."""
 
-MOST_SEED = 2**32 - 1
-"""The largest seed that every text environment takes."""
-
 
 def text_env_factory(name: str | TextFactory, **settings: Any) -> TextFactory:
     """What makes the text environments of a name; a mistake in name or settings shows at once.
@@ -39,10 +36,3 @@ def text_env_factory(name: str | TextFactory, **settings: Any) -> TextFactory:
     environment = make(name, **settings)
     TextWrapper(environment, **words)
     return lambda: TextWrapper(environment, **words)
-
-
-def validate_seed(seed: object) -> int:
-    """A seed that came from elsewhere; a `ValueError` says what is wrong with it."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
-        raise ValueError(f"a seed is a whole number from 0 to {MOST_SEED}, got {str(seed)[:40]!r}")
-    return seed

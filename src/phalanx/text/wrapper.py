@@ -22,14 +22,13 @@ from phalanx.text.env import (
     TextVectorStep,
     extract_answer,
     finished_step,
-    stack_steps,
 )
 
 
 class TextVectorWrapper(TextVectorEnvironment):
-    """A batch of one environment's episodes, in its words; its rewards, and `rewards.refused` for no move.
+    """A batch of one environment's episodes, in its words; its rewards, and `rewards.invalid` for no move.
 
-    Whatever is no move leaves the episode as it is; after `max_refused` in a row it is truncated.
+    Whatever is no move leaves the episode as it is; after `max_invalid_answers` in a row it is truncated.
     """
 
     def __init__(
@@ -37,13 +36,13 @@ class TextVectorWrapper(TextVectorEnvironment):
         environment: Environment,
         *,
         size: int,
-        max_refused: int = 10,
+        max_invalid_answers: int = 10,
         rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
     ) -> None:
         if not environment.has_text:
             raise ValueError(f"{type(environment).__name__} has no words for its states and actions")
         super().__init__([_Row(self, number) for number in range(size)])
-        self.environment, self.max_refused, self.rewards = environment, max_refused, rewards
+        self.environment, self.max_invalid_answers, self.rewards = environment, max_invalid_answers, rewards
         self._states: Any = None
         self._observations: Any = None
         self._texts: list[str] = []
@@ -98,7 +97,9 @@ class TextVectorWrapper(TextVectorEnvironment):
             if ended:
                 continue
             self._refused[number] = self._refused[number] + 1 if reason else 0
-            self._infos[number] = TextInfo(reason, truncated=self._refused[number] >= self.max_refused)
+            self._infos[number] = TextInfo(
+                reason, truncated=self._refused[number] >= self.max_invalid_answers
+            )
         moved = [not (reason or ended) for reason, ended in zip(refused, over_before, strict=True)]
         figures: dict[str, np.ndarray] = {}
         if any(moved):
@@ -112,18 +113,18 @@ class TextVectorWrapper(TextVectorEnvironment):
             if ended:
                 steps.append(finished_step(self._infos[number]))
                 continue
-            reward = self.rewards.refused
+            reward = self.rewards.invalid
             if moved[number]:
                 ends = [bool(figures[name][number]) for name in ("solved", "terminated", "truncated")]
                 self._infos[number] = TextInfo("", *ends)
                 reward = float(figures["reward"][number])
             steps.append(self._told(number, reward))
-        return stack_steps(steps)
+        return TextVectorStep.stack(steps)
 
     def _told(self, number: int, reward: float) -> TextStep:
         info, text = self._infos[number], self._texts[number]
-        if info.refused:
-            text = f"Not possible: {info.refused}.\n\n{text}"
+        if info.error:
+            text = f"Not possible: {info.error}.\n\n{text}"
         return TextStep(text, reward, info.terminated or info.truncated, info)
 
     def _look(self) -> None:

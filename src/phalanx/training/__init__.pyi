@@ -12,7 +12,6 @@ from .algorithm import (
 from .arc_training import (
     ArcTraining as ArcTraining,
     ArcTrainingConfig as ArcTrainingConfig,
-    arc_distribution as arc_distribution,
     load_arc_policy as load_arc_policy,
     load_arc_training as load_arc_training,
 )

@@ -48,9 +48,6 @@ class CheckpointConfig(Config):
 class RunConfig(Config):
     """What the config of every training has; each algorithm adds its own settings."""
 
-    presets: ClassVar[str | None] = None
-    """The folder of Phalanx's presets for it."""
-
     evaluation: EvaluationConfig = EvaluationConfig()
     """When it is measured."""
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -63,9 +60,13 @@ class RunConfig(Config):
         cls: type[AnyConfig], preset: str | Path | None = None, overrides: Sequence[str] = ()
     ) -> AnyConfig:
         """A config: the preset (`default` unless another is named, where there is one), then overrides."""
-        if preset is None and cls.presets and (PRESET_FOLDER / cls.presets / "default.yaml").is_file():
+        if (
+            preset is None
+            and cls.preset_group
+            and (PRESET_FOLDER / cls.preset_group / "default.yaml").is_file()
+        ):
             preset = "default"
-        return load_config(cls, preset, overrides, group=cls.presets)
+        return load_config(cls, preset, overrides)
 
 
 class UpdateResult(NamedTuple):

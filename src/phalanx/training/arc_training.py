@@ -11,7 +11,6 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 from pydantic import Field
 
-from phalanx.arc.action_distribution import MakeArcDistribution
 from phalanx.arc.browser.export import export_agent
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.datasets import GENERATED
@@ -19,7 +18,6 @@ from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.evaluation import ArcResult, copy_solves, evaluate_arc
 from phalanx.arc.networks.arc import create_arc_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
-from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.pair_dataset import canvas_note
 from phalanx.arc.task_files import load_tasks
 from phalanx.training.algorithm import EvaluationConfig, TrainResult
@@ -47,7 +45,7 @@ class ArcEvaluationConfig(EvaluationConfig):
 class ArcTrainingConfig(PPOTrainingConfig):
     """Everything that shapes a training on ARC; the tasks' own seed is `arc.dataset.seed`."""
 
-    presets = "train/arc"
+    preset_group = "train/arc"
 
     arc: ArcConfig = ArcConfig()
     """The environment and its tasks."""
@@ -119,7 +117,6 @@ class ArcTraining(PPOTraining):
         super().__init__(
             config,
             self.environment,
-            arc_distribution(self.environment),
             functools.partial(create_arc_network, config.network, config.arc),
             max_episode_steps=config.arc.environment.max_episode_steps,
             devices=devices,
@@ -127,7 +124,7 @@ class ArcTraining(PPOTraining):
 
     def evaluate(self, learner: PPOState, update: int, last: bool) -> list[dict[str, Any]]:
         network, settings = self.policy(learner), self.config.evaluation
-        results = [evaluate_arc(self._unseen, self.ppo.distribution, network)]
+        results = [evaluate_arc(self._unseen, network)]
         if last and settings.attempts:
             results.append(sampled(self._unseen, network, settings))
         return [result.as_record("held-out") | baselines(self._unseen) for result in results]
@@ -148,11 +145,6 @@ class ArcTraining(PPOTraining):
         export_agent(policy, self.config.arc, self._unseen.task_buffer, folder)
 
 
-def arc_distribution(environment: ArcEnvironment) -> MakeArcDistribution:
-    """How a network's logits are read as a policy in an environment."""
-    return MakeArcDistribution(legal_operation_ids(environment.config))
-
-
 def sampled(
     environment: ArcEnvironment, network: Any, settings: ArcEvaluationConfig, seed: int = 0
 ) -> ArcResult:
@@ -160,7 +152,6 @@ def sampled(
     pass_at = tuple(k for k in settings.pass_at if k <= settings.attempts)
     return evaluate_arc(
         environment,
-        arc_distribution(environment),
         network,
         mode="sampled",
         attempts=settings.attempts,

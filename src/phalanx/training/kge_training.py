@@ -50,7 +50,7 @@ class KGEEvaluationConfig(EvaluationConfig):
 class KGETrainingConfig(RunConfig):
     """Everything that shapes the training of an embedding."""
 
-    presets = "train/kge"
+    preset_group = "train/kge"
 
     dataset: str = GENERATED
     """The folder of a knowledge base; `generated` for the built-in one."""

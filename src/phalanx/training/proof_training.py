@@ -28,7 +28,7 @@ from phalanx.kg.time_limit import TimeLimit, to_stderr
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.proofs.config import ProofConfig, QueryConfig
 from phalanx.proofs.env import ProofEnvironment, ProofInfo
-from phalanx.proofs.evaluation import evaluate_prover, held_out_queries, successor_distribution
+from phalanx.proofs.evaluation import evaluate_prover, held_out_queries
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig, create_proof_network
 from phalanx.proofs.state import ProofObservation, ProofState
 from phalanx.training.algorithm import EvaluationConfig
@@ -176,7 +176,7 @@ class ProofEvaluationConfig(EvaluationConfig):
 class ProofTrainingConfig(PPOTrainingConfig):
     """Everything that shapes a training on proofs."""
 
-    presets = "train/proofs"
+    preset_group = "train/proofs"
 
     dataset: str = GENERATED
     """The folder of a knowledge base, or `generated`."""
@@ -326,7 +326,6 @@ class ProofTraining(PPOTraining):
         super().__init__(
             config,
             self.setting.environment(config.ppo.num_steps),
-            successor_distribution,
             functools.partial(create_proof_network, config.network, self.setting.index),
             max_episode_steps=config.proofs.max_depth,
             devices=devices,

@@ -15,10 +15,7 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Environment, Key
 from phalanx.core.vector import map_where
-from phalanx.nn.distributions import MakeDistribution
-
-Network = Callable[[PyTree], tuple[PyTree, Float[Array, ""]]]
-"""From one observation to the parameters of its distribution and its value."""
+from phalanx.nn.policy_network import PolicyNetwork
 
 Episodes = dict[str, Array]
 """By the logger's names: `episode_mask` (where an episode ended), `episode_returns`, `episode_lengths`, and
@@ -117,8 +114,7 @@ def map_groups(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
 
 def collect(
     environment: Environment,
-    distribution: MakeDistribution,
-    network: Network,
+    network: PolicyNetwork,
     start: RolloutState,
     key: Key,
     num_steps: int,
@@ -130,9 +126,7 @@ def collect(
     auto_reset = AutoReset(environment, "same_step")
 
     def step(before: RolloutState, keys: Array) -> tuple[RolloutState, tuple[Rollout, Any, Episodes]]:
-        actions, log_probs, values = sample_actions(
-            distribution, network, before.observations, keys, chunk, groups
-        )
+        actions, log_probs, values = sample_actions(network, before.observations, keys, chunk, groups)
         states, observations, rewards, done, info = auto_reset.step(before.environments, actions)
         returns, lengths = before.returns + rewards, before.lengths + 1
         episodes = {"episode_mask": done, "episode_returns": returns, "episode_lengths": lengths}
@@ -149,7 +143,7 @@ def collect(
         return after, (seen, info.final_observation, episodes | environment.measures(info.info))
 
     end, (rollout, finals, episodes) = jax.lax.scan(step, start, keys)
-    last_values = map_shards(lambda seen: jax.vmap(network)(seen)[1], end.observations, groups)
+    last_values = map_shards(jax.vmap(lambda observation: network(observation)[1]), end.observations, groups)
 
     def worth(group: tuple[Any, ...]) -> Array:
         return _next_values(network, *group)
@@ -160,8 +154,7 @@ def collect(
 
 
 def sample_actions(
-    distribution: MakeDistribution,
-    network: Network,
+    network: PolicyNetwork,
     observations: PyTree,
     keys: Array,
     chunk: int | None = None,
@@ -171,8 +164,7 @@ def sample_actions(
 
     def one(seen: tuple[PyTree, Key]) -> tuple[PyTree, Array, Array]:
         observation, key = seen
-        parameters, value = network(observation)
-        policy = distribution(parameters, observation)
+        policy, value = network(observation)
         action = policy.sample(key)
         return action, policy.log_prob(action), value
 
@@ -185,7 +177,7 @@ def sample_actions(
 
 
 def _next_values(
-    network: Network,
+    network: PolicyNetwork,
     values: Float[Array, "time batch"],
     terminated: Bool[Array, "time batch"],
     done: Bool[Array, "time batch"],

@@ -15,9 +15,8 @@ from jaxtyping import PyTree
 
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.io.files import atomic_write
-from phalanx.nn.distributions import MakeDistribution
+from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.training.checkpoints import Which, named
-from phalanx.training.rollout import Network
 from phalanx.training.run_dir import CONFIG, read_config, read_metadata
 from phalanx.training.warm_start import CheckpointRef, filled, read_weights
 
@@ -28,19 +27,17 @@ class Policy:
     Without a key the likeliest action is taken, with one it is drawn. `act_batch` does it for many at once.
     """
 
-    def __init__(
-        self, network: Network, distribution: MakeDistribution, run: Path, step: int, kind: str
-    ) -> None:
-        self.network, self.distribution = network, distribution
+    def __init__(self, network: PolicyNetwork, run: Path, step: int, kind: str) -> None:
+        self.network = network
         self.run, self.step, self.kind = run, step, kind
 
     def act(self, observation: PyTree, key: Key | None = None) -> PyTree:
         """The action for one observation of the environment that it was trained in."""
-        return _act(self.network, self.distribution, observation, key)
+        return _act(self.network, observation, key)
 
     def act_batch(self, observations: PyTree, keys: Keys | None = None) -> PyTree:
         """The actions for a batch of observations; keys are one for each."""
-        return _act_batch(self.network, self.distribution, observations, keys)
+        return _act_batch(self.network, observations, keys)
 
     def export(self, environment: Environment) -> "jax.export.Exported":
         """The greedy policy as StableHLO, for any batch: arrays of observations by name to actions by name.
@@ -58,7 +55,7 @@ class Policy:
 
         def act(observations: dict[str, Any]) -> dict[str, Any]:
             leaves = [observations[name] for name in arguments]
-            actions = jax.vmap(functools.partial(_acted, network, self.distribution, key=None))(
+            actions = jax.vmap(functools.partial(select_action, network, key=None))(
                 jax.tree.unflatten(structure, leaves)
             )
             return {name or "action": leaf for name, leaf in named(actions).items()}
@@ -94,56 +91,46 @@ def load_policy(run: str | Path, which: Which = "newest", *, seed: int = 0) -> P
     if origin.seed is None and (origin.run / "seed_0").is_dir():
         origin = dataclasses.replace(origin, seed=seed)
     kind = str(read_metadata(origin.run).get("kind"))
-    make_network, distribution = _create_policy(origin.run, kind)
+    make_network = _create_policy(origin.run, kind)
     weights, told = read_weights(origin)
     shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
     arrays, structure = eqx.partition(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     network = eqx.combine(filled(origin.run, weights, arrays), structure)
-    return Policy(network, distribution, origin.run, told["step"], kind)
+    return Policy(network, origin.run, told["step"], kind)
 
 
-def _create_policy(run: Path, kind: str) -> tuple[Any, MakeDistribution]:
-    """How the network of a run is made of a key, and how its output is read."""
+def _create_policy(run: Path, kind: str) -> Any:
+    """How the network of a run is made of a key."""
     from phalanx.io.untrusted import read_yaml
 
     if kind == "proofs":
-        from phalanx.proofs.evaluation import successor_distribution
         from phalanx.proofs.network import create_proof_network
         from phalanx.training.proof_training import ProofTrainingConfig, read_data
 
         proofs = read_config(run, ProofTrainingConfig)
         _, index = read_data(proofs)
-        return functools.partial(create_proof_network, proofs.network, index), successor_distribution
+        return functools.partial(create_proof_network, proofs.network, index)
     settings = read_yaml(run / CONFIG)
     if not {"arc", "network"} <= settings.keys():
         raise ValueError(
             f"{run} is a run of kind {kind!r}, which has no policy that acts; `load_language_model` and "
             "`load_kge` read the others"
         )
-    from phalanx.arc.action_distribution import MakeArcDistribution
     from phalanx.arc.config import ArcConfig
-    from phalanx.arc.env import legal_operation_ids
     from phalanx.arc.networks.arc import create_arc_network
     from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 
     arc = ArcConfig.model_validate(settings["arc"])
     network = ArcNetworkConfig.model_validate(settings["network"])
-    return functools.partial(create_arc_network, network, arc), MakeArcDistribution(legal_operation_ids(arc))
+    return functools.partial(create_arc_network, network, arc)
 
 
-def _acted(network: Network, distribution: MakeDistribution, observation: PyTree, key: Key | None) -> PyTree:
-    policy = distribution(network(observation)[0], observation)
-    return policy.mode() if key is None else policy.sample(key)
-
-
-_act = eqx.filter_jit(_acted)
+_act = eqx.filter_jit(select_action)
 
 
 @eqx.filter_jit
-def _act_batch(
-    network: Network, distribution: MakeDistribution, observations: PyTree, keys: Keys | None
-) -> PyTree:
-    return jax.vmap(functools.partial(_acted, network, distribution))(observations, keys)
+def _act_batch(network: PolicyNetwork, observations: PyTree, keys: Keys | None) -> PyTree:
+    return jax.vmap(functools.partial(select_action, network))(observations, keys)
 
 
 def _portable(network: Any) -> Any:

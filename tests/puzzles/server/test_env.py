@@ -47,10 +47,10 @@ def test_a_batch_plays_to_the_end_and_refuses_what_is_no_move() -> None:
             assert ["seed 5" in texts[0], "seed 6" in texts[1], "seed 7" in texts[2]] == [True] * 3
             assert "Answer with one line: `place ROW COLUMN DIGIT`" in texts[0]
             step = batch.step(["place 1 1 1", "place 9 9 9", "quit"])
-            assert [bool(info.refused) for info in step.infos] == [False, True, True]
+            assert [bool(info.error) for info in step.infos] == [False, True, True]
             assert step.rewards.tolist() == pytest.approx([0, -0.1, -0.1])
             step = batch.step(["", "place 1 1 1\nplace 1 2 2", "☃" * 30_000])
-            assert all(info.refused for info in step.infos)
+            assert all(info.error for info in step.infos)
             for number in range(2, server.goal + 1):
                 step = batch.step([f"place 1 {number} {number}", "nonsense", "nonsense"])
             assert step.infos[0].solved and step.dones.tolist() == [True, False, False]
@@ -79,7 +79,7 @@ def test_refused_answers_in_a_row_run_out_and_prompts_can_be_worded_otherwise() 
     with toy_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
         game = puzzle_server_environment(
-            "toy", client=client, max_refused=2, prompt=lambda name, seen: f"{name} {seen.seed}"
+            "toy", client=client, max_invalid_answers=2, prompt=lambda name, seen: f"{name} {seen.seed}"
         )
         assert game.reset(4) == game.prompt == "toy 4"
         said = ("nonsense", "place 1 1 1", "nonsense", "", "place 1 2 2")
@@ -95,8 +95,8 @@ def test_the_real_servers_games_are_solved_by_its_hints() -> None:
             game = puzzle_server_environment(name, client=client)
             assert "Answer with one line" in game.reset(3)
             step = None
-            while answers := game.demonstration():
+            while answers := game.expert_actions():
                 step = game.step(answers[0])
-                assert not step.info.refused
+                assert not step.info.error
             assert step is not None and step.info.solved
             game.close()

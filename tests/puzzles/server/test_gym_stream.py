@@ -101,7 +101,7 @@ def test_wrong_moves_of_a_policy_are_refused_paid_for_and_counted() -> None:
     async def run() -> list[StreamSample]:
         server = ScriptedServer()
         async with scripted_server(server):
-            config = toy(server, hints=False, max_refused=4, rewards=StepRewards(refused=-0.5))
+            config = toy(server, hints=False, max_invalid_answers=4, rewards=StepRewards(invalid=-0.5))
             return await samples_of(PuzzleSampleStream(config, policy=lambda *_: next(says), max_episodes=1))
 
     samples = asyncio.run(run())

@@ -1,7 +1,4 @@
-"""Slow and obvious: how many solutions a puzzle has, found by trying everything, and from the rules alone.
-
-Nothing of the package is used but the puzzles' data and, for knights and knaves, their words.
-"""
+"""Brute-force solution counts that use only the rules, the puzzle data and, for knights, the rules text."""
 
 import itertools
 import re
@@ -11,7 +8,7 @@ from phalanx.puzzles import Puzzle
 
 
 def latin_solutions(puzzle: Puzzle, box: tuple[int, int] | None) -> int:
-    """Sudoku with boxes, futoshiki without: every digit in every blank, refused as soon as one is wrong."""
+    """Count the solutions of sudoku (with boxes) or futoshiki (without) by backtracking."""
     n, grid = puzzle.size, list(puzzle.given)
     less = [] if box else list(zip(puzzle.clues[::2], puzzle.clues[1::2], strict=True))
 
@@ -43,7 +40,7 @@ def latin_solutions(puzzle: Puzzle, box: tuple[int, int] | None) -> int:
 
 
 def binary_solutions(puzzle: Puzzle) -> int:
-    """Every board of rows that keep the rules and the givens, and then the columns."""
+    """Combine all rows that satisfy the rules and givens, then check the columns."""
     n = puzzle.size
 
     def is_line(line: tuple[int, ...]) -> bool:
@@ -68,7 +65,7 @@ def _runs(line: tuple[int, ...]) -> list[int]:
 
 
 def nonogram_solutions(puzzle: Puzzle) -> int:
-    """Every board of rows that have their runs, and then the columns."""
+    """Combine all rows with the required runs, then check the columns."""
     n, slots = puzzle.size, (puzzle.size + 1) // 2
     clues = [[x for x in puzzle.clues[at * slots : (at + 1) * slots] if x] for at in range(2 * n)]
     lines = list(itertools.product((0, 1), repeat=n))
@@ -80,7 +77,7 @@ def nonogram_solutions(puzzle: Puzzle) -> int:
 
 
 def hitori_solutions(puzzle: Puzzle) -> int:
-    """Every shading without neighbors, and then the numbers and the way from cell to cell."""
+    """Enumerate shadings without neighbors, then check the numbers and connectivity."""
     n = puzzle.size
 
     def shadings(cell: int, shaded: frozenset[int]) -> Iterator[frozenset[int]]:
@@ -98,8 +95,8 @@ def hitori_solutions(puzzle: Puzzle) -> int:
                 return False
         seen, queue = {white[0]}, [white[0]]
         for cell in queue:
-            beside = [cell - n, cell + n] + [cell - 1] * (cell % n > 0) + [cell + 1] * (cell % n < n - 1)
-            for other in beside:
+            adjacent = [cell - n, cell + n] + [cell - 1] * (cell % n > 0) + [cell + 1] * (cell % n < n - 1)
+            for other in adjacent:
                 if 0 <= other < n * n and other not in shaded and other not in seen:
                     seen.add(other)
                     queue.append(other)
@@ -109,7 +106,7 @@ def hitori_solutions(puzzle: Puzzle) -> int:
 
 
 def bridges_solutions(puzzle: Puzzle) -> int:
-    """Every number of bridges on every pair of islands that see each other, drawn cell by cell."""
+    """Enumerate the number of bridges on every pair of islands that see each other."""
     n = puzzle.size
     islands = [cell for cell, number in enumerate(puzzle.given) if number]
     pairs = []
@@ -135,7 +132,7 @@ def bridges_solutions(puzzle: Puzzle) -> int:
 
 
 def knights_solutions(rules: str) -> int:
-    """Every way that things can be, held against the words."""
+    """Enumerate all assignments and check them against the sentences."""
     said = dict(re.findall(r"^(\w+) says: (.*)\.$", rules, re.MULTILINE))
 
     def holds(text: str, knights: set[str]) -> bool:
@@ -160,7 +157,7 @@ def knights_solutions(rules: str) -> int:
 
 
 def fewest_presses(lights: tuple[int, ...], n: int) -> int:
-    """Every set of presses."""
+    """Enumerate every set of presses."""
     best = n * n + 1
     for presses in itertools.product((0, 1), repeat=n * n):
         state = list(lights)
@@ -181,7 +178,7 @@ def fewest_presses(lights: tuple[int, ...], n: int) -> int:
 
 
 def fewest_pushes(board: str) -> int:
-    """Breadth first over a drawn sokoban board, steps for nothing and pushes for one."""
+    """Search a drawn sokoban board breadth first; steps cost nothing and pushes cost one."""
     rows = [line.split() for line in board.splitlines()]
     at = {(r, c): sign for r, row in enumerate(rows) for c, sign in enumerate(row)}
     goals = {place for place, sign in at.items() if sign in ".*+"}

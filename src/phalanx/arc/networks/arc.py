@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from phalanx.arc.action_distribution import ArcLogits, CellLogits, joint_operation_logits
+from phalanx.arc.action_distribution import ArcDistribution, ArcLogits, CellLogits, joint_operation_logits
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.networks.planes_trunk import WIDTHS, TrunkParams, trunk
 from phalanx.arc.networks.stem_and_heads import (
@@ -98,8 +98,12 @@ class ColorEquivariantNetwork(eqx.Module):
         self.blocks = tuple(ColorEquivariantBlock(width, key=k) for k in keys[6:])
         self.native = width in WIDTHS and engine.is_native_available() and engine.is_cpu_only()
 
-    def __call__(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Logits and value of one observation."""
+    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
+        logits, value = self.logits(observation)
+        return ArcDistribution.from_logits(logits, self.ids, observation), value
+
+    def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
+        """Compute the logits of the action distribution and the value of one observation."""
         grids = grids_of(observation)
         inside = grids[0] >= 0
         planes = self._trunk(grids, inside)
@@ -188,8 +192,12 @@ class ArcConvNetwork(eqx.Module):
         self.convolutions = tuple(Conv3x3(width, width, key=k[0]) for k in blocks)
         self.contexts = tuple(Dense(2 * width, width, key=k[1]) for k in blocks)
 
-    def __call__(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Logits and value of one observation."""
+    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
+        logits, value = self.logits(observation)
+        return ArcDistribution.from_logits(logits, self.heads.ids, observation), value
+
+    def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
+        """Compute the logits of the action distribution and the value of one observation."""
         features, inside = self.stem(observation)
         for convolution, context in zip(self.convolutions, self.contexts, strict=True):
             features = features + jax.nn.relu(convolution(features) + context(pool(features, inside)))
@@ -235,8 +243,12 @@ class ArcTransformer(eqx.Module):
         self.heads = Heads(config, arc, key=keys[2])
         self.blocks = tuple(_Block(config.width, config.heads, key=k) for k in keys[3:])
 
-    def __call__(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Logits and value of one observation."""
+    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
+        logits, value = self.logits(observation)
+        return ArcDistribution.from_logits(logits, self.heads.ids, observation), value
+
+    def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
+        """Compute the logits of the action distribution and the value of one observation."""
         features, inside = self.stem(observation)
         shape = features.shape
         items = (features + self.position(_sinusoids(shape[0], shape[1]))).reshape(-1, shape[2])

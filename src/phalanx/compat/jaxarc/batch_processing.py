@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int32, PyTree
 from phalanx.arc.state import ArcState
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Key
 from phalanx.core.vector import environment_of
-from phalanx.nn.distributions import MakeDistribution
-from phalanx.training.rollout import Network, keys_for
+from phalanx.nn.policy_network import PolicyNetwork
+from phalanx.training.rollout import keys_for
 
 PolicyFunction = Callable[[Any], Mapping[str, Any]]
 """From a batch of states to its `actions` and their `log_probs`."""
@@ -93,8 +93,7 @@ class NetworkPolicy(eqx.Module):
     `values` of the states.
     """
 
-    network: Network
-    distribution: MakeDistribution = eqx.field(static=True)
+    network: PolicyNetwork
     environment: Environment
     key: Key | None = None
     clock: Callable[[Any], Int32[Array, " batch"]] = eqx.field(static=True, default=step_count_of)
@@ -108,8 +107,7 @@ class NetworkPolicy(eqx.Module):
 
         def one(state: PyTree, key: Key | None) -> tuple[PyTree, Float[Array, ""], Float[Array, ""]]:
             observation = self.environment.observe(state)
-            parameters, value = self.network(observation)
-            distribution = self.distribution(parameters, observation)
+            distribution, value = self.network(observation)
             action = distribution.mode() if key is None else distribution.sample(key)
             return action, distribution.log_prob(action), value
 

@@ -7,6 +7,7 @@ import textwrap
 
 import numpy as np
 
+from phalanx.config import FrozenModel, check_type
 from phalanx.data.bucket_search import (
     BucketAnalysis,
     BucketSuggestion,
@@ -27,7 +28,6 @@ from phalanx.data.packing import pack_lengths
 from phalanx.data.packing_config import PackingMode
 from phalanx.data.plans.buckets import BucketSpec
 from phalanx.formatting import format_percent
-from phalanx.models import FrozenModel, check_type
 
 _COLUMNS = 80
 _WORTH_SAYING = 0.02

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, model_validator
 
+from phalanx.config import FrozenModel
 from phalanx.data.chat_template import ChatTemplate, Span
 from phalanx.data.finetuning.formats import Loss, Part, Template, chat_part, parts_of
 from phalanx.data.lengths import as_loss_mask
 from phalanx.data.readers import TokenizedSample
 from phalanx.data.tokenizers import Tokenizer
-from phalanx.models import FrozenModel
 
 Truncation: TypeAlias = Literal["error", "skip", "right", "left", "turns"]
 

@@ -8,8 +8,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from phalanx.text.env import TextEnvironment, TextInfo
-from phalanx.text.env_spec import MOST_SEED, validate_seed
+from phalanx.text.env import MAX_SEED, TextEnvironment, TextInfo, validate_seed
 
 MOST_EPISODE_ID = 255
 """Characters of the longest episode id that OpenEnv's models take."""
@@ -31,7 +30,10 @@ SCHEMAS: dict[str, Any] = {
         "title": "TextObservation",
         "properties": {
             "text": {"type": "string", "description": "What the model reads next."},
-            "refused": {"type": "string", "description": "Why the answer was no move; empty if it was."},
+            "error": {
+                "type": "string",
+                "description": "Error message; empty if the answer was valid.",
+            },
             "solved": {"type": "boolean"},
             "truncated": {"type": "boolean"},
             "reward": {"anyOf": [{"type": "number"}, {"type": "null"}]},
@@ -91,7 +93,7 @@ class Session:
         if name is not None and not (isinstance(name, str) and len(name) <= MOST_EPISODE_ID):
             raise ClientError("VALIDATION_ERROR", f"episode_id has at most {MOST_EPISODE_ID} characters")
         try:
-            self._seed = secrets.randbelow(MOST_SEED + 1) if seed is None else validate_seed(seed)
+            self._seed = secrets.randbelow(MAX_SEED + 1) if seed is None else validate_seed(seed)
         except ValueError as error:
             raise ClientError("VALIDATION_ERROR", str(error)) from error
         self._episode_id, self._steps = name, 0
@@ -154,7 +156,7 @@ def _observation(
     """An observation as OpenEnv's server writes it: reward and done beside, metadata inside and beside."""
     seen = {
         "text": text,
-        "refused": info.refused,
+        "error": info.error,
         "solved": info.solved,
         "truncated": info.truncated,
         "metadata": metadata,

@@ -33,7 +33,7 @@ class PuzzleServerConfig(Config):
     """Puzzles that are played at once."""
     max_steps: int = Field(default=40, ge=1)
     """Answers after which a puzzle is left."""
-    max_refused: int = Field(default=3, ge=1)
+    max_invalid_answers: int = Field(default=3, ge=1)
     """Refused answers in a row after which it is left."""
 
     def client(self) -> PuzzleClientConfig:
@@ -64,7 +64,7 @@ class PuzzleServerSource(EpisodeSource):
             raise ValueError(f"{','.join(config.games)!r} names no game, or one twice")
         self.tasks, self.most = tuple(self._games), config.connections
         self.prompter = PuzzleServerPromptTokenizer(prompter)
-        self.fingerprint = f"arcade {' '.join(self.tasks)} {config.max_steps} {config.max_refused}"
+        self.fingerprint = f"arcade {' '.join(self.tasks)} {config.max_steps} {config.max_invalid_answers}"
         self._batch: PuzzleServerVectorEnvironment | None = None
 
     def first_seed(self, run_seed: int) -> int:
@@ -80,7 +80,7 @@ class PuzzleServerSource(EpisodeSource):
                 size=self.most,
                 client=self._client,
                 max_steps=self._config.max_steps,
-                max_refused=self._config.max_refused,
+                max_invalid_answers=self._config.max_invalid_answers,
                 prompt=move_prompt,
             )
         self._batch.begin([(*self._games[episode.task], episode.seed) for episode in episodes])

@@ -25,16 +25,19 @@ class PuzzleSource(EpisodeSource):
         return _OWN + _RUN_SEEDS * run_seed
 
     def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
-        found = puzzles_of(self._tasks[task], split, first_seed=first, compact=self._compact)
+        found = puzzles_of(self._tasks[task], split, first_seed=first)
         return (puzzle.seed for puzzle in found)
 
     def begin(self, episodes: Sequence[EpisodeId]) -> TextVectorEnvironment:
         made = {}
         for name, task in self._tasks.items():
             seeds = sorted({episode.seed for episode in episodes if episode.task == name})
-            puzzles = task.environment().kind.generate_many(seeds, task.difficulty) if seeds else ()
+            puzzles = task.environment().kind.generate_batch(seeds, task.difficulty) if seeds else ()
             made.update({EpisodeId(name, puzzle.seed): puzzle for puzzle in puzzles})
-        environments = [self._tasks[each.task].environment(compact=self._compact) for each in episodes]
+        environments = [
+            self._tasks[each.task].environment(prompt_format="compact" if self._compact else "full")
+            for each in episodes
+        ]
         for environment, episode in zip(environments, episodes, strict=True):
-            environment.begin(made[episode])
+            environment.start(made[episode])
         return TextVectorEnvironment(environments)

@@ -1,4 +1,50 @@
-"""The kinds of puzzles, one module each, and what those with a board of cells share.
+"""The puzzle kinds, one module each."""
 
-They are found by name in `phalanx.puzzles.catalog`; how they are made and solved fast is in `src/native`.
-"""
+import difflib
+from typing import Any
+
+from phalanx.puzzles.kind import PuzzleKind
+from phalanx.puzzles.kinds.binary import Binary
+from phalanx.puzzles.kinds.bridges import Bridges
+from phalanx.puzzles.kinds.countdown import Countdown
+from phalanx.puzzles.kinds.futoshiki import Futoshiki
+from phalanx.puzzles.kinds.hitori import Hitori
+from phalanx.puzzles.kinds.knights import Knights
+from phalanx.puzzles.kinds.lights_out import LightsOut
+from phalanx.puzzles.kinds.nonogram import Nonogram
+from phalanx.puzzles.kinds.sokoban import Sokoban
+from phalanx.puzzles.kinds.sudoku import Sudoku
+
+_ALL: tuple[PuzzleKind[Any, Any], ...] = (
+    Binary(),
+    Bridges(),
+    Countdown(),
+    Futoshiki(),
+    Hitori(),
+    Knights(),
+    LightsOut(),
+    Nonogram(),
+    Sokoban(),
+    Sudoku(),
+)
+
+KINDS: dict[str, PuzzleKind[Any, Any]] = {kind.name: kind for kind in _ALL}
+"""All kinds by name, in alphabetical order."""
+
+
+def puzzle_kind(name: str) -> PuzzleKind[Any, Any]:
+    """Return the kind with this name.
+
+    >>> puzzle_kind("sudoku").has_unique_solution
+    True
+    """
+    if name not in KINDS:
+        near = difflib.get_close_matches(name, KINDS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(KINDS)}"
+        raise ValueError(f"unknown puzzle kind {name!r}; {hint}")
+    return KINDS[name]
+
+
+def puzzle_kinds() -> tuple[PuzzleKind[Any, Any], ...]:
+    """Return all kinds in alphabetical order."""
+    return tuple(KINDS.values())

@@ -1,19 +1,16 @@
-"""Binary puzzles (binairo, takuzu): zeros and ones, as many of each, never three alike in a row.
-
-What it shares with other boards of cells is in `cells`.
-"""
+"""Binary puzzles (binairo, takuzu)."""
 
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, lines_of
+from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, rows_and_columns
 
 
 class Binary(GridPuzzle):
-    """Boards of an even size."""
+    """Fill a board of even size with zeros and ones."""
 
     name = "binary"
-    about = "zeros and ones, as many of each in a line, never three alike in a row"
+    description = "zeros and ones, as many of each in a line, never three alike in a row"
     symbols = ".01"
     difficulties: ClassVar = {
         "easy": {"size": 4, "blanks": 8},
@@ -33,7 +30,7 @@ class Binary(GridPuzzle):
         if 0 in state:
             return False
         size = puzzle.size
-        lines = ["".join([self.symbols[state[cell]] for cell in line]) for line in lines_of(size)]
+        lines = ["".join([self.symbols[state[cell]] for cell in line]) for line in rows_and_columns(size)]
         return (
             all(2 * line.count("0") == size and "000" not in line and "111" not in line for line in lines)
             and len(set(lines[:size])) == size

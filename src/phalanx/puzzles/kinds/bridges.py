@@ -1,15 +1,12 @@
-"""Bridges (hashiwokakero): join all islands by as many bridges as their numbers say.
-
-How they are made and solved fast is in `src/native/puzzles/regions.cc`.
-"""
+"""Bridges (hashiwokakero)."""
 
 import functools
 import re
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.grid import Cells, check_cell, drawn, read_lines
-from phalanx.puzzles.twins.regions import Edge, crossings_of, edges_of, joined
+from phalanx.puzzles.kinds.grid import Cells, check_cell, format_board, split_lines
 from phalanx.text.env import quote
 
 _MOVE = re.compile(
@@ -19,18 +16,68 @@ _MOVE = re.compile(
 _DRAWN = re.compile(r"[-=|H.]")
 
 
+class Edge(NamedTuple):
+    """A pair of islands in one row or column with no island between them."""
+
+    start: int
+    end: int
+    down: bool
+
+
+def list_edges(numbers: Sequence[int], size: int) -> list[Edge]:
+    """List the edges to the right of and below each island, in the order of the cells."""
+    edges = []
+    for cell in range(size * size):
+        if not numbers[cell]:
+            continue
+        right = next((c for c in range(cell + 1, (cell // size + 1) * size) if numbers[c]), None)
+        below = next((c for c in range(cell + size, size * size, size) if numbers[c]), None)
+        edges += [Edge(cell, right, False)] if right is not None else []
+        edges += [Edge(cell, below, True)] if below is not None else []
+    return edges
+
+
+def crossing_edges(edges: Sequence[Edge], size: int) -> list[tuple[int, int]]:
+    """Return the pairs of edges, by index, that cross each other."""
+    return [
+        (one, other)
+        for one, across in enumerate(edges)
+        for other, down in enumerate(edges)
+        if not across.down
+        and down.down
+        and down.start // size < across.start // size < down.end // size
+        and across.start % size < down.start % size < across.end % size
+    ]
+
+
+def is_joined(edges: Sequence[Edge], built: Sequence[bool], islands: int) -> bool:
+    """Return True if the edges that have bridges connect all islands."""
+    part: dict[int, set[int]] = {}
+    for edge, is_built in zip(edges, built, strict=True):
+        for cell in (edge.start, edge.end):
+            part.setdefault(cell, {cell})
+        if is_built and part[edge.start] is not part[edge.end]:
+            union = part[edge.start] | part[edge.end]
+            for cell in union:
+                part[cell] = union
+    return len({id(cells) for cells in part.values()}) == 1 and len(part) == islands
+
+
 class Bridges(PuzzleKind[Cells, tuple[int, int]]):
-    """A state says how many bridges each edge has; a move is an edge and how many it shall have."""
+    """Connect all islands with bridges.
+
+    A state is the number of bridges on each edge. A move is an edge and its new number of bridges.
+    """
 
     name = "bridges"
-    about = "join all islands by as many bridges as their numbers say"
+    description = "join all islands by as many bridges as their numbers say"
     difficulties: ClassVar = {
         "easy": {"size": 5, "islands": 5},
         "medium": {"size": 7, "islands": 9},
         "hard": {"size": 9, "islands": 15},
     }
 
-    def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
+    def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         size = self.difficulties[difficulty]["size"]
         given, solution = tuple(record[: size * size]), tuple(record[size * size :])
         return Puzzle(self.name, seed, difficulty, size, given, (), solution)
@@ -49,45 +96,45 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
             f"or H.\n\nIslands by row and column: {islands}."
         )
 
-    def moves(self, puzzle: Puzzle) -> str:
+    def move_format(self, puzzle: Puzzle) -> str:
         return (
             "Answer with one line: `ROW COLUMN ROW COLUMN COUNT`, two islands and how many bridges there "
             "shall be between them, 0 to 2, such as `1 1 1 4 2`. Rows and columns count from 1."
         )
 
-    def whole(self, puzzle: Puzzle) -> str:
+    def answer_format(self, puzzle: Puzzle) -> str:
         return (
             "Answer with one line for each pair of islands that has bridges: `ROW COLUMN ROW COLUMN COUNT`, "
             "such as `1 1 1 4 2`. Rows and columns count from 1."
         )
 
-    def start(self, puzzle: Puzzle) -> Cells:
+    def initial_state(self, puzzle: Puzzle) -> Cells:
         return (0,) * len(puzzle.solution)
 
-    def draw(self, puzzle: Puzzle, state: Cells) -> str:
+    def draw_board(self, puzzle: Puzzle, state: Cells) -> str:
         symbols = [str(number) if number else "." for number in puzzle.given]
-        for edge, count in zip(_edges(puzzle)[0], state, strict=True):
+        for edge, count in zip(_board_edges(puzzle)[0], state, strict=True):
             for cell in _between(edge, puzzle.size) if count else ():
                 symbols[cell] = ("|H" if edge.down else "-=")[count - 1]
-        return drawn(puzzle.size, symbols)
+        return format_board(puzzle.size, symbols)
 
-    def parse(self, puzzle: Puzzle, state: Cells, text: str) -> tuple[int, int]:
+    def parse_move(self, puzzle: Puzzle, state: Cells, text: str) -> tuple[int, int]:
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(
                 f"a move reads `ROW COLUMN ROW COLUMN COUNT` with a count of 0 to 2, got {quote(text)}"
             )
-        places = [int(number) for number in found.groups()]
-        count = places.pop()
-        for row, column in (places[:2], places[2:]):
+        numbers = [int(number) for number in found.groups()]
+        count = numbers.pop()
+        for row, column in (numbers[:2], numbers[2:]):
             check_cell(row, column, puzzle.size)
-        ends = sorted((row - 1) * puzzle.size + column - 1 for row, column in (places[:2], places[2:]))
-        _, number_of, crossed = _edges(puzzle)
-        edge = number_of.get((ends[0], ends[1]))
+        ends = sorted((row - 1) * puzzle.size + column - 1 for row, column in (numbers[:2], numbers[2:]))
+        _, index_by_ends, crossed = _board_edges(puzzle)
+        edge = index_by_ends.get((ends[0], ends[1]))
         if edge is None:
             raise ValueError(
-                f"no bridge can lead from {places[0]} {places[1]} to {places[2]} {places[3]}: they are not "
-                "two islands in one row or column with no island between them"
+                f"no bridge can lead from {numbers[0]} {numbers[1]} to {numbers[2]} {numbers[3]}: "
+                "they are not two islands in one row or column with no island between them"
             )
         if count and any(state[other] for other in crossed[edge]):
             raise ValueError("another bridge is in the way")
@@ -96,7 +143,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         return edge, count
 
     def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
-        crossed = _edges(puzzle)[2]
+        crossed = _board_edges(puzzle)[2]
         return [
             self._move(puzzle, edge, count)
             for edge, built in enumerate(state)
@@ -109,66 +156,66 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         return (*state[:edge], count, *state[edge + 1 :])
 
     def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:
-        edges, _, crossed = _edges(puzzle)
+        edges, _, crossed = _board_edges(puzzle)
         missing = list(puzzle.given)
         for edge, count in zip(edges, state, strict=True):
             missing[edge.start] -= count
             missing[edge.end] -= count
         if any(missing) or any(state[e] and any(state[o] for o in crossed[e]) for e in range(len(edges))):
             return False
-        return joined(edges, [count > 0 for count in state], sum(number > 0 for number in puzzle.given))
+        return is_joined(edges, [count > 0 for count in state], sum(number > 0 for number in puzzle.given))
 
     def solve(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         wrong = [edge for edge, count in enumerate(puzzle.solution) if state[edge] != count]
-        # What is too much goes first: it may be in the way.
+        # Remove surplus bridges first, because they may block other bridges.
         wrong.sort(key=lambda edge: puzzle.solution[edge] > 0)
         return [self._move(puzzle, edge, puzzle.solution[edge]) for edge in wrong]
 
-    def compact_whole(self, puzzle: Puzzle) -> str:
-        return self.draw(puzzle, puzzle.solution).replace(" ", "")
+    def compact_solution(self, puzzle: Puzzle) -> str:
+        return self.draw_board(puzzle, puzzle.solution).replace(" ", "")
 
-    def read(self, puzzle: Puzzle, text: str) -> Cells:
-        """The state of moves, a line each, or of a board on which bridges are drawn."""
+    def parse_answer(self, puzzle: Puzzle, text: str) -> Cells:
+        """Parse a solution, given as one move per line or as a board with bridges drawn on it."""
         if _DRAWN.search(text):
             return self._read_board(puzzle, text)
-        state = self.start(puzzle)
-        for line in read_lines(text, len(state)):
-            state = self.apply(puzzle, state, self.parse(puzzle, state, line))
+        state = self.initial_state(puzzle)
+        for line in split_lines(text, len(state)):
+            state = self.apply(puzzle, state, self.parse_move(puzzle, state, line))
         return state
 
     def _read_board(self, puzzle: Puzzle, text: str) -> Cells:
-        rows = ["".join(line.split()) for line in read_lines(text, puzzle.size)]
+        rows = ["".join(line.split()) for line in split_lines(text, puzzle.size)]
         if [len(row) for row in rows] != [puzzle.size] * puzzle.size:
             raise ValueError(f"a drawn board has {puzzle.size} lines of {puzzle.size} symbols")
         symbols = "".join(rows)
         for cell, number in enumerate(puzzle.given):
             if (str(number) if number else ".") != (symbols[cell] if number else "."):
-                place = f"row {cell // puzzle.size + 1}, column {cell % puzzle.size + 1}"
-                raise ValueError(f"{place} is the island {number}, got {symbols[cell]!r}")
-        state = list(self.start(puzzle))
-        for at, edge in enumerate(_edges(puzzle)[0]):
+                position = f"row {cell // puzzle.size + 1}, column {cell % puzzle.size + 1}"
+                raise ValueError(f"{position} is the island {number}, got {symbols[cell]!r}")
+        state = list(self.initial_state(puzzle))
+        for index, edge in enumerate(_board_edges(puzzle)[0]):
             between = {symbols[cell] for cell in _between(edge, puzzle.size)}
             if len(between) == 1:
-                state[at] = 1 + ("|H" if edge.down else "-=").find(between.pop())
-        if "".join(self.draw(puzzle, tuple(state)).split()) != symbols:
+                state[index] = 1 + ("|H" if edge.down else "-=").find(between.pop())
+        if "".join(self.draw_board(puzzle, tuple(state)).split()) != symbols:
             raise ValueError("what is drawn there are no bridges from island to island")
         return tuple(state)
 
-    def answer(self, puzzle: Puzzle) -> str:
-        return "\n".join(self.solve(puzzle, self.start(puzzle)) or ())
+    def solution_text(self, puzzle: Puzzle) -> str:
+        return "\n".join(self.solve(puzzle, self.initial_state(puzzle)) or ())
 
     def _move(self, puzzle: Puzzle, edge: int, count: int) -> str:
-        size, ends = puzzle.size, _edges(puzzle)[0][edge]
-        places = [f"{cell // size + 1} {cell % size + 1}" for cell in (ends.start, ends.end)]
-        return f"{' '.join(places)} {count}"
+        size, ends = puzzle.size, _board_edges(puzzle)[0][edge]
+        ends_text = [f"{cell // size + 1} {cell % size + 1}" for cell in (ends.start, ends.end)]
+        return f"{' '.join(ends_text)} {count}"
 
 
 def _between(edge: Edge, size: int) -> range:
-    """The cells between two islands."""
+    """List the cells between the two islands of an edge."""
     return range(edge.start, edge.end, size if edge.down else 1)[1:]
 
 
-def _edges(puzzle: Puzzle) -> tuple[list[Edge], dict[tuple[int, int], int], list[list[int]]]:
+def _board_edges(puzzle: Puzzle) -> tuple[list[Edge], dict[tuple[int, int], int], list[list[int]]]:
     return _edges_of(puzzle.given, puzzle.size)
 
 
@@ -176,10 +223,10 @@ def _edges(puzzle: Puzzle) -> tuple[list[Edge], dict[tuple[int, int], int], list
 def _edges_of(
     numbers: tuple[int, ...], size: int
 ) -> tuple[list[Edge], dict[tuple[int, int], int], list[list[int]]]:
-    """The edges of a board, their numbers by their ends, and which ones cross each."""
-    edges = edges_of(numbers, size)
+    """Return the edges of a board, their indices by end cells, and the edges that cross each edge."""
+    edges = list_edges(numbers, size)
     crossed: list[list[int]] = [[] for _ in edges]
-    for one, other in crossings_of(edges, size):
+    for one, other in crossing_edges(edges, size):
         crossed[one].append(other)
         crossed[other].append(one)
     return edges, {(edge.start, edge.end): number for number, edge in enumerate(edges)}, crossed

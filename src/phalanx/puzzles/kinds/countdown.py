@@ -1,6 +1,6 @@
 """Countdown: combine all numbers by arithmetic until the target is left.
 
-Every result on the way is a positive whole number, so that no rounding decides.
+Every intermediate result is a positive integer, so answers do not depend on rounding.
 """
 
 import re
@@ -14,29 +14,32 @@ from phalanx.text.env import quote
 OPERATORS = "+-*/"
 Numbers: TypeAlias = tuple[int, ...]
 Step: TypeAlias = tuple[int, int, int]
-"""A number, an operator's place in `OPERATORS`, and another number."""
+"""First number, index of the operator in `OPERATORS`, second number."""
 
 _MOVE = re.compile(r"(\d{1,9}) ?([-+*/x×÷]) ?(\d{1,9})", re.ASCII)
 _TOKENS = re.compile(r"\s*(\d{1,9}|[-+*/()])", re.ASCII)
-_MOST_TOKENS = 64
+_MAX_TOKENS = 64
 
 
 class Countdown(PuzzleKind[Numbers, Step]):
-    """A state is the numbers that are left; a move combines two of them. Clues are the target."""
+    """Combine numbers until one is left that equals the target.
+
+    A state is the remaining numbers. A move combines two of them. The only clue is the target.
+    """
 
     name = "countdown"
-    about = "combine all numbers by + - * / until the target is left"
-    unique = False
+    description = "combine all numbers by + - * / until the target is left"
+    has_unique_solution = False
     difficulties: ClassVar = {
-        "easy": {"numbers": 3, "largest": 10, "least_target": 5, "most_target": 50},
-        "medium": {"numbers": 4, "largest": 25, "least_target": 20, "most_target": 200},
-        "hard": {"numbers": 6, "largest": 100, "least_target": 100, "most_target": 999},
+        "easy": {"numbers": 3, "max_number": 10, "min_target": 5, "max_target": 50},
+        "medium": {"numbers": 4, "max_number": 25, "min_target": 20, "max_target": 200},
+        "hard": {"numbers": 6, "max_number": 100, "min_target": 100, "max_target": 999},
     }
 
-    def _make(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
-        return [_drawn(SplitMix64(seed), *parameters) for seed in seeds]
+    def _generate_records(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
+        return [_generate(SplitMix64(seed), *parameters) for seed in seeds]
 
-    def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
+    def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         numbers, steps, target = record
         solution = tuple(part for step in steps for part in step)
         return Puzzle(self.name, seed, difficulty, len(numbers), numbers, (target,), solution)
@@ -47,23 +50,23 @@ class Countdown(PuzzleKind[Numbers, Step]):
             "number must be used, and only once. Every result on the way must be a positive whole number."
         )
 
-    def moves(self, puzzle: Puzzle) -> str:
+    def move_format(self, puzzle: Puzzle) -> str:
         return "Answer with one line that combines two numbers, such as `8 * 3`; their result replaces them."
 
-    def whole(self, puzzle: Puzzle) -> str:
+    def answer_format(self, puzzle: Puzzle) -> str:
         return "Answer with one expression that uses every number once, such as `(8 * 3) + 5`."
 
-    def start(self, puzzle: Puzzle) -> Numbers:
+    def initial_state(self, puzzle: Puzzle) -> Numbers:
         return puzzle.given
 
-    def draw(self, puzzle: Puzzle, state: Numbers) -> str:
+    def draw_board(self, puzzle: Puzzle, state: Numbers) -> str:
         return f"Numbers: {', '.join(map(str, state))}\nTarget: {puzzle.clues[0]}"
 
-    def parse(self, puzzle: Puzzle, state: Numbers, text: str) -> Step:
+    def parse_move(self, puzzle: Puzzle, state: Numbers, text: str) -> Step:
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(f"a move combines two numbers, such as `8 * 3`, got {quote(text)}")
-        one, operator, other = int(found[1]), OPERATORS.index(_plain(found[2])), int(found[3])
+        one, operator, other = int(found[1]), OPERATORS.index(_normalize_operator(found[2])), int(found[3])
         left = list(state)
         for number in (one, other):
             if number not in left:
@@ -79,12 +82,12 @@ class Countdown(PuzzleKind[Numbers, Step]):
             for second, other in enumerate(state)
             if first != second
             for operator in range(4)
-            if _is_whole(one, operator, other)
+            if _is_valid(one, operator, other)
         )
         return [f"{one} {OPERATORS[operator]} {other}" for one, operator, other in moves]
 
     def apply(self, puzzle: Puzzle, state: Numbers, move: Step) -> Numbers:
-        return _combined(state, move)
+        return _combine(state, move)
 
     def is_solved(self, puzzle: Puzzle, state: Numbers) -> bool:
         return state == puzzle.clues
@@ -99,41 +102,42 @@ class Countdown(PuzzleKind[Numbers, Step]):
             steps = _search(state, puzzle.clues[0], set())
         return None if steps is None else [f"{one} {OPERATORS[op]} {other}" for one, op, other in steps]
 
-    def teach(self, puzzle: Puzzle, state: Numbers) -> list[str] | None:
-        # The first way by a fixed order, not the maker's: equal numbers are then always answered alike.
+    def solve_as_expert(self, puzzle: Puzzle, state: Numbers) -> list[str] | None:
+        # Search in a fixed order instead of using the generator's solution, so that equal numbers always get
+        # the same answer.
         steps = _search(state, puzzle.clues[0], set())
         return None if steps is None else [f"{one} {OPERATORS[op]} {other}" for one, op, other in steps]
 
-    def compact(self, puzzle: Puzzle, state: Numbers) -> str:
+    def compact_board(self, puzzle: Puzzle, state: Numbers) -> str:
         return f"{' '.join(map(str, sorted(state)))}={puzzle.clues[0]}"
 
     def compact_answer(self, answer: str) -> str:
         return answer.replace(" ", "")
 
-    def read(self, puzzle: Puzzle, text: str) -> Numbers:
-        value, used = _evaluated(text)
+    def parse_answer(self, puzzle: Puzzle, text: str) -> Numbers:
+        value, used = _evaluate(text)
         if sorted(used) != sorted(puzzle.given):
             raise ValueError(f"every number must be used once; used are {', '.join(map(str, used))}")
         return (value,)
 
-    def answer(self, puzzle: Puzzle) -> str:
+    def solution_text(self, puzzle: Puzzle) -> str:
         written = [(number, str(number)) for number in puzzle.given]
         parts = puzzle.solution
         for one, operator, other in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
             texts = []
             for number in (one, other):
-                at = next(place for place, (value, _) in enumerate(written) if value == number)
-                texts.append(written.pop(at)[1])
+                index = next(index for index, (value, _) in enumerate(written) if value == number)
+                texts.append(written.pop(index)[1])
             written.append((_result(one, operator, other), f"({texts[0]} {OPERATORS[operator]} {texts[1]})"))
         return written[0][1][1:-1]
 
 
-def _plain(operator: str) -> str:
+def _normalize_operator(operator: str) -> str:
     return {"x": "*", "×": "*", "÷": "/"}.get(operator, operator)
 
 
 def _result(one: int, operator: int, other: int) -> int:
-    """The result of a step; a `ValueError` where it is no positive whole number."""
+    """Compute the result of a step; raise a `ValueError` if it is not a positive integer."""
     if operator == 0:
         return one + other
     if operator == 1 and one > other:
@@ -147,8 +151,8 @@ def _result(one: int, operator: int, other: int) -> int:
     )
 
 
-def _is_whole(one: int, operator: int, other: int) -> bool:
-    """Whether a step has a result."""
+def _is_valid(one: int, operator: int, other: int) -> bool:
+    """Return True if the step has a result."""
     try:
         _result(one, operator, other)
     except ValueError:
@@ -156,66 +160,70 @@ def _is_whole(one: int, operator: int, other: int) -> bool:
     return True
 
 
-def _combined(numbers: Numbers, step: Step) -> Numbers:
-    """The numbers without two of them, and their result behind."""
+def _combine(numbers: Numbers, step: Step) -> Numbers:
+    """Replace two numbers with their result, which is appended."""
     left = list(numbers)
     left.remove(step[0])
     left.remove(step[2])
     return (*left, _result(*step))
 
 
-def _drawn(
-    draws: SplitMix64, count: int, largest: int, least: int, most: int
+def _generate(
+    rng: SplitMix64, count: int, max_number: int, min_target: int, max_target: int
 ) -> tuple[Numbers, list[Step], int]:
-    """Numbers, the steps that combine them, and what those come to."""
+    """Draw numbers, the steps that combine them, and the target."""
     while True:
-        numbers = tuple(1 + draws.below(largest) for _ in range(count))
+        numbers = tuple(1 + rng.integers(max_number) for _ in range(count))
         left, steps = numbers, list[Step]()
         while len(left) > 1:
-            first, second = draws.order(len(left))[:2]
+            first, second = rng.permutation(len(left))[:2]
             one, other = max(left[first], left[second]), min(left[first], left[second])
             choices = [0, 2] + [1] * (one > other) + [3] * (other > 1 and one % other == 0)
-            step = (one, choices[draws.below(len(choices))], other)
+            step = (one, choices[rng.integers(len(choices))], other)
             steps.append(step)
-            left = _combined(left, step)
-            if left[-1] > 10 * most:
+            left = _combine(left, step)
+            if left[-1] > 10 * max_target:
                 break
-        if len(left) == 1 and least <= left[0] <= most and left[0] not in numbers:
+        if len(left) == 1 and min_target <= left[0] <= max_target and left[0] not in numbers:
             return numbers, steps, left[0]
 
 
-def _search(numbers: Numbers, target: int, dead: set[Numbers]) -> list[Step] | None:
-    """Steps that leave the target; `dead` collects numbers from which none do."""
+def _search(numbers: Numbers, target: int, dead_ends: set[Numbers]) -> list[Step] | None:
+    """Find steps that lead to the target. `dead_ends` collects the numbers from which there are none."""
     if len(numbers) == 1:
         return [] if numbers[0] == target else None
     key = tuple(sorted(numbers))
-    if key in dead:
+    if key in dead_ends:
         return None
     for first in range(len(key)):
         for second in range(first):
             for operator in range(4):
                 step = (key[first], operator, key[second])
                 try:
-                    left = _combined(key, step)
+                    left = _combine(key, step)
                 except ValueError:
                     continue
-                rest = _search(left, target, dead)
+                rest = _search(left, target, dead_ends)
                 if rest is not None:
                     return [step, *rest]
-    dead.add(key)
+    dead_ends.add(key)
     return None
 
 
-def _evaluated(text: str) -> tuple[int, list[int]]:
-    """The value of an expression and the numbers in it; a `ValueError` says what is wrong with it."""
-    tokens, place = list[str](), 0
+def _evaluate(text: str) -> tuple[int, list[int]]:
+    """Evaluate an expression; return its value and the numbers in it.
+
+    Raises:
+        ValueError: If the text is not an expression of positive integers, + - * / and brackets.
+    """
+    tokens, offset = list[str](), 0
     text = text.rstrip()
-    while place < len(text):
-        found = _TOKENS.match(text, place)
-        if found is None or len(tokens) >= _MOST_TOKENS:
+    while offset < len(text):
+        found = _TOKENS.match(text, offset)
+        if found is None or len(tokens) >= _MAX_TOKENS:
             raise ValueError(f"an expression has numbers, + - * / and brackets, got {quote(text)}")
         tokens.append(found[1])
-        place = found.end()
+        offset = found.end()
     tokens.append("")
     position, used = 0, list[int]()
 

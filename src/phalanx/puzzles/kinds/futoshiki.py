@@ -1,7 +1,4 @@
-"""Futoshiki: a Latin square with signs between neighbors that say which is smaller.
-
-What it shares with other boards of cells is in `cells`.
-"""
+"""Futoshiki."""
 
 from typing import ClassVar
 
@@ -10,10 +7,13 @@ from phalanx.puzzles.kinds.grid import Cells, LatinPuzzle
 
 
 class Futoshiki(LatinPuzzle):
-    """Clues are cells in pairs, of which the first is smaller."""
+    """Fill a Latin square in which inequality signs between neighbors hold.
+
+    The clues are pairs of cells, flattened; the first cell of each pair is smaller.
+    """
 
     name = "futoshiki"
-    about = "each digit once in every row and column, and signs between neighbors"
+    description = "each digit once in every row and column, and signs between neighbors"
     difficulties: ClassVar = {
         "easy": {"size": 4, "signs": 5, "blanks": 9},
         "medium": {"size": 5, "signs": 8, "blanks": 19},
@@ -32,25 +32,25 @@ class Futoshiki(LatinPuzzle):
         pairs = zip(puzzle.clues[::2], puzzle.clues[1::2], strict=True)
         return super().is_solved(puzzle, state) and all(state[small] < state[large] for small, large in pairs)
 
-    def draw(self, puzzle: Puzzle, state: Cells) -> str:
+    def draw_board(self, puzzle: Puzzle, state: Cells) -> str:
         size = puzzle.size
         across, down = self._signs(puzzle)
         lines = []
-        for start in _starts(size):
+        for start in _row_starts(size):
             cells = range(start, start + size)
             lines.append("".join([f"{self.symbols[state[cell]]} {across[cell]} " for cell in cells]).rstrip())
             lines.append("   ".join([down[cell] for cell in cells]).rstrip())
         return "\n".join(lines[:-1])
 
-    def compact(self, puzzle: Puzzle, state: Cells) -> str:
-        # Digits, signs to the right and signs below as three boards: what belongs to a cell is equally far
-        # from it everywhere, and from its place in an answer.
+    def compact_board(self, puzzle: Puzzle, state: Cells) -> str:
+        # Digits, signs to the right and signs below are three boards of the same size, so that the distance
+        # between a cell, its signs and its digit in the answer is the same for all cells.
         boards = ([self.symbols[value] for value in state], *self._signs(puzzle))
-        lines = ["".join(board[at : at + puzzle.size]) for board in boards for at in _starts(puzzle.size)]
+        lines = ["".join(board[at : at + puzzle.size]) for board in boards for at in _row_starts(puzzle.size)]
         return "\n".join(lines[:-1])
 
     def _signs(self, puzzle: Puzzle) -> tuple[list[str], list[str]]:
-        """The sign to the right of each cell and the one below it, a space where there is none."""
+        """Return the sign to the right of each cell and the sign below it; a space if there is none."""
         size = puzzle.size
         across, down = [" "] * size**2, [" "] * size**2
         for small, large in zip(puzzle.clues[::2], puzzle.clues[1::2], strict=True):
@@ -60,6 +60,6 @@ class Futoshiki(LatinPuzzle):
         return across, down
 
 
-def _starts(size: int) -> range:
-    """The first cell of each row."""
+def _row_starts(size: int) -> range:
+    """Return the first cell of each row."""
     return range(0, size * size, size)

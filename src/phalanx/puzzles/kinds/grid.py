@@ -1,6 +1,6 @@
-"""Puzzles whose moves write a symbol into a cell of a square board; what their rules are is each kind's own.
+"""Base classes and helpers for puzzles on a square board.
 
-Rows and columns count from 1 at the top left, as people write them.
+Rows and columns count from 1 at the top left in texts, and cells count from 0 in row-major order.
 """
 
 import functools
@@ -12,46 +12,46 @@ from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.text.env import quote
 
 Cells: TypeAlias = tuple[int, ...]
-"""A symbol's number for each cell, row after row; 0 is a blank."""
+"""Index of the symbol in each cell, in row-major order; 0 is a blank cell."""
 
 _MOVE = re.compile(r"(?:place |set )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\S)", re.ASCII | re.IGNORECASE)
 
 
 class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
-    """A board of `size` x `size` cells; a move is a cell and a symbol's number."""
+    """A board of `size` x `size` cells. A move is a cell and the index of a symbol."""
 
     symbols: ClassVar[str]
-    """The symbols by number; the first is a blank."""
+    """Symbols by index; the first one is the blank."""
 
-    def values(self, puzzle: Puzzle) -> int:
-        """How many symbols there are besides the blank."""
+    def num_symbols(self, puzzle: Puzzle) -> int:
+        """Return the number of symbols, not counting the blank."""
         return len(self.symbols) - 1
 
-    def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
+    def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         size = self.difficulties[difficulty]["size"]
         cells = size * size
         given, solution, clues = record[:cells], record[cells : 2 * cells], record[2 * cells :]
         return Puzzle(self.name, seed, difficulty, size, tuple(given), tuple(clues), tuple(solution))
 
-    def start(self, puzzle: Puzzle) -> Cells:
+    def initial_state(self, puzzle: Puzzle) -> Cells:
         return puzzle.given
 
-    def draw(self, puzzle: Puzzle, state: Cells) -> str:
-        return drawn(puzzle.size, [self.symbols[value] for value in state])
+    def draw_board(self, puzzle: Puzzle, state: Cells) -> str:
+        return format_board(puzzle.size, [self.symbols[value] for value in state])
 
-    def moves(self, puzzle: Puzzle) -> str:
+    def move_format(self, puzzle: Puzzle) -> str:
         return (
             f"Answer with one line: `ROW COLUMN SYMBOL`, such as `1 2 {self.symbols[1]}`. Rows and columns "
-            f"count from 1. Symbols are {self._symbols(puzzle)}; `.` takes one back."
+            f"count from 1. Symbols are {self._symbol_list(puzzle)}; `.` takes one back."
         )
 
-    def whole(self, puzzle: Puzzle) -> str:
+    def answer_format(self, puzzle: Puzzle) -> str:
         return (
             f"Answer with the whole board: {puzzle.size} lines of {puzzle.size} symbols with spaces between "
-            f"them. Symbols are {self._symbols(puzzle)}{self._blank()}."
+            f"them. Symbols are {self._symbol_list(puzzle)}{self._describe_blank()}."
         )
 
-    def parse(self, puzzle: Puzzle, state: Cells, text: str) -> tuple[int, int]:
+    def parse_move(self, puzzle: Puzzle, state: Cells, text: str) -> tuple[int, int]:
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(f"a move reads `ROW COLUMN SYMBOL`, got {quote(text)}")
@@ -71,7 +71,7 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
             f"{cell // size + 1} {cell % size + 1} {symbol}"
             for cell in range(size * size)
             if not self._is_given(puzzle, cell)
-            for value, symbol in enumerate(self.symbols[: self.values(puzzle) + 1])
+            for value, symbol in enumerate(self.symbols[: self.num_symbols(puzzle) + 1])
             if state[cell] != value
         ]
 
@@ -86,13 +86,13 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
             if state[cell] != value
         ]
 
-    def answer(self, puzzle: Puzzle) -> str:
-        return drawn(puzzle.size, [self.symbols[value] for value in puzzle.solution])
+    def solution_text(self, puzzle: Puzzle) -> str:
+        return format_board(puzzle.size, [self.symbols[value] for value in puzzle.solution])
 
     def compact_answer(self, answer: str) -> str:
         return answer.replace(" ", "") if "\n" in answer else answer
 
-    def read(self, puzzle: Puzzle, text: str) -> Cells:
+    def parse_answer(self, puzzle: Puzzle, text: str) -> Cells:
         size = puzzle.size
         rows = ["".join(line.split()) for line in text.splitlines() if line.strip()]
         if len(rows) != size:
@@ -103,38 +103,38 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
         cells = tuple(self._value(puzzle, symbol) for row in rows for symbol in row)
         for cell, value in enumerate(cells):
             if self._is_given(puzzle, cell) and value != puzzle.given[cell]:
-                place = f"row {cell // size + 1}, column {cell % size + 1}"
-                raise ValueError(f"{place} is given and cannot be changed")
+                position = f"row {cell // size + 1}, column {cell % size + 1}"
+                raise ValueError(f"{position} is given and cannot be changed")
         return cells
 
     def _is_given(self, puzzle: Puzzle, cell: int) -> bool:
         return puzzle.given[cell] != 0
 
-    def _blank(self) -> str:
-        """What a blank means in a whole answer; nothing where there must be none."""
+    def _describe_blank(self) -> str:
+        """Explain the blank in the answer format; empty if a solution has no blanks."""
         return ""
 
     def _value(self, puzzle: Puzzle, symbol: str) -> int:
         value = self.symbols.find(symbol)
-        if not 0 <= value <= self.values(puzzle):
-            raise ValueError(f"{quote(symbol)} is no symbol here; there are {self._symbols(puzzle)}")
+        if not 0 <= value <= self.num_symbols(puzzle):
+            raise ValueError(f"{quote(symbol)} is no symbol here; there are {self._symbol_list(puzzle)}")
         return value
 
-    def _symbols(self, puzzle: Puzzle) -> str:
-        return " ".join(self.symbols[1 : self.values(puzzle) + 1])
+    def _symbol_list(self, puzzle: Puzzle) -> str:
+        return " ".join(self.symbols[1 : self.num_symbols(puzzle) + 1])
 
 
 class LatinPuzzle(GridPuzzle):
-    """Digits from 1 to the size, each once in every group of cells."""
+    """Each digit from 1 to the size appears once in every group of cells."""
 
     symbols = ".123456789"
 
-    def values(self, puzzle: Puzzle) -> int:
+    def num_symbols(self, puzzle: Puzzle) -> int:
         return puzzle.size
 
     def groups(self, puzzle: Puzzle) -> Sequence[Sequence[int]]:
-        """Cells that must all be different."""
-        return lines_of(puzzle.size)
+        """Return the groups of cells that must contain different digits."""
+        return rows_and_columns(puzzle.size)
 
     def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:
         if 0 in state:
@@ -143,27 +143,55 @@ class LatinPuzzle(GridPuzzle):
 
 
 @functools.cache
-def lines_of(size: int) -> tuple[range, ...]:
-    """The cells of each row, then of each column."""
+def rows_and_columns(size: int) -> tuple[range, ...]:
+    """Return the cells of each row, then of each column."""
     rows = [range(row * size, (row + 1) * size) for row in range(size)]
     return (*rows, *(range(column, size * size, size) for column in range(size)))
 
 
-def drawn(size: int, symbols: Sequence[str]) -> str:
-    """A board as lines of symbols with spaces between them."""
+@functools.cache
+def neighbors(size: int) -> tuple[tuple[int, ...], ...]:
+    """Return the neighbors of each cell, in the order above, below, left, right."""
+    return tuple(
+        tuple(
+            (row + down) * size + column + right
+            for down, right in ((-1, 0), (1, 0), (0, -1), (0, 1))
+            if 0 <= row + down < size and 0 <= column + right < size
+        )
+        for row in range(size)
+        for column in range(size)
+    )
+
+
+def is_connected(open_cells: set[int], targets: set[int], size: int) -> bool:
+    """Return True if all `targets` can reach one another through `open_cells`."""
+    if not targets:
+        return True
+    near, stack = neighbors(size), [min(targets)]
+    seen = set(stack)
+    while stack:
+        for other in near[stack.pop()]:
+            if other in open_cells and other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return targets <= seen
+
+
+def format_board(size: int, symbols: Sequence[str]) -> str:
+    """Format a board as lines of symbols separated by spaces."""
     return "\n".join([" ".join(symbols[start : start + size]) for start in range(0, size * size, size)])
 
 
 def check_cell(row: int, column: int, size: int) -> None:
-    """Refuse what is not on the board; rows and columns count from 1."""
-    for name, place in (("row", row), ("column", column)):
-        if not 1 <= place <= size:
-            raise ValueError(f"there is no {name} {place}; {name}s count from 1 to {size}")
+    """Raise a `ValueError` if a row or column (counting from 1) is not on the board."""
+    for name, index in (("row", row), ("column", column)):
+        if not 1 <= index <= size:
+            raise ValueError(f"there is no {name} {index}; {name}s count from 1 to {size}")
 
 
-def read_lines(text: str, most: int) -> list[str]:
-    """The lines of a whole answer; refused where there are more than `most`."""
+def split_lines(text: str, max_lines: int) -> list[str]:
+    """Split a solution into lines; raise a `ValueError` if there are more than `max_lines`."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) > most:
-        raise ValueError(f"a whole answer has at most {most} lines here, got {len(lines)}")
+    if len(lines) > max_lines:
+        raise ValueError(f"a whole answer has at most {max_lines} lines here, got {len(lines)}")
     return lines

@@ -1,20 +1,26 @@
-"""Hitori: shade cells until no number is left twice in a line.
-
-What it shares with other boards of cells is in `cells`.
-"""
+"""Hitori."""
 
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, drawn, lines_of
-from phalanx.puzzles.twins.regions import connected, neighbors
+from phalanx.puzzles.kinds.grid import (
+    Cells,
+    GridPuzzle,
+    format_board,
+    is_connected,
+    neighbors,
+    rows_and_columns,
+)
 
 
 class Hitori(GridPuzzle):
-    """The numbers are given, a state says which cells are shaded."""
+    """Shade cells until no number appears twice among the white cells of a line.
+
+    `given` has the numbers. A state is 1 for each shaded cell and 0 for the others.
+    """
 
     name = "hitori"
-    about = "shade cells until no number is left twice in a line"
+    description = "shade cells until no number is left twice in a line"
     symbols = ".#"
     difficulties: ClassVar = {
         "easy": {"size": 4, "shaded": 4},
@@ -28,25 +34,28 @@ class Hitori(GridPuzzle):
             "twice among the cells of a row or column that are not shaded, no two shaded cells are neighbors "
             "in a row or column, and one can walk from each cell that is not shaded to every other, from "
             "neighbor to neighbor. A shaded cell is drawn with # behind its number. `#` shades a "
-            "cell.\n\nNumbers:\n" + drawn(puzzle.size, [str(number) for number in puzzle.given])
+            "cell.\n\nNumbers:\n" + format_board(puzzle.size, [str(number) for number in puzzle.given])
         )
 
-    def start(self, puzzle: Puzzle) -> Cells:
+    def initial_state(self, puzzle: Puzzle) -> Cells:
         return (0,) * puzzle.size**2
 
-    def draw(self, puzzle: Puzzle, state: Cells) -> str:
+    def draw_board(self, puzzle: Puzzle, state: Cells) -> str:
         cells = zip(puzzle.given, state, strict=True)
-        return drawn(puzzle.size, [f"{number}#" if shaded else f"{number}." for number, shaded in cells])
+        return format_board(
+            puzzle.size, [f"{number}#" if shaded else f"{number}." for number, shaded in cells]
+        )
 
-    def compact(self, puzzle: Puzzle, state: Cells) -> str:
-        # A letter for a shaded number: boards and answers are as wide, so that cells stand equally far apart.
+    def compact_board(self, puzzle: Puzzle, state: Cells) -> str:
+        # A letter stands for a shaded number, so that boards and answers have the same width and every cell
+        # has the same distance to its answer.
         cells = zip(puzzle.given, state, strict=True)
         symbols = [chr(ord("a") + number - 1) if shaded else str(number) for number, shaded in cells]
-        return drawn(puzzle.size, symbols).replace(" ", "")
+        return format_board(puzzle.size, symbols).replace(" ", "")
 
     def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:
         size, numbers = puzzle.size, puzzle.given
-        for line in lines_of(size):
+        for line in rows_and_columns(size):
             white = [numbers[cell] for cell in line if not state[cell]]
             if len(set(white)) < len(white):
                 return False
@@ -54,10 +63,10 @@ class Hitori(GridPuzzle):
         if any(state[cell] and any(state[other] for other in near[cell]) for cell in range(size * size)):
             return False
         white_cells = {cell for cell, shaded in enumerate(state) if not shaded}
-        return connected(white_cells, white_cells, size)
+        return is_connected(white_cells, white_cells, size)
 
     def _is_given(self, puzzle: Puzzle, cell: int) -> bool:
         return False
 
-    def _blank(self) -> str:
+    def _describe_blank(self) -> str:
         return " for a shaded cell, and . for another"

@@ -1,15 +1,15 @@
-"""Knights and knaves: knights say what is true, knaves what is false; find out who is who.
+"""Knights and knaves.
 
-How statements are drawn and held against one another is in `src/native/puzzles/knights.cc`.
+Statements are truth tables: one bit for each assignment of roles to people.
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.grid import read_lines
-from phalanx.puzzles.twins.knights import Statement, models
+from phalanx.puzzles.kinds.grid import split_lines
 from phalanx.text.env import quote
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo")
@@ -17,22 +17,29 @@ ROLES = ("unknown", "knave", "knight")
 
 Roles: TypeAlias = tuple[int, ...]
 
+Statement: TypeAlias = tuple[int, int, int, int, int]
+"""Form, person, 1 if a knight is meant, second person, 1 if a knight is meant; form 4 has a count instead."""
+
 _SHORT = re.compile(r"([A-Za-z])([-+])")
 _MOVE = re.compile(r"([A-Za-z]{1,20})(?: is|:)?(?: an?)? (knight|knave)[.,]?", re.IGNORECASE)
 
 
 class Knights(PuzzleKind[Roles, tuple[int, int]]):
-    """A state is a place in `ROLES` for each person. Clues are the names, then a statement of each person."""
+    """Knights tell the truth and knaves lie; find out who is who.
+
+    A state is the index in `ROLES` for each person. The clues are the names, followed by one statement per
+    person.
+    """
 
     name = "knights"
-    about = "knights say what is true, knaves what is false; find out who is who"
+    description = "knights say what is true, knaves what is false; find out who is who"
     difficulties: ClassVar = {
         "easy": {"people": 3, "forms": 2},
         "medium": {"people": 4, "forms": 4},
         "hard": {"people": 6, "forms": 6},
     }
 
-    def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
+    def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         people = self.difficulties[difficulty]["people"]
         names = [NAMES[number] for number in record[:people]]
         statements = [tuple(record[at : at + 5]) for at in range(people, 6 * people, 5)]
@@ -50,31 +57,31 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
             f"false. Find out who is a knight and who is a knave.\n\n{said}"
         )
 
-    def moves(self, puzzle: Puzzle) -> str:
+    def move_format(self, puzzle: Puzzle) -> str:
         return (
             "Answer with one line: a name and `knight` or `knave`, such as "
             f"`{self._names(puzzle)[0]} knight`; it can be changed later."
         )
 
-    def whole(self, puzzle: Puzzle) -> str:
+    def answer_format(self, puzzle: Puzzle) -> str:
         return (
             "Answer with one line for each person: the name and `knight` or `knave`, such as "
             f"`{self._names(puzzle)[0]} knight`."
         )
 
-    def start(self, puzzle: Puzzle) -> Roles:
+    def initial_state(self, puzzle: Puzzle) -> Roles:
         return puzzle.given
 
-    def draw(self, puzzle: Puzzle, state: Roles) -> str:
+    def draw_board(self, puzzle: Puzzle, state: Roles) -> str:
         return "\n".join(
             f"{name}: {ROLES[role]}" for name, role in zip(self._names(puzzle), state, strict=True)
         )
 
-    def parse(self, puzzle: Puzzle, state: Roles, text: str) -> tuple[int, int]:
+    def parse_move(self, puzzle: Puzzle, state: Roles, text: str) -> tuple[int, int]:
         names = [name.lower() for name in self._names(puzzle)]
         if short := _SHORT.fullmatch(text):
-            whole = next((name for name in names if name[0] == short[1].lower()), short[1])
-            text = f"{whole.capitalize()} {ROLES['-+'.index(short[2]) + 1]}"
+            name = next((name for name in names if name[0] == short[1].lower()), short[1])
+            text = f"{name.capitalize()} {ROLES['-+'.index(short[2]) + 1]}"
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(f"a move is a name and knight or knave, got {quote(text)}")
@@ -98,14 +105,14 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
     def is_solved(self, puzzle: Puzzle, state: Roles) -> bool:
         if 0 in state:
             return False
-        way = sum((role == 2) << person for person, role in enumerate(state))
-        return bool(models(puzzle.size, puzzle.clues[puzzle.size :]) >> way & 1)
+        assignment = sum((role == 2) << person for person, role in enumerate(state))
+        return bool(consistent_assignments(puzzle.size, puzzle.clues[puzzle.size :]) >> assignment & 1)
 
     def solve(self, puzzle: Puzzle, state: Roles) -> list[str] | None:
         people = zip(self._names(puzzle), puzzle.solution, state, strict=True)
         return [f"{name} {ROLES[role]}" for name, role, held in people if role != held]
 
-    def compact(self, puzzle: Puzzle, state: Roles) -> str:
+    def compact_board(self, puzzle: Puzzle, state: Roles) -> str:
         names = self._names(puzzle)
         said = "\n".join(
             f"{name[0]}:{_short(statement, names)}"
@@ -118,18 +125,18 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
         lines = (line.split() for line in answer.split("\n"))
         return "\n".join(f"{name[0]}{'-+'[role == 'knight']}" for name, role in lines)
 
-    def read(self, puzzle: Puzzle, text: str) -> Roles:
+    def parse_answer(self, puzzle: Puzzle, text: str) -> Roles:
         state = puzzle.given
-        for line in read_lines(text, puzzle.size):
-            state = self.apply(puzzle, state, self.parse(puzzle, state, line))
+        for line in split_lines(text, puzzle.size):
+            state = self.apply(puzzle, state, self.parse_move(puzzle, state, line))
         if 0 in state:
             raise ValueError(f"nothing is said about {self._names(puzzle)[state.index(0)]}")
         return state
 
-    def answer(self, puzzle: Puzzle) -> str:
+    def solution_text(self, puzzle: Puzzle) -> str:
         return "\n".join(self.solve(puzzle, puzzle.given) or ())
 
-    def _question(self, puzzle: Puzzle) -> bytes:
+    def _solver_input(self, puzzle: Puzzle) -> bytes:
         return bytes(part for statement in puzzle.clues[puzzle.size :] for part in statement)
 
     def _names(self, puzzle: Puzzle) -> tuple[str, ...]:
@@ -153,7 +160,7 @@ def _text(statement: Statement, names: Sequence[str]) -> str:
 
 
 def _short(statement: Statement, names: Sequence[str]) -> str:
-    """A statement in signs: + for a knight, - for a knave; the first letters of all names differ."""
+    """Write a statement with + for a knight and - for a knave. The first letters of all names differ."""
     form, one, one_knight, other, other_knight = statement
     if form == 4:
         return f"#{one}"
@@ -166,3 +173,38 @@ def _short(statement: Statement, names: Sequence[str]) -> str:
         "",
         f"{first}>{second}",
     )[form]
+
+
+@functools.cache
+def truth_tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Return the assignments where each person is a knight, those with each number of knights, and all."""
+    assignments = range(1 << people)
+    knight = tuple(
+        sum(1 << assignment for assignment in assignments if assignment >> person & 1)
+        for person in range(people)
+    )
+    counts = tuple(
+        sum(1 << assignment for assignment in assignments if assignment.bit_count() == k)
+        for k in range(people + 1)
+    )
+    return knight, counts, (1 << (1 << people)) - 1
+
+
+def truth_table(statement: Statement, people: int) -> int:
+    """Return the assignments in which a statement is true."""
+    form, one, one_knight, other, other_knight = statement
+    knight, counts, every = truth_tables(people)
+    if form == 4:
+        return counts[one]
+    first = knight[one] if one_knight else every & ~knight[one]
+    second = knight[other] if other_knight else every & ~knight[other]
+    same, implied = every & ~(first ^ second), every & ~first | second
+    return (first, same, first & second, first | second, 0, implied)[form]
+
+
+def consistent_assignments(people: int, statements: Sequence[Statement]) -> int:
+    """Return the assignments in which every knight's statement is true and every knave's is false."""
+    knight, _, left = truth_tables(people)
+    for person, statement in enumerate(statements):
+        left &= ~(knight[person] ^ truth_table(statement, people))
+    return left

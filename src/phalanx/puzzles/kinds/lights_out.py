@@ -1,7 +1,4 @@
-"""Lights out: a press switches a light and its neighbors; all must be off.
-
-Solved over the field of two elements, exactly and with as few presses as there can be.
-"""
+"""Lights out, solved exactly and with the fewest presses, by linear algebra over GF(2)."""
 
 import functools
 import operator
@@ -10,30 +7,32 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.grid import Cells, check_cell, drawn, read_lines
+from phalanx.puzzles.kinds.grid import Cells, check_cell, format_board, neighbors, split_lines
 from phalanx.puzzles.splitmix64 import SplitMix64
-from phalanx.puzzles.twins.regions import neighbors
 from phalanx.text.env import quote
 
 _MOVE = re.compile(r"(?:press )?(\d{1,3})[ ,]+(\d{1,3})", re.ASCII | re.IGNORECASE)
 
 
 class LightsOut(PuzzleKind[Cells, int]):
-    """A state says which lights are on; a move is a cell."""
+    """Press lights, which toggles them and their neighbors, until all are off.
+
+    A state is 1 for each light that is on. A move is a cell.
+    """
 
     name = "lights_out"
-    about = "press lights, which switch their neighbors too, until all are off"
-    unique = False
+    description = "press lights, which switch their neighbors too, until all are off"
+    has_unique_solution = False
     difficulties: ClassVar = {
         "easy": {"size": 3, "presses": 3},
         "medium": {"size": 4, "presses": 5},
         "hard": {"size": 5, "presses": 9},
     }
 
-    def _make(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
-        return [_lit(SplitMix64(seed), *parameters) for seed in seeds]
+    def _generate_records(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
+        return [_generate(SplitMix64(seed), *parameters) for seed in seeds]
 
-    def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
+    def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         size = self.difficulties[difficulty]["size"]
         return Puzzle(self.name, seed, difficulty, size, _cells(record, size), (), ())
 
@@ -43,19 +42,19 @@ class LightsOut(PuzzleKind[Cells, int]):
             "neighbors above, below, left and right, from on (O) to off (.) and back. Switch all lights off."
         )
 
-    def moves(self, puzzle: Puzzle) -> str:
+    def move_format(self, puzzle: Puzzle) -> str:
         return "Answer with one line: `ROW COLUMN` of the light to press, such as `1 2`; they count from 1."
 
-    def whole(self, puzzle: Puzzle) -> str:
+    def answer_format(self, puzzle: Puzzle) -> str:
         return "Answer with one line `ROW COLUMN` for each light to press, such as `1 2`; they count from 1."
 
-    def start(self, puzzle: Puzzle) -> Cells:
+    def initial_state(self, puzzle: Puzzle) -> Cells:
         return puzzle.given
 
-    def draw(self, puzzle: Puzzle, state: Cells) -> str:
-        return drawn(puzzle.size, [".O"[on] for on in state])
+    def draw_board(self, puzzle: Puzzle, state: Cells) -> str:
+        return format_board(puzzle.size, [".O"[on] for on in state])
 
-    def parse(self, puzzle: Puzzle, state: Cells, text: str) -> int:
+    def parse_move(self, puzzle: Puzzle, state: Cells, text: str) -> int:
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(f"a move reads `ROW COLUMN`, got {quote(text)}")
@@ -82,11 +81,11 @@ class LightsOut(PuzzleKind[Cells, int]):
         presses = shortest_presses(sum(on << cell for cell, on in enumerate(state)), size)
         return [f"{cell // size + 1} {cell % size + 1}" for cell in range(size**2) if presses >> cell & 1]
 
-    def teach(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
-        """Lights are chased down: a press below each, row by row, then in the first row for what is left.
+    def solve_as_expert(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
+        """Chase the lights: press below each light, row by row, then in the first row for what is left.
 
-        Each press follows from few lights, where the shortest way follows from all. On boards above 4x4,
-        where it may take longer than an episode, it is the shortest way.
+        Each press follows from few lights, whereas a shortest solution depends on all of them. On boards
+        larger than 4x4, where chasing may take longer than an episode, this is the shortest solution.
         """
         size, moves = puzzle.size, list[str]()
         if size > 4:
@@ -97,19 +96,19 @@ class LightsOut(PuzzleKind[Cells, int]):
             state = self.apply(puzzle, state, cell)
         return moves
 
-    def read(self, puzzle: Puzzle, text: str) -> Cells:
+    def parse_answer(self, puzzle: Puzzle, text: str) -> Cells:
         state = puzzle.given
-        for line in read_lines(text, puzzle.size**2):
-            state = self.apply(puzzle, state, self.parse(puzzle, state, line))
+        for line in split_lines(text, puzzle.size**2):
+            state = self.apply(puzzle, state, self.parse_move(puzzle, state, line))
         return state
 
-    def answer(self, puzzle: Puzzle) -> str:
+    def solution_text(self, puzzle: Puzzle) -> str:
         return "\n".join(self.solve(puzzle, puzzle.given) or ())
 
 
 def shortest_presses(lights: int, size: int) -> int:
-    """The fewest presses, as bits, that switch off these lights, which presses have switched on."""
-    rows, free = _reduced(size)
+    """Return the fewest presses, as bits, that turn off these lights. The lights must be solvable."""
+    rows, free = _eliminate(size)
     presses = sum(1 << pivot for pivot, sources in rows if (sources & lights).bit_count() & 1)
     best = presses
     for choice in range(1, 1 << len(free)):
@@ -121,14 +120,18 @@ def shortest_presses(lights: int, size: int) -> int:
 
 
 def chasing_press(state: Cells, size: int) -> int:
-    """The press below the first light of all rows but the last; else the first that the last row asks for."""
+    """Return the next press of light chasing.
+
+    This is the cell below the first light that is not in the last row. If only the last row is lit, it is the
+    first press in the top row that the last row requires.
+    """
     above = state[: size * (size - 1)]
-    return above.index(1) + size if 1 in above else _first_row(size)[state[-size:]]
+    return above.index(1) + size if 1 in above else _top_row_presses(size)[state[-size:]]
 
 
 @functools.cache
-def _first_row(size: int) -> dict[Cells, int]:
-    """For what can be left in the last row, a press of the first row that brings it nearer to nothing."""
+def _top_row_presses(size: int) -> dict[Cells, int]:
+    """Map each reachable pattern of the last row to a press in the top row that leads towards darkness."""
     effects = _effects(size)
     found: dict[Cells, int] = {}
     for presses in range(1, 1 << size):
@@ -142,13 +145,13 @@ def _first_row(size: int) -> dict[Cells, int]:
     return found
 
 
-def _lit(draws: SplitMix64, size: int, presses: int) -> int:
+def _generate(rng: SplitMix64, size: int, presses: int) -> int:
     effects = _effects(size)
     while True:
         lights = 0
-        for cell in draws.order(size * size)[:presses]:
+        for cell in rng.permutation(size * size)[:presses]:
             lights ^= effects[cell]
-        # Presses may cancel one another out.
+        # Presses may cancel each other out.
         if lights:
             return lights
 
@@ -160,10 +163,11 @@ def _effects(size: int) -> tuple[int, ...]:
 
 
 @functools.cache
-def _reduced(size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Which lights decide on each press, by elimination; and presses that together switch nothing."""
+def _eliminate(size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """Return the lights that determine each press, and the sets of presses that change nothing."""
     cells = size * size
-    # The effects are symmetric: row `light` says which presses switch it, and which lights it was made of.
+    # The effect matrix is symmetric: row `light` has the presses that toggle it, and the lights that were
+    # added to it during elimination.
     rows = [(effect, 1 << light) for light, effect in enumerate(_effects(size))]
     pivots: list[tuple[int, int]] = []
     for press in range(cells):
@@ -173,8 +177,8 @@ def _reduced(size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
         rows[len(pivots)], rows[found] = rows[found], rows[len(pivots)]
         effect, sources = rows[len(pivots)]
         rows = [
-            (row ^ effect, made ^ sources) if at != len(pivots) and row >> press & 1 else (row, made)
-            for at, (row, made) in enumerate(rows)
+            (row ^ effect, added ^ sources) if at != len(pivots) and row >> press & 1 else (row, added)
+            for at, (row, added) in enumerate(rows)
         ]
         pivots.append((press, len(pivots)))
     decided = {press for press, _ in pivots}

@@ -1,20 +1,22 @@
-"""Nonograms: cells to be filled such that the runs of every row and column are those of its clue.
+"""Nonograms."""
 
-What it shares with other boards of cells is in `cells`.
-"""
-
+import itertools
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, lines_of
-from phalanx.puzzles.twins.lines import runs_of
+from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, rows_and_columns
 
 
 class Nonogram(GridPuzzle):
-    """Clues are the runs of rows, then of columns, each with zeros behind. A blank is an empty cell."""
+    """Fill cells so that the runs of filled cells in each line match its clue.
+
+    The clues are the run lengths of the rows, then of the columns, each padded with zeros. A blank is an
+    empty cell.
+    """
 
     name = "nonogram"
-    about = "fill cells such that each line has the runs that its clue names"
+    description = "fill cells such that each line has the runs that its clue names"
     symbols = ".#"
     difficulties: ClassVar = {
         "easy": {"size": 4, "filled": 60},
@@ -22,7 +24,7 @@ class Nonogram(GridPuzzle):
         "hard": {"size": 10, "filled": 56},
     }
 
-    def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
+    def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         size = self.difficulties[difficulty]["size"]
         clues, solution = record[: -size * size], record[-size * size :]
         return Puzzle(self.name, seed, difficulty, size, (0,) * size**2, tuple(clues), tuple(solution))
@@ -40,22 +42,31 @@ class Nonogram(GridPuzzle):
         )
 
     def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:
-        lines = zip(lines_of(puzzle.size), self._clues(puzzle), strict=True)
-        return all(runs_of([state[cell] for cell in line]) == clue for line, clue in lines)
+        lines = zip(rows_and_columns(puzzle.size), self._clues(puzzle), strict=True)
+        return all(run_lengths([state[cell] for cell in line]) == clue for line, clue in lines)
 
-    def compact(self, puzzle: Puzzle, state: Cells) -> str:
-        # As many places for each clue, 0 where it has no more runs; a run of ten is an A.
+    def compact_board(self, puzzle: Puzzle, state: Cells) -> str:
+        # Each clue has the same number of characters: 0 after the last run, A for a run of ten.
         lengths = "".join(f"{length:X}" for length in puzzle.clues)
         half = len(lengths) // 2
-        return f"{lengths[:half]}\n{lengths[half:]}\n{super().compact(puzzle, state)}"
+        return f"{lengths[:half]}\n{lengths[half:]}\n{super().compact_board(puzzle, state)}"
 
     def _clues(self, puzzle: Puzzle) -> list[list[int]]:
         slots = (puzzle.size + 1) // 2
         clues = (puzzle.clues[at : at + slots] for at in range(0, len(puzzle.clues), slots))
         return [[length for length in clue if length] for clue in clues]
 
-    def _blank(self) -> str:
+    def _describe_blank(self) -> str:
         return ", and . for a blank"
 
-    def _question(self, puzzle: Puzzle) -> bytes:
+    def _solver_input(self, puzzle: Puzzle) -> bytes:
         return bytes(puzzle.clues)
+
+
+def run_lengths(line: Sequence[int]) -> list[int]:
+    """Return the lengths of the runs of filled cells.
+
+    >>> run_lengths([1, 1, 0, 1, 0])
+    [2, 1]
+    """
+    return [sum(1 for _ in cells) for filled, cells in itertools.groupby(line) if filled]

@@ -1,39 +1,42 @@
-"""Sokoban: push every box onto a goal; boxes cannot be pulled.
-
-How boards are made and solved fast is in `src/native/puzzles/sokoban.cc`.
-"""
+"""Sokoban."""
 
 import re
 from typing import Any, ClassVar, NamedTuple
 
-from phalanx.puzzles import engines
-from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.twins.sokoban import BOX, BOX_ON_GOAL, FLOOR, GOAL, STEPS, WALL, WIDTH
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, solve_puzzle
 from phalanx.text.env import quote
 
-PARAMETERS = ("rows", "columns", "boxes", "walls", "least_pushes", "most_pushes", "boards")
+PARAMETERS = ("rows", "columns", "boxes", "walls", "min_pushes", "max_pushes", "boards")
+WIDTH = 8
+STEPS = (-WIDTH, WIDTH, -1, 1)
+"""Offsets of up, down, left and right."""
+FLOOR, WALL, GOAL, BOX, BOX_ON_GOAL = range(5)
 DIRECTIONS = ("up", "down", "left", "right")
-_MOST_BOARDS = 500_000
-_MOST_MOVES = 1000
+_MAX_SEARCHED_BOARDS = 500_000
+_MAX_MOVES = 1000
 _LETTERS, _LETTER = (
     re.compile(r"(?:[udlr](?:\d\d)?)+", re.I | re.A),
     re.compile(r"[udlr](?:\d\d)?", re.I | re.A),
 )
 
 
-class Warehouse(NamedTuple):
-    """Where the boxes and the player are."""
+class SokobanState(NamedTuple):
+    """Positions of the boxes and the player."""
 
     boxes: frozenset[int]
     player: int
 
 
-class Sokoban(PuzzleKind[Warehouse, int]):
-    """Boards of at most 8x8 cells, the walls around included; a move is a direction's number."""
+class Sokoban(PuzzleKind[SokobanState, int]):
+    """Push every box onto a goal.
+
+    Boards have at most 8x8 cells, including the walls around them. A move is the index of a direction. The
+    clues are the number of rows, the number of columns and the initial cell of the player.
+    """
 
     name = "sokoban"
-    about = "push every box onto a goal; boxes cannot be pulled"
-    unique = False
+    description = "push every box onto a goal; boxes cannot be pulled"
+    has_unique_solution = False
     difficulties: ClassVar = {
         level: dict(zip(PARAMETERS, numbers, strict=True))
         for level, numbers in {
@@ -43,7 +46,7 @@ class Sokoban(PuzzleKind[Warehouse, int]):
         }.items()
     }
 
-    def _puzzle(self, seed: int, difficulty: str, record: Any) -> Puzzle:
+    def _from_record(self, seed: int, difficulty: str, record: Any) -> Puzzle:
         settings = self.difficulties[difficulty]
         clues = (settings["rows"], settings["columns"], record[64])
         return Puzzle(
@@ -57,17 +60,17 @@ class Sokoban(PuzzleKind[Warehouse, int]):
             "floor. Push every box onto a goal (.); a box on a goal is drawn as *, and you on a goal as +."
         )
 
-    def moves(self, puzzle: Puzzle) -> str:
+    def move_format(self, puzzle: Puzzle) -> str:
         return "Answer with one word: `up`, `down`, `left` or `right`."
 
-    def whole(self, puzzle: Puzzle) -> str:
+    def answer_format(self, puzzle: Puzzle) -> str:
         return "Answer with all moves in one line, such as `up left left down`."
 
-    def start(self, puzzle: Puzzle) -> Warehouse:
+    def initial_state(self, puzzle: Puzzle) -> SokobanState:
         boxes = [cell for cell, kind in enumerate(puzzle.given) if kind in (BOX, BOX_ON_GOAL)]
-        return Warehouse(frozenset(boxes), puzzle.clues[2])
+        return SokobanState(frozenset(boxes), puzzle.clues[2])
 
-    def draw(self, puzzle: Puzzle, state: Warehouse) -> str:
+    def draw_board(self, puzzle: Puzzle, state: SokobanState) -> str:
         rows, columns, _ = puzzle.clues
         symbols = ["#" if kind == WALL else "." if _is_goal(kind) else "-" for kind in puzzle.given]
         for box in state.boxes:
@@ -77,7 +80,7 @@ class Sokoban(PuzzleKind[Warehouse, int]):
             [" ".join(symbols[start : start + columns]) for start in range(0, rows * WIDTH, WIDTH)]
         )
 
-    def parse(self, puzzle: Puzzle, state: Warehouse, text: str) -> int:
+    def parse_move(self, puzzle: Puzzle, state: SokobanState, text: str) -> int:
         direction = _direction(text)
         ahead, beyond = state.player + STEPS[direction], state.player + 2 * STEPS[direction]
         if puzzle.given[ahead] == WALL:
@@ -87,7 +90,7 @@ class Sokoban(PuzzleKind[Warehouse, int]):
             raise ValueError(f"you cannot push the box {DIRECTIONS[direction]}: {behind} is behind it")
         return direction
 
-    def legal_moves(self, puzzle: Puzzle, state: Warehouse) -> list[str]:
+    def legal_moves(self, puzzle: Puzzle, state: SokobanState) -> list[str]:
         found = []
         for name, step in zip(DIRECTIONS, STEPS, strict=True):
             ahead, beyond = state.player + step, state.player + 2 * step
@@ -97,26 +100,26 @@ class Sokoban(PuzzleKind[Warehouse, int]):
                 found.append(name)
         return found
 
-    def apply(self, puzzle: Puzzle, state: Warehouse, move: int) -> Warehouse:
+    def apply(self, puzzle: Puzzle, state: SokobanState, move: int) -> SokobanState:
         ahead = state.player + STEPS[move]
         boxes = state.boxes
         if ahead in boxes:
             boxes = boxes - {ahead} | {ahead + STEPS[move]}
-        return Warehouse(boxes, ahead)
+        return SokobanState(boxes, ahead)
 
-    def is_solved(self, puzzle: Puzzle, state: Warehouse) -> bool:
+    def is_solved(self, puzzle: Puzzle, state: SokobanState) -> bool:
         return all(_is_goal(puzzle.given[box]) for box in state.boxes)
 
-    def solve(self, puzzle: Puzzle, state: Warehouse) -> list[str] | None:
+    def solve(self, puzzle: Puzzle, state: SokobanState) -> list[str] | None:
         moves: tuple[int, ...] | bytes = puzzle.solution
-        if state != self.start(puzzle):
+        if state != self.initial_state(puzzle):
             kinds = ((FLOOR, GOAL), (BOX, BOX_ON_GOAL))
             board = [
                 WALL if kind == WALL else kinds[cell in state.boxes][_is_goal(kind)]
                 for cell, kind in enumerate(puzzle.given)
             ]
             question, parameters = bytes([*board, state.player]), self.parameters(puzzle.difficulty)
-            found = engines.solutions(self.name, question, parameters, limit=_MOST_BOARDS)
+            found = solve_puzzle(self.name, question, parameters, _MAX_SEARCHED_BOARDS)
             if not found:
                 return None
             moves = found[0]
@@ -125,39 +128,41 @@ class Sokoban(PuzzleKind[Warehouse, int]):
     def compact_answer(self, answer: str) -> str:
         return " ".join(word[0] for word in answer.split())
 
-    def compact_whole(self, puzzle: Puzzle) -> str:
-        # Where each move leads stands behind it: a small model need not count moves to know where it is.
-        state, words = self.start(puzzle), []
+    def compact_solution(self, puzzle: Puzzle) -> str:
+        # Each move is followed by the cell it leads to, so that a small model does not need to count moves.
+        state, words = self.initial_state(puzzle), []
         for name in self.solve(puzzle, state) or ():
             state = self.apply(puzzle, state, _direction(name))
-            words.append(f"{name[0]}{_place(state.player)}")
+            words.append(f"{name[0]}{_cell_text(state.player)}")
         return "".join(words)
 
-    def read(self, puzzle: Puzzle, text: str) -> Warehouse:
-        """Where moves lead: words, or letters with or without the row and column that one then stands on."""
-        state = self.start(puzzle)
+    def parse_answer(self, puzzle: Puzzle, text: str) -> SokobanState:
+        """Parse moves given as words, or as letters with or without the row and column that each leads to."""
+        state = self.initial_state(puzzle)
         parts = re.split(r"[\s,]+", text.strip())
         words = [
             word for part in parts for word in (_LETTER.findall(part) if _LETTERS.fullmatch(part) else [part])
         ]
-        if len(words) > _MOST_MOVES:
-            raise ValueError(f"a whole answer has at most {_MOST_MOVES} moves, got {len(words)}")
+        if len(words) > _MAX_MOVES:
+            raise ValueError(f"a whole answer has at most {_MAX_MOVES} moves, got {len(words)}")
         for number, word in enumerate(words, 1):
             try:
                 name = word.rstrip("0123456789")
-                state = self.apply(puzzle, state, self.parse(puzzle, state, name))
-                if word != name and word[len(name) :] != _place(state.player):
-                    raise ValueError(f"{name} leads to {_place(state.player)}, not to {word[len(name) :]}")
+                state = self.apply(puzzle, state, self.parse_move(puzzle, state, name))
+                if word != name and word[len(name) :] != _cell_text(state.player):
+                    raise ValueError(
+                        f"{name} leads to {_cell_text(state.player)}, not to {word[len(name) :]}"
+                    )
             except ValueError as error:
                 raise ValueError(f"move {number}: {error}") from error
         return state
 
-    def answer(self, puzzle: Puzzle) -> str:
-        return " ".join(self.solve(puzzle, self.start(puzzle)) or ())
+    def solution_text(self, puzzle: Puzzle) -> str:
+        return " ".join(self.solve(puzzle, self.initial_state(puzzle)) or ())
 
 
-def _place(cell: int) -> str:
-    """The row and the column, which count from 1."""
+def _cell_text(cell: int) -> str:
+    """Return the row and column of a cell, counting from 1."""
     return f"{cell // WIDTH + 1}{cell % WIDTH + 1}"
 
 

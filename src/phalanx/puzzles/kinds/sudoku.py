@@ -1,21 +1,18 @@
-"""Sudoku: each digit once in every row, column and box.
-
-What it shares with other boards of cells is in `cells`.
-"""
+"""Sudoku."""
 
 import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
 from phalanx.puzzles.kind import Puzzle
-from phalanx.puzzles.kinds.grid import LatinPuzzle, lines_of
+from phalanx.puzzles.kinds.grid import LatinPuzzle, rows_and_columns
 
 
 class Sudoku(LatinPuzzle):
-    """Squares of 4x4, 6x6 and 9x9."""
+    """Fill a 4x4, 6x6 or 9x9 board so that each row, column and box contains every digit once."""
 
     name = "sudoku"
-    about = "each digit once in every row, column and box"
+    description = "each digit once in every row, column and box"
     difficulties: ClassVar = {
         "easy": {"size": 4, "box_rows": 2, "box_columns": 2, "blanks": 7},
         "medium": {"size": 6, "box_rows": 2, "box_columns": 3, "blanks": 20},
@@ -41,4 +38,4 @@ def _groups(size: int, rows: int, columns: int) -> tuple[Sequence[int], ...]:
         for top in range(0, size, rows)
         for left in range(0, size, columns)
     )
-    return (*lines_of(size), *boxes)
+    return (*rows_and_columns(size), *boxes)

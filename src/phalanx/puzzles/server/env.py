@@ -18,7 +18,6 @@ from phalanx.text.env import (
     TextVectorStep,
     extract_answer,
     finished_step,
-    stack_steps,
 )
 
 Result = TypeVar("Result")
@@ -48,7 +47,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     They are of one game, unless `begin` is told others.
 
     Rows and columns are the server's, which count from 1. An episode ends when its puzzle is solved or lost,
-    and is truncated after `max_steps` answers, or after `max_refused` refused ones in a row. The server knows
+    and is truncated after `max_steps` answers, or after `max_invalid_answers` in a row. The server knows
     no rules in a form for models: the text has the game's name, its picture, and how moves are written;
     `prompt` words it otherwise.
     """
@@ -61,13 +60,13 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         size: int = 1,
         client: PuzzleClientConfig | None = None,
         max_steps: int = 99,
-        max_refused: int | None = None,
+        max_invalid_answers: int | None = None,
         prompt: Prompt | None = None,
         rewards: StepRewards = StepRewards(),  # noqa: B008 - frozen
     ) -> None:
         self.game, self.difficulty = game_id(game), PuzzleDifficulty(difficulty)
         self.max_steps, self.rewards, self.worded = max_steps, rewards, prompt
-        self.max_refused = max_steps if max_refused is None else max_refused
+        self.max_invalid_answers = max_steps if max_invalid_answers is None else max_invalid_answers
         config = client or PuzzleClientConfig()
         # One loop for the connections' whole life, run only while a call waits for the server.
         self._loop = asyncio.new_event_loop()
@@ -86,7 +85,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     def step(self, answers: Sequence[str]) -> TextVectorStep:
         self._check(answers, "answers")
         asked = zip(self.games[: len(self)], answers, strict=True)
-        return stack_steps(self.wait([game.ask(answer) for game, answer in asked]))
+        return TextVectorStep.stack(self.wait([game.ask(answer) for game, answer in asked]))
 
     def begin(self, puzzles: Sequence[tuple[PuzzleGame | str, PuzzleDifficulty | str, int]]) -> list[str]:
         """Start puzzles by game, difficulty and seed on as many of the connections; the others rest.
@@ -151,16 +150,16 @@ class PuzzleServerEnvironment(TextEnvironment):
             command = extract_answer(answer)
         except ValueError as error:
             self._refused += 1
-            truncated = truncated or self._refused >= self._batch.max_refused
+            truncated = truncated or self._refused >= self._batch.max_invalid_answers
             self._info = TextInfo(str(error), truncated=truncated)
             text = f"Not possible: {error}.\n\n{_picture(seen)}"
-            return TextStep(text, self._batch.rewards.refused, truncated, self._info)
+            return TextStep(text, self._batch.rewards.invalid, truncated, self._info)
         result = await move_outcome(self.client, command)
         self._seen = result.state or seen
         ended = result.solved or result.game_over
         refused = "" if result.success or result.solved else result.message or "it was refused"
         self._refused = self._refused + 1 if refused else 0
-        truncated = truncated or self._refused >= self._batch.max_refused
+        truncated = truncated or self._refused >= self._batch.max_invalid_answers
         self._info = TextInfo(refused, result.solved, ended, truncated and not ended)
         said = "Solved." if result.solved else "Lost." if ended else "Done."
         if refused and not ended:
@@ -179,7 +178,7 @@ class PuzzleServerEnvironment(TextEnvironment):
             f"Answer with one line: {form}. Rows and columns count from 1."
         )
 
-    def demonstration(self) -> list[str] | None:
+    def expert_actions(self) -> list[str] | None:
         """The server's next hint as an answer, where there is one to follow; asked for move by move."""
         if self._info.terminated or self._info.truncated:
             return []

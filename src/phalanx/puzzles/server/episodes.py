@@ -38,8 +38,8 @@ class StepRewards:
     """What each kind of step is worth."""
 
     solved: float = 1.0
-    accepted: float = 0.0
-    refused: float = -0.1
+    valid: float = 0.0
+    invalid: float = -0.1
     lost: float = -1.0
 
 
@@ -87,7 +87,7 @@ async def rollout_episode(
     policy: Policy | None = None,
     hints: bool = True,
     max_steps: int = 99,
-    max_refused: int = 10,
+    max_invalid_answers: int = 10,
     prompt: Prompt = move_prompt,
     rewards: StepRewards = StepRewards(),  # noqa: B008 - frozen
     on_step: Callable[[PuzzleHint | None, PuzzleResult], Any] | None = None,
@@ -95,7 +95,7 @@ async def rollout_episode(
     """Play a puzzle: without a policy each hint is followed, with one it decides.
 
     `hints=False` asks the server for none, and the policy sees None. The episode ends solved, lost, given up,
-    after `max_steps` moves, or after `max_refused` refused moves one after another (one, if hints are
+    after `max_steps` moves, or after `max_invalid_answers` refused moves one after another (one, if hints are
     followed, for the next hint would be the same).
     """
     if policy is None and not hints:
@@ -121,7 +121,7 @@ async def rollout_episode(
         )
         observation = result.state or observation
         refused = 0 if result.success else refused + 1
-        if result.game_over or refused >= (1 if policy is None else max_refused):
+        if result.game_over or refused >= (1 if policy is None else max_invalid_answers):
             status = EpisodeStatus.FAILURE
             break
     return PuzzleEpisode(spec.episode_id, spec.game, spec.difficulty.level, tuple(steps), status)
@@ -190,5 +190,5 @@ def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
     if result.game_over:
         return rewards.lost
     if not result.success:
-        return rewards.refused
-    return rewards.solved if result.solved else rewards.accepted
+        return rewards.invalid
+    return rewards.solved if result.solved else rewards.valid

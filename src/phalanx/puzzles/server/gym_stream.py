@@ -53,7 +53,7 @@ class CollectConfig(ServerAddress):
     """Ask for a hint before each move; a policy then sees it, and without a policy it is followed."""
     max_steps: int = Field(default=99, ge=1)
     """Moves after which an episode is ended; the server gives 99 hints."""
-    max_refused: int = Field(default=10, ge=1)
+    max_invalid_answers: int = Field(default=10, ge=1)
     """Refused moves of a policy, one after another, after which an episode is ended."""
     min_length: int = Field(default=1, ge=1)
     """Samples with fewer tokens are left out."""
@@ -295,7 +295,7 @@ class PuzzleSampleStream(HasMoved, _EpisodeStream):
             policy=self._policy,
             hints=settings.hints,
             max_steps=settings.max_steps,
-            max_refused=settings.max_refused,
+            max_invalid_answers=settings.max_invalid_answers,
             prompt=self._prompt,
             rewards=settings.rewards,
         )

@@ -71,7 +71,7 @@ class CloningConfig(Config):
 class CloningTrainingConfig(RunConfig):
     """Everything that shapes a training by cloning; the tasks' own seed is `arc.dataset.seed`."""
 
-    presets = "train/bc"
+    preset_group = "train/bc"
 
     seed: int = 0
     """Of the network, the tasks' order, the episodes and the shuffling."""

@@ -32,8 +32,9 @@ from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import PaddedShape, TaskBuffer
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import record_episodes
+from phalanx.nn.policy_network import select_action
 from phalanx.training.algorithm import Algorithm, Start, TrainResult, Update, UpdateResult
-from phalanx.training.arc_training import arc_distribution, baselines, held_out, sampled, told_beside
+from phalanx.training.arc_training import baselines, held_out, sampled, told_beside
 from phalanx.training.cloning.config import CloningTrainingConfig
 from phalanx.training.ppo.training import PPOTraining
 
@@ -77,7 +78,6 @@ class CloningTraining(Algorithm[BCState]):
         self.arc = config.arc.model_copy(update={"environment": settled})
         self.environment = ArcEnvironment.create(self.arc)
         self._unseen = held_out(config.model_copy(update={"arc": self.arc}))
-        self.distribution = arc_distribution(self.environment)
         self.make_network = functools.partial(create_arc_network, config.network, self.arc)
         shape = eqx.filter_eval_shape(self.make_network, jax.random.key(0))
         self.structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
@@ -210,7 +210,7 @@ class CloningTraining(Algorithm[BCState]):
         keys = jax.random.split(key, self.config.cloning.num_envs)
 
         def one(observation: PyTree, key: Key) -> Action:
-            return self.distribution(network(observation)[0], observation).sample(key)
+            return select_action(network, observation, key)
 
         return jax.vmap(one)(observations, keys)
 
@@ -249,7 +249,7 @@ class CloningTraining(Algorithm[BCState]):
             policy = eqx.combine(arrays, self.structure)
 
             def one(observation: PyTree, actions: Any) -> tuple[Array, Array]:
-                distribution = self.distribution(policy(observation)[0], observation)
+                distribution, _ = policy(observation)
                 chances = jax.vmap(functools.partial(_log_prob, distribution))(actions)
                 agrees = jnp.any(distribution.mode().operation == actions.operation)
                 return -jax.nn.logsumexp(chances), agrees
@@ -269,7 +269,7 @@ class CloningTraining(Algorithm[BCState]):
 
     def evaluate(self, learner: BCState, update: int, last: bool) -> list[dict[str, Any]]:
         network, settings = self.policy(learner), self.config.evaluation
-        results = [evaluate_arc(self._unseen, self.distribution, network)]
+        results = [evaluate_arc(self._unseen, network)]
         if last and settings.attempts:
             results.append(sampled(self._unseen, network, settings))
         return [result.as_record("held-out") | baselines(self._unseen) for result in results]
@@ -277,7 +277,6 @@ class CloningTraining(Algorithm[BCState]):
     def sample_episodes(self, learner: BCState, key: Key, update: int) -> list[dict[str, Any]]:
         return record_episodes(
             self.environment,
-            self.distribution,
             self.policy(learner),
             key,
             self.config.logging.num_samples,

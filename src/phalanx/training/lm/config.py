@@ -157,7 +157,7 @@ class LMEvaluationConfig(EvaluationConfig):
 class LMTrainingConfig(RunConfig):
     """Everything that shapes the training of a language model."""
 
-    presets = "train/lm"
+    preset_group = "train/lm"
 
     seed: int = Field(default=0, ge=0)
     """Of the model, the order of the samples and the episodes."""

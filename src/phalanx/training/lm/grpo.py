@@ -20,9 +20,9 @@ from phalanx.lm.episodes.arcade import PuzzleServerConfig, PuzzleServerSource
 from phalanx.lm.episodes.opening import is_environment, local_source
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
 from phalanx.lm.evaluation import evaluation_records, played_episodes, sampled_conversations
-from phalanx.lm.generation import SamplingConfig
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.lm.playing import Conversation, LMPolicy, Turn, rollout
+from phalanx.lm.sampling import SamplingConfig
 from phalanx.lm.tasks import PromptTokenizer, read_tasks, split_of
 from phalanx.logging.config import LoggingConfig
 from phalanx.text.env import TextVectorEnvironment
@@ -47,7 +47,7 @@ _AHEAD = "played_ahead"
 class GRPOTrainingConfig(RunConfig):
     """Everything that shapes a training from reward."""
 
-    presets = "train/grpo"
+    preset_group = "train/grpo"
 
     seed: int = Field(default=0, ge=0)
     """Of the model, the puzzles and what is drawn."""

@@ -20,9 +20,9 @@ from pydantic import Field
 from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.data.packing import pack_lengths
-from phalanx.lm.model import LanguageModel, LanguageModelConfig
+from phalanx.lm.model import LanguageModel, LanguageModelConfig, token_logps
 from phalanx.training.lm.config import OptimizerConfig
-from phalanx.training.lm.update import LMTrainer, token_logps
+from phalanx.training.lm.update import LMTrainer
 
 _NEVER = -1e30
 

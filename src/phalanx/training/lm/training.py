@@ -54,7 +54,7 @@ class LMTraining(Algorithm[SFTState]):
         """What it learns to answer, where that is something to play."""
         if played:
             self._played = local_source(played, self._prompter, compact=config.data.compact)
-        self._peak = measured_peak_flops(config.model.compute)
+        self._peak = measured_peak_flops(config.model.dtype)
 
     def compile(self) -> tuple[Start, Update]:
         """An update is compiled by itself, once for each width of its batches."""

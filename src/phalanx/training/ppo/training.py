@@ -16,7 +16,6 @@ from pydantic import Field
 
 from phalanx.core.environment import Environment, Key
 from phalanx.core.evaluation import record_episodes
-from phalanx.nn.distributions import MakeDistribution
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 from phalanx.training.algorithm import Algorithm, RunConfig, Start, TrainResult, Update, UpdateResult
 from phalanx.training.ppo.config import PPOConfig
@@ -48,7 +47,6 @@ class PPOTraining(Algorithm[PPOState]):
         self,
         config: PPOTrainingConfig,
         environment: Environment,
-        distribution: MakeDistribution,
         make_network: Callable[[Key], PyTree],
         *,
         max_episode_steps: int,
@@ -60,7 +58,7 @@ class PPOTraining(Algorithm[PPOState]):
         )
         shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
         structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
-        self.ppo = PPO(environment, distribution, config.ppo, structure)
+        self.ppo = PPO(environment, config.ppo, structure)
         self.make_network = make_network
         self._max_episode_steps, self._devices = max_episode_steps, devices
 
@@ -98,7 +96,6 @@ class PPOTraining(Algorithm[PPOState]):
         """As many as the logger asks for, in an environment of the same observations and actions."""
         return record_episodes(
             environment,
-            self.ppo.distribution,
             self.policy(learner),
             key,
             self.config.logging.num_samples,

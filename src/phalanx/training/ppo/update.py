@@ -16,7 +16,6 @@ from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from phalanx.core.environment import Environment, Key
 from phalanx.core.vector import select_rows
-from phalanx.nn.distributions import MakeDistribution
 from phalanx.training.algorithm import UpdateResult
 from phalanx.training.ppo.config import PPOConfig, gae
 from phalanx.training.rollout import Episodes, RolloutState, collect, map_groups, map_shards, start_rollouts
@@ -103,18 +102,14 @@ class PPO:
     """The static half of a training: what is played, by what kind of network, with which settings."""
 
     environment: Environment
-    distribution: MakeDistribution
-    """From what the network gives for an observation to the policy there."""
     config: PPOConfig
     structure: Any
     """The network without its arrays."""
 
     @classmethod
-    def of(
-        cls, environment: Environment, distribution: MakeDistribution, config: PPOConfig, network: PyTree
-    ) -> "PPO":
+    def of(cls, environment: Environment, config: PPOConfig, network: PyTree) -> "PPO":
         """For networks like this one."""
-        return cls(environment, distribution, config, eqx.filter(network, eqx.is_array, inverse=True))
+        return cls(environment, config, eqx.filter(network, eqx.is_array, inverse=True))
 
     def network(self, arrays: PyTree) -> Any:
         """The network as a function."""
@@ -170,7 +165,6 @@ class PPO:
         groups = self._groups(learner.rollouts.env_ids.shape[0])
         rollouts, rollout, episodes = collect(
             self.environment,
-            self.distribution,
             self.network(learner.network),
             learner.rollouts,
             play_key,
@@ -337,8 +331,7 @@ class PPO:
         network = self.network(arrays)
 
         def one(observation: PyTree, action: PyTree) -> tuple[Array, Array, Array]:
-            parameters, value = network(observation)
-            policy = self.distribution(parameters, observation)
+            policy, value = network(observation)
             return policy.log_prob(action), policy.entropy(), value
 
         log_probs, entropies, values = jax.vmap(one)(batch.observations, batch.actions)

@@ -1,16 +1,21 @@
-"""Sudoku and futoshiki: Latin squares with boxes, or with signs between neighbors.
-
-The twin of `src/native/puzzles/latin_square.cc`.
-"""
+"""Reference generators and solvers of sudoku and futoshiki."""
 
 from collections.abc import Sequence
 
 from phalanx.puzzles.splitmix64 import SplitMix64
-from phalanx.puzzles.twins.search import Rules, highest, is_single, lowest, search, solutions_of, with_blanks
+from tests.reference.puzzles.search import (
+    Rules,
+    find_solutions,
+    highest,
+    is_single,
+    lowest,
+    remove_givens,
+    search,
+)
 
 
 class Latin(Rules):
-    """Each value once in each row, column and box; of the cells of a pair of `less` the first is smaller."""
+    """Each value once in each row, column and box; the first cell of each pair in `less` is smaller."""
 
     def __init__(self, size: int, box_rows: int, box_columns: int) -> None:
         self.size, self.all, self.less = size, (1 << size) - 1, list[tuple[int, int]]()
@@ -76,46 +81,46 @@ class Latin(Rules):
                 dirty |= self.groups_of[cell]
         return True
 
-    def filled(self, draws: SplitMix64) -> list[int]:
-        """A whole square."""
-        [found] = search(self, [self.all] * self.size**2, 1, draws)
+    def filled(self, rng: SplitMix64) -> list[int]:
+        """Draw a complete square."""
+        [found] = search(self, [self.all] * self.size**2, 1, rng)
         return [lowest(mask) + 1 for mask in found]
 
     def solutions(self, given: Sequence[int], limit: int) -> list[bytes]:
-        """The first squares that have these values; 0 is a blank."""
-        return solutions_of(self, [1 << (value - 1) if value else self.all for value in given], limit, 1)
+        """Return the first squares with these values; 0 is a blank."""
+        return find_solutions(self, [1 << (value - 1) if value else self.all for value in given], limit, 1)
 
 
-def make_sudoku(seed: int, parameters: Sequence[int]) -> bytes:
-    """Givens and solution; parameters are the size, rows and columns of a box, and blanks."""
+def generate_sudoku(seed: int, parameters: Sequence[int]) -> bytes:
+    """Return givens and solution; parameters are the size, rows and columns of a box, and blanks."""
     size, box_rows, box_columns, blanks = parameters
-    draws, rules = SplitMix64(seed), Latin(size, box_rows, box_columns)
-    solution = rules.filled(draws)
-    return bytes(with_blanks(rules, solution, rules.all, blanks, draws) + solution)
+    rng, rules = SplitMix64(seed), Latin(size, box_rows, box_columns)
+    solution = rules.filled(rng)
+    return bytes(remove_givens(rules, solution, rules.all, blanks, rng) + solution)
 
 
-def make_futoshiki(seed: int, parameters: Sequence[int]) -> bytes:
-    """Givens, solution and pairs of cells; parameters are the size, signs and blanks."""
+def generate_futoshiki(seed: int, parameters: Sequence[int]) -> bytes:
+    """Return givens, solution and pairs of cells; parameters are the size, signs and blanks."""
     size, signs, blanks = parameters
-    draws, rules = SplitMix64(seed), Latin(size, 1, size)
-    solution = rules.filled(draws)
+    rng, rules = SplitMix64(seed), Latin(size, 1, size)
+    solution = rules.filled(rng)
     pairs = []
     for cell in range(size * size):
         pairs += [(cell, cell + 1)] if cell % size + 1 < size else []
         pairs += [(cell, cell + size)] if cell + size < size * size else []
-    draws.shuffle(pairs)
+    rng.shuffle(pairs)
     rules.less = [(a, b) if solution[a] < solution[b] else (b, a) for a, b in pairs[:signs]]
-    given = with_blanks(rules, solution, rules.all, blanks, draws)
+    given = remove_givens(rules, solution, rules.all, blanks, rng)
     return bytes(given + solution + [cell for pair in rules.less for cell in pair])
 
 
 def solve_sudoku(puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:
-    """The solutions of givens."""
+    """Return the solutions of the givens."""
     return Latin(*parameters[:3]).solutions(puzzle, limit)
 
 
 def solve_futoshiki(puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:
-    """The solutions of givens that are followed by pairs of cells."""
+    """Return the solutions of givens that are followed by pairs of cells."""
     size = parameters[0]
     rules, signs = Latin(size, 1, size), puzzle[size * size :]
     rules.less = list(zip(signs[::2], signs[1::2], strict=True))

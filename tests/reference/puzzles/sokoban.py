@@ -1,18 +1,11 @@
-"""Sokoban: boards of at most 8x8 as 64 bits, searched backwards from the solved boards by pulling boxes.
-
-The twin of `src/native/puzzles/sokoban.cc`.
-"""
+"""Reference generator and solver of sokoban: boards as 64 bits, searched backwards by pulling boxes."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from phalanx.puzzles.kinds.sokoban import BOX, BOX_ON_GOAL, FLOOR, GOAL, STEPS, WALL, WIDTH
 from phalanx.puzzles.splitmix64 import SplitMix64
-from phalanx.puzzles.twins.search import MOST_ATTEMPTS
-
-WIDTH = 8
-STEPS = (-WIDTH, WIDTH, -1, 1)
-"""Up, down, left, right."""
-FLOOR, WALL, GOAL, BOX, BOX_ON_GOAL = range(5)
+from tests.reference.puzzles.search import MAX_ATTEMPTS
 
 
 class _Node(NamedTuple):
@@ -29,14 +22,14 @@ class _Node(NamedTuple):
 
 
 def cells_of(board: int) -> Iterator[int]:
-    """The cells whose bits are set."""
+    """Iterate over the cells whose bits are set."""
     while board:
         yield (board & -board).bit_length() - 1
         board &= board - 1
 
 
 def reached(start: int, free: int) -> int:
-    """What can be walked to; the border is wall, so that rows do not run into one another."""
+    """Return the cells that can be walked to; the border is wall, so rows do not run into each other."""
     found, wider = 0, start & free
     while wider != found:
         found = wider
@@ -47,7 +40,7 @@ def reached(start: int, free: int) -> int:
 def _backwards(
     floor: int, goals: int, most: int, pushes: int = 1 << 30, wanted: tuple[int, int] | None = None
 ) -> tuple[list[_Node], int]:
-    """Boards in the order of the pushes that solve them; and where the wanted one is, -1 if it is not."""
+    """Return boards in the order of the pushes that solve them, and the index of the wanted one or -1."""
     nodes: list[_Node] = []
     known: set[tuple[int, int]] = set()
 
@@ -68,7 +61,7 @@ def _backwards(
             continue
         for box in cells_of(node.boxes):
             for direction, step in enumerate(STEPS):
-                # Whoever pushed it here stood where it was pushed from, and one step further before.
+                # The player stood where the box came from, and one step further before the push.
                 start, behind = box - step, box - 2 * step
                 if node.region >> start & 1 and behind >= 0 and floor & ~node.boxes & 1 << behind:
                     boxes = node.boxes & ~(1 << box) | 1 << start
@@ -78,7 +71,7 @@ def _backwards(
 
 
 def _moves_from(nodes: list[_Node], index: int, player: int, floor: int) -> list[int]:
-    """The moves of a player who walks to each push by a shortest way."""
+    """Return the moves of a player who walks to each push by a shortest path."""
     moves: list[int] = []
     while nodes[index].parent >= 0:
         node = nodes[index]
@@ -104,32 +97,32 @@ def _walk(start: int, end: int, free: int) -> list[int]:
     return moves[::-1]
 
 
-def make_sokoban(seed: int, parameters: Sequence[int]) -> bytes:
-    """64 cells, the player, then the moves that solve it.
+def generate_sokoban(seed: int, parameters: Sequence[int]) -> bytes:
+    """Return 64 cells, the player, then the moves of a solution.
 
-    Parameters are rows, columns, boxes, walls in per cent, pushes at least and at most, boards to look at.
+    Parameters are rows, columns, boxes, percentage of walls, minimum and maximum pushes, boards to search.
     """
     rows, columns, boxes, walls, least, most, boards = parameters
-    draws = SplitMix64(seed)
-    for _ in range(MOST_ATTEMPTS):
+    rng = SplitMix64(seed)
+    for _ in range(MAX_ATTEMPTS):
         floor = 0
         for row in range(1, rows - 1):
             for column in range(1, columns - 1):
-                floor |= int(draws.below(100) >= walls) << (row * WIDTH + column)
+                floor |= int(rng.integers(100) >= walls) << (row * WIDTH + column)
         floor = reached(floor & -floor, floor)
         cells = list(cells_of(floor))
         if len(cells) < 2 * boxes + 6:
             continue
-        draws.shuffle(cells)
+        rng.shuffle(cells)
         goals = sum(1 << cell for cell in cells[:boxes])
         nodes, _ = _backwards(floor, goals, boards, most)
         pushes = nodes[-1].pushes
         if pushes < least:
             continue
         chosen = [index for index, node in enumerate(nodes) if node.pushes == pushes]
-        index = chosen[draws.below(len(chosen))]
+        index = chosen[rng.integers(len(chosen))]
         node = nodes[index]
-        player = list(cells_of(node.region))[draws.below(node.region.bit_count())]
+        player = list(cells_of(node.region))[rng.integers(node.region.bit_count())]
         record = [WALL] * 64
         for cell in cells:
             kinds = ((FLOOR, GOAL), (BOX, BOX_ON_GOAL))
@@ -139,7 +132,7 @@ def make_sokoban(seed: int, parameters: Sequence[int]) -> bytes:
 
 
 def solve_sokoban(puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:
-    """The moves that solve 64 cells and a player; none where more than `limit` boards must be looked at."""
+    """Return the moves that solve 64 cells and a player; none if that takes more than `limit` boards."""
     floor = sum(1 << cell for cell in range(64) if puzzle[cell] != WALL)
     goals = sum(1 << cell for cell in range(64) if puzzle[cell] in (GOAL, BOX_ON_GOAL))
     boxes = sum(1 << cell for cell in range(64) if puzzle[cell] in (BOX, BOX_ON_GOAL))

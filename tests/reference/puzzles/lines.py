@@ -1,38 +1,21 @@
-"""Binary and nonogram: two values, and rules about whole rows and columns.
-
-The twin of `src/native/puzzles/lines.cc`.
-"""
+"""Reference generators and solvers of binary puzzles and nonograms."""
 
 import functools
-import itertools
 from collections.abc import Sequence
 
+from phalanx.puzzles.kinds.grid import rows_and_columns
+from phalanx.puzzles.kinds.nonogram import run_lengths
 from phalanx.puzzles.splitmix64 import SplitMix64
-from phalanx.puzzles.twins.search import MOST_ATTEMPTS, Rules, search, solutions_of, with_blanks
+from tests.reference.puzzles.search import MAX_ATTEMPTS, Rules, find_solutions, remove_givens, search
 
 _BOTH = 3
-
-
-def lines_of(size: int) -> list[range]:
-    """The cells of each row, then of each column."""
-    rows = [range(row * size, (row + 1) * size) for row in range(size)]
-    return rows + [range(column, size * size, size) for column in range(size)]
-
-
-def runs_of(line: Sequence[int]) -> list[int]:
-    """How many filled cells follow one another.
-
-    >>> runs_of([1, 1, 0, 1, 0])
-    [2, 1]
-    """
-    return [sum(1 for _ in cells) for filled, cells in itertools.groupby(line) if filled]
 
 
 class Binary(Rules):
     """Each line has as many zeros (1) as ones (2), never three in a row; no two rows or columns are equal."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.lines = size, lines_of(size)
+        self.size, self.lines = size, rows_and_columns(size)
 
     def propagate(self, domains: list[int]) -> bool:
         half, changed = self.size // 2, True
@@ -62,11 +45,11 @@ class Binary(Rules):
 
 
 class Nonogram(Rules):
-    """Filled cells (2) and empty ones (1), whose runs in each line are its clue."""
+    """Filled cells (2) and empty cells (1) whose runs in each line match its clue."""
 
     def __init__(self, clues: Sequence[int], size: int) -> None:
         self.size, slots, table = size, (size + 1) // 2, _lines_by_runs(size)
-        self.lines = lines_of(size)
+        self.lines = rows_and_columns(size)
         padded = [tuple(clues[at * slots : (at + 1) * slots]) for at in range(2 * size)]
         self.candidates = [table.get(tuple(filter(None, clue)), ()) for clue in padded]
 
@@ -96,30 +79,30 @@ class Nonogram(Rules):
 def _lines_by_runs(size: int) -> dict[tuple[int, ...], list[int]]:
     table: dict[tuple[int, ...], list[int]] = {}
     for mask in range(1 << size):
-        table.setdefault(tuple(runs_of([mask >> place & 1 for place in range(size)])), []).append(mask)
+        table.setdefault(tuple(run_lengths([mask >> place & 1 for place in range(size)])), []).append(mask)
     return table
 
 
-def make_binary(seed: int, parameters: Sequence[int]) -> bytes:
-    """Givens and solution; parameters are the size and blanks."""
+def generate_binary(seed: int, parameters: Sequence[int]) -> bytes:
+    """Return givens and solution; parameters are the size and blanks."""
     size, blanks = parameters
-    draws, rules = SplitMix64(seed), Binary(size)
-    [solution] = search(rules, [_BOTH] * size**2, 1, draws)
-    return bytes(with_blanks(rules, solution, _BOTH, blanks, draws) + solution)
+    rng, rules = SplitMix64(seed), Binary(size)
+    [solution] = search(rules, [_BOTH] * size**2, 1, rng)
+    return bytes(remove_givens(rules, solution, _BOTH, blanks, rng) + solution)
 
 
 def solve_binary(puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:
-    """The solutions of givens."""
-    return solutions_of(Binary(parameters[0]), [value or _BOTH for value in puzzle], limit, 1)
+    """Return the solutions of the givens."""
+    return find_solutions(Binary(parameters[0]), [value or _BOTH for value in puzzle], limit, 1)
 
 
-def make_nonogram(seed: int, parameters: Sequence[int]) -> bytes:
-    """Clues with zeros behind, and solution; parameters are the size and the filled share in per cent."""
+def generate_nonogram(seed: int, parameters: Sequence[int]) -> bytes:
+    """Return padded clues and solution; parameters are the size and the percentage of filled cells."""
     size, share = parameters
-    draws, slots, lines = SplitMix64(seed), (size + 1) // 2, lines_of(size)
-    for _ in range(MOST_ATTEMPTS):
-        solution = [int(draws.below(100) < share) for _ in range(size * size)]
-        runs = [runs_of([solution[cell] for cell in line]) for line in lines]
+    rng, slots, lines = SplitMix64(seed), (size + 1) // 2, rows_and_columns(size)
+    for _ in range(MAX_ATTEMPTS):
+        solution = [int(rng.integers(100) < share) for _ in range(size * size)]
+        runs = [run_lengths([solution[cell] for cell in line]) for line in lines]
         clues = [length for clue in runs for length in clue + [0] * (slots - len(clue))]
         if len(search(Nonogram(clues, size), [_BOTH] * size**2, 2)) == 1:
             return bytes(clues + solution)
@@ -127,6 +110,6 @@ def make_nonogram(seed: int, parameters: Sequence[int]) -> bytes:
 
 
 def solve_nonogram(puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:
-    """The solutions of clues."""
+    """Return the solutions of the clues."""
     size = parameters[0]
-    return solutions_of(Nonogram(puzzle, size), [_BOTH] * size**2, limit, 0)
+    return find_solutions(Nonogram(puzzle, size), [_BOTH] * size**2, limit, 0)

@@ -1,45 +1,42 @@
-"""The numbers that a seed stands for, and the depth-first search that most kinds of puzzles use.
-
-The twin of `src/native/puzzles/puzzles.h`; what is propagated is each kind's own.
-"""
+"""Depth-first search with constraint propagation, shared by most reference solvers."""
 
 import abc
 from collections.abc import Sequence
 
 from phalanx.puzzles.splitmix64 import SplitMix64
 
-MOST_ATTEMPTS = 100_000
+MAX_ATTEMPTS = 100_000
 
 
 class Rules(abc.ABC):
-    """What narrows the values that variables can have; values are bits."""
+    """Constraints that narrow the domains of variables; domains are bit masks."""
 
     @abc.abstractmethod
     def propagate(self, domains: list[int]) -> bool:
-        """Narrow to a fixed point; False if nothing is left."""
+        """Narrow the domains to a fixed point; return False if a domain becomes empty."""
 
     def accepts(self, domains: list[int]) -> bool:
-        """Whether single values are a solution, as far as `propagate` does not see it."""
+        """Check single values for constraints that `propagate` does not enforce."""
         return True
 
 
 def is_single(mask: int) -> bool:
-    """Whether at most one value is left."""
+    """Return True if at most one value is left."""
     return mask & (mask - 1) == 0
 
 
 def lowest(mask: int) -> int:
-    """The smallest value of a mask that is not empty."""
+    """Return the smallest value of a nonempty mask."""
     return (mask & -mask).bit_length() - 1
 
 
 def highest(mask: int) -> int:
-    """The largest value of a mask that is not empty."""
+    """Return the largest value of a nonempty mask."""
     return mask.bit_length() - 1
 
 
-def search(rules: Rules, domains: list[int], limit: int, draws: SplitMix64 | None = None) -> list[list[int]]:
-    """The first solutions, as domains of single values; the variable with the fewest values goes first."""
+def search(rules: Rules, domains: list[int], limit: int, rng: SplitMix64 | None = None) -> list[list[int]]:
+    """Return the first solutions, as domains of single values; branch on the smallest domain."""
     found: list[list[int]] = []
 
     def run(domains: list[int]) -> None:
@@ -57,8 +54,8 @@ def search(rules: Rules, domains: list[int], limit: int, draws: SplitMix64 | Non
                 found.append(domains)
             return
         values = [value for value in range(domains[best].bit_length()) if domains[best] >> value & 1]
-        if draws is not None:
-            draws.shuffle(values)
+        if rng is not None:
+            rng.shuffle(values)
         for value in values:
             if len(found) >= limit:
                 return
@@ -70,22 +67,22 @@ def search(rules: Rules, domains: list[int], limit: int, draws: SplitMix64 | Non
     return found
 
 
-def solutions_of(rules: Rules, domains: list[int], limit: int, first_value: int) -> list[bytes]:
-    """The first solutions, as values."""
+def find_solutions(rules: Rules, domains: list[int], limit: int, first_value: int) -> list[bytes]:
+    """Return the first solutions, as values."""
     return [bytes(lowest(mask) + first_value for mask in one) for one in search(rules, domains, limit)]
 
 
-def with_blanks(
-    rules: Rules, solution: Sequence[int], every: int, blanks: int, draws: SplitMix64
+def remove_givens(
+    rules: Rules, solution: Sequence[int], every: int, blanks: int, rng: SplitMix64
 ) -> list[int]:
-    """The solution without as many values, in a drawn order, as leave it the only one; at most `blanks`."""
+    """Remove values in random order while the solution stays unique; at most `blanks` of them."""
     given, removed = list(solution), 0
     domains = [1 << (value - 1) for value in solution]
-    for cell in draws.order(len(given)):
+    for cell in rng.permutation(len(given)):
         if removed == blanks:
             break
         own = domains[cell]
-        # With this cell given there is one solution; another one would have another value here.
+        # With this cell given the solution is unique, so another solution would have another value here.
         domains[cell] = every & ~own
         if search(rules, domains.copy(), 1):
             domains[cell] = own
