@@ -38,7 +38,8 @@ from phalanx.arc import (
     TaskBuffer,
     as_grid,
 )
-from phalanx.core import AutoReset, AutoResetState, backends as native, batch_reset, batch_step
+from phalanx.core import AutoReset, AutoResetState, batch_reset, batch_step
+from phalanx.native import instruction_set, is_native_available, native_unavailable_reason
 
 _ACTIONS: dict[str, type[Action]] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 _STEPS_A_CALL = 65_536
@@ -78,11 +79,11 @@ class Workload:
     def config(self) -> ArcConfig:
         """The environment's settings for this workload."""
         return ArcConfig(
-            environment=EpisodeConfig(max_episode_steps=self.max_episode_steps),
+            episode=EpisodeConfig(max_episode_steps=self.max_episode_steps),
             dataset=DatasetConfig(max_grid_height=self.grid[0], max_grid_width=self.grid[1]),
             action=ActionConfig(selection_format=self.selection_format),
             observation=ObservationConfig(working_grid=self.observation),
-            engine=self.engine,
+            backend=self.engine,
         )
 
     @property
@@ -257,7 +258,7 @@ def describe(rollout: Rollout) -> dict[str, Any]:
     engine = _engine_in_use(rollout.environment)
     return {
         "engine": engine,
-        "isa": native.instruction_set() if engine == "native" else None,
+        "isa": instruction_set() if engine == "native" else None,
         "batch": workload.batch,
         "grid": f"{workload.grid[0]}x{workload.grid[1]}",
         "action_format": workload.selection_format,
@@ -273,7 +274,7 @@ def describe(rollout: Rollout) -> dict[str, Any]:
 
 def _engine_in_use(environment: ArcEnvironment) -> str:
     """The engine that steps here; `auto` is left open only where there are several kinds of device."""
-    engine = environment.config.engine
+    engine = environment.config.backend
     if engine != "auto":
         return engine
     return "native" if jax.default_backend() == "cpu" else "xla"
@@ -328,8 +329,8 @@ def main(given: Sequence[str] | None = None) -> int:
         workload.config  # noqa: B018 - built here so that a bad grid is told before anything runs
     except ValueError as error:
         parser.error(str(error))
-    if asked.engine == "native" and not native.is_native_available():
-        parser.error(f"the native engine cannot be used: {native.native_unavailable_reason()}")
+    if asked.engine == "native" and not is_native_available():
+        parser.error(f"the native engine cannot be used: {native_unavailable_reason()}")
     records = sweep(asked.batch, workload, asked.repeats)
     tell(records, asked.json, "ARC, random operations, auto-reset", _COLUMNS, _footer)
     return 0

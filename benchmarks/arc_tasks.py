@@ -36,7 +36,7 @@ from phalanx.arc.networks.transduction import (
     transduction_loss,
 )
 from phalanx.arc.pair_dataset import GridPairDataset, canvas_note, load_pair_dataset
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 
 SIDES = {8: 64, 10: 64, 12: 48, 14: 48, 20: 24, 30: 8}
 """Canvases, and how many instances of each are learned together."""
@@ -300,7 +300,7 @@ def main() -> None:
         sets["hard"] = some_of_each(hard, np.arange(len(hard)), chosen.held_out)
     unseen = frozenset(input_of(pair) for pairs, _ in sets.values() for pair in pairs)
     wide = None if chosen.wide is None else (others[chosen.wide], chosen.wide_share)
-    config = TransductionNetworkConfig(width=chosen.width, depth=chosen.depth)
+    config = TransductionNetworkConfig(hidden_dim=chosen.width, num_layers=chosen.depth)
     training = Training(instances, config, chosen.seed, chosen.learning_rate, wide, unseen)
     if chosen.resume and checkpoint.exists():
         training.restore(checkpoint)

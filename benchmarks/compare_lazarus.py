@@ -62,6 +62,15 @@ def load_peer(folder: pathlib.Path) -> tuple[Any, Any]:
     return batching, streaming
 
 
+def own_modules() -> tuple[Any, Any]:
+    """Return Phalanx's batching names, and its names for streams and puzzle servers."""
+    import phalanx.data
+    import phalanx.puzzles.server as server
+
+    names = {name: getattr(module, name) for module in (phalanx.data, server) for name in module.__all__}
+    return phalanx.data, types.SimpleNamespace(**names)
+
+
 def outcome(case: Callable[..., Any], batching: Any, streaming: Any) -> dict[str, Any]:
     """What a case gives, or how it fails."""
     with tempfile.TemporaryDirectory() as folder:
@@ -120,9 +129,8 @@ def main() -> None:
     parser.add_argument("peer", type=pathlib.Path, help="the folder that chuk_lazarus was installed into")
     arguments = parser.parse_args()
     peers = load_peer(arguments.peer)
-    import phalanx.data
 
-    ours = (phalanx.data, phalanx.data)
+    ours = own_modules()
     found = list(names(peers, ours))
     bad = [record for record in found if record["here"] == "missing" or record.get("absent")]
     same = on_purpose = 0

@@ -88,9 +88,9 @@ def measure(tasks: Sequence[ArcTask], selection_format: SelectionFormat, engine:
     """Plan all pairs, and carry the plans out."""
     tasks = every_pair(tasks)
     config = ArcConfig(
-        environment=EpisodeConfig(max_episode_steps=2000),
+        episode=EpisodeConfig(max_episode_steps=2000),
         action=ActionConfig(selection_format=selection_format),
-        engine=engine,  # type: ignore[arg-type]
+        backend=engine,  # type: ignore[arg-type]
     )
     start = time.process_time()
     plans = [plan_grids(pair.input, pair.output, config) for task in tasks for pair in task.demos]

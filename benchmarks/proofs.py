@@ -22,9 +22,10 @@ from measuring.options import options, positive
 from measuring.records import VERDICT, Column, Targets, held_to, machine_line, tell
 from measuring.timing import at_least_one, calls_lasting, seconds_of, timed
 
-from phalanx.core import AutoReset, AutoResetState, backends as native
+from phalanx.core import AutoReset, AutoResetState
 from phalanx.kg import DataHandler, IndexManager
 from phalanx.kg.knowledge_base import GENERATED
+from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs import Program, ProofConfig, ProofEnvironment
 
 PEER = "DeepProofLog, measured on 2 cores, shared reference"
@@ -280,7 +281,7 @@ def _draw(
 
 def engines_at_hand() -> tuple[str, ...]:
     """Both, or XLA's alone where the extension cannot be used."""
-    return ("native", "xla") if native.is_native_available() else ("xla",)
+    return ("native", "xla") if is_native_available() else ("xla",)
 
 
 def figures(benchmark: ProofBenchmark, quick: bool = False) -> Iterator[dict[str, Any]]:
@@ -326,8 +327,8 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--environments", type=positive, default=256, help="stepped together [256]")
     parser.add_argument("--quick", action="store_true", help="one short repeat: a smoke test, not a figure")
     asked = parser.parse_args(given)
-    if asked.engine == "native" and not native.is_native_available():
-        parser.error(f"the native engine cannot be used: {native.native_unavailable_reason()}")
+    if asked.engine == "native" and not is_native_available():
+        parser.error(f"the native engine cannot be used: {native_unavailable_reason()}")
     try:
         benchmark = ProofBenchmark(
             folder=asked.data,

@@ -21,7 +21,7 @@ from measuring.peers import Peer
 from measuring.records import console
 from measuring.verdicts import Verdict, exit_code, figures_table
 
-from phalanx.core import backends as engine
+from phalanx.native import native_module
 from phalanx.puzzles import PuzzleVectorEnvironment, puzzle_kinds
 
 PHALANX = Peer("phalanx", "phalanx_puzzles_runner.py")
@@ -204,7 +204,7 @@ def main() -> int:
     )
     parser.add_argument("--parts", type=words, default=PARTS, help=f"of {', '.join(PARTS)} [all]")
     arguments = parser.parse_args()
-    here = {"native": engine.native_module() is not None, **conditions("numpy")}
+    here = {"native": native_module() is not None, **conditions("numpy")}
     verdicts = []
     stepped = arguments.batch, arguments.seconds / 4, arguments.repeats
     for record in itertools.chain(

@@ -220,7 +220,12 @@ def training(quick: bool) -> Iterator[dict[str, Any]]:
     overrides += ["evaluation.attempts=0", "logging.sample_frequency=1000", "arc.dataset.num_tasks=200"]
     if quick:
         overrides += ["ppo.num_updates=2", "ppo.num_envs=8", "ppo.num_steps=2", "ppo.minibatches=2"]
-        overrides += ["network.kind=conv", "network.width=8", "network.depth=1", "ppo.shuffle_groups=2"]
+        overrides += [
+            "network.kind=conv",
+            "network.hidden_dim=8",
+            "network.num_layers=1",
+            "ppo.shuffle_groups=2",
+        ]
     ways = {"one process, one core": [cores(1)], "one process, two cores": [cores(2)]}
     ways["two processes"] = [cores(1, 0), cores(1, 1)]
     if quick:

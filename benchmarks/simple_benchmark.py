@@ -28,8 +28,9 @@ from phalanx.arc import (
     create_point_action,
     load_tasks,
 )
-from phalanx.core import backends as native, batch_reset, batch_step
+from phalanx.core import batch_reset, batch_step
 from phalanx.io import atomic_write
+from phalanx.native import is_native_available, native_unavailable_reason
 
 # Standard benchmark configuration; compare_arc.py runs the comparison environments.
 BENCHMARK_CONFIG: dict[str, Any] = {
@@ -56,9 +57,7 @@ ENDLESS = EpisodeConfig(max_episode_steps=10**9)
 
 def create_test_config(engine: str = "auto", observation: bool = True) -> ArcConfig:
     """Point actions on a 30x30 canvas, in an episode that does not end."""
-    return ArcConfig(
-        environment=ENDLESS, observation=ObservationConfig(working_grid=observation), engine=engine
-    )
+    return ArcConfig(episode=ENDLESS, observation=ObservationConfig(working_grid=observation), backend=engine)
 
 
 def create_test_state(config: ArcConfig) -> ArcState:
@@ -153,7 +152,7 @@ def analyze_optimization_impact(quick: bool = False) -> dict[str, float]:
         "xla, no jit": {"engine": "xla", "jit": False},
         "xla, jit": {"engine": "xla"},
     }
-    if native.is_native_available():
+    if is_native_available():
         configs |= {
             "native": {"engine": "native"},
             "+ donation": {"engine": "native", "donate": True},
@@ -161,7 +160,7 @@ def analyze_optimization_impact(quick: bool = False) -> dict[str, float]:
             "- observation": {"engine": "native", "scan": True, "observation": False},
         }
     else:
-        print(f"the native engine is left out: {native.native_unavailable_reason()}")
+        print(f"the native engine is left out: {native_unavailable_reason()}")
     results = {}
     for name, switches in configs.items():
         results[name] = benchmark_with_config(switches, num_steps=20 if quick else 500)

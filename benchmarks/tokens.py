@@ -33,7 +33,6 @@ from token_facts import (
     plan_facts,
 )
 
-from phalanx.core import backends as engine
 from phalanx.data import (
     BatchingConfig,
     BatchingMode,
@@ -51,6 +50,7 @@ from phalanx.data import (
     save_batch_plan,
     suggest_bucket_edges,
 )
+from phalanx.native import is_native_available
 
 Result = TypeVar("Result")
 
@@ -133,7 +133,7 @@ class Benchmark:
             seconds, bins = self._time(partial(pack_lengths, lengths, CAPACITY, mode))
             facts = {
                 "distribution": distribution,
-                "compiled": engine.is_native_available(),
+                "compiled": is_native_available(),
                 **bin_facts(bins, lengths),
             }
             yield self._record(f"assign {mode}", seconds, facts, targets)

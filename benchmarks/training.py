@@ -33,8 +33,8 @@ QUICK = (
     "arc.dataset.max_grid_height=3",
     "arc.dataset.max_grid_width=3",
     "network.kind=conv",
-    "network.width=8",
-    "network.depth=1",
+    "network.hidden_dim=8",
+    "network.num_layers=1",
     "ppo.num_steps=4",
     "ppo.epochs=1",
     "ppo.minibatches=2",
@@ -159,7 +159,10 @@ class TrainingBenchmark:
             "figure": figure,
             "environments": config.ppo.num_envs,
             "grid": f"{rows}x{columns}",
-            "network": f"{config.network.kind}, width {config.network.width}, depth {config.network.depth}",
+            "network": (
+                f"{config.network.kind}, hidden_dim {config.network.hidden_dim}, "
+                f"num_layers {config.network.num_layers}"
+            ),
             "num_parameters": count_parameters(training.learner.network),
             "num_steps": config.ppo.num_steps,
             "epochs": config.ppo.epochs,

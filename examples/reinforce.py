@@ -18,20 +18,23 @@ import optax
 from jaxtyping import Array, PyTree
 from pydantic import Field
 
-from phalanx import training as agents
 from phalanx.arc import (
     ActionConfig,
     ArcConfig,
     ArcEnvironment,
+    ArcNetworkConfig,
     DatasetConfig,
     EpisodeConfig,
     RewardConfig,
+    create_arc_network,
+    evaluate_arc,
 )
+from phalanx.core import record_episodes
 from phalanx.training import Algorithm, RunConfig, UpdateResult
 
 PUZZLES = ArcConfig(
     dataset=DatasetConfig(max_grid_height=3, max_grid_width=3, families=("fill_enclosed",), num_tasks=200),
-    environment=EpisodeConfig(max_episode_steps=3),
+    episode=EpisodeConfig(max_episode_steps=3),
     action=ActionConfig(selection_format="point", allowed_operations=tuple(range(10))),
     reward=RewardConfig(similarity_weight=4.0, step_penalty=-0.02, success_bonus=1.0),
 )
@@ -54,7 +57,7 @@ class ReinforceConfig(RunConfig):
     """What keeps the policy from settling too soon."""
     arc: ArcConfig = PUZZLES
     """The environment and its tasks."""
-    network: agents.ArcNetworkConfig = agents.ArcNetworkConfig(kind="planes", width=8, depth=2)
+    network: ArcNetworkConfig = ArcNetworkConfig(kind="color_equivariant", hidden_dim=8, num_layers=2)
     """What acts."""
 
 
@@ -75,10 +78,10 @@ class Reinforce(Algorithm[Learner]):
     def __init__(self, config: ReinforceConfig) -> None:
         super().__init__(config, num_updates=config.num_updates, seed=config.seed, num_seeds=config.num_seeds)
         self.environment = ArcEnvironment.create(config.arc)
-        self.make_network = functools.partial(agents.create_arc_network, config.network, config.arc)
+        self.make_network = functools.partial(create_arc_network, config.network, config.arc)
         self.structure = eqx.filter(self.make_network(jax.random.key(0)), eqx.is_array, inverse=True)
         self.optimizer = optax.adam(config.learning_rate)
-        self.steps = config.arc.environment.max_episode_steps
+        self.steps = config.arc.episode.max_episode_steps
 
     def start(self, key: Array) -> Learner:
         network_key, key = jax.random.split(key)
@@ -137,12 +140,12 @@ class Reinforce(Algorithm[Learner]):
         return tuple(played), {name: found[ends, jnp.arange(count)] for name, found in measures.items()}
 
     def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
-        scores = agents.evaluate_arc(self.environment, self.policy(learner))
+        scores = evaluate_arc(self.environment, self.policy(learner))
         return [scores.as_record("training")]
 
     def sample_episodes(self, learner: Learner, key: Array, update: int) -> list[dict[str, Any]]:
         play = (self.environment, self.policy(learner), key)
-        return agents.record_episodes(*play, self.config.logging.num_samples, self.steps, episode_num=update)
+        return record_episodes(*play, self.config.logging.num_samples, self.steps, episode_num=update)
 
     def data_fingerprint(self) -> str:
         return self.environment.task_buffer.fingerprint

@@ -107,9 +107,9 @@ def test_the_arc_canvas_complains_with_its_dotted_name():
 
 
 def test_a_near_miss_of_a_choice_is_suggested():
-    words = "engine must be 'auto', 'native' or 'xla', got 'natve'; did you mean 'native'?"
+    words = "backend must be 'auto', 'native' or 'xla', got 'natve'; did you mean 'native'?"
     with pytest.raises(ValueError, match=words):
-        load_config(ArcConfig, overrides=["engine=natve"])
+        load_config(ArcConfig, overrides=["backend=natve"])
 
 
 def test_a_missing_required_setting_is_named():
@@ -131,7 +131,7 @@ def test_a_named_preset_loads_and_lists_only_what_differs(name):
 
 def test_a_presets_values_arrive():
     assert load_config(ArcConfig, "mini").grid_shape == (5, 5)
-    assert load_config(ArcConfig, "evaluation").environment.mode == "evaluation"
+    assert load_config(ArcConfig, "evaluation").episode.mode == "evaluation"
     assert load_config(ArcConfig, "mini", ["dataset.max_grid_width=7"]).grid_shape == (5, 7)
 
 
@@ -308,7 +308,7 @@ def test_describe_walks_through_sections():
 
 def test_describe_names_choices_and_options():
     rows = {row.name: row for row in list_settings(ArcConfig)}
-    assert rows["engine"].type == "'auto' | 'native' | 'xla'"
+    assert rows["backend"].type == "'auto' | 'native' | 'xla'"
     assert rows["action.allowed_operations"].type == "tuple[int, ...] | None"
     assert all(row.text for row in rows.values()), "every setting of a shipped config has a docstring"
 

@@ -98,12 +98,12 @@ def test_arc_takes_a_config_sections_overrides_and_tasks() -> None:
         config="mini",
         action={"selection_format": "bbox"},
         observation={"scalars": True},
-        overrides=["environment.max_episode_steps=7"],
-        engine="xla",
+        overrides=["episode.max_episode_steps=7"],
+        backend="xla",
     )
     config = environment.config
-    assert (config.grid_shape, config.action.selection_format, config.engine) == ((5, 5), "bbox", "xla")
-    assert config.observation.scalars and config.environment.max_episode_steps == 7
+    assert (config.grid_shape, config.action.selection_format, config.backend) == ((5, 5), "bbox", "xla")
+    assert config.observation.scalars and config.episode.max_episode_steps == 7
     assert phalanx.make("arc-v2", config=config) == environment
     tasks = generate_tasks(num_tasks=2, max_height=5, max_width=5)
     small = {"max_grid_height": 5, "max_grid_width": 5}
@@ -121,7 +121,7 @@ def test_settings_that_cannot_be_are_refused_in_words() -> None:
         phalanx.make("arc-v2", task=tasks[0], tasks=tasks)
     with pytest.raises(KeyError, match="no task 'nothing'"):
         phalanx.make("arc-v2", task="nothing")
-    with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'environment\.max_epi"):
+    with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'episode\.max_epi"):
         phalanx.make("arc-v2", max_steps=3)
     with pytest.raises(ValueError, match=r"unknown key 'dataset\.familys'; did you mean 'dataset\.families'"):
         phalanx.make("arc-v2", dataset={"familys": ()})
@@ -137,7 +137,7 @@ def test_proofs_take_fields_of_their_config() -> None:
 
 def test_importing_phalanx_and_listing_environments_imports_no_jax() -> None:
     code = (
-        "import sys, phalanx, phalanx.core, phalanx.config, phalanx.io.files, phalanx.system_info\n"
+        "import sys, phalanx, phalanx.core, phalanx.config, phalanx.io.atomic, phalanx.system_info\n"
         "import phalanx.arc.config\n"
         "phalanx.registered_environments()\n"
         "assert not {'jax', 'numpy', 'pandas', 'torch'} & set(sys.modules), sorted(sys.modules)\n"

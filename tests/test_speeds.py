@@ -35,14 +35,14 @@ def test_every_file_of_tests_is_in_one_of_the_two() -> None:
     slow = {file for file in files if is_slow(file)}
     assert slow and files - slow
     rooms = {file.partition("/")[0] for file in files - slow}
-    assert {"agents", "arc", "cli", "core", "docs", "logs", "proofs", "streams", "tokens"} <= rooms
+    assert {"arc", "cli", "core", "data", "docs", "kg", "logging", "proofs", "training"} <= rooms
 
 
 def test_a_test_is_slow_by_its_folder_its_file_or_its_name() -> None:
-    assert is_slow("examples/test_examples.py::test_x") and is_slow("tokens/lengths/test_ray_lengths.py")
-    name = "arc/test_environment.py::test_one_action_shared_by_a_whole_vmapped_batch_is_spread"
+    assert is_slow("examples/test_examples.py::test_x") and is_slow("data/test_ray_lengths.py")
+    name = "arc/test_env.py::test_one_action_shared_by_a_whole_vmapped_batch_is_spread"
     assert is_slow(name) and is_slow(f"{name}[xla]")
-    assert not is_slow("arc/test_environment.py") and not is_slow(f"{name}_out")
+    assert not is_slow("arc/test_env.py") and not is_slow(f"{name}_out")
 
 
 def test_check_leaves_the_slow_ones_out_and_test_runs_everything() -> None:

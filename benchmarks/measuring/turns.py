@@ -15,7 +15,7 @@ from typing import Any
 from measuring.conditions import conditions
 from measuring.peers import Peer, Repeat, Runner, RunnerError
 from measuring.verdicts import Comparison, Measurement, exit_code
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 
 
 @dataclasses.dataclass(frozen=True)

@@ -88,7 +88,12 @@ def ppo(quick: bool) -> Prepared:
     settings: tuple[str, ...] = ("ppo.num_envs=256",)
     if quick:
         settings = ("ppo.num_envs=8", "ppo.num_steps=4", "ppo.minibatches=2", "arc.dataset.num_tasks=20")
-        settings += ("network.kind=conv", "network.width=8", "network.depth=1", "evaluation.num_tasks=5")
+        settings += (
+            "network.kind=conv",
+            "network.hidden_dim=8",
+            "network.num_layers=1",
+            "evaluation.num_tasks=5",
+        )
     training = found("timed_arc_training", "training")("default", settings)
     return Prepared(training.update, training.steps_per_update)
 

@@ -15,7 +15,7 @@ def main() -> None:
     arguments = training_work.parse_arguments("Phalanx training runner")
     task = ArcTask.from_dict(json.loads(pathlib.Path(arguments.task).read_text()), "task")
     environment = ArcEnvironment.create(training_work.arc_config(arguments), task)
-    training_work.serve(arguments, environment, peer="phalanx", engine=environment.config.engine)
+    training_work.serve(arguments, environment, peer="phalanx", engine=environment.config.backend)
 
 
 main()

@@ -49,7 +49,7 @@ def parse_arguments(description: str, **extra: dict[str, Any]) -> argparse.Names
 def arc_config(arguments: argparse.Namespace) -> ArcConfig:
     """Phalanx's environment; of JaxARC's it says what the network needs to know."""
     return ArcConfig(
-        environment=EpisodeConfig(max_episode_steps=arguments.max_episode_steps, require_submit=True),
+        episode=EpisodeConfig(max_episode_steps=arguments.max_episode_steps, require_submit=True),
         dataset=DatasetConfig(max_grid_height=arguments.grid[0], max_grid_width=arguments.grid[1]),
         action=ActionConfig(selection_format=arguments.format, allowed_operations=OPERATIONS),
     )

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=40)
     parser.add_argument("--num-envs", type=int, default=256)
     parser.add_argument("--family", default="fill_enclosed")
-    parser.add_argument("overrides", nargs="*", help="any setting of the training, as network.width=16")
+    parser.add_argument("overrides", nargs="*", help="any setting of the training, as network.hidden_dim=16")
     parser.add_argument("--out", type=Path, default=Path("out/examples/ppo_one_family"))
     arguments = parser.parse_args()
 

@@ -38,7 +38,7 @@ def main() -> None:
     # Boxes, because some families cannot be solved cell by cell.
     config = ArcConfig(
         dataset=DatasetConfig(max_grid_height=SIDE, max_grid_width=SIDE),
-        environment=EpisodeConfig(max_episode_steps=arguments.steps),
+        episode=EpisodeConfig(max_episode_steps=arguments.steps),
         action=ActionConfig(selection_format="bbox"),
     )
     tasks = TaskBuffer.from_tasks(generate_tasks(num_tasks=arguments.tasks, max_height=SIDE, max_width=SIDE))

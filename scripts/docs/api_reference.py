@@ -20,18 +20,16 @@ class PublicName(NamedTuple):
 
 def rooms() -> list[str]:
     """Every package that opens through a stub, outer ones first."""
-    stubs = SOURCE.glob("phalanx/**/__init__.pyi")
-    return sorted(".".join(stub.parent.relative_to(SOURCE).parts) for stub in stubs)
+    folders = {path.parent for path in SOURCE.glob("phalanx/**/__init__.py*")}
+    names = (".".join(folder.relative_to(SOURCE).parts) for folder in folders)
+    return sorted(name for name in names if _is_room(name))
 
 
 def public_names(room: str) -> list[PublicName]:
     """What a room's stub lists, in its order; of a name from a sub-room, the module that defines it."""
-    stub = SOURCE.joinpath(*room.split("."), "__init__.pyi")
     names = []
-    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        home = f"{room}.{node.module}"
+    for node in _public_imports(room):
+        home = f"{room}.{node.module}" if node.level else str(node.module)
         inner = {one.name: one for one in public_names(home)} if _is_room(home) else {}
         names += [inner.get(alias.name, PublicName(alias.name, home)) for alias in node.names]
     return sorted(names, key=lambda one: one.name.lower())
@@ -60,4 +58,15 @@ def _page(room: str) -> str:
 
 
 def _is_room(module: str) -> bool:
-    return SOURCE.joinpath(*module.split("."), "__init__.pyi").is_file()
+    return bool(_public_imports(module))
+
+
+def _public_imports(package: str) -> list[ast.ImportFrom]:
+    """Return the imports of the form `from m import x as x` in a package's stub or `__init__.py`."""
+    folder = SOURCE.joinpath(*package.split("."))
+    for name in ("__init__.pyi", "__init__.py"):
+        if (folder / name).is_file():
+            body = ast.parse((folder / name).read_text(encoding="utf-8")).body
+            imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+            return [node for node in imports if all(alias.asname == alias.name for alias in node.names)]
+    return []

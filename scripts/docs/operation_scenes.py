@@ -102,7 +102,7 @@ SCENES = _scenes()
 # A solved grid must be handed in, or the scenes that solve a pair first would end before their operation.
 CONFIG = ArcConfig(
     dataset=DatasetConfig(max_grid_height=SIDE, max_grid_width=SIDE),
-    environment=EpisodeConfig(require_submit=True),
+    episode=EpisodeConfig(require_submit=True),
 )
 
 

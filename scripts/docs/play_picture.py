@@ -12,7 +12,7 @@ from phalanx.arc.generators import generate_task
 from phalanx.arc.play.app import PlayApp
 from phalanx.arc.play.recording import EpisodeFile
 from phalanx.arc.play.session import PlayTask, play_config
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 
 SIZE = (120, 36)
 TASK = ("draw_border", 14)

@@ -15,7 +15,8 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from phalanx.io.files import atomic_write, read_verified_json, write_json
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.io.untrusted import read_text
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
@@ -183,12 +184,12 @@ def check_type(value: object, cls: type, name: str) -> None:
 
 def save_model(model: BaseModel, path: str | os.PathLike[str]) -> None:
     """Write a model to a checksummed JSON file, atomically."""
-    with atomic_write(path, "w", sealed=True) as file:
+    with atomic_write(path, "w", checksum=True) as file:
         write_json(file, model.model_dump(mode="json"), indent=2)
 
 
 def load_model(
-    cls: type[AnyModel], path: str | os.PathLike[str], what: str, remedy: str = "write it again"
+    cls: type[AnyModel], path: str | os.PathLike[str], what: str, hint: str = "write it again"
 ) -> AnyModel:
     """Read a model that `save_model` wrote.
 
@@ -196,10 +197,10 @@ def load_model(
         cls: Class of the model.
         path: Path of the file.
         what: Description of the file for error messages: `PATH is not WHAT: ...`.
-        remedy: What to do if the file is corrupt, for error messages.
+        hint: What to do if the file is corrupt, for error messages.
     """
     try:
-        return cls.model_validate_json(json.dumps(read_verified_json(path, remedy)))
+        return cls.model_validate_json(json.dumps(read_verified_json(path, hint)))
     except ValidationError as error:
         raise ValueError(f"{path} is not {what}: {format_validation_error(error, cls)}") from error
 

@@ -1,7 +1,14 @@
-"""The C++ extension: loads it, or explains how to install it."""
+"""The compiled extension: loading it, and the reason if it is unavailable."""
 
 import functools
+import os
 from types import ModuleType
+from typing import Literal
+
+Backend = Literal["auto", "native", "xla"]
+"""Implementation of an operation: `native` is C++ on the CPU, `xla` runs on any device, `auto` chooses."""
+
+_SWITCH = "PHALANX_NATIVE"
 
 
 @functools.cache
@@ -10,22 +17,49 @@ def _load() -> ModuleType | str:
     try:
         import phalanx._native as _native
     except ModuleNotFoundError:
-        return "the C++ extension is not installed"
+        return "the compiled extension is not installed; `pip install -v` with a C++ compiler builds it"
     except ImportError as error:
-        return f"the C++ extension cannot be loaded: {error}"
+        return f"the compiled extension cannot be loaded: {error}"
     return _native
 
 
+def native_unavailable_reason() -> str:
+    """Return why the native backend is unavailable, or an empty string if it is available."""
+    if os.environ.get(_SWITCH, "1") == "0":
+        return f"disabled by {_SWITCH}=0"
+    loaded = _load()
+    return loaded if isinstance(loaded, str) else ""
+
+
+def is_native_available() -> bool:
+    """Return whether the native backend is installed and not disabled."""
+    return not native_unavailable_reason()
+
+
+def native_module() -> ModuleType | None:
+    """Return the compiled extension, or None if the native backend is unavailable."""
+    loaded = _load()
+    return None if native_unavailable_reason() or isinstance(loaded, str) else loaded
+
+
 def require_native(feature: str) -> ModuleType:
-    """Return the extension; raise `ImportError` with install instructions if it is missing.
+    """Return the compiled extension for a feature that has no other implementation.
+
+    `PHALANX_NATIVE=0` selects the XLA backends and does not disable such features.
 
     Args:
-        feature: What needs the extension, for the error message.
+        feature: Name of the feature, for the error message.
+
+    Raises:
+        RuntimeError: If the extension cannot be loaded. The message says how to install it.
     """
     loaded = _load()
     if isinstance(loaded, str):
-        raise ImportError(
-            f"{feature} needs the C++ extension: {loaded}; install a wheel, or run `pip install -v phalanx` "
-            f"with a C++ compiler"
-        )
+        raise RuntimeError(f"{feature} needs the compiled extension: {loaded}")
     return loaded
+
+
+def instruction_set() -> str:
+    """Return the instruction set that the kernels use on this CPU, or an empty string without them."""
+    loaded = _load()
+    return "" if isinstance(loaded, str) else str(loaded.isa())

@@ -88,7 +88,7 @@ def make(id: str, /, **settings: Any) -> "Environment":
 
     The settings of Phalanx's own environments are a `config` (a config, or a preset's name or file), any of
     its sections and settings by keyword, such as `dataset={"families": ("recolor",)}`, `overrides` as on the
-    command line (`["environment.max_episode_steps=20"]`), and what the environment is about: `task` or
+    command line (`["episode.max_episode_steps=20"]`), and what the environment is about: `task` or
     `tasks` for ARC, `data` and `split` for proofs.
     """
     found = _find(id)

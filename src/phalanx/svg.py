@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import drawsvg as draw
 
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 
 Number = float | int
 Anchor = Literal["start", "middle", "end"]

@@ -1,7 +1,4 @@
-"""Both engines against the oracle: over 20,000 random (task, state, action) cases each, every field compared.
-
-Literal cases are in `test_operations`, laws in `test_operation_laws`.
-"""
+"""The native and XLA backends against the reference implementation, in every field, over random episodes."""
 
 from collections import Counter
 from typing import Any
@@ -12,7 +9,7 @@ import pytest
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.core.vector import batch_reset, batch_step
 from tests.helpers.arc_grids import selection_text, text
-from tests.helpers.arc_rollouts import ENGINES, batch_action, info_view, skip_without, view
+from tests.helpers.arc_rollouts import BACKENDS, batch_action, info_view, skip_without, view
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, Turn, keys_of, oracle_run, tasks_of
 from tests.reference.arc import OracleState, on_canvas, target_of
 
@@ -59,7 +56,7 @@ def test_the_cases_reach_every_kind_of_ending_and_extreme_size() -> None:
 
 
 def test_evaluation_has_as_many_cases_and_every_ending() -> None:
-    runs = [oracle_run(s) for s in SCENARIOS if s.config.environment.mode == "evaluation"]
+    runs = [oracle_run(s) for s in SCENARIOS if s.config.episode.mode == "evaluation"]
     assert sum(not before.done for run in runs for turn in run.turns for before in turn.before) >= 20_000
     last = [state for run in runs for state in run.turns[-1].after]
     assert sum(state.solved for state in last) >= 20
@@ -70,12 +67,12 @@ def test_evaluation_has_as_many_cases_and_every_ending() -> None:
     assert any(state.terminated and len(state.handed_in) == 1 for state in runs[-1].turns[-1].after)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "_"))
-def test_engine_agrees_with_the_oracle_in_every_field(engine: str, scenario: Scenario) -> None:
-    skip_without(engine)
+def test_engine_agrees_with_the_oracle_in_every_field(backend: str, scenario: Scenario) -> None:
+    skip_without(backend)
     run = oracle_run(scenario)
-    config = scenario.config.model_copy(update={"engine": engine})
+    config = scenario.config.model_copy(update={"backend": backend})
     tasks = TaskBuffer.from_tasks(tasks_of(scenario))
 
     states, observations = batch_reset(keys_of(scenario), config, tasks)
@@ -86,7 +83,7 @@ def test_engine_agrees_with_the_oracle_in_every_field(engine: str, scenario: Sce
     np.testing.assert_array_equal(np.asarray(observations), run.first_view["working_grid"])
 
     for number, turn in enumerate(run.turns):
-        where = f"{scenario.name}, {engine}, step {number}"
+        where = f"{scenario.name}, {backend}, step {number}"
         action = batch_action(scenario.format, turn.operations, turn.selections)
         states, observations, rewards, done, infos = batch_step(states, action, config)
         seen = view(states)

@@ -43,16 +43,16 @@ EVERYTHING = (
 
 def arc_config(*overrides: str) -> ArcConfig:
     """Grids of up to 4 x 4, examined."""
-    names = ("dataset.max_grid_height=4", "dataset.max_grid_width=4", "environment.max_episode_steps=5")
+    names = ("dataset.max_grid_height=4", "dataset.max_grid_width=4", "episode.max_episode_steps=5")
     own = (name.removeprefix("arc.") for name in overrides)
-    see = ("environment.mode=evaluation", "observation.input_grid=true")
+    see = ("episode.mode=evaluation", "observation.input_grid=true")
     return load_config(ArcConfig, None, (*names, *see, *own))
 
 
 @functools.cache
 def drawn_network(config: ArcConfig, width: int = 8) -> Any:
     """A network of color planes with drawn weights; those at the outset would do nothing definite."""
-    size = ArcNetworkConfig(kind="planes", width=width, depth=2)
+    size = ArcNetworkConfig(kind="color_equivariant", hidden_dim=width, num_layers=2)
     made = drawn_weights(create_arc_network, size, config)
     scaled = (6 * made.stem.weight, 0.3 * made.colors)
     return eqx.tree_at(lambda network: (network.stem.weight, network.colors), made, scaled)
@@ -107,7 +107,7 @@ def played(*overrides: str) -> tuple[list[list[list[int]]], np.ndarray, np.ndarr
     states, observations = environment.batch_reset_to(numbers, jnp.zeros_like(numbers))
     over, first = np.zeros(NUM_PUZZLES, bool), None
     episodes: list[list[list[int]]] = [[] for _ in tasks()]
-    for _ in range(environment.config.environment.max_episode_steps):
+    for _ in range(environment.config.episode.max_episode_steps):
         states, observations, done, solved, actions, logits = acted(
             environment, network, states, observations
         )
@@ -340,7 +340,7 @@ def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
     cases = {
         "operations go to other pairs (Next test pair)": (f"arc.action.allowed_operations={[0, 34, 37]}",),
         "trained to see the output": (*PAINTER, "arc.observation.target_grid=true"),
-        "begin with another grid than the input (blank)": (*PAINTER, "arc.environment.initial_grid=blank"),
+        "begin with another grid than the input (blank)": (*PAINTER, "arc.episode.initial_grid=blank"),
     }
     write_facts(tmp_path)
     for why, overrides in cases.items():

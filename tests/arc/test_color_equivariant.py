@@ -15,9 +15,9 @@ from phalanx.arc import ArcConfig, ArcObservation, DatasetConfig, ObservationCon
 from phalanx.arc.networks import planes_trunk
 from phalanx.arc.networks.arc import ColorEquivariantNetwork
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
-from phalanx.core import backends as engine
+from phalanx.native import is_native_available
 
-pytestmark = pytest.mark.skipif(not engine.is_native_available(), reason="there are no compiled kernels here")
+pytestmark = pytest.mark.skipif(not is_native_available(), reason="there are no compiled kernels here")
 
 
 def networks(
@@ -28,7 +28,7 @@ def networks(
         dataset=DatasetConfig(max_grid_height=rows, max_grid_width=columns),
         observation=ObservationConfig(input_grid=True),
     )
-    config = ArcNetworkConfig(kind="planes", width=width, depth=depth)
+    config = ArcNetworkConfig(kind="color_equivariant", hidden_dim=width, num_layers=depth)
     network = eqx.filter_jit(ColorEquivariantNetwork)(config, arc, key=jax.random.key(0))
     colors = np.random.default_rng(1).normal(0, 0.1, network.colors.shape).astype(np.float32)
     network = eqx.tree_at(lambda n: n.colors, network, jax.device_put(colors))

@@ -1,4 +1,4 @@
-"""The conformance suite on ARC: both engines, plain and record observations."""
+"""The conformance suite on ARC: both backends, plain and record observations."""
 
 import pytest
 
@@ -13,8 +13,8 @@ from phalanx.arc import (
     ObservationConfig,
     as_grid,
 )
-from phalanx.core import backends as native
 from phalanx.core.testing.transition_checks import check_environment
+from phalanx.native import is_native_available, native_unavailable_reason
 
 CANVAS = DatasetConfig(max_grid_height=4, max_grid_width=5)
 OPERATIONS = (0, 10, 20, 24, 29, 33, 34)
@@ -25,20 +25,20 @@ def two_tests_and_a_demonstration() -> ArcTask:
     return ArcTask("fill", tuple(pairs[:1]), tuple(pairs[1:]))
 
 
-def environment(engine: str, selection_format: str, **more: object) -> ArcEnvironment:
+def environment(backend: str, selection_format: str, **more: object) -> ArcEnvironment:
     config = ArcConfig(
-        engine=engine,
+        backend=backend,
         dataset=CANVAS,
         action=ActionConfig(selection_format=selection_format, allowed_operations=OPERATIONS),
-        **{"environment": EpisodeConfig(max_episode_steps=6), **more},
+        **{"episode": EpisodeConfig(max_episode_steps=6), **more},
     )
     return ArcEnvironment.create(config, two_tests_and_a_demonstration())
 
 
 @pytest.mark.parametrize("selection_format", ["point", "mask"])
 def test_the_native_engine_conforms(selection_format: str) -> None:
-    if not native.is_native_available():
-        pytest.skip(native.native_unavailable_reason())
+    if not is_native_available():
+        pytest.skip(native_unavailable_reason())
     check_environment(environment("native", selection_format))
 
 
@@ -48,8 +48,8 @@ def test_the_xla_engine_conforms() -> None:
 
 def test_a_record_observation_conforms_in_evaluation() -> None:
     see = ObservationConfig(
-        input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=2, scalars=True
+        input_grid=True, target_grid=True, selected=True, clipboard=True, num_demonstrations=2, scalars=True
     )
     play = EpisodeConfig(max_episode_steps=6, mode="evaluation", attempts=2)
-    report = check_environment(environment("auto", "point", observation=see, environment=play), num_steps=60)
+    report = check_environment(environment("auto", "point", observation=see, episode=play), num_steps=60)
     assert report.not_applicable == ()

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.arc import download, download as archives
+from phalanx.arc import download
 from phalanx.arc.download import download_tasks
 from phalanx.arc.task_files import load_tasks
+from phalanx.io import archive as archives
 
 TASK = json.dumps({"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]]}]})
 BAD_TASK = TASK.replace("2", "11")
@@ -150,7 +151,7 @@ def test_an_archive_without_tasks_is_refused(tmp_path, data, scratch):
 @pytest.mark.parametrize("pack", [zip_of, tar_of])
 def test_members_that_climb_out_are_refused(tmp_path, data, scratch, name, pack):
     source = pack(tmp_path / "tasks.archive", PUBLISHED | {name: TASK})
-    assert refused(source, name="t") == f"{source}: {name!r} would be written outside of its folder"
+    assert refused(source, name="t") == f"{source}: {name!r} is outside the archive's folder"
     assert not list(tmp_path.rglob("*evil*"))
     assert not data.parent.exists()
 
@@ -172,13 +173,13 @@ def test_a_member_that_comes_twice_is_refused(tmp_path, data, scratch):
     with tarfile.open(tmp_path / "tasks.tar", "w") as archive:
         for _ in range(2):
             archive.addfile(tarfile.TarInfo("a.json"))
-    assert "'a.json' is in it twice" in refused(tmp_path / "tasks.tar")
+    assert "'a.json' occurs twice" in refused(tmp_path / "tasks.tar")
 
 
 def test_more_than_the_limit_is_refused_before_it_fills_the_disk(tmp_path, data, scratch, monkeypatch):
     monkeypatch.setattr(archives, "MAX_BYTES", 3 << 20)
     source = zip_of(tmp_path / "tasks.zip", {"a.json": "0" * (4 << 20)})
-    assert refused(source) == f"{source}: more than 3 MiB when unpacked"
+    assert refused(source) == f"{source}: more than 3 MiB when extracted"
     monkeypatch.setattr(archives, "MAX_MEMBERS", 2)
     assert "more than 2 files" in refused(zip_of(tmp_path / "many.zip", PUBLISHED))
 
@@ -198,7 +199,7 @@ def test_a_flipped_bit_in_an_archive_is_noticed(tmp_path, data, scratch):
     content = bytearray(source.read_bytes())
     content[45] ^= 1
     source.write_bytes(content)
-    assert "the archive is damaged" in refused(source)
+    assert "the archive is corrupt" in refused(source)
 
 
 def test_what_is_already_there_is_not_touched(tmp_path, data, scratch):
@@ -221,7 +222,7 @@ def test_what_is_already_there_is_not_touched(tmp_path, data, scratch):
             "'../up' cannot be a data set's name: letters, digits, dots, dashes and",
         ),
         ("a.zip", {"name": ".."}, "'..' cannot be a data set's name: letters, digits, dots, dashes and"),
-        ("file:///absent/a.zip", {}, "file:///absent/a.zip: cannot be fetched: "),
+        ("file:///absent/a.zip", {}, "file:///absent/a.zip: download failed: "),
     ],
 )
 def test_bad_input_is_refused_in_words(data, scratch, source, options, message):
@@ -275,10 +276,11 @@ def test_a_web_server_is_asked(data, scratch, server):
 def test_what_goes_wrong_on_the_way_leaves_nothing(data, scratch, server):
     size = len(Handler.content)
     assert (
-        refused(f"{server}/short.zip") == f"{server}/short.zip: broke off after {size - 10} of {size} bytes"
+        refused(f"{server}/short.zip")
+        == f"{server}/short.zip: the connection broke after {size - 10} of {size} bytes"
     )
     assert refused(f"{server}/none.zip") == f"{server}/none.zip: the server answered 404 Not Found"
-    assert refused("http://127.0.0.1:1/a.zip").startswith("http://127.0.0.1:1/a.zip: cannot be fetched: ")
+    assert refused("http://127.0.0.1:1/a.zip").startswith("http://127.0.0.1:1/a.zip: download failed: ")
     assert not data.parent.exists()
 
 
@@ -304,7 +306,7 @@ def test_an_interruption_while_tasks_are_verified_leaves_nothing(tmp_path, data,
 def test_a_name_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "long.tar.gz", "w:gz", format=tarfile.GNU_FORMAT) as out:
         out.addfile(tarfile.TarInfo("a" * 2_000_000 + ".json"))
-    with pytest.raises(ValueError, match=r"long\.tar\.gz: the archive is damaged: a name .* 2,000,006"):
+    with pytest.raises(ValueError, match=r"long\.tar\.gz: the archive is corrupt: a name .* 2,000,006"):
         download_tasks(str(tmp_path / "long.tar.gz"), "long", data_dir=tmp_path / "data")
 
 
@@ -319,5 +321,5 @@ def test_a_damaged_header_is_not_taken_for_the_end_of_a_tar_archive(tmp_path: Pa
     whole = bytearray(path.read_bytes())
     whole[1024 + 100] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(ValueError, match=r"the archive is damaged: something follows its last file"):
+    with pytest.raises(ValueError, match=r"the archive is corrupt: data follows its last file"):
         download_tasks(str(path), "tasks", data_dir=tmp_path / "data")

@@ -27,16 +27,17 @@ from phalanx.arc import (
     validate_action_jax,
 )
 from phalanx.arc.bitplanes import pack_grid, unpack_cells
-from phalanx.core import backends as native, batch_reset, batch_step
+from phalanx.core import batch_reset, batch_step
+from phalanx.native import is_native_available, native_unavailable_reason
 
-ENGINES = ["native", "xla"]
+BACKENDS = ["native", "xla"]
 SUBMIT = 34
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    if request.param == "native" and not native.is_native_available():
-        pytest.skip(native.native_unavailable_reason())
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "native" and not is_native_available():
+        pytest.skip(native_unavailable_reason())
     return request.param
 
 
@@ -49,8 +50,8 @@ def task(name: str = "two", demos: int = 2, tests: int = 1) -> ArcTask:
     return ArcTask(name, tuple(pair(k + 1) for k in range(demos)), tuple(pair(k + 5) for k in range(tests)))
 
 
-def small(engine: str = "auto", **sections: object) -> ArcConfig:
-    return ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=4, max_grid_width=5), **sections)
+def small(backend: str = "auto", **sections: object) -> ArcConfig:
+    return ArcConfig(backend=backend, dataset=DatasetConfig(max_grid_height=4, max_grid_width=5), **sections)
 
 
 def test_a_state_of_30x30_costs_at_most_1500_bytes() -> None:
@@ -70,9 +71,9 @@ def test_each_environment_draws_its_own_task_and_pair_by_its_key() -> None:
     assert (alone.task_index, alone.pair_index) == (states.task_index[7], states.pair_index[7])
 
 
-def test_evaluation_starts_from_a_test_pair_and_hides_target_and_score_until_the_end(engine: str) -> None:
+def test_evaluation_starts_from_a_test_pair_and_hides_target_and_score_until_the_end(backend: str) -> None:
     see = ObservationConfig(target_grid=True, scalars=True)
-    config = small(engine, observation=see, environment=EpisodeConfig(mode="evaluation"))
+    config = small(backend, observation=see, episode=EpisodeConfig(mode="evaluation"))
     state, seen = arc_reset(jax.random.key(0), config, task())
     assert isinstance(seen, ArcObservation)
     assert state.working_grid[0, 0] == 5 and (state.target_grid == -1).all()
@@ -92,7 +93,7 @@ def test_evaluation_starts_from_a_test_pair_and_hides_target_and_score_until_the
 
 
 def test_shown_demonstrations_never_include_the_pair_being_worked_on() -> None:
-    config = small(observation=ObservationConfig(demonstrations=3))
+    config = small(observation=ObservationConfig(num_demonstrations=3))
     buffer = TaskBuffer.from_tasks(task(demos=3))
     states, seen = batch_reset(jax.random.split(jax.random.key(0), 40), config, buffer)
     inputs = np.asarray(seen.demonstrations[:, :, 0, 0, 0])
@@ -103,8 +104,8 @@ def test_shown_demonstrations_never_include_the_pair_being_worked_on() -> None:
         assert out.tolist() == [*(k + 1 for k in others), -1]
 
 
-def test_an_observation_can_be_switched_off(engine: str) -> None:
-    config = small(engine, observation=ObservationConfig(working_grid=False))
+def test_an_observation_can_be_switched_off(backend: str) -> None:
+    config = small(backend, observation=ObservationConfig(working_grid=False))
     states, seen = batch_reset(jax.random.split(jax.random.key(0), 3), config, task())
     states, seen, *_ = batch_step(states, PointAction([0] * 3, [0] * 3, [0] * 3), config)
     assert seen.shape == (3, 0, 0)
@@ -124,8 +125,8 @@ def test_formats_may_be_mixed_between_steps_and_operations_within_a_batch() -> N
     assert info.terminated.tolist() == [False, False, False, True]
 
 
-def test_vmap_of_a_single_step_and_nested_vmap_equal_the_batch(engine: str) -> None:
-    config = small(engine)
+def test_vmap_of_a_single_step_and_nested_vmap_equal_the_batch(backend: str) -> None:
+    config = small(backend)
     environment = ArcEnvironment.create(config, TaskBuffer.from_tasks([task("a"), task("b", demos=3)]))
     keys = jax.random.split(jax.random.key(3), 6)
     states, _ = environment.batch_reset(keys)
@@ -138,15 +139,15 @@ def test_vmap_of_a_single_step_and_nested_vmap_equal_the_batch(engine: str) -> N
         jax.tree.map(np.testing.assert_array_equal, expected, other)
 
 
-def test_one_action_shared_by_a_whole_vmapped_batch_is_spread(engine: str) -> None:
-    environment = ArcEnvironment.create(small(engine), task())
+def test_one_action_shared_by_a_whole_vmapped_batch_is_spread(backend: str) -> None:
+    environment = ArcEnvironment.create(small(backend), task())
     states, _ = environment.batch_reset(jax.random.split(jax.random.key(0), 3))
     new, *_ = jax.vmap(environment.step, in_axes=(0, None))(states, PointAction(9, 0, 0))
     assert (new.working_grid[:, 0, 0] == 9).all()
 
 
-def test_generated_tasks_are_solved_by_their_own_solutions(engine: str) -> None:
-    config = ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=10, max_grid_width=10))
+def test_generated_tasks_are_solved_by_their_own_solutions(backend: str) -> None:
+    config = ArcConfig(backend=backend, dataset=DatasetConfig(max_grid_height=10, max_grid_width=10))
     tasks = generate_tasks(num_tasks=60, seed=5)
     buffer = TaskBuffer.from_tasks(tasks)
     keys = jax.random.split(jax.random.key(0), 256)
@@ -166,13 +167,13 @@ def test_generated_tasks_are_solved_by_their_own_solutions(engine: str) -> None:
 
 
 def test_both_engines_play_the_same_long_random_episodes() -> None:
-    if not native.is_native_available():
-        pytest.skip(native.native_unavailable_reason())
+    if not is_native_available():
+        pytest.skip(native_unavailable_reason())
     tasks = TaskBuffer.from_tasks(generate_tasks(num_tasks=20, seed=9))
     keys = jax.random.split(jax.random.key(0), 64)
     rng = np.random.default_rng(0)
     configs = [
-        ArcConfig(engine=e, dataset=DatasetConfig(max_grid_height=10, max_grid_width=12)) for e in ENGINES
+        ArcConfig(backend=e, dataset=DatasetConfig(max_grid_height=10, max_grid_width=12)) for e in BACKENDS
     ]
     runs = [batch_reset(keys, config, tasks)[0] for config in configs]
     for _ in range(40):
@@ -195,14 +196,14 @@ def test_legal_operations_and_validation_follow_the_config() -> None:
 
 EVALUATION = EpisodeConfig(mode="evaluation")
 SECRET = ArcTask("secret", (), (GridPair(as_grid([[1]]), None),))
-CANNOT_SUBMIT = small(environment=EVALUATION, action=ActionConfig(allowed_operations=(1, 2)))
+CANNOT_SUBMIT = small(episode=EVALUATION, action=ActionConfig(allowed_operations=(1, 2)))
 
 
 @pytest.mark.parametrize(
     ("config", "tasks", "message"),
     [
         (ArcConfig(dataset=DatasetConfig(max_grid_height=1)), task(), "needs a canvas of 2x3, the config"),
-        (small(environment=EVALUATION), task(tests=0), "no test pair to evaluate on"),
+        (small(episode=EVALUATION), task(tests=0), "no test pair to evaluate on"),
         (small(), SECRET, "pair 0 has no output"),
         (CANNOT_SUBMIT, task(), r"must contain 34 \(Submit\)"),
     ],
@@ -217,7 +218,7 @@ def test_tasks_that_do_not_fit_the_config_are_refused_in_words(
 def test_bad_configs_raise_in_words() -> None:
     with pytest.raises(ValueError, match="max_grid_height must be between 1 and 30, got 40"):
         DatasetConfig(max_grid_height=40)
-    with pytest.raises(ValueError, match="allowed_operations must lie between 0 and 41, got 42"):
+    with pytest.raises(ValueError, match="allowed_operations must be between 0 and 41, got 42"):
         ActionConfig(allowed_operations=(1, 42))
 
 
@@ -225,8 +226,8 @@ def test_asking_for_the_native_engine_when_it_is_off_raises_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PHALANX_NATIVE", "0")
-    assert ArcEnvironment.create(small(), task()).config.engine == "xla"
-    with pytest.raises(RuntimeError, match="switched off by PHALANX_NATIVE=0"):
+    assert ArcEnvironment.create(small(), task()).config.backend == "xla"
+    with pytest.raises(RuntimeError, match="disabled by PHALANX_NATIVE=0"):
         ArcEnvironment.create(small("native"), task())
 
 
@@ -261,6 +262,6 @@ def test_planes_pack_and_unpack_every_size() -> None:
 def test_a_changed_copy_of_a_config_hashes_like_the_same_config_made_afresh() -> None:
     config = ArcConfig()
     hash(config)
-    copied = config.model_copy(update={"engine": "xla"})
-    assert copied == ArcConfig(engine="xla") and hash(copied) == hash(ArcConfig(engine="xla"))
+    copied = config.model_copy(update={"backend": "xla"})
+    assert copied == ArcConfig(backend="xla") and hash(copied) == hash(ArcConfig(backend="xla"))
     assert hash(copied) != hash(config)

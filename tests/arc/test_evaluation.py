@@ -89,9 +89,7 @@ def test_every_pair_that_the_mode_starts_from_counts_once() -> None:
 
 def test_in_evaluation_every_task_counts_once_and_what_is_not_handed_in_is_not_solved() -> None:
     tasks = [cell_task("a", [2, 2, 3], tests=(4,)), cell_task("b", [], tests=(2, 5))]
-    evaluation = CELL.model_copy(
-        update={"environment": EpisodeConfig(max_episode_steps=1, mode="evaluation")}
-    )
+    evaluation = CELL.model_copy(update={"episode": EpisodeConfig(max_episode_steps=1, mode="evaluation")})
     found = painted(tasks, only(4), evaluation)
     assert (found.episodes, found.success_rate, found.similarity) == (2, 0.0, 0.0)
 

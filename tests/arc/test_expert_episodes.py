@@ -38,7 +38,7 @@ TASKS = [
 
 def environment(tasks, selection_format="point", allowed=None, **settings) -> ArcEnvironment:
     config = ArcConfig(
-        environment=EpisodeConfig(**settings),
+        episode=EpisodeConfig(**settings),
         dataset=DatasetConfig(max_grid_height=10, max_grid_width=10),
         action=ActionConfig(selection_format=selection_format, allowed_operations=allowed),
     )

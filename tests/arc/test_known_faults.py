@@ -9,7 +9,7 @@ import pytest
 from phalanx.arc.config import ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from tests.helpers.arc_grids import mask, selection_text, task, text
-from tests.helpers.arc_rollouts import ENGINES, Player, Starts, read, skip_without, working
+from tests.helpers.arc_rollouts import BACKENDS, Player, Starts, read, skip_without, working
 
 CANVAS = (30, 30)
 FAR = "98989"
@@ -44,29 +44,29 @@ TASKS = [
 ]
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
     skip_without(request.param)
     return request.param
 
 
 @pytest.fixture(scope="module")
-def player(engine: str) -> Player:
+def player(backend: str) -> Player:
     """Training with masks."""
     config = ArcConfig(
-        action=ActionConfig(selection_format="mask"), environment=EpisodeConfig(max_episode_steps=1000)
+        action=ActionConfig(selection_format="mask"), episode=EpisodeConfig(max_episode_steps=1000)
     )
-    return Player(engine, config, TASKS)
+    return Player(backend, config, TASKS)
 
 
 @pytest.fixture(scope="module")
-def judge(engine: str) -> Player:
+def judge(backend: str) -> Player:
     """Evaluation with points, seven steps and a few operations."""
     config = ArcConfig(
         action=ActionConfig(selection_format="point", allowed_operations=(3, 4, 5, SUBMIT, NEXT_TEST)),
-        environment=EpisodeConfig(mode="evaluation", max_episode_steps=7),
+        episode=EpisodeConfig(mode="evaluation", max_episode_steps=7),
     )
-    return Player(engine, config, [one for one in TASKS if one.tests])
+    return Player(backend, config, [one for one in TASKS if one.tests])
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_the_episode_is_truncated_at_exactly_max_episode_steps_and_not_terminate
 
 
 def test_the_default_episode_has_100_steps() -> None:
-    assert ArcConfig().environment.max_episode_steps == 100
+    assert ArcConfig().episode.max_episode_steps == 100
 
 
 def test_a_point_pastes_the_whole_object(player: Player) -> None:

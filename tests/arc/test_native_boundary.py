@@ -32,11 +32,12 @@ from phalanx.arc.backends.interface import KernelAction, Packed
 from phalanx.arc.backends.transition import reset, step
 from phalanx.arc.reward import reward_weights_by_name
 from phalanx.arc.task_buffer import TaskArrays
-from phalanx.core import backends as native
+from phalanx.core.backends import register_ffi_targets
+from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers.arc_scenarios import random_tasks
 
 pytestmark = pytest.mark.skipif(
-    not native.is_native_available(), reason=f"native engine: {native.native_unavailable_reason()}"
+    not is_native_available(), reason=f"native backend: {native_unavailable_reason()}"
 )
 
 CANVAS = DatasetConfig(max_grid_height=7, max_grid_width=6)
@@ -48,8 +49,8 @@ RUNS = settings(
 )
 
 
-def config(engine: str = "native", **sections: object) -> ArcConfig:
-    return ArcConfig(**{"engine": engine, "dataset": CANVAS, **sections})
+def config(backend: str = "native", **sections: object) -> ArcConfig:
+    return ArcConfig(**{"backend": backend, "dataset": CANVAS, **sections})
 
 
 @functools.cache
@@ -89,11 +90,11 @@ WRONG_SHAPES = {
 }
 
 
-@pytest.mark.parametrize("engine", ["native", "xla"])
+@pytest.mark.parametrize("backend", ["native", "xla"])
 @pytest.mark.parametrize("case", list(WRONG_SHAPES))
-def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, engine: str) -> None:
+def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, backend: str) -> None:
     shape, action = WRONG_SHAPES[case]
-    environment = ArcEnvironment.create(config(engine), tasks())
+    environment = ArcEnvironment.create(config(backend), tasks())
     states = batch(environment, shape[0]) if shape else single(environment)
     with pytest.raises(ValueError, match=r"has shape .* it must have shape|does not cover a canvas"):
         environment.step(states, action)
@@ -129,9 +130,9 @@ def test_numbers_beyond_int32_are_invalid_and_do_not_come_round_again() -> None:
         assert int(environment.step(state, PointAction(small, small, small))[4].operation_type) == 3
 
 
-@pytest.mark.parametrize("engine", ["native", "xla"])
-def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(engine: str) -> None:
-    environment = ArcEnvironment.create(config(engine), tasks())
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(backend: str) -> None:
+    environment = ArcEnvironment.create(config(backend), tasks())
     states = batch(environment)
     action = PointAction(*np.zeros((3, BATCH), np.int32))
     keys = jax.random.split(jax.random.key(0), BATCH)
@@ -154,9 +155,9 @@ def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(en
             environment.batch_reset_where(jnp.ones(BATCH, bool), keys, broken, states.working_grid)
 
 
-@pytest.mark.parametrize("engine", ["native", "xla"])
-def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(engine: str) -> None:
-    large, small = (ArcEnvironment.create(config(engine), tasks(count)) for count in (12, 1))
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(backend: str) -> None:
+    large, small = (ArcEnvironment.create(config(backend), tasks(count)) for count in (12, 1))
     states = large.unbind(batch(large, 40))
     foreign = np.asarray(states.task_index) > 0
     assert foreign.any() and not foreign.all()
@@ -169,11 +170,13 @@ def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(engine: str) -> 
     np.testing.assert_array_equal(np.asarray(seen)[foreign], before[foreign])
 
 
-@pytest.mark.parametrize("engine", ["native", "xla"])
-def test_no_states_at_all_can_be_reset_and_stepped(engine: str) -> None:
-    see = ObservationConfig(input_grid=True, target_grid=True, selected=True, demonstrations=2, scalars=True)
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_no_states_at_all_can_be_reset_and_stepped(backend: str) -> None:
+    see = ObservationConfig(
+        input_grid=True, target_grid=True, selected=True, num_demonstrations=2, scalars=True
+    )
     for sections in ({}, {"observation": see}):
-        environment = ArcEnvironment.create(config(engine, **sections), tasks())
+        environment = ArcEnvironment.create(config(backend, **sections), tasks())
         states, seen = jax.jit(environment.batch_reset)(jax.random.split(jax.random.key(0), 0))
         action = PointAction(*np.zeros((3, 0), np.int32))
         states, seen, rewards, dones, _ = jax.jit(environment.batch_step)(states, action)
@@ -207,22 +210,22 @@ def first_states() -> ArcState:
 
 
 @functools.cache
-def compiled_step(engine: str) -> Callable[..., Any]:
-    return jax.jit(ArcEnvironment.create(config(engine), tasks()).step)
+def compiled_step(backend: str) -> Callable[..., Any]:
+    return jax.jit(ArcEnvironment.create(config(backend), tasks()).step)
 
 
 @RUNS
 @given(st.data())
 def test_both_engines_take_damaged_registers_for_invalid_states(data: st.DataObject) -> None:
-    """Registers of any value over tasks that are whole: the engines agree in all that comes out."""
+    """Registers of any value over tasks that are whole: the backends agree in all that comes out."""
     results = []
     states = first_states()
     registers = sprinkled(data, states.registers)
     states = dataclasses.replace(states, registers=registers)
     fields = [jnp.asarray(drawn(data, (BATCH,), numbers, np.int64)) for _ in range(4)]
     operation = jnp.asarray(drawn(data, (BATCH,), st.integers(-1, 42) | numbers, np.int64))
-    for engine in ("native", "xla"):
-        results.append(compiled_step(engine)(states, BboxAction(operation, *fields)))
+    for backend in ("native", "xla"):
+        results.append(compiled_step(backend)(states, BboxAction(operation, *fields)))
     for mine, other in zip(*map(jax.tree.leaves, results), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-6)
 
@@ -292,6 +295,7 @@ def calls(rows: int = 7, columns: int = 6, size: int = BATCH) -> dict[str, tuple
 
 
 def call(name: str, operands: list, results: list, attributes: dict[str, Any]) -> Any:
+    register_ffi_targets()
     arrays = [np.zeros(shape, dtype) for _, shape, dtype in operands]
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for _, shape, dtype in results]
     return jax.block_until_ready(jax.ffi.ffi_call(name, shapes)(*arrays, **attributes))

@@ -33,7 +33,7 @@ def arc_config(
 ) -> ArcConfig:
     return ArcConfig(
         action=ActionConfig(selection_format=form, allowed_operations=operations),
-        observation=ObservationConfig(input_grid=True, demonstrations=demonstrations, **see),
+        observation=ObservationConfig(input_grid=True, num_demonstrations=demonstrations, **see),
     )
 
 
@@ -47,13 +47,13 @@ def network(
     **settings: Any,
 ) -> ArcNetwork:
     """A small network, whose parameters are drawn anew."""
-    config = ArcNetworkConfig(kind=kind, width=8, depth=1, heads=2, **settings)
+    config = ArcNetworkConfig(kind=kind, hidden_dim=8, num_layers=1, num_heads=2, **settings)
     arc = arc_config(demonstrations, form, operations)
     made = drawn_weights(create_arc_network, config, arc)
     # The colours' own vectors are zero at the outset, and most tests are about that.
     return (
         eqx.tree_at(lambda n: n.colors, made, jax.device_put(np.zeros((10, 8), np.float32)))
-        if kind == "planes"
+        if kind == "color_equivariant"
         else made
     )
 
@@ -84,14 +84,14 @@ def both(network: ArcNetwork, observation: ArcObservation) -> tuple[ArcLogits, n
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "planes, boxes": {"kind": "planes", "form": "bbox"},
+    "color_equivariant, boxes": {"kind": "color_equivariant", "form": "bbox"},
     "conv, demonstrations": {"kind": "conv", "demonstrations": DEMONSTRATIONS},
-    "conv, patches, demonstrations": {"kind": "conv", "patch": 2, "demonstrations": DEMONSTRATIONS},
+    "conv, patches, demonstrations": {"kind": "conv", "patch_size": 2, "demonstrations": DEMONSTRATIONS},
     "transformer": {"kind": "transformer"},
     "transformer, patches, axes, boxes": {
         "kind": "transformer",
-        "patch": 2,
-        "places": "axes",
+        "patch_size": 2,
+        "selection_head": "axes",
         "form": "bbox",
     },
 }
@@ -119,9 +119,9 @@ def test_the_same_parameters_read_any_canvas(
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((logits, value)))
 
 
-@pytest.mark.parametrize("kind", ["planes", "conv", "transformer"])
+@pytest.mark.parametrize("kind", ["color_equivariant", "conv", "transformer"])
 def test_the_first_policy_is_nearly_uniform_over_operations_with_as_many_cells(kind: str) -> None:
-    config, observation = ArcNetworkConfig(kind=kind, width=8, depth=1), observed(3, 3, (3, 3))
+    config, observation = ArcNetworkConfig(kind=kind, hidden_dim=8, num_layers=1), observed(3, 3, (3, 3))
 
     @quickly
     def chances(key: jax.Array) -> jax.Array:
@@ -169,7 +169,7 @@ def permuted(observation: ArcObservation, permutation: np.ndarray) -> ArcObserva
 def test_permuting_colours_permutes_what_a_planes_network_says_of_painting_with_them(
     form: str, size: tuple[int, int]
 ) -> None:
-    made = network("planes", form=form)
+    made = network("color_equivariant", form=form)
     observation = observed(*size, (3, 3))
     permutation = np.array([0, 4, 3, 9, 7, 1, 8, 2, 5, 6])
     # Where the logits of operation i are found after the permutation: fills, flood fills, the rest.
@@ -188,7 +188,7 @@ def test_permuting_colours_permutes_what_a_planes_network_says_of_painting_with_
 
 
 def test_a_planes_network_can_learn_that_colours_differ_by_their_own_vectors() -> None:
-    made = network("planes")
+    made = network("color_equivariant")
     observation = observed(3, 3, (3, 3))
     colors = np.array(made.colors)
     colors[5] = 1.0
@@ -199,15 +199,15 @@ def test_a_planes_network_can_learn_that_colours_differ_by_their_own_vectors() -
 
 @pytest.mark.parametrize("allowed", [(2, 5, 13), (20, 33, 34), (4, 17, 34)])
 def test_a_planes_network_takes_any_set_of_operations(allowed: tuple[int, ...]) -> None:
-    made = network("planes", operations=allowed)
+    made = network("color_equivariant", operations=allowed)
     logits, _ = both(made, observed(2, 2, (2, 2)))
     assert logits.operations.shape == (3,)
     assert logits.places[0].cells.shape == (3, 2, 2)
 
 
 def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -> None:
-    some = network("planes", operations=(2, 5, 13))
-    every = network("planes")
+    some = network("color_equivariant", operations=(2, 5, 13))
+    every = network("color_equivariant")
     some = eqx.tree_at(lambda n: (n.stem, n.blocks, n.paint), some, (every.stem, every.blocks, every.paint))
     observation = observed(3, 3, (3, 3))
     expected = both(every, observation)[0].places[0].cells[np.array([2, 5, 13])]
@@ -216,7 +216,7 @@ def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -
 
 @pytest.mark.parametrize(("patch", "places"), [(1, "cells"), (2, "axes"), (2, "category_axes")])
 def test_a_transformer_says_the_same_of_a_grid_on_a_larger_canvas(patch: int, places: str) -> None:
-    made = network("transformer", patch=patch, places=places)
+    made = network("transformer", patch_size=patch, selection_head=places)
     (small, value), (large, other_value) = (
         both(made, observed(3, 4, (3, 4))),
         both(made, observed(3, 4, (7, 6))),
@@ -233,7 +233,7 @@ def test_a_transformer_says_the_same_of_a_grid_on_a_larger_canvas(patch: int, pl
             np.testing.assert_allclose(other.columns[:, :4], place.columns, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["planes", "conv", "transformer"])
+@pytest.mark.parametrize("kind", ["color_equivariant", "conv", "transformer"])
 def test_gradients_are_finite_and_reach_every_parameter(kind: str) -> None:
     made = network(kind, form="bbox")
     observation = observed(2, 2, (3, 3))
@@ -248,7 +248,7 @@ def test_gradients_are_finite_and_reach_every_parameter(kind: str) -> None:
 
 
 def test_the_bits_of_a_colour_tell_every_colour_and_the_outside_apart() -> None:
-    config = ArcNetworkConfig(colors="bits", width=16)
+    config = ArcNetworkConfig(color_encoding="bits", hidden_dim=16)
 
     @quickly
     def embed(key: jax.Array, cells: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -276,7 +276,7 @@ def test_patches_are_squares_of_cells_filled_up_with_what_is_outside() -> None:
 
 def test_a_logit_of_a_patch_belongs_to_its_own_cell() -> None:
     # Each patch's own 2x2 logits are 0, 1, 2, 3 row by row, whatever it sees.
-    made = network("conv", patch=2)
+    made = network("conv", patch_size=2)
     layer = made.heads.places[0][0]
     values = (
         np.zeros(layer.weight.shape, np.float32),
@@ -299,12 +299,18 @@ def create(arc: ArcConfig, **settings: Any) -> Callable[[], ArcNetwork]:
         (create(arc_config(form="mask")), "action.selection_format is 'mask', set it to point or bbox"),
         (create(arc_config(working_grid=False)), "set observation.working_grid=true"),
         (
-            create(arc_config(), kind="transformer", width=10, heads=4),
-            "network.width must be a multiple of network.heads, got 10 and 4",
+            create(arc_config(), kind="transformer", hidden_dim=10, num_heads=4),
+            "network.hidden_dim must be a multiple of network.num_heads, got 10 and 4",
         ),
-        (create(arc_config(), kind="planes", patch=2), "network.kind=planes takes patch=1"),
-        (create(arc_config(), kind="planes", places="axes"), "places=cells"),
-        (create(arc_config(demonstrations=1), kind="planes"), "no demonstrations; choose kind=conv"),
+        (
+            create(arc_config(), kind="color_equivariant", patch_size=2),
+            "network.kind=color_equivariant needs patch_size=1",
+        ),
+        (create(arc_config(), kind="color_equivariant", selection_head="axes"), "selection_head=cells"),
+        (
+            create(arc_config(demonstrations=1), kind="color_equivariant"),
+            "no demonstrations; choose kind=conv",
+        ),
     ],
 )
 def test_a_network_that_cannot_be_made_says_why_and_what_to_set(

@@ -25,21 +25,21 @@ from phalanx.arc import (
     TaskBuffer,
 )
 from phalanx.arc.tasks import as_grid
-from tests.helpers.arc_rollouts import ENGINES, skip_without
+from tests.helpers.arc_rollouts import BACKENDS, skip_without
 
 SIDE, TASKS, STEPS = 3, 1000, 12
 SEES_ALL = ObservationConfig(
-    input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=1, scalars=True
+    input_grid=True, target_grid=True, selected=True, clipboard=True, num_demonstrations=1, scalars=True
 )
 
 
-def config(engine: str, attempts: int = 1) -> ArcConfig:
+def config(backend: str, attempts: int = 1) -> ArcConfig:
     return ArcConfig(
         dataset=DatasetConfig(max_grid_height=SIDE, max_grid_width=SIDE),
         action=ActionConfig(selection_format="bbox"),
-        environment=EpisodeConfig(mode="evaluation", max_episode_steps=STEPS, attempts=attempts),
+        episode=EpisodeConfig(mode="evaluation", max_episode_steps=STEPS, attempts=attempts),
         observation=SEES_ALL,
-        engine=engine,
+        backend=backend,
     )
 
 
@@ -94,13 +94,13 @@ def running(told: Any, rows: np.ndarray) -> Any:
     return jax.tree.map(lambda leaf: leaf[rows] if leaf.shape[:1] == (TASKS,) else leaf, told)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_in(
-    engine: str, attempts: int
+    backend: str, attempts: int
 ) -> None:
-    skip_without(engine)
-    worlds = [ArcEnvironment.create(config(engine, attempts), puzzles(seed)) for seed in (1, 2)]
+    skip_without(backend)
+    worlds = [ArcEnvironment.create(config(backend, attempts), puzzles(seed)) for seed in (1, 2)]
     rng = np.random.default_rng(3)
     rows = np.arange(TASKS, dtype=np.int32)
     step = jax.jit(lambda environment, states, actions: environment.batch_step(states, actions))
@@ -129,16 +129,16 @@ def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_i
     assert ended_apart > 20, "the truth comes out at the end, so the worlds do differ"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_whoever_reads_infos_and_climbs_solves_no_more_than_whoever_guesses(engine: str) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_whoever_reads_infos_and_climbs_solves_no_more_than_whoever_guesses(backend: str) -> None:
     """The climber of old: try a color in a cell, keep it if anything that is told has grown."""
-    skip_without(engine)
+    skip_without(backend)
     rng = np.random.default_rng(5)
     tasks = [
         ArcTask(f"t{k}", (), (GridPair(as_grid([[0, 0]]), as_grid(rng.integers(0, 2, (1, 2)))),))
         for k in range(TASKS)
     ]
-    rules = config(engine).model_copy(update={"observation": ObservationConfig(scalars=True)})
+    rules = config(backend).model_copy(update={"observation": ObservationConfig(scalars=True)})
     environment = ArcEnvironment.create(rules, tasks)
     rows = np.arange(TASKS, dtype=np.int32)
     step = jax.jit(lambda e, s, a: e.batch_step(s, a))

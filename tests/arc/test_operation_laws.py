@@ -14,7 +14,7 @@ from phalanx.arc.config import ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.core.vector import batch_step
-from tests.helpers.arc_rollouts import ENGINES, Starts, batch_action, read, skip_without
+from tests.helpers.arc_rollouts import BACKENDS, Starts, batch_action, read, skip_without
 from tests.helpers.arc_scenarios import random_grid
 
 BATCH = 32
@@ -38,13 +38,13 @@ def random_tasks() -> list[ArcTask]:
 
 
 class Bench:
-    """A batch of environments on one engine, and the few things that laws do with it."""
+    """A batch of environments on one backend, and the few things that laws do with it."""
 
-    def __init__(self, engine: str) -> None:
+    def __init__(self, backend: str) -> None:
         self.config = ArcConfig(
-            environment=EpisodeConfig(require_submit=True, max_episode_steps=10**6),
+            episode=EpisodeConfig(require_submit=True, max_episode_steps=10**6),
             action=ActionConfig(selection_format="mask"),
-            engine=engine,
+            backend=backend,
         )
         self.first = Starts(self.config, TaskBuffer.from_tasks(random_tasks())).at(
             [(i, 0) for i in range(BATCH)]
@@ -73,7 +73,7 @@ class Bench:
         return states
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=BACKENDS)
 def bench(request: pytest.FixtureRequest) -> Bench:
     skip_without(request.param)
     return Bench(request.param)

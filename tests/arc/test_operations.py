@@ -1,6 +1,6 @@
-"""One literal case or more for each of the 42 operations, small enough to check by eye, on both engines.
+"""One literal case or more for each of the 42 operations, small enough to check by eye, on both backends.
 
-The oracle runs the same cases, so that it cannot be wrong in the same breath as the engines.
+The oracle runs the same cases, so that it cannot be wrong in the same breath as the backends.
 """
 
 from typing import Any
@@ -16,20 +16,20 @@ from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.core.vector import batch_step
 from tests.helpers.arc_grids import mask, selection_text, task, text
 from tests.helpers.arc_operation_cases import CASES, FAR, Case
-from tests.helpers.arc_rollouts import ENGINES, FORMATS, Starts, batch_action, info_view, skip_without, view
+from tests.helpers.arc_rollouts import BACKENDS, FORMATS, Starts, batch_action, info_view, skip_without, view
 from tests.reference.arc import reset_oracle, step_oracle, views_of
 
 SHAPE = (6, 6)
 
 
-def config_for(action_format: str, engine: str = "xla") -> ArcConfig:
+def config_for(action_format: str, backend: str = "xla") -> ArcConfig:
     return ArcConfig(
         dataset=DatasetConfig(max_grid_height=SHAPE[0], max_grid_width=SHAPE[1]),
         action=ActionConfig(selection_format=action_format),
         reward=RewardConfig(
             efficiency_bonus=5.0, efficiency_bonus_threshold=1, unsolved_submission_penalty=-3.0
         ),
-        engine=engine,
+        backend=backend,
     )
 
 
@@ -58,15 +58,15 @@ def oracle_outcomes() -> dict[str, Outcome]:
     return outcomes
 
 
-def engine_outcomes(engine: str) -> dict[str, Outcome]:
+def backend_outcomes(backend: str) -> dict[str, Outcome]:
     """All cases of one format are one batch; a row is read after its own last step."""
     outcomes: dict[str, Outcome] = {}
     by_format = {name: [case for case in CASES if case.format == name] for name in FORMATS}
     size = max(len(cases) for cases in by_format.values())
     # Where a task starts does not depend on the action format, so one reset serves all three.
-    starts = Starts(config_for("point", engine), TaskBuffer.from_tasks(TASKS))
+    starts = Starts(config_for("point", backend), TaskBuffer.from_tasks(TASKS))
     for action_format, cases in by_format.items():
-        config = config_for(action_format, engine)
+        config = config_for(action_format, backend)
         # Batches of one size share the compiled view.
         rows = cases + cases[:1] * (size - len(cases))
         states = starts.at([(CASES.index(case), 0) for case in rows])
@@ -85,12 +85,12 @@ def engine_outcomes(engine: str) -> dict[str, Outcome]:
     return outcomes
 
 
-@pytest.fixture(scope="module", params=["oracle", *ENGINES])
+@pytest.fixture(scope="module", params=["oracle", *BACKENDS])
 def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
     if request.param == "oracle":
         return oracle_outcomes()
     skip_without(request.param)
-    return engine_outcomes(request.param)
+    return backend_outcomes(request.param)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "_"))
@@ -113,11 +113,11 @@ def test_operation_does_what_its_literal_case_says(case: Case, outcomes: dict[st
         assert bool(after["truncated"]) == (case.ends == "truncated")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_one_environment_steps_as_a_row_of_a_batch_does(engine: str) -> None:
-    skip_without(engine)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_environment_steps_as_a_row_of_a_batch_does(backend: str) -> None:
+    skip_without(backend)
     literal = task("single", [("120/000", FAR)])
-    config = config_for("bbox", engine)
+    config = config_for("bbox", backend)
     state, observation = arc_reset(jax.random.PRNGKey(3), config, literal)
     assert text(np.asarray(observation)) == "120/000"
 

@@ -69,12 +69,12 @@ def after(before: np.ndarray, actions: list[Action], selection_format: str, conf
     return state.working
 
 
-def config_for(selection_format: str, side: int, engine: str = "auto", allowed=None) -> ArcConfig:
+def config_for(selection_format: str, side: int, backend: str = "auto", allowed=None) -> ArcConfig:
     return ArcConfig(
-        environment=EpisodeConfig(max_episode_steps=1000),
+        episode=EpisodeConfig(max_episode_steps=1000),
         dataset=DatasetConfig(max_grid_height=side, max_grid_width=side),
         action=ActionConfig(selection_format=selection_format, allowed_operations=allowed),
-        engine=engine,
+        backend=backend,
     )
 
 
@@ -103,9 +103,9 @@ def replayed(tasks: list[ArcTask], config: ArcConfig) -> np.ndarray:
 
 
 @each_format
-@pytest.mark.parametrize(("engine", "per_family"), [("auto", 20), ("xla", 4)])
-def test_solutions_of_every_family_solve_their_pairs_in_every_format(selection_format, engine, per_family):
-    exact = replayed(generated(per_family * len(FAMILIES), 11), config_for(selection_format, 10, engine))
+@pytest.mark.parametrize(("backend", "per_family"), [("auto", 20), ("xla", 4)])
+def test_solutions_of_every_family_solve_their_pairs_in_every_format(selection_format, backend, per_family):
+    exact = replayed(generated(per_family * len(FAMILIES), 11), config_for(selection_format, 10, backend))
     assert len(exact) == 4 * per_family * len(FAMILIES)
     assert exact.all()
 

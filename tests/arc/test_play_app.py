@@ -415,7 +415,5 @@ def test_the_command_opens_the_game_and_says_what_became_of_it(
     )
     assert (result.code, result.out) == (0, "solved 0 puzzles; nothing was saved\n")
     config = opened[0].config
-    assert config.action.selection_format == "mask" and config.environment.max_episode_steps == 9
-    assert not config.environment.require_submit and opened[0].puzzles == [
-        PlayTask(opened[0].puzzles[0].task)
-    ]
+    assert config.action.selection_format == "mask" and config.episode.max_episode_steps == 9
+    assert not config.episode.require_submit and opened[0].puzzles == [PlayTask(opened[0].puzzles[0].task)]

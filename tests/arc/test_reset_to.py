@@ -17,34 +17,34 @@ def task(id: str, demos: list[int], tests: list[int]) -> ArcTask:
 TASKS = [task("a", [1, 2], [3]), task("b", [], [4, 5]), task("c", [6], [7, 8, 9])]
 
 
-def environment(mode: str, engine: str) -> ArcEnvironment:
+def environment(mode: str, backend: str) -> ArcEnvironment:
     config = ArcConfig(
-        environment=EpisodeConfig(mode=mode),
+        episode=EpisodeConfig(mode=mode),
         dataset=DatasetConfig(max_grid_height=2, max_grid_width=2),
-        engine=engine,
+        backend=backend,
     )
     return ArcEnvironment.create(config, TASKS)
 
 
-def started(mode: str, engine: str, starts: list[tuple[int, int]]) -> tuple[ArcState, list[int]]:
+def started(mode: str, backend: str, starts: list[tuple[int, int]]) -> tuple[ArcState, list[int]]:
     tasks, pairs = (jnp.array(column, jnp.int32) for column in zip(*starts, strict=True))
-    states, observations = environment(mode, engine).batch_reset_to(tasks, pairs)
+    states, observations = environment(mode, backend).batch_reset_to(tasks, pairs)
     assert jnp.array_equal(observations, states.working_grid)
     return states, observations[:, 0, 0].tolist()
 
 
-@pytest.mark.parametrize("engine", ["auto", "xla"])
-def test_training_counts_demonstrations_and_tests_where_a_task_has_no_demonstrations(engine: str) -> None:
-    states, colors = started("training", engine, [(0, 1), (2, 0), (1, 1), (0, 0)])
+@pytest.mark.parametrize("backend", ["auto", "xla"])
+def test_training_counts_demonstrations_and_tests_where_a_task_has_no_demonstrations(backend: str) -> None:
+    states, colors = started("training", backend, [(0, 1), (2, 0), (1, 1), (0, 0)])
     assert colors == [2, 6, 5, 1]
     assert states.task_index.tolist() == [0, 2, 1, 0]
     assert states.pair_index.tolist() == [1, 0, 1, 0]
     assert states.step_count.tolist() == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("engine", ["auto", "xla"])
-def test_evaluation_counts_tests_from_0(engine: str) -> None:
-    states, colors = started("evaluation", engine, [(0, 0), (2, 0), (2, 2), (1, 0)])
+@pytest.mark.parametrize("backend", ["auto", "xla"])
+def test_evaluation_counts_tests_from_0(backend: str) -> None:
+    states, colors = started("evaluation", backend, [(0, 0), (2, 0), (2, 2), (1, 0)])
     assert colors == [3, 7, 9, 4]
     assert states.pair_index.tolist() == [2, 1, 3, 0]
 

@@ -23,7 +23,7 @@ from phalanx.arc import (
 )
 from phalanx.arc.reward import REWARD_WEIGHTS, as_reward
 from phalanx.core import batch_reset
-from tests.helpers.arc_rollouts import ENGINES, batch_action, skip_without
+from tests.helpers.arc_rollouts import BACKENDS, batch_action, skip_without
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, keys_of, oracle_run, tasks_of
 
 SUBMIT = 34
@@ -31,24 +31,24 @@ ROW = ArcTask("row", (GridPair(as_grid([[1, 1, 1, 1]]), as_grid([[2, 2, 2, 2]]))
 """Four cells that must become 2: each one is a quarter of the similarity."""
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
     skip_without(request.param)
     return request.param
 
 
-def row_config(engine: str = "auto", **sections: object) -> ArcConfig:
-    return ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=2, max_grid_width=4), **sections)
+def row_config(backend: str = "auto", **sections: object) -> ArcConfig:
+    return ArcConfig(backend=backend, dataset=DatasetConfig(max_grid_height=2, max_grid_width=4), **sections)
 
 
 @pytest.mark.parametrize("scenario", [SCENARIOS[0], SCENARIOS[3]], ids=["submit_required", "submit_only"])
 def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
-    engine: str, scenario: Scenario
+    backend: str, scenario: Scenario
 ) -> None:
     """The environment is made with other numbers; those of the scenario come as arguments."""
     wanted = scenario.config.reward
     plain = RewardConfig(reward_on_submit_only=wanted.reward_on_submit_only)
-    config = scenario.config.model_copy(update={"engine": engine, "reward": plain})
+    config = scenario.config.model_copy(update={"backend": backend, "reward": plain})
     environment = ArcEnvironment.create(config, tasks_of(scenario)).with_reward(
         **{name: getattr(wanted, name) for name in REWARD_WEIGHTS}
     )
@@ -73,8 +73,8 @@ def facts(reward: jax.Array) -> str:
     return f"{int(reward):08d}"[::-1]
 
 
-def test_a_reward_is_a_function_of_what_happened(engine: str) -> None:
-    config = row_config(engine, environment=EpisodeConfig(max_episode_steps=4, require_submit=True))
+def test_a_reward_is_a_function_of_what_happened(backend: str) -> None:
+    config = row_config(backend, episode=EpisodeConfig(max_episode_steps=4, require_submit=True))
     environment = ArcEnvironment.create(config, ROW, reward=transitions)
     state, _ = jax.jit(environment.reset)(jax.random.key(0))
     step = jax.jit(environment.step)
@@ -90,14 +90,14 @@ def test_a_reward_is_a_function_of_what_happened(engine: str) -> None:
     assert facts(step(state, PointAction(SUBMIT, 0, 0))[2]) == "33101010"
 
 
-def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(engine: str) -> None:
+def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(backend: str) -> None:
     shapes = []
 
     def half(happened: Transition) -> jax.Array:
         shapes.append(happened.similarity_after.shape)
         return jnp.where(happened.solved, happened.max_steps - happened.step_count, -0.5)
 
-    environment = ArcEnvironment.create(row_config(engine), ROW, reward=half)
+    environment = ArcEnvironment.create(row_config(backend), ROW, reward=half)
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 3), environment)
     actions = PointAction([2, 99, 3], [0] * 3, [0] * 3)
     assert jax.jit(environment.batch_step)(states, actions)[2].tolist() == [-0.5] * 3

@@ -5,8 +5,8 @@ import subprocess
 import sys
 import textwrap
 
-from phalanx.core import backends as native
-from tests.helpers.arc_rollouts import ENGINES
+from phalanx.native import is_native_available
+from tests.helpers.arc_rollouts import BACKENDS
 
 PROGRAM = textwrap.dedent("""
     import sys
@@ -28,24 +28,25 @@ PROGRAM = textwrap.dedent("""
     mesh = jax.make_mesh((2,), ("batch",), axis_types=(AxisType.Auto,))
     spread = NamedSharding(mesh, PartitionSpec("batch"))
     sharded = jax.device_put(keys, spread)
-    for engine in sys.argv[1:]:
+    for backend in sys.argv[1:]:
         environment = ArcEnvironment.create(
-            ArcConfig(engine=engine, dataset=DatasetConfig(max_grid_height=5, max_grid_width=5))
+            ArcConfig(backend=backend, dataset=DatasetConfig(max_grid_height=5, max_grid_width=5))
         )
         program = jax.jit(play)
         spread_out = program.lower(environment, sharded).compile()
         apart, together = spread_out(environment, sharded), program(environment, keys)
         for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(together), strict=True):
             np.testing.assert_array_equal(one, other)
-        print(engine, spread_out.as_text().count("all-gather"), apart[1].sharding.is_equivalent_to(spread, 3))
+        gathers = spread_out.as_text().count("all-gather")
+        print(backend, gathers, apart[1].sharding.is_equivalent_to(spread, 3))
 """)
 
 
 def test_a_sharded_batch_is_stepped_where_it_is() -> None:
-    engines = [engine for engine in ENGINES if engine != "native" or native.is_native_available()]
+    backends = [backend for backend in BACKENDS if backend != "native" or is_native_available()]
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *engines],
+        [sys.executable, "-c", PROGRAM, *backends],
         capture_output=True,
         text=True,
         timeout=240,
@@ -53,4 +54,4 @@ def test_a_sharded_batch_is_stepped_where_it_is() -> None:
         env=os.environ | {"XLA_FLAGS": flags},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"{engine} 0 True" for engine in engines]
+    assert done.stdout.splitlines() == [f"{backend} 0 True" for backend in backends]

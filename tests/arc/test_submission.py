@@ -137,7 +137,7 @@ def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path
     environment, too_large = submission_env(config, f"{tmp_path}/evaluation")
     assert [task.id for task in environment.task_buffer] == ["t3"]
     assert [task.id for task in too_large] == ["t9"]
-    assert environment.config.environment.mode == "evaluation"
+    assert environment.config.episode.mode == "evaluation"
     data = config.dataset.model_copy(update={"source": str(tmp_path), "split": "evaluation"})
     assert told_beside(ArcEnvironment.create(config.model_copy(update={"dataset": data}))) == [
         "Handing the input in: 0.0%; never handing in: 0.0%",

@@ -16,22 +16,22 @@ from phalanx.arc import (
 )
 from phalanx.arc.task_sampling import cumulative_weights
 from phalanx.core import batch_reset, stack_states
-from tests.helpers.arc_rollouts import ENGINES, oracle_starts, oracle_view, skip_without, view
+from tests.helpers.arc_rollouts import BACKENDS, oracle_starts, oracle_view, skip_without, view
 from tests.helpers.arc_scenarios import random_tasks
 
 CANVAS = DatasetConfig(max_grid_height=9, max_grid_width=11)
 KEYS = jax.random.split(jax.random.PRNGKey(7), 400)
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
     skip_without(request.param)
     return request.param
 
 
-def starting(engine: str = "auto", initial_grid: str = "input", mode: str = "training") -> ArcConfig:
+def starting(backend: str = "auto", initial_grid: str = "input", mode: str = "training") -> ArcConfig:
     play = EpisodeConfig(initial_grid=initial_grid, mode=mode)
-    return ArcConfig(engine=engine, dataset=CANVAS, environment=play)
+    return ArcConfig(backend=backend, dataset=CANVAS, episode=play)
 
 
 def one_cell(name: str, *colors: int) -> ArcTask:
@@ -43,9 +43,9 @@ def one_cell(name: str, *colors: int) -> ArcTask:
 @pytest.mark.parametrize("mode", ["training", "evaluation"])
 @pytest.mark.parametrize("initial_grid", ["input", "blank", "random", "demonstration"])
 def test_both_engines_start_from_the_grid_that_the_oracle_says(
-    engine: str, initial_grid: str, mode: str
+    backend: str, initial_grid: str, mode: str
 ) -> None:
-    config = starting(engine, initial_grid, mode)
+    config = starting(backend, initial_grid, mode)
     tasks = random_tasks(config.grid_shape, mode == "training")
     states, observations = batch_reset(KEYS, config, TaskBuffer.from_tasks(tasks))
     expected = oracle_view(oracle_starts(KEYS, tasks, config), config)
@@ -76,10 +76,10 @@ def test_a_demonstrations_output_never_gives_the_answer_away() -> None:
 
 @pytest.mark.parametrize("weights", [(1, 0, 3, 0), (0, 0, 0, 5), (2, 1, 1, 4)])
 def test_tasks_are_drawn_by_their_weights_as_the_oracle_draws_them(
-    engine: str, weights: tuple[int, ...]
+    backend: str, weights: tuple[int, ...]
 ) -> None:
     tasks = [one_cell(name, 1) for name in "abcd"]
-    config = starting(engine)
+    config = starting(backend)
     buffer = TaskBuffer.from_tasks(tasks, num_tasks=7)
     environment = ArcEnvironment.create(config, buffer, weights=weights)
     drawn = batch_reset(KEYS, environment)[0].task_index
@@ -129,9 +129,9 @@ def test_a_buffer_says_what_its_tasks_need_when_the_room_is_too_small() -> None:
         TaskBuffer.from_tasks([one_cell("a", 1), one_cell("b", 1)], num_pairs=3)
 
 
-def test_a_state_can_be_made_from_a_grid(engine: str) -> None:
+def test_a_state_can_be_made_from_a_grid(backend: str) -> None:
     wide = GridPair(as_grid([[1, 2], [3, 4]]), as_grid([[1, 2], [3, 5]]))
-    environment = ArcEnvironment.create(starting(engine), [one_cell("a", 1), ArcTask("b", (wide,), (wide,))])
+    environment = ArcEnvironment.create(starting(backend), [one_cell("a", 1), ArcTask("b", (wide,), (wide,))])
     state = environment.state_from_grid([[1, 2], [3, 0]], task="b")
     assert (int(state.task_index), int(state.height), int(state.width)) == (1, 2, 2)
     assert np.asarray(state.working_grid)[:2, :2].tolist() == [[1, 2], [3, 0]]

@@ -25,7 +25,7 @@ def environment(selection: str = "point", **settings: dict) -> ArcEnvironment:
     config = ArcConfig(
         dataset={"max_grid_height": 3, "max_grid_width": 5},
         action={"selection_format": selection, "allowed_operations": OPERATIONS},
-        environment={"max_episode_steps": 8, **settings},
+        episode={"max_episode_steps": 8, **settings},
     )
     return ArcEnvironment.create(config, TASK)
 

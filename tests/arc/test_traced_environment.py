@@ -25,7 +25,7 @@ from phalanx.arc import (
 )
 from phalanx.core import AutoReset, batch_reset, batch_step, run_episode_batch
 from phalanx.core.vector import _reset, _step
-from tests.helpers.arc_rollouts import ENGINES, skip_without
+from tests.helpers.arc_rollouts import BACKENDS, skip_without
 from tests.helpers.arc_scenarios import random_tasks
 
 KEYS = jax.random.split(jax.random.PRNGKey(3), 12)
@@ -34,16 +34,16 @@ STEPS = 5
 ROOM = {"num_tasks": 40, "num_pairs": 300, "num_rows": 7}
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
     skip_without(request.param)
     return request.param
 
 
-def small(engine: str = "auto", **sections: object) -> ArcConfig:
+def small(backend: str = "auto", **sections: object) -> ArcConfig:
     canvas = DatasetConfig(max_grid_height=7, max_grid_width=6)
     boxes = ActionConfig(selection_format="bbox")
-    return ArcConfig(**{"engine": engine, "dataset": canvas, "action": boxes, **sections})
+    return ArcConfig(**{"backend": backend, "dataset": canvas, "action": boxes, **sections})
 
 
 def stage(number: int, count: int = 9) -> list[ArcTask]:
@@ -80,8 +80,8 @@ def played(environment: ArcEnvironment) -> tuple[list[jax.Array], jax.Array]:
 
 
 def kernels(environment: ArcEnvironment) -> ArcEnvironment:
-    """The same in the engine of this machine's kernels, which compiles in a moment; engines play alike."""
-    config = environment.config.model_copy(update={"engine": "auto"})
+    """The same in the backend of this machine's kernels, which compiles in a moment; backends play alike."""
+    config = environment.config.model_copy(update={"backend": "auto"})
     return dataclasses.replace(environment, config=config)
 
 
@@ -91,11 +91,11 @@ def assert_equal(found: tuple[ArcState, jax.Array], environment: ArcEnvironment)
     jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(found[0]), expected[0])
 
 
-def test_a_curriculum_of_tasks_weights_and_rewards_compiles_once(engine: str) -> None:
+def test_a_curriculum_of_tasks_weights_and_rewards_compiles_once(backend: str) -> None:
     # Not `jit(play)`, which would share what other tests compiled.
     compiled = jax.jit(lambda environment, keys: play(environment, keys))
     first = TaskBuffer.from_tasks(stage(0), **ROOM)
-    environment = ArcEnvironment.create(small(engine), first, weights=np.ones(9))
+    environment = ArcEnvironment.create(small(backend), first, weights=np.ones(9))
     stages = [
         environment,
         environment.with_tasks(stage(1)),
@@ -147,8 +147,8 @@ def test_an_episode_runner_and_an_auto_reset_take_the_environment_as_an_argument
         np.testing.assert_array_equal(states.working_grid[:, 0, 0], states.target_grid[:, 0, 0])
 
 
-def test_a_population_over_reward_numbers_is_one_call_of_the_kernel(engine: str) -> None:
-    environment = ArcEnvironment.create(small(engine), stage(0))
+def test_a_population_over_reward_numbers_is_one_call_of_the_kernel(backend: str) -> None:
+    environment = ArcEnvironment.create(small(backend), stage(0))
     weights = jnp.array([0.0, 1.0, 2.5])
     penalties = jnp.array([-0.5, 0.0, 0.125])
 
@@ -158,15 +158,15 @@ def test_a_population_over_reward_numbers_is_one_call_of_the_kernel(engine: str)
     found = jax.jit(jax.vmap(one))(weights, penalties)
     for row, weight, penalty in zip(found, weights.tolist(), penalties.tolist(), strict=True):
         reward = RewardConfig(similarity_weight=weight, step_penalty=penalty)
-        alone = ArcEnvironment.create(small(engine, reward=reward), stage(0))
+        alone = ArcEnvironment.create(small(backend, reward=reward), stage(0))
         np.testing.assert_allclose(row, played(kernels(alone))[1], rtol=1e-6)
-    if engine == "native":
+    if backend == "native":
         text = str(jax.make_jaxpr(jax.vmap(one))(weights, penalties))
         assert text.count("phalanx_arc_step") == 1
 
 
-def test_a_population_over_tasks_and_weights_plays_as_its_members_do(engine: str) -> None:
-    first = ArcEnvironment.create(small(engine), TaskBuffer.from_tasks(stage(0), **ROOM), weights=np.ones(9))
+def test_a_population_over_tasks_and_weights_plays_as_its_members_do(backend: str) -> None:
+    first = ArcEnvironment.create(small(backend), TaskBuffer.from_tasks(stage(0), **ROOM), weights=np.ones(9))
     members = [first, first.with_tasks(stage(1)).with_weights([1, 0, 2, 0, 0, 0, 0, 0, 3])]
     members += [first.with_tasks(stage(2, count=4))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
@@ -224,8 +224,8 @@ def test_the_buffer_is_no_constant_of_a_users_program() -> None:
     assert all(np.size(constant) < 64 for constant in jaxpr.consts)
 
 
-def test_states_made_in_such_a_program_know_no_tasks_until_they_are_bound(engine: str) -> None:
-    environment = ArcEnvironment.create(small(engine), stage(0))
+def test_states_made_in_such_a_program_know_no_tasks_until_they_are_bound(backend: str) -> None:
+    environment = ArcEnvironment.create(small(backend), stage(0))
     states, _ = jax.jit(play)(environment, KEYS)
     assert states.tasks is None and states.working_grid.shape == (12, 7, 6)
     with pytest.raises(ValueError, match=r"does not know its tasks.*environment\.bind"):
@@ -248,9 +248,9 @@ def _places(environment: ArcEnvironment, states: ArcState) -> list[tuple[ArcTask
     return [(environment.task_buffer[task], pair) for task, pair in places]
 
 
-def test_a_record_observation_is_the_same_whether_tasks_are_arguments_or_constants(engine: str) -> None:
-    see = ObservationConfig(input_grid=True, target_grid=True, demonstrations=2, scalars=True)
-    environment = ArcEnvironment.create(small(engine, observation=see), stage(0))
+def test_a_record_observation_is_the_same_whether_tasks_are_arguments_or_constants(backend: str) -> None:
+    see = ObservationConfig(input_grid=True, target_grid=True, num_demonstrations=2, scalars=True)
+    environment = ArcEnvironment.create(small(backend, observation=see), stage(0))
     states, expected = environment.batch_reset(KEYS)
     _, traced = jax.jit(ArcEnvironment.batch_reset)(environment, KEYS)
     jax.tree.map(np.testing.assert_array_equal, traced, expected)
@@ -258,8 +258,8 @@ def test_a_record_observation_is_the_same_whether_tasks_are_arguments_or_constan
     jax.tree.map(np.testing.assert_array_equal, seen, expected)
 
 
-def test_states_of_other_tasks_are_refused_where_both_are_known(engine: str) -> None:
-    environment = ArcEnvironment.create(small(engine), stage(0))
+def test_states_of_other_tasks_are_refused_where_both_are_known(backend: str) -> None:
+    environment = ArcEnvironment.create(small(backend), stage(0))
     other = environment.with_tasks(stage(1))
     states, seen = environment.batch_reset(KEYS)
     actions = BboxAction(*jnp.zeros((5, 12), jnp.int32))
@@ -285,7 +285,7 @@ def test_environments_are_still_static_arguments_and_equal_by_content() -> None:
         one.with_weights(np.ones(9)),
         one.with_reward(step_penalty=-1.0),
         one.with_reward(lambda happened: 0.0),
-        ArcEnvironment.create(small(environment=EpisodeConfig(mode="evaluation")), stage(0)),
+        ArcEnvironment.create(small(episode=EpisodeConfig(mode="evaluation")), stage(0)),
     ):
         assert other != one
     assert one.with_reward(step_penalty=-1.0) == one.with_reward(step_penalty=-1.0)

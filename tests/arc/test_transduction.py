@@ -27,7 +27,7 @@ def on_canvas(grid: np.ndarray, side: int) -> np.ndarray:
 @functools.cache
 def untrained() -> TransductionNetwork:
     """A small network for three tasks."""
-    config = TransductionNetworkConfig(width=4, depth=1, embedding=4)
+    config = TransductionNetworkConfig(hidden_dim=4, num_layers=1, task_embedding_dim=4)
     return jax.jit(lambda key: TransductionNetwork(config, 3, key=key))(jax.random.key(0))
 
 

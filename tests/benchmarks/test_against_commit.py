@@ -9,7 +9,7 @@ from against_commit import AFTER, BEFORE, CommitComparison, Work
 from commit_runner import WORKS
 from measuring.verdicts import Measurement
 
-from phalanx.core import backends as engine
+from phalanx.native import is_native_available, native_unavailable_reason
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,8 +38,8 @@ def test_a_checkout_is_measured_beside_itself(program) -> None:
 
 @pytest.mark.parametrize("work", WORKS)
 def test_every_work_is_done_by_this_checkout(work: str) -> None:
-    if work in ("arc", "proofs") and not engine.is_native_available():
-        pytest.skip(engine.native_unavailable_reason())
+    if work in ("arc", "proofs") and not is_native_available():
+        pytest.skip(native_unavailable_reason())
     prepared = WORKS[work](True)
     prepared.call()
     assert prepared.amount > 0

@@ -199,4 +199,4 @@ def test_the_native_engine_is_refused_with_the_reason_where_it_cannot_be_used(
     monkeypatch.setenv("PHALANX_NATIVE", "0")
     result = program(benchmark, "--engine", "native")
     assert result.code == 2
-    assert "the native engine cannot be used: switched off by PHALANX_NATIVE=0" in result.err
+    assert "the native engine cannot be used: disabled by PHALANX_NATIVE=0" in result.err

@@ -64,8 +64,8 @@ def test_a_budget_is_of_wall_or_processor_minutes_or_of_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = instances(tmp_path / "small.npz")
-    config = benchmark.AnswerNetworkConfig(width=4, depth=1)
-    training = benchmark.Training(benchmark.read_instances(data), config, 0, 1e-3)
+    config = benchmark.TransductionNetworkConfig(width=4, depth=1)
+    training = benchmark.Training(benchmark.load_pair_dataset(data), config, 0, 1e-3)
     training.seconds, training.cpu_seconds = 60.0, 30.0
     assert training.progress((2.0, None)) == 0.5
     assert training.progress((None, 2.0)) == 0.25
@@ -78,9 +78,9 @@ def test_a_budget_is_of_wall_or_processor_minutes_or_of_both(
 def test_larger_instances_have_their_share_and_what_is_asked_at_the_end_is_not_learned(
     tmp_path: Path,
 ) -> None:
-    usual, wide = (benchmark.read_instances(instances(tmp_path / f"{side}.npz", side)) for side in (3, 9))
+    usual, wide = (benchmark.load_pair_dataset(instances(tmp_path / f"{side}.npz", side)) for side in (3, 9))
     asked = frozenset(benchmark.input_of(wide.pair(row)) for row in range(24))
-    config = benchmark.AnswerNetworkConfig(width=4, depth=1)
+    config = benchmark.TransductionNetworkConfig(width=4, depth=1)
     training = benchmark.Training(usual, config, 0, 1e-3, (wide, 0.25), asked)
     training._draw()
     small, large = training.queues[8], training.queues[10]

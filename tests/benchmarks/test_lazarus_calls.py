@@ -8,8 +8,6 @@ import compare_lazarus
 import pytest
 from lazarus_cases import cases
 
-import phalanx.data
-
 REFUSED = compare_lazarus.REFUSED | {
     "overlong sample packed",
     "unequal loss mask",
@@ -18,7 +16,7 @@ REFUSED = compare_lazarus.REFUSED | {
 
 
 def test_every_call_gives_something_or_is_refused_on_purpose() -> None:
-    told = {name: compare_lazarus.outcome(case, phalanx.data, phalanx.data) for name, case in cases()}
+    told = {name: compare_lazarus.outcome(case, *compare_lazarus.own_modules()) for name, case in cases()}
     assert {name for name, found in told.items() if "raises" in found} == REFUSED
     assert len(told) > 40 and compare_lazarus.DIFFERENCES.keys() <= told.keys()
 
@@ -44,7 +42,7 @@ def test_side_by_side_nothing_differs_but_on_purpose() -> None:
     folder = os.environ.get("PHALANX_LAZARUS")
     if not folder:
         pytest.skip("PHALANX_LAZARUS names no folder with chuk-lazarus")
-    peers, ours = compare_lazarus.load_peer(Path(folder)), (phalanx.data, phalanx.data)
+    peers, ours = compare_lazarus.load_peer(Path(folder)), compare_lazarus.own_modules()
     assert not [
         one for one in compare_lazarus.names(peers, ours) if one["here"] == "missing" or one.get("absent")
     ]

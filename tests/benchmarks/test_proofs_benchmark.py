@@ -8,8 +8,8 @@ import proof_learning
 import pytest
 
 import proofs as benchmark
+from phalanx import native
 from phalanx.config import load_config
-from phalanx.core import backends as native
 from phalanx.kg import DataHandler, KnowledgeBase, parse_atom, parse_rule
 from phalanx.training.proof_training import ProofTrainingConfig
 from proofs import ProofBenchmark, Workload, _draw, engines_at_hand, record_of
@@ -178,8 +178,7 @@ def test_a_folder_without_known_knowledge_bases_is_refused(program, measured, tm
 
 
 def test_the_native_engine_is_refused_where_it_cannot_be_used(program, measured, monkeypatch):
-    monkeypatch.setattr(native, "available", lambda: False)
-    monkeypatch.setattr(native, "reason", lambda: "it is not built")
+    monkeypatch.setattr(native, "_load", lambda: "it is not built")
     result = program(benchmark, "--engine", "native")
     assert result.code == 2
     assert "the native engine cannot be used: it is not built" in result.err

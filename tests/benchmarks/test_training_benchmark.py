@@ -107,7 +107,11 @@ def test_ten_thousand_environments_have_minibatches_of_the_size_of_a_thousand() 
     assert (small.steps_per_update // 8, large.steps_per_update // 80) == (1_024, 1_000)
 
 
-SHARED = {"grid": "4x4", "network": "planes, width 12, depth 3", "num_parameters": 12_345}
+SHARED = {
+    "grid": "4x4",
+    "network": "color_equivariant, hidden_dim 12, num_layers 3",
+    "num_parameters": 12_345,
+}
 TRAINING = {
     "figure": "training",
     "environments": 1024,
@@ -149,7 +153,7 @@ def test_the_figures_are_those_of_the_demo_at_a_thousand_and_ten_thousand_enviro
     (asked,) = measured
     assert asked == TrainingBenchmark()
     config = asked.config(asked.num_envs)
-    assert (config.network.kind, config.arc.grid_shape) == ("planes", (4, 4))
+    assert (config.network.kind, config.arc.grid_shape) == ("color_equivariant", (4, 4))
     assert (config.logging.log_frequency, config.logging.sample_frequency) == (10, 50)
 
 
@@ -164,15 +168,15 @@ def test_without_json_a_table_shows_the_figures_and_whether_they_reach_their_tar
         ],
         ["logging", "10,000", "+3.10% (1.500 s an update without); in the logger itself 0.120%", "FAIL"],
     ]
-    assert "4x4 canvas, planes, width 12, depth 3, 12,345 parameters" in result.out
+    assert "4x4 canvas, color_equivariant, hidden_dim 12, num_layers 3, 12,345 parameters" in result.out
 
 
 def test_settings_and_sizes_are_passed_on(program, measured):
     options = ("--environments", 64, "--logging", "", "--repeats", 2, "--rounds", 3)
-    assert program(training, "--json", *options, "network.width=16").code == 0
+    assert program(training, "--json", *options, "network.hidden_dim=16").code == 0
     (asked,) = measured
     assert (asked.num_envs, asked.logging_envs, asked.repeats, asked.rounds) == (64, (), 2, 3)
-    assert asked.config(64).network.width == 16
+    assert asked.config(64).network.hidden_dim == 16
     assert asked.judged
 
 

@@ -154,7 +154,7 @@ def test_a_download_may_go_elsewhere_under_another_name(run, data, tmp_path):
         ),
         (["show", "Copy1", "--source", "concept-arc", "--svg", "/no/such/folder/x.svg"], "/no/such/folder"),
         (["download", "absent.zip"], "absent.zip: no such file or folder"),
-        (["download", "http://127.0.0.1:1/x.zip"], "http://127.0.0.1:1/x.zip: cannot be fetched: "),
+        (["download", "http://127.0.0.1:1/x.zip"], "http://127.0.0.1:1/x.zip: download failed: "),
         (["download", "absent.zip", "--sha256", "12"], "sha256 must be 64 hexadecimal digits, got '12'"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",

@@ -183,7 +183,7 @@ def test_a_batch_changed_on_disk_is_named(phalanx):
     np.save("plan/order.npy", order)
     result = verify(phalanx)
     assert (result.code, result.out) == (2, "")
-    assert "plan/order.npy is damaged" in result.err
+    assert "plan/order.npy is corrupt" in result.err
     # Someone who renews the digests too is found out by the batches.
     header = json.loads(Path("plan/plan.json").read_text())
     header["files"]["order.npy"] = hashlib.sha256(Path("plan/order.npy").read_bytes()).hexdigest()

@@ -42,7 +42,7 @@ def test_what_is_damaged_is_named_and_the_exit_code_is_one(run: Path) -> None:
     file.write_bytes(before)
     assert code == 1
     ill = [line for line in lines if "NOT WHOLE" in line]
-    assert len(ill) == 2 and all("facts/metadata is damaged" in line for line in ill)
+    assert len(ill) == 2 and all("facts/metadata is corrupt" in line for line in ill)
 
 
 def test_a_pipe_is_no_part_of_a_run_and_is_not_waited_for(run: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_pipe_is_no_part_of_a_run_and_is_not_waited_for(run: Path) -> None:
     lines.rename(run / "kept")
     os.mkfifo(lines)
     code, said = doctor(run)
-    with pytest.raises(ValueError, match=r"batch_metrics\.jsonl is no file"):
+    with pytest.raises(ValueError, match=r"batch_metrics\.jsonl is not a regular file"):
         list(read_records(lines))
     (run / "kept").replace(lines)
     assert code == 1

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import phalanx
 from phalanx.cli.app import app
 from phalanx.cli.info import collect, describe
-from phalanx.core import backends as native
+from phalanx.native import is_native_available
 
 FACTS = {
     "version": "1.2.3",
@@ -49,7 +49,7 @@ def test_json_is_one_object_with_what_is_installed_here() -> None:
     assert facts["jax"] == jax.__version__
     assert facts["backend"] == jax.default_backend()
     assert len(facts["devices"]) == len(jax.devices())
-    assert facts["native"]["in_use"] is native.is_native_available()
+    assert facts["native"]["in_use"] is is_native_available()
 
 
 def test_environments_are_listed_with_version_and_a_line_each() -> None:

@@ -19,7 +19,7 @@ def test_settings_of_puzzles_are_words_and_numbers() -> None:
 
 
 def test_settings_of_ids_are_a_preset_and_overrides() -> None:
-    made = _factory("arc-v2", ["config=mini", "environment.max_episode_steps=7"])()
+    made = _factory("arc-v2", ["config=mini", "episode.max_episode_steps=7"])()
     assert isinstance(made, TextWrapper)
     assert "Step 0 of at most 7." in made.reset(1)
 

@@ -126,7 +126,7 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
         time.sleep(0.1)
     again = phalanx("train", *what, "--out", out, "--resume")
     assert again.code == 2
-    assert f"{out} is being trained by process {child.pid} on" in again.err
+    assert f"{out} is in use by process {child.pid} on" in again.err
     child.send_signal(asked)
     said, complaint = child.communicate(timeout=120)
     assert child.returncode == 128 + asked, complaint

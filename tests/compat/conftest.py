@@ -18,7 +18,7 @@ from tests.compat.mock_task import create_mock_task
 @pytest.fixture(scope="session")
 def config() -> JaxArcConfig:
     return JaxArcConfig(
-        environment=EpisodeConfig(max_episode_steps=100),
+        episode=EpisodeConfig(max_episode_steps=100),
         dataset=UnifiedDatasetConfig(max_grid_height=30, max_grid_width=30),
         action=UnifiedActionConfig(selection_format="point"),
     )

@@ -28,7 +28,7 @@ def test_quick_start(capsys: pytest.CaptureFixture[str]) -> None:
 
     # Configuration
     config = JaxArcConfig(
-        environment=EpisodeConfig(max_episode_steps=100),
+        episode=EpisodeConfig(max_episode_steps=100),
         dataset=UnifiedDatasetConfig(max_grid_height=30, max_grid_width=30),
         action=UnifiedActionConfig(selection_format="point")
     )

@@ -286,7 +286,7 @@ def test_a_batch_size_that_is_none_is_refused_in_words(size: object, words: str)
 
 def test_settings_of_the_config_are_taken_by_name_and_unknown_ones_refused() -> None:
     assert ancestors(max_depth=7).environment.config.max_depth == 7
-    assert repr(ancestors()) == "BatchedVecEnv(ProofEnv, batch_size=3, device='cpu')"
+    assert repr(ancestors()) == "BatchedVecEnv(ProofEnvironment, batch_size=3, device='cpu')"
     with pytest.raises(TypeError, match="no argument 'max_dept' here; the nearest are max_depth"):
         ancestors(max_dept=7)
     with pytest.raises(ValueError, match=r"IndexManager\(data_handler, padding_atoms=6\)"):

@@ -20,7 +20,7 @@ from phalanx.core import batch_reset, batch_step
 from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, only
 
 SMALL = ArcConfig(
-    environment=EpisodeConfig(max_episode_steps=3),
+    episode=EpisodeConfig(max_episode_steps=3),
     dataset=DatasetConfig(max_grid_height=2, max_grid_width=2),
 )
 TASK = ArcTask("blue", (GridPair(np.zeros((2, 2), int), np.array([[1, 1], [0, 0]])),), ())
@@ -49,7 +49,7 @@ def paints_along_the_top(states: ArcState) -> dict[str, Any]:
 
 def test_the_guides_blocks_run_with_the_librarys_functions() -> None:
     config = ArcConfig(
-        environment=EpisodeConfig(max_episode_steps=100),
+        episode=EpisodeConfig(max_episode_steps=100),
         dataset=DatasetConfig(max_grid_height=30, max_grid_width=30),
     )
     batch_states = started(config, TASK, 16)
@@ -178,7 +178,7 @@ def test_a_network_plays_greedily_without_a_key() -> None:
 
 
 def test_a_network_with_a_key_draws_anew_for_every_environment_and_step() -> None:
-    config = CELL.model_copy(update={"environment": EpisodeConfig(max_episode_steps=20, require_submit=True)})
+    config = CELL.model_copy(update={"episode": EpisodeConfig(max_episode_steps=20, require_submit=True)})
     task = cell_task("red", [2])
     environment = ArcEnvironment.create(config, task)
     states = started(config, task, 20)

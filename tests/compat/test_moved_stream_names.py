@@ -22,8 +22,6 @@ from phalanx.puzzles.server import CollectConfig, PuzzleSampleStream
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
-        (lambda: streams.GymTransport, "phalanx.data has no GymTransport: a GymConfig names a server"),
-        (lambda: streams.GymStep, "a step is a StreamSample"),
         (lambda: ReplayBuffer().to_dict, r"ReplayBuffer has no to_dict: save\(path\)"),
         (lambda: RollingBatchPlanWindow(ReplayBuffer()).build_next_window, r"await next_window\(\)"),
         (lambda: PuzzleSampleStream().connect, "connections are made when they are needed"),
@@ -46,7 +44,7 @@ def test_a_name_that_moved_says_where(ask, sentence: str):
             "WindowConfig has no window_microbatches: say window_size",
         ),
         (lambda: WindowConfig(token_budget=9), "takes a batching_config"),
-        (lambda: CollectConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: say games"),
+        (lambda: CollectConfig(puzzle_types=["sudoku"]), "CollectConfig has no puzzle_types: say games"),
         (lambda: ReplayBufferConfig(default_priority=2.0), "a StreamSample has its own priority"),
     ],
 )

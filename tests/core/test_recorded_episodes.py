@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from phalanx.core import backends as native
+from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.registry import EnvSpec
 from tests.helpers.corridor import Corridor
 from tests.helpers.recorded_episodes import COMMAND, ENGINES, cases_of, digest, own_environments, read, record
@@ -22,11 +22,12 @@ RECORDINGS = [
     [pytest.param(*one, id=f"{one[0].id}-{one[1]}-{one[2]}") for one in RECORDINGS],
 )
 def test_episodes_change_only_with_the_version(found: EnvSpec, case: str, engine: str) -> None:
-    if engine == "native" and not native.is_native_available():
-        pytest.skip(native.native_unavailable_reason())
+    if engine == "native" and not is_native_available():
+        pytest.skip(native_unavailable_reason())
     recorded = read().get(found.id, {}).get(case)
     assert recorded is not None, f"nothing is recorded for {found.id} ({case}); record it: {COMMAND}"
-    environment = found.load()(**cases_of(found)[case], **({"engine": engine} if engine else {}))
+    setting = "backend" if found.name == "arc" else "engine"
+    environment = found.load()(**cases_of(found)[case], **({setting: engine} if engine else {}))
     assert digest(environment) == recorded, (
         f"{found.id} ({case}, {engine}) no longer plays the episodes that are recorded for it. If this is so "
         f"by intent, raise {type(environment).__name__}.version to {environment.version + 1}, register it as "

@@ -20,7 +20,8 @@ from phalanx.data import (
     default_collate,
     pad_sequences,
 )
-from phalanx.io.files import CorruptFileError, _machine
+from phalanx.io.atomic import _machine_id
+from phalanx.io.checksum import CorruptFileError
 from tests.helpers.file_damage import write_json
 
 LENGTHS = {f"s{i}": 3 + i for i in range(12)}
@@ -165,7 +166,9 @@ def test_interrupted_writing_goes_on_where_it_stopped(tmp_path: Path) -> None:
         writer.write_all(interrupt)
     first = tmp_path / "out/epoch_0/batch_000000.npz"
     before = first.stat().st_mtime_ns
-    (first.parent / f".batch_000003.npz.999999999-{_machine()}0123.tmp").write_bytes(b"left by a killed run")
+    (first.parent / f".batch_000003.npz.999999999-{_machine_id()}0123.tmp").write_bytes(
+        b"left by a killed run"
+    )
     with pytest.raises(FileNotFoundError, match=r"batch_000003\.npz is missing \(writing it was not fin"):
         BatchReader(tmp_path / "out").iter_epoch(0)
     paths = writer.write_all()
@@ -226,7 +229,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
         data[data.find(np.array([100, 101], np.int32).tobytes())] ^= 1
     changed = {"cut": data[:-30], "empty": b"", "flip": data, "text": b"hello"}[damage]
     path.write_bytes(bytes(changed))
-    with pytest.raises(ValueError, match=r"batch_000001\.npz is damaged"):
+    with pytest.raises(ValueError, match=r"batch_000001\.npz is corrupt"):
         BatchReader(tmp_path / "out").verify()
 
 
@@ -286,7 +289,7 @@ def test_a_folder_that_holds_no_batches_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has no manifest\.json"):
         BatchReader(tmp_path)
     (tmp_path / "manifest.json").write_text("{")
-    with pytest.raises(CorruptFileError, match=r"manifest\.json is damaged"):
+    with pytest.raises(CorruptFileError, match=r"manifest\.json is corrupt"):
         BatchReader(tmp_path)
     write_json(tmp_path / "manifest.json", {"fingerprint": "x"})
     with pytest.raises(ValueError, match="is not a manifest of batches: pad_id is"):

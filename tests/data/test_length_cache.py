@@ -308,7 +308,7 @@ def test_a_truncated_binary_cache_is_an_error_that_names_it(tmp_path: Path, suff
     file = tmp_path / f"l.{suffix}"
     write(file, {f"sample-{i}": i + 1 for i in range(100)})
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(ValueError, match=rf"l\.{suffix} is damaged"):
+    with pytest.raises(ValueError, match=rf"l\.{suffix} is corrupt"):
         load(file)
 
 
@@ -319,7 +319,7 @@ def test_a_damaged_byte_in_a_binary_cache_is_found(tmp_path: Path) -> None:
     place = data.find(np.arange(1, 101, dtype=np.int32).tobytes())
     data[place + 8] ^= 1
     file.write_bytes(bytes(data))
-    with pytest.raises(ValueError, match=r"l\.npz is damaged"):
+    with pytest.raises(ValueError, match=r"l\.npz is corrupt"):
         load(file)
 
 

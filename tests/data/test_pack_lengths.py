@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core import backends as kernels
 from phalanx.data import PackingMode, pack_lengths
 from phalanx.data.packing import MAX_CAPACITY
+from phalanx.native import native_module
 
 MODES = list(PackingMode)
 
@@ -19,7 +19,7 @@ def using(engine: str) -> Iterator[None]:
     """The compiled code or its Python twin."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PHALANX_NATIVE", "0" if engine == "python" else "1")
-        if engine == "compiled" and kernels.native_module() is None:
+        if engine == "compiled" and native_module() is None:
             pytest.skip("the compiled extension is not installed")
         yield
 
@@ -188,7 +188,7 @@ def test_an_unknown_mode_is_refused() -> None:
 
 
 def test_the_compiled_code_refuses_what_would_leave_its_arrays() -> None:
-    compiled = kernels.native_module()
+    compiled = native_module()
     if compiled is None:
         pytest.skip("the compiled extension is not installed")
     bins = np.zeros(2, np.int32)

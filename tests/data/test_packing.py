@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
-from phalanx.core import backends as kernels
 from phalanx.data import (
     OverlongPolicy,
     PackedBatch,
@@ -22,6 +21,7 @@ from phalanx.data import (
     pack_sequences,
     pack_tokens,
 )
+from phalanx.native import native_module
 
 PAD, SEPARATOR = 0, 99
 
@@ -31,7 +31,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "python":
             patch.setenv("PHALANX_NATIVE", "0")
-        elif kernels.native_module() is None:
+        elif native_module() is None:
             pytest.skip("the compiled extension is not installed")
         yield request.param
 

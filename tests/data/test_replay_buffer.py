@@ -221,7 +221,7 @@ def test_a_damaged_file_is_an_error_in_words(tmp_path: Path) -> None:
     damaged[whole.index(b"tokens.npy") + 400] ^= 1
     for bad in (whole[:-100], whole[: len(whole) // 2], b"", b"hello", bytes(damaged)):
         path.write_bytes(bad)
-        with pytest.raises(SampleFileError, match=r"buffer\.npz is damaged"):
+        with pytest.raises(SampleFileError, match=r"buffer\.npz is corrupt"):
             ReplayBuffer.load(path)
     np.savez(path, header=np.frombuffer(b'{"kind": "something else"}', np.uint8))
     seal(path)

@@ -129,7 +129,7 @@ def test_a_state_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not the state of a window"):
         asyncio.run(other.load_state_dict({"window": -1}))
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(ValueError, match=r"bad\.json is damaged"):
+    with pytest.raises(ValueError, match=r"bad\.json is corrupt"):
         asyncio.run(other.load(tmp_path / "bad.json"))
     fresh = window_over(filled(10), 4, 1)
     asyncio.run(fresh.load_state_dict(window_over(filled(1), 4, 1).state_dict()))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core import backends as engine
+from phalanx import native
 from phalanx.data import BatchingConfig, BatchingMode, BucketSpec, PadPolicy, TokenBudgetBatchSampler
 from phalanx.data.plans.epoch import epoch_seed, random_order, spread_order
 from tests.helpers.length_cases import lognormal_lengths, recipes
@@ -104,20 +104,20 @@ def test_shuffles_are_permutations(count, seed):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 255, 3000, 70_000])
 def test_the_compiled_shuffle_is_the_plain_one(count: int, monkeypatch: pytest.MonkeyPatch):
-    if engine.native_module() is None:
+    if native.native_module() is None:
         pytest.skip("the compiled extension is not in use")
     compiled = random_order(count, np.random.PCG64(count))
     values = (np.arange(count) % 1000).astype(np.int16)
     carried = [values.copy(), values.copy()]
     assert np.array_equal(random_order(count, np.random.PCG64(count), carried[0]), compiled)
-    monkeypatch.setattr(engine, "extension", lambda: None)
+    monkeypatch.setattr(native, "_load", lambda: "not installed")
     assert np.array_equal(random_order(count, np.random.PCG64(count), carried[1]), compiled)
     for found in carried:
         assert np.array_equal(found, values[compiled])
 
 
 def test_keys_that_are_not_random_are_sorted_too():
-    if (kernels := engine.native_module()) is None:
+    if (kernels := native.native_module()) is None:
         pytest.skip("the compiled extension is not in use")
     places = np.random.default_rng(0).permutation(5000).astype(np.uint64)
     for keys in (places, places | np.uint64(7 << 56), places << np.uint64(40) | places):
@@ -129,7 +129,7 @@ def test_keys_that_are_not_random_are_sorted_too():
 
 
 def test_runs_are_copied_from_their_places_and_from_nowhere_else():
-    if (kernels := engine.native_module()) is None:
+    if (kernels := native.native_module()) is None:
         pytest.skip("the compiled extension is not in use")
     taken = np.empty(5, np.int32)
     starts, ends = np.array([6, 2, 4, 0]), np.array([8, 4, 4, 1])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "examples" / "cluster"
-DESCENT = ROOT / "tests" / "runs" / "descent.py"
+DESCENT = ROOT / "tests" / "helpers" / "descent.py"
 
 
 def test_the_slurm_script_saves_at_sigterm_puts_the_job_back_and_says_finished_in_the_end(

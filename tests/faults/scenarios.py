@@ -26,7 +26,8 @@ from phalanx.data import (
     load_batch_plan,
     save_batch_plan,
 )
-from phalanx.io.files import atomic_write, read_verified_json, remove_stale_temporaries, write_json
+from phalanx.io.atomic import atomic_write, remove_stale_temporaries
+from phalanx.io.checksum import read_verified_json, write_json
 from tests.faults.puzzle_server_scenarios import ARCADE
 from tests.faults.simulator import MOST_PROCESSES, World
 
@@ -44,7 +45,7 @@ def counter(world: World) -> None:
             for value in range(tried + 1, tried + 5):
                 tried = value
                 try:
-                    with atomic_write(path, "w", sealed=True) as file:
+                    with atomic_write(path, "w", checksum=True) as file:
                         write_json(file, {"value": value, "padding": "x" * world.chance.randrange(9000)})
                 except OSError:
                     continue
@@ -126,7 +127,7 @@ def changing_ranks(world: World) -> None:
             done = 0
             while done < steps:
                 try:
-                    with atomic_write(path, "w", sealed=True) as file:
+                    with atomic_write(path, "w", checksum=True) as file:
                         write_json(file, {"history": [*history, [ranks, done + 1]]})
                 except OSError:
                     continue
@@ -181,7 +182,7 @@ def live_ranks(world: World) -> None:
                     break
                 step = {int(place) for batch in batches for place in batch.places}
                 try:
-                    with atomic_write(path, "w", sealed=True) as file:
+                    with atomic_write(path, "w", checksum=True) as file:
                         write_json(file, {"plan": after, "learned": [*learned, *sorted(step)]})
                 except OSError:
                     continue

@@ -178,4 +178,4 @@ def test_the_doctor_sees_what_is_whole_and_what_is_not(tmp_path: Path, name: str
     data[len(data) // 2] ^= 4
     file.write_bytes(data)
     ((_, _, wrong),) = examine(path)
-    assert "damaged" in wrong
+    assert "corrupt" in wrong

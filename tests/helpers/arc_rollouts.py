@@ -1,7 +1,4 @@
-"""Drives an engine (or the oracle) through whole batches by the public interface, and reads it back as NumPy.
-
-What the right answers are is in `oracle` and in the tests.
-"""
+"""Run a backend or the reference implementation on batches and return NumPy arrays."""
 
 import functools
 from collections.abc import Sequence
@@ -16,12 +13,12 @@ from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask
-from phalanx.core import backends as native
 from phalanx.core.vector import batch_reset, batch_step
+from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers.arc_grids import mask, text
 from tests.reference.arc import OracleState, reset_oracle, start_candidates, step_oracle, views_of
 
-ENGINES = ("native", "xla")
+BACKENDS = ("native", "xla")
 FORMATS = ("point", "bbox", "mask")
 STATE_FIELDS = (
     *("working_grid", "target_grid", "input_grid"),
@@ -35,10 +32,10 @@ INFO_FIELDS = (
 )
 
 
-def skip_without(engine: str) -> None:
-    """Skip the calling test, in the package's own words, where the native engine cannot run."""
-    if engine == "native" and not native.is_native_available():
-        pytest.skip(f"native engine: {native.native_unavailable_reason()}")
+def skip_without(backend: str) -> None:
+    """Skip the calling test, in the package's own words, where the native backend cannot run."""
+    if backend == "native" and not is_native_available():
+        pytest.skip(f"native backend: {native_unavailable_reason()}")
 
 
 def batch_action(
@@ -104,9 +101,9 @@ class Starts:
 class Player:
     """Plays one environment at a time, as a batch of one, so that one compilation serves all its tests."""
 
-    def __init__(self, engine: str, config: ArcConfig, tasks: Sequence[ArcTask]) -> None:
-        skip_without(engine)
-        self.config = config.model_copy(update={"engine": engine})
+    def __init__(self, backend: str, config: ArcConfig, tasks: Sequence[ArcTask]) -> None:
+        skip_without(backend)
+        self.config = config.model_copy(update={"backend": backend})
         self.tasks = TaskBuffer.from_tasks(tasks)
         self.starts = Starts(self.config, self.tasks)
 
@@ -152,7 +149,7 @@ def oracle_starts(
         candidates = start_candidates(drawn, config)
         noise = (for_task * 0x85EBCA6B % 2**32) ^ for_pair
         # A whole task begins with its first test pair.
-        chosen = 0 if config.environment.mode == "evaluation" else for_pair % len(candidates)
+        chosen = 0 if config.episode.mode == "evaluation" else for_pair % len(candidates)
         states.append(reset_oracle(drawn, candidates[chosen], config, noise))
     return states
 
@@ -171,6 +168,6 @@ def oracle_batch_step(
 
 
 def oracle_view(states: Sequence[OracleState], config: ArcConfig) -> dict[str, np.ndarray]:
-    """The oracle's batch as `view` shows an engine's."""
+    """The oracle's batch as `view` shows an backend's."""
     views = views_of(states, config)
     return {field: views[field] for field in STATE_FIELDS}

@@ -1,6 +1,6 @@
 """Random tasks and random actions that make rich states, and the oracle's answers to them.
 
-The answers are worked out once and serve every engine; comparing is in `test_engines_against_oracle`.
+The answers are worked out once and serve every backend; comparing is in `test_engines_against_oracle`.
 """
 
 import dataclasses
@@ -45,13 +45,13 @@ def _scenario(
     batch: int = 288,
     submits: float = 0.0,
     allowed: tuple[int, ...] | None = None,
-    environment: dict[str, Any] | None = None,
+    episode: dict[str, Any] | None = None,
     reward: dict[str, Any] | None = None,
 ) -> Scenario:
     config = ArcConfig(
         dataset=DatasetConfig(max_grid_height=shape[0], max_grid_width=shape[1]),
         action=ActionConfig(selection_format=action_format, allowed_operations=allowed),
-        environment=EpisodeConfig(**(environment or {})),
+        episode=EpisodeConfig(**(episode or {})),
         reward=RewardConfig(**(reward or {})),
     )
     return Scenario(name, config, batch=batch, steps=steps, seed=seed, submits=submits)
@@ -64,7 +64,7 @@ SCENARIOS = (
         "point",
         seed=1,
         steps=24,
-        environment={"require_submit": True},
+        episode={"require_submit": True},
         reward={
             "efficiency_bonus": 2.5,
             "efficiency_bonus_threshold": 9,
@@ -76,7 +76,7 @@ SCENARIOS = (
         (30, 30),
         "bbox",
         seed=2,
-        environment={"mode": "evaluation", "initial_grid": "random"},
+        episode={"mode": "evaluation", "initial_grid": "random"},
         reward={"similarity_weight": 3.0, "unsolved_submission_penalty": -2.0, "step_penalty": -0.125},
     ),
     _scenario(
@@ -85,7 +85,7 @@ SCENARIOS = (
         "bbox",
         seed=6,
         batch=1024,
-        environment={"mode": "evaluation", "attempts": 2, "max_episode_steps": 20},
+        episode={"mode": "evaluation", "attempts": 2, "max_episode_steps": 20},
         reward={
             "efficiency_bonus": 2.5,
             "efficiency_bonus_threshold": 9,
@@ -100,7 +100,7 @@ SCENARIOS = (
         steps=14,
         submits=0.2,
         allowed=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 32, 33, 34, 37, 38, 39, 41),
-        environment={"mode": "evaluation", "attempts": 3, "max_episode_steps": 14},
+        episode={"mode": "evaluation", "attempts": 3, "max_episode_steps": 14},
         reward={"reward_on_submit_only": True, "unsolved_submission_penalty": -1.5},
     ),
     _scenario(
@@ -117,7 +117,7 @@ SCENARIOS = (
         seed=4,
         steps=15,
         allowed=(0, 1, 2, 3, 10, 11, 12, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 33, 34, 35, 41),
-        environment={"max_episode_steps": 13},
+        episode={"max_episode_steps": 13},
         reward={
             "reward_on_submit_only": True,
             "efficiency_bonus": 4.0,
@@ -131,7 +131,7 @@ SCENARIOS = (
         "bbox",
         seed=5,
         steps=8,
-        environment={"max_episode_steps": 6},
+        episode={"max_episode_steps": 6},
         reward={"efficiency_bonus": 2.5, "efficiency_bonus_threshold": 3},
     ),
 )
@@ -198,7 +198,7 @@ def random_tasks(shape: tuple[int, int], with_all_kinds: bool) -> tuple[ArcTask,
 
 
 def tasks_of(scenario: Scenario) -> tuple[ArcTask, ...]:
-    return random_tasks(scenario.config.grid_shape, scenario.config.environment.mode == "training")
+    return random_tasks(scenario.config.grid_shape, scenario.config.episode.mode == "training")
 
 
 def keys_of(scenario: Scenario) -> jax.Array:

@@ -3,28 +3,31 @@
 `test_damage` does this some hundred times for each format; `PHALANX_DAMAGES=2000` does it more often.
 """
 
+import contextlib
 import io
 import random
+import resource
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.io.files import add_seal, atomic_write, write_json as write_checksummed_json
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import add_checksum, write_json as write_checksummed_json
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """A JSON file with a seal, whatever it says."""
-    with atomic_write(path, "w", sealed=True) as file:
+    with atomic_write(path, "w", checksum=True) as file:
         write_checksummed_json(file, record)
 
 
 def seal(path: Path) -> None:
     """Add a seal to a file that another program wrote."""
     with path.open("r+b") as file:
-        add_seal(file)
+        add_checksum(file)
 
 
 class Format(NamedTuple):
@@ -122,3 +125,14 @@ def read_archive(path: Path) -> Any:
     return {
         (split, task.id): task.to_dict() for split, found in read_splits(scratch).items() for task in found
     }
+
+
+@contextlib.contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    """Limit the size of all files, so that a write across the limit is cut short as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

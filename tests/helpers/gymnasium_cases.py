@@ -17,7 +17,7 @@ PAINTINGS: dict[str, Any] = {
         for c in (0, 1, 2, 4, 5, 6)
     ),
     "dataset": {"max_grid_height": 2, "max_grid_width": 3},
-    "environment": {"max_episode_steps": 4},
+    "episode": {"max_episode_steps": 4},
     "action": {"allowed_operations": (2, 3, 34)},
 }
 """Six tasks that differ in their first cell: fill it with 3. One may submit (34), and has four steps."""

@@ -135,7 +135,7 @@ def _check_settings(kind: str, params: dict[str, Any]) -> None:
         "arc": "ArcTraining",
         "bc": "CloningTraining",
         "grpo": "GRPOTraining",
-        "guide": "GuideTraining",
+        "guide": "HeuristicTraining",
         "kge": "KGETraining",
         "lm": "LMTraining",
         "proofs": "ProofTraining",

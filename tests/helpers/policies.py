@@ -71,7 +71,7 @@ def knows(
 
 def box_config(side: int, mode: str = "training", max_steps: int = 8) -> ArcConfig:
     return ArcConfig(
-        environment=EpisodeConfig(max_episode_steps=max_steps, mode=mode),
+        episode=EpisodeConfig(max_episode_steps=max_steps, mode=mode),
         dataset=DatasetConfig(max_grid_height=side, max_grid_width=side),
         action=ActionConfig(selection_format="bbox"),
         observation=ObservationConfig(input_grid=True, scalars=True),
@@ -115,7 +115,7 @@ def only(color: int) -> Paints:
 
 
 CELL = ArcConfig(
-    environment=EpisodeConfig(max_episode_steps=1),
+    episode=EpisodeConfig(max_episode_steps=1),
     dataset=DatasetConfig(max_grid_height=1, max_grid_width=1),
 )
 """One cell, one step."""

@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.core import backends as native
+from phalanx.native import is_native_available
 from phalanx.proofs.backends import resolution, xla as xla_resolution
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode, empty_nodes
 from tests.reference import resolution as oracle
 
-ENGINES = ("native", "xla") if native.is_native_available() else ("xla",)
+ENGINES = ("native", "xla") if is_native_available() else ("xla",)
 
 PREDICATES, CONSTANTS, FACTS, RULES = 4, 7, 60, 9
 

@@ -55,13 +55,13 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         "boxes in training": {
             **_ARC,
             "action": {"selection_format": "bbox"},
-            "environment": {"max_episode_steps": 9},
+            "episode": {"max_episode_steps": 9},
         },
         "masks in evaluation": {
             **_ARC,
             "action": {"selection_format": "mask"},
-            "environment": {"max_episode_steps": 9, "mode": "evaluation", "require_submit": True},
-            "observation": {"selected": True, "clipboard": True, "demonstrations": 1, "scalars": True},
+            "episode": {"max_episode_steps": 9, "mode": "evaluation", "require_submit": True},
+            "observation": {"selected": True, "clipboard": True, "num_demonstrations": 1, "scalars": True},
         },
     },
     "proofs": {

@@ -16,8 +16,8 @@ import numpy as np
 from phalanx.arc import ArcConfig, DatasetConfig, PointAction, TaskBuffer, generate_tasks
 from phalanx.arc.rendering import draw_state
 from phalanx.core import batch_reset, batch_step
+from phalanx.io.jsonl import JsonlFile
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
-from phalanx.logging.handlers.file import JsonlFile
 
 FAMILIES = ("fill_enclosed", "recolor", "mirror_rows")
 MACHINE = {"load_average": 0.5, "nproc": 2, "cpu": "Example CPU", "python": "3.11.2", "phalanx": "0.1.0"}

@@ -81,7 +81,7 @@ def arc(selection: str = "point") -> ArcEnvironment:
     task = ArcTask.from_dict({"train": [{"input": [[0, 0]], "output": [[3, 0]]}], "test": []}, "fill")
     config = ArcConfig(
         dataset={"max_grid_height": 2, "max_grid_width": 3},
-        environment={"max_episode_steps": 4},
+        episode={"max_episode_steps": 4},
         action={"selection_format": selection, "allowed_operations": (2, 3, 34)},
     )
     return ArcEnvironment.create(config, task)

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from phalanx.io.jsonl import read_lines
 from phalanx.logging import FileHandler, SVGHandler
-from phalanx.logging.handlers.file import read_lines
 from phalanx.training.arc_training import ArcTrainingConfig, load_arc_training
 
 SMALL = (
@@ -12,10 +12,10 @@ SMALL = (
     "arc.dataset.max_grid_width=3",
     "arc.dataset.families=[fill_enclosed]",
     "arc.dataset.num_tasks=8",
-    "arc.environment.max_episode_steps=3",
+    "arc.episode.max_episode_steps=3",
     "network.kind=conv",
-    "network.width=8",
-    "network.depth=1",
+    "network.hidden_dim=8",
+    "network.num_layers=1",
     "ppo.num_envs=8",
     "ppo.num_steps=4",
     "ppo.num_updates=6",

@@ -19,9 +19,9 @@ TASKS, STEPS = 1000, 8
 CONFIG = ArcConfig(
     dataset={"max_grid_height": 2, "max_grid_width": 2},
     action={"selection_format": "bbox"},
-    environment={"mode": "evaluation", "max_episode_steps": STEPS - 2, "attempts": 2},
+    episode={"mode": "evaluation", "max_episode_steps": STEPS - 2, "attempts": 2},
     observation=ObservationConfig(
-        input_grid=True, target_grid=True, selected=True, clipboard=True, demonstrations=1, scalars=True
+        input_grid=True, target_grid=True, selected=True, clipboard=True, num_demonstrations=1, scalars=True
     ),
 )
 OPERATIONS = np.array([0, 1, 2, 31, 32, 33, 34, 37, 38, 39, 40, 41])

@@ -68,13 +68,13 @@ def test_tasks_are_shared_and_not_copied() -> None:
 
 
 def test_settings_change_what_they_name_and_nothing_else() -> None:
-    base = ArcConfig(environment={"max_episode_steps": 9, "mode": "evaluation"}, engine="xla")
+    base = ArcConfig(episode={"max_episode_steps": 9, "mode": "evaluation"}, backend="xla")
     envs = gym.make_vec(
         "phalanx/arc-v2", num_envs=1, config=base, max_episode_steps=3, action={"selection_format": "bbox"}
     )
     config = envs.environment.config
-    assert config.environment.max_episode_steps == 3 and config.environment.mode == "evaluation"
-    assert config.action.selection_format == "bbox" and config.engine == "xla"
+    assert config.episode.max_episode_steps == 3 and config.episode.mode == "evaluation"
+    assert config.action.selection_format == "bbox" and config.backend == "xla"
     proving = gym.make_vec(
         "phalanx/proofs-v1", num_envs=1, max_episode_steps=7, reward={"type": 2}, **ANCESTORS
     )
@@ -92,7 +92,7 @@ def test_the_section_of_a_config_that_is_called_observation_can_be_given() -> No
 
 
 def test_settings_that_do_not_exist_are_refused_in_words() -> None:
-    with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'environment.max_episode_s"):
+    with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'episode.max_episode_s"):
         gym.make("phalanx/arc-v2", max_steps=3)
     with pytest.raises(ValueError, match="max_grid_height must be between 1 and 30, got 31"):
         gym.make("phalanx/arc-v2", dataset={"max_grid_height": 31})

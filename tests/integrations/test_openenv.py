@@ -21,7 +21,7 @@ from phalanx.integrations.openenv import OpenEnvServer, ServerLimits, Session
 from phalanx.puzzles import PuzzleEnvironment
 from phalanx.text import TextEnvironment, TextInfo, TextStep
 from phalanx.text.env_spec import text_env_factory
-from tests.helpers.openenv import running, wait_until
+from tests.helpers.openenv_processes import running, wait_until
 
 
 @pytest.fixture(scope="module")

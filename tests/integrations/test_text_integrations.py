@@ -16,7 +16,7 @@ from phalanx.integrations.trl import environment_factory
 from phalanx.text.env import TextEnvironment, validate_seed
 from phalanx.text.env_spec import TextFactory, text_env_factory
 from tests.helpers.chat_model import stub_model
-from tests.helpers.openenv import play_by_openenv, running
+from tests.helpers.openenv_processes import play_by_openenv, running
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core.backends import native_module
 from phalanx.kg import PathNetwork, PathNetworkConfig, fit_path_network, rank_by_network
 from phalanx.kg.atoms import Atom
 from phalanx.kg.formats import KnowledgeBase
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.plain_network import PathQuestions
 from phalanx.kg.rules import plain
+from phalanx.native import native_module
 
 native = native_module()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
@@ -108,8 +108,8 @@ def test_a_network_learns_to_compose_and_is_the_same_on_any_number_of_threads() 
 
 
 def test_plain_python_learns_too(monkeypatch) -> None:
-    monkeypatch.setattr("phalanx.kg.path_network.extension", lambda: None)
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    monkeypatch.setattr("phalanx.kg.path_network.native_module", lambda: None)
+    monkeypatch.setattr("phalanx.kg.rules.mining.native_module", lambda: None)
     data = chains(4)
     network = fit_path_network(data, layers=1, epochs=0.1, batch_size=2, threads=1)
     assert network.parameters.dtype == np.float32 and np.isfinite(network.parameters).all()

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.core import backends as engine
 from phalanx.lm.attention import RotaryAngles, packed_attention, rotary_angles
+from phalanx.native import Backend, is_native_available, native_unavailable_reason
 
-if not engine.is_native_available():
-    pytest.skip(f"native engine: {engine.native_unavailable_reason()}", allow_module_level=True)
+if not is_native_available():
+    pytest.skip(f"native engine: {native_unavailable_reason()}", allow_module_level=True)
 
 
 @functools.partial(jax.jit, static_argnums=4)
 def attend(
-    qkv: jax.Array, angles: RotaryAngles, segments: jax.Array, cotangent: jax.Array, which: engine.Backend
+    qkv: jax.Array, angles: RotaryAngles, segments: jax.Array, cotangent: jax.Array, which: Backend
 ) -> tuple[jax.Array, jax.Array]:
     """What is attended to, and the gradient."""
     attended, pull = jax.vjp(lambda one: packed_attention(one, angles, segments, which), qkv)

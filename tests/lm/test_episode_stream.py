@@ -112,7 +112,7 @@ def arc() -> ArcEnvironment:
     pair = GridPair(as_grid([[1, 2], [3, 4]]), as_grid([[1, 2], [3, 5]]))
     config = ArcConfig(
         dataset=DatasetConfig(max_grid_height=3, max_grid_width=3),
-        environment=EpisodeConfig(max_episode_steps=4),
+        episode=EpisodeConfig(max_episode_steps=4),
         action=ActionConfig(selection_format="point"),
     )
     return ArcEnvironment.create(config, ArcTask("one", (pair,), (pair,)))

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from phalanx.core import backends as engine
+from phalanx.core.backends import register_ffi_targets
 from phalanx.lm import LanguageModel, LanguageModelConfig
 from phalanx.lm.generation import GenerationArrays, GenerationRequest, _generate
+from phalanx.native import is_native_available, native_unavailable_reason
 
-if not engine.is_native_available():
-    pytest.skip(f"native engine: {engine.native_unavailable_reason()}", allow_module_level=True)
+if not is_native_available():
+    pytest.skip(f"native engine: {native_unavailable_reason()}", allow_module_level=True)
 
 SMALL: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "num_layers": 2, "num_heads": 2, "d_ff": 10}
 """Heads of 6 numbers: no size is that of a vector."""
@@ -188,6 +189,7 @@ def shapes_of(
 
 
 def call(operands: list[np.ndarray], made: list[tuple[int, ...]], **attributes: Any) -> list[np.ndarray]:
+    register_ffi_targets()
     kinds = (np.int32, np.float32, np.int32, bool)
     results = [jax.ShapeDtypeStruct(shape, kind) for shape, kind in zip(made, kinds, strict=True)]
     options = {"heads": np.int64(2), "top_k": np.int64(0), "epsilon": np.float32(1e-6), **attributes}

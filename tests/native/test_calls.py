@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from phalanx.core import backends as native
+from phalanx.core.backends import register_ffi_targets
+from phalanx.native import is_native_available, native_unavailable_reason
 
-if not native.is_native_available():
-    pytest.skip(f"native engine: {native.native_unavailable_reason()}", allow_module_level=True)
+if not is_native_available():
+    pytest.skip(f"native engine: {native_unavailable_reason()}", allow_module_level=True)
+register_ffi_targets()
 
-import phalanx._native as kernels
+import phalanx._native as kernels  # noqa: E402
 
 EXAMPLES = int(os.environ.get("PHALANX_FUZZ", "50"))
 RUNS = settings(
@@ -233,7 +235,7 @@ def expand(key: int, data: st.DataObject, states: int = 3) -> Any:
 
 @pytest.fixture(scope="module")
 def held() -> Any:
-    assert native.is_native_available()
+    register_ffi_targets()
     return kernels.ProofProgram(77, FACTS, HEADS, BODIES, 2, 3)
 
 
@@ -319,7 +321,7 @@ def call_attention(name: str, operands: list[np.ndarray], results: list[tuple[in
     [(call, name) for call, (given_, made) in ATTENTION_CALLS.items() for name in (*given_, *made)],
 )
 def test_the_attention_kernel_refuses_sizes_that_do_not_go_together(call: str, name: str) -> None:
-    assert native.is_native_available()
+    register_ffi_targets()
     operands, results = ATTENTION_CALLS[call]
     right = ATTENTION[name]
     for shape in ((), (2,), right[:-1], (*right, 1), (*right[:-1], right[-1] + 1), (0, *right[1:])):
@@ -334,7 +336,7 @@ def test_the_attention_kernel_refuses_sizes_that_do_not_go_together(call: str, n
 @RUNS
 @given(st.data())
 def test_the_attention_kernel_survives_any_content_of_its_buffers(data: st.DataObject) -> None:
-    assert native.is_native_available()
+    register_ffi_targets()
     rows, heads = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 2))
     tokens, half = data.draw(st.integers(0, 8) | st.sampled_from([48, 97, 145])), data.draw(st.integers(0, 9))
     whole, angles = (rows, tokens, 3, heads, 2 * half), (rows, tokens, half)

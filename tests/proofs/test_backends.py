@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from phalanx.core import backends as native
 from phalanx.core.testing.recorded_rollouts import differences
+from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.state import ResolutionSettings
 from tests.helpers import proof_cases as pc
@@ -73,7 +73,7 @@ def test_wide_padding_without_end_action_and_memory_equals_the_oracle(engine: st
         pc.check_against_oracle(kb, config, cases, node)
 
 
-@pytest.mark.skipif(not native.is_native_available(), reason=native.native_unavailable_reason())
+@pytest.mark.skipif(not is_native_available(), reason=native_unavailable_reason())
 def test_the_engines_agree_bit_by_bit_when_unary_actions_are_skipped() -> None:
     """States passed, states remembered and what the padding holds included."""
     config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=2, skip_unary_actions=True)
@@ -90,7 +90,7 @@ def test_the_engines_agree_bit_by_bit_when_unary_actions_are_skipped() -> None:
     assert skipped > 30
 
 
-@pytest.mark.skipif(not native.is_native_available(), reason=native.native_unavailable_reason())
+@pytest.mark.skipif(not is_native_available(), reason=native_unavailable_reason())
 def test_rows_that_are_not_asked_for_stay_as_they_are() -> None:
     config = ProofConfig(padding_states=10, padding_atoms=4, max_depth=5)
     program, _, cases = cases_of(3, config)

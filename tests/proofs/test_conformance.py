@@ -2,19 +2,19 @@
 
 import pytest
 
-from phalanx.core import backends as native
 from phalanx.core.testing.transition_checks import (
     check_done_states_are_absorbing,
     check_environment,
     check_invalid_actions_change_nothing,
     check_vmap_equals_batch_functions,
 )
+from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers import families as f
 
 
 def test_the_native_engine_conforms() -> None:
-    if not native.is_native_available():
-        pytest.skip(native.native_unavailable_reason())
+    if not is_native_available():
+        pytest.skip(native_unavailable_reason())
     check_environment(f.environment(engine="native"), num_steps=60)
 
 

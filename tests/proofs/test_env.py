@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core import backends as native
 from phalanx.core.testing.recorded_rollouts import differences
+from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs.config import ProofConfig, ProofRewardConfig, QueryConfig
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
@@ -258,7 +258,7 @@ def test_step_and_reset_work_under_jit_vmap_and_scan_alike(env: ProofEnvironment
     assert np.array_equal(np.asarray(nested).reshape(6, 3), single)
 
 
-@pytest.mark.skipif(not native.is_native_available(), reason=native.native_unavailable_reason())
+@pytest.mark.skipif(not is_native_available(), reason=native_unavailable_reason())
 def test_a_compiled_function_that_outlives_its_program_says_so() -> None:
     gc.collect(1)  # what is made from here on is young, and a collection of the young is enough
     program = dataclasses.replace(f.program(), rule_order=np.array([0, 1, 7], np.int32))

@@ -174,7 +174,7 @@ def test_a_file_that_does_not_fit_is_refused(
 ) -> None:
     path = tmp_path / "combination.json"
     path.write_text("[1, 2]")
-    with pytest.raises(ValueError, match=r"combination.json is damaged, or of an older version"):
+    with pytest.raises(ValueError, match=r"combination.json is corrupt or was written by an older version"):
         ScoreCombination.load(path, index)
     write_json(path, {"version": 1})
     with pytest.raises(ValueError, match=r"combination.json is not a combination that was saved here"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.core import backends
+from phalanx import native
 from phalanx.puzzles import Puzzle, PuzzleEnvironment, SplitMix64, puzzle_kind, puzzle_kinds
 from phalanx.puzzles.kind import solve_puzzle
 from phalanx.puzzles.kinds import KINDS
@@ -132,7 +132,7 @@ def test_puzzles_are_generated_when_native_backends_are_switched_off(monkeypatch
 
 
 def test_a_missing_extension_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_load", lambda: "it is not installed")
+    monkeypatch.setattr(native, "_load", lambda: "it is not installed")
     with pytest.raises(
         RuntimeError, match="puzzle generation needs the compiled extension: it is not installed"
     ):
@@ -260,21 +260,21 @@ def test_names_and_difficulties_that_do_not_exist_are_refused_in_words() -> None
 
 
 def test_the_native_engine_refuses_what_would_leave_its_arrays() -> None:
-    native = backends.native_module()
-    assert native is not None
+    extension = native.native_module()
+    assert extension is not None
     for kind, parameters in (
         ("sudoku", [9, 3, 4, 1]), ("sudoku", [25, 5, 5, 1]), ("binary", [5, 3]), ("nonogram", [16, 50]),
         ("futoshiki", [4, 99, 1]), ("sokoban", [9, 8, 1, 1, 1, 1, 1]), ("chess", [8]), ("hitori", [4]),
     ):  # fmt: skip
         with pytest.raises(ValueError):
-            native.puzzle_records(kind, [0], parameters)
+            extension.puzzle_records(kind, [0], parameters)
     for kind, puzzle, parameters in (
         ("sudoku", b"\x09" * 16, [4, 2, 2, 1]), ("sudoku", b"\x00", [4, 2, 2, 1]),
         ("futoshiki", bytes(16) + b"\x00\x63", [4, 1, 1]), ("sokoban", bytes(65), [8, 8, 1, 1, 1, 1, 1]),
         ("bridges", b"\x01", [5, 5]), ("hitori", b"", [4, 4]), ("nonogram", b"", [4, 50]),
     ):  # fmt: skip
         with pytest.raises(ValueError):
-            native.puzzle_solutions(kind, puzzle, parameters, 2)
+            extension.puzzle_solutions(kind, puzzle, parameters, 2)
 
 
 def test_random_numbers_match_the_splitmix64_reference() -> None:

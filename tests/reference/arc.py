@@ -1,6 +1,6 @@
 """What an ARC step means, written as plainly as possible: small int grids, dictionaries of cells, loops.
 
-It judges the two engines and shares nothing with them but the task and config types.
+It judges the two backends and shares nothing with them but the task and config types.
 """
 
 import dataclasses
@@ -87,7 +87,7 @@ def target_of(task: ArcTask, pair: int) -> np.ndarray:
 def start_candidates(task: ArcTask, config: ArcConfig) -> list[int]:
     """The pairs that an episode may start from."""
     demos, tests = indices_of_demos(task), indices_of_tests(task)
-    if config.environment.mode == "evaluation":
+    if config.episode.mode == "evaluation":
         return tests
     return demos or tests
 
@@ -111,12 +111,12 @@ def random_color(noise: int, row: int, column: int) -> int:
 def first_grid(task: ArcTask, pair: int, config: ArcConfig, noise: int) -> np.ndarray:
     """The working grid that an episode begins with."""
     given = np.array(task.pairs[pair].input, int)
-    if config.environment.initial_grid == "blank":
+    if config.episode.initial_grid == "blank":
         return np.zeros_like(given)
-    if config.environment.initial_grid == "random":
+    if config.episode.initial_grid == "random":
         rows, columns = given.shape
         return np.array([[random_color(noise, r, c) for c in range(columns)] for r in range(rows)])
-    if config.environment.initial_grid == "demonstration":
+    if config.episode.initial_grid == "demonstration":
         others = [demo for demo in indices_of_demos(task) if demo != pair]
         shown = task.pairs[others[noise % len(others)]].output if others else None
         return given if shown is None else np.array(shown, int)
@@ -126,7 +126,7 @@ def first_grid(task: ArcTask, pair: int, config: ArcConfig, noise: int) -> np.nd
 def reset_oracle(task: ArcTask, pair: int, config: ArcConfig, noise: int = 0) -> OracleState:
     """The first state of an episode on one pair."""
     kept = {}
-    if config.environment.mode == "evaluation":
+    if config.episode.mode == "evaluation":
         for number, test in enumerate(indices_of_tests(task)):
             kept[test] = first_grid(task, test, config, (noise * 0x85EBCA6B % 2**32) ^ number)
     working = kept[pair] if kept else first_grid(task, pair, config, noise)
@@ -229,7 +229,7 @@ def resized(grid: np.ndarray, height: int, width: int) -> np.ndarray:
 def switched_pair(state: OracleState, operation: int, config: ArcConfig) -> int | None:
     """The pair that operations 35 to 38, 40 and 41 lead to; None when they do nothing."""
     about_demos = operation in (NEXT_DEMO, PREVIOUS_DEMO, FIRST_UNSOLVED_DEMO)
-    if about_demos and config.environment.mode == "evaluation":
+    if about_demos and config.episode.mode == "evaluation":
         return None
     kind = indices_of_demos(state.task) if about_demos else indices_of_tests(state.task)
     if not kind:
@@ -306,7 +306,7 @@ def reward_of(before: OracleState, after: OracleState, submitted: bool, config: 
     """What a valid step pays, in float32."""
     settings, reward = config.reward, np.float32(0.0)
     if not settings.reward_on_submit_only:
-        if config.environment.mode == "training":
+        if config.episode.mode == "training":
             reward = np.float32(settings.similarity_weight) * (after.similarity - before.similarity)
         reward = reward + np.float32(settings.step_penalty)
     if after.solved:
@@ -328,24 +328,24 @@ def step_oracle(
     if state.done:
         return state, np.float32(0.0), True, info_of(state, state, -1)
 
-    limit = config.environment.max_episode_steps
+    limit = config.episode.max_episode_steps
     steps = state.step_count + 1
     raw = raw_selection(action_format, selection, config)
     if not is_valid(operation, raw, config):
         penalty = np.float32(config.reward.invalid_action_penalty)
-        if config.environment.mode == "evaluation":
+        if config.episode.mode == "evaluation":
             after, paid = judged(changed(state, step_count=steps), config)
             return after, penalty + paid, after.done, info_of(state, after, -1)
         after = changed(state, step_count=steps, truncated=steps >= limit)
         return after, penalty, after.done, info_of(state, after, -1)
 
     assert raw is not None
-    if config.environment.mode == "evaluation":
+    if config.episode.mode == "evaluation":
         return step_in_evaluation(state, operation, raw, config)
     after = operate(state, operation, raw, config)
     similarity = similarity_of(after.working, target_of(after.task, after.pair))
     equal = bool(similarity == 1.0)
-    terminated = operation == SUBMIT or (equal and not config.environment.require_submit)
+    terminated = operation == SUBMIT or (equal and not config.episode.require_submit)
     after = changed(
         after,
         step_count=steps,
@@ -379,9 +379,9 @@ def step_in_evaluation(
 
 def judged(state: OracleState, config: ArcConfig) -> tuple[OracleState, np.float32]:
     """The state after it was seen whether the episode has ended, and what the ending pays."""
-    overdue = state.step_count >= config.environment.max_episode_steps
+    overdue = state.step_count >= config.episode.max_episode_steps
     made = len(state.handed_in)
-    if made == 0 or not (made >= config.environment.attempts or overdue):
+    if made == 0 or not (made >= config.episode.attempts or overdue):
         return changed(state, truncated=overdue), np.float32(0.0)
     best = {
         test: max(similarity_of(attempt[test], target_of(state.task, test)) for attempt in state.handed_in)
@@ -424,7 +424,7 @@ def views_of(states: Sequence[OracleState], config: ArcConfig) -> dict[str, np.n
         np.full((len(states), *config.grid_shape), -1, np.int8) for _ in range(4)
     )
     solved_pairs = np.zeros((len(states), MAX_PAIRS), bool)
-    hidden = config.environment.mode == "evaluation"
+    hidden = config.episode.mode == "evaluation"
     for row, state in enumerate(states):
         pair = state.task.pairs[state.pair]
         grids = [(working, state.working), (source, pair.input)]

@@ -85,7 +85,7 @@ def machine_key() -> str:
     """
     import jaxlib
 
-    from phalanx.core import backends as engine
+    from phalanx.native import instruction_set
 
     cpu = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", cpu, re.MULTILINE)
@@ -94,7 +94,7 @@ def machine_key() -> str:
     extensions = hashlib.sha256(" ".join(vector).encode()).hexdigest()[:8]
     return (
         f"{model[1].strip() if model else 'unknown CPU'}, vector extensions {extensions}, "
-        f"native {engine.instruction_set()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
+        f"native {instruction_set()}, jaxlib {jaxlib.__version__}, numpy {np.__version__}"
     )
 
 
@@ -299,7 +299,7 @@ _SMALL_ARC = (
     "arc.dataset.max_grid_height=4",
     "arc.dataset.max_grid_width=4",
     "arc.dataset.num_tasks=16",
-    "arc.environment.max_episode_steps=5",
+    "arc.episode.max_episode_steps=5",
     "evaluation.every=0",
     "evaluation.num_tasks=8",
     "evaluation.attempts=0",
@@ -392,7 +392,7 @@ _ARC_CASES = {
     "training, boxes": ("arc.action.selection_format=bbox", "arc.action.allowed_operations=null"),
     "evaluation, masks": (
         "arc.dataset.max_grid_width=5",
-        "arc.environment.mode=evaluation",
+        "arc.episode.mode=evaluation",
         "arc.action.selection_format=mask",
         "arc.action.allowed_operations=null",
     ),
@@ -401,7 +401,7 @@ _ARC_CASES = {
         "arc.dataset.max_grid_height=3",
         "arc.dataset.max_grid_width=3",
         "arc.dataset.families=[fill_enclosed]",
-        "arc.environment.require_submit=false",
+        "arc.episode.require_submit=false",
         "arc.action.allowed_operations=[0,1,2,3,4,5,6,7,8,9]",
     ),
 }
@@ -413,7 +413,7 @@ def _arc_steps(engine: str, case: str) -> Any:
     from phalanx.arc import ArcEnvironment
     from phalanx.training.arc_training import load_arc_training
 
-    overrides = [*_SMALL_ARC, f"arc.engine={engine}", *_ARC_CASES[case]]
+    overrides = [*_SMALL_ARC, f"arc.backend={engine}", *_ARC_CASES[case]]
     environment = ArcEnvironment.create(load_arc_training(None, overrides).arc)
 
     def read_state(state: Any) -> Any:
@@ -705,9 +705,9 @@ def ppo_arc() -> Digests:
 
     from phalanx.training.arc_training import ArcTraining, load_arc_training
 
-    small = (*_SMALL_ARC, *_SMALL_PPO, "network.depth=1")
-    equivariant = ArcTraining(load_arc_training("default", (*small, "network.width=8")))
-    convolutional = ArcTraining(load_arc_training("single", (*small, "network.width=8")))
+    small = (*_SMALL_ARC, *_SMALL_PPO, "network.num_layers=1")
+    equivariant = ArcTraining(load_arc_training("default", (*small, "network.hidden_dim=8")))
+    convolutional = ArcTraining(load_arc_training("single", (*small, "network.hidden_dim=8")))
     found = {
         "default": _train(equivariant, 3)["weights"],
         "single": _train(convolutional, 3)["weights"],
@@ -740,8 +740,8 @@ def ppo_proofs() -> Digests:
 
 _SMALL_BC = (
     *_SMALL_ARC,
-    "network.width=8",
-    "network.depth=1",
+    "network.hidden_dim=8",
+    "network.num_layers=1",
     "cloning.num_updates=4",
     "cloning.fresh_tasks=8",
     "cloning.num_envs=8",

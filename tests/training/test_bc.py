@@ -24,9 +24,9 @@ SMALL = (
     "arc.dataset.max_grid_width=3",
     "arc.dataset.families=[fill_enclosed]",
     "arc.dataset.num_tasks=8",
-    "arc.environment.max_episode_steps=3",
-    "network.width=8",
-    "network.depth=1",
+    "arc.episode.max_episode_steps=3",
+    "network.hidden_dim=8",
+    "network.num_layers=1",
     "cloning.num_updates=4",
     "cloning.fresh_tasks=16",
     "cloning.num_envs=32",
@@ -162,8 +162,8 @@ def _scripted(states, count, key):
 
 def episode_file(path: Path, grids=("input", "working")) -> Path:
     config = small().arc
-    play = config.environment.model_copy(update={"require_submit": False})
-    environment = ArcEnvironment.create(config.model_copy(update={"environment": play}), TASK)
+    play = config.episode.model_copy(update={"require_submit": False})
+    environment = ArcEnvironment.create(config.model_copy(update={"episode": play}), TASK)
     stream = EnvironmentStream(
         environment, _scripted, agent_state=np.int32(0), tokenizer=ArcTokenizer("point", grids), episodes=1,
         batch_size=1, dataset_id="rings",

@@ -19,8 +19,8 @@ from phalanx.training.checkpoints import Checkpointer, config_digest
 SAVE_FOR_EVER = """
 import itertools, sys
 import jax.numpy as jnp
-from phalanx.training.checkpoints import Checkpoints
-with Checkpoints(sys.argv[1], keep=2) as checkpoints:
+from phalanx.training.checkpoints import Checkpointer
+with Checkpointer(sys.argv[1], keep=2) as checkpoints:
     first = (checkpoints.latest() or 0) + 1
     for step in itertools.count(first):
         state = {f"leaf{i}": jnp.full((200, 100), float(step)) for i in range(12)}

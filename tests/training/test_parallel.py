@@ -100,7 +100,7 @@ def test_processes_have_the_learner_of_one_to_the_last_bit(count: int, alone: tu
 
 
 PLANES = (
-    "network.kind=planes",
+    "network.kind=color_equivariant",
     "ppo.shuffle_groups=4",
     "ppo.num_updates=20",
     "checkpoint.every=4",

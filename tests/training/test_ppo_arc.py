@@ -27,7 +27,7 @@ def test_the_first_of_several_seeds_is_left_for_the_report_where_a_page_can_play
     whole: TrainResult, tmp_path: Path
 ) -> None:
     assert not (whole.run / "agent.json").exists(), "the network of this run is another"
-    training = ArcTraining(small_config("network.kind=planes"))
+    training = ArcTraining(small_config("network.kind=color_equivariant"))
     training.num_seeds = 2
     learner = jax.jit(training.start)(jax.random.key(0))
     # On the host, where taking a seed's part is no program for each shape.

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.io.files import _machine
+from phalanx.io.atomic import _machine_id
 from phalanx.logging import read_records
 from phalanx.training import (
     CheckpointConfig,
@@ -179,7 +179,7 @@ def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
     said: list[str] = []
 
     def show(progress: Progress) -> None:
-        with pytest.raises(ValueError, match=f"is being trained by process {os.getpid()} on ") as refused:
+        with pytest.raises(ValueError, match=f"is in use by process {os.getpid()} on ") as refused:
             train(Descent(config()), tmp_path / "run", resume=True)
         said.append(str(refused.value))
 
@@ -226,7 +226,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_aloud(
     assert "checkpoint 5 of" in caplog.text and "passed over" in caplog.text
     assert (outcome.update, outcome.first.update) == (6, 5)
     assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**6
-    with pytest.raises(ValueError, match="is damaged: its content is not what was written"):
+    with pytest.raises(ValueError, match="is corrupt: its SHA-256 does not match"):
         restore_policy(Descent(wanted), run, 5)
 
 
@@ -247,7 +247,7 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_nothing_that_holds_it
     def no_room(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("phalanx.training.checkpoints.file_digests", no_room)
+    monkeypatch.setattr("phalanx.training.checkpoints.sha256_of_files", no_room)
     outcome = train(Descent(config(checkpoint=CheckpointConfig(every=2, minutes=None))), tmp_path / "run")
     assert outcome.update == 6
     assert list((outcome.run / "checkpoints").iterdir()) == []
@@ -273,7 +273,7 @@ def test_a_run_without_a_whole_checkpoint_says_so(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(Descent(config()), run)
     flip(run / "checkpoints/6/facts/metadata")
-    with pytest.raises(ValueError, match=r"no checkpoint to resume from: .*metadata is damaged"):
+    with pytest.raises(ValueError, match=r"no checkpoint to resume from: .*metadata is corrupt"):
         train(Descent(config()), run, resume=True)
 
 
@@ -287,9 +287,9 @@ def test_facts_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_what_a_killed_start_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
     run = train(Descent(config()), tmp_path / "run").run
-    left = run / f".run.json.999999999-{_machine()}0123.tmp"
+    left = run / f".run.json.999999999-{_machine_id()}0123.tmp"
     other = run / ".run.json.999999999-ffff0123.tmp"  # of another machine, whose processes are not known
-    mine = run / f".run.json.{os.getpid()}-{_machine()}0123.tmp"
+    mine = run / f".run.json.{os.getpid()}-{_machine_id()}0123.tmp"
     for path in (left, other, mine):
         path.touch()
     train(Descent(config()), run, resume=True)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from phalanx.io.files import _machine
+from phalanx.io.atomic import _machine_id
 from phalanx.logging import read_records
 from phalanx.logging.report.tables import metrics_table
 from phalanx.training import CheckpointConfig, Progress, initial_policy, read_metadata, restore_policy, train
@@ -118,7 +118,7 @@ class RunFolderMachine(RuleBasedStateMachine):
     def is_left_alone_while_another_process_trains_it(self) -> None:
         with (self.run / "run.lock").open("a+") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            with pytest.raises(ValueError, match="is being trained by"):
+            with pytest.raises(ValueError, match="is in use by"):
                 train(ALGORITHM, self.run, resume="auto")
 
     @precondition(lambda self: len(self.whole) > 1)
@@ -139,7 +139,7 @@ class RunFolderMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.begun)
     @rule()
     def is_littered(self) -> None:
-        left = self.run / f".run.json.999999999-{_machine()}{len(self.leftovers):04x}.tmp"
+        left = self.run / f".run.json.999999999-{_machine_id()}{len(self.leftovers):04x}.tmp"
         left.touch()
         self.leftovers.append(left)
 

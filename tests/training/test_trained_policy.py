@@ -17,7 +17,10 @@ from tests.helpers.small_training import small_config
 
 # With as many groups as `test_parallel` has, so that programs are compiled once for both.
 CONFIG = small_config(
-    "ppo.num_updates=1", "ppo.shuffle_groups=4", "logging.sampling_enabled=false", "network.kind=planes"
+    "ppo.num_updates=1",
+    "ppo.shuffle_groups=4",
+    "logging.sampling_enabled=false",
+    "network.kind=color_equivariant",
 )
 
 

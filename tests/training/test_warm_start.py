@@ -91,7 +91,7 @@ class Imitation(Algorithm[dict]):
 
     def __init__(self, config: RunConfig, width: int) -> None:
         super().__init__(config, num_updates=1)
-        arc = small_config(f"network.width={width}")
+        arc = small_config(f"network.hidden_dim={width}")
         make = functools.partial(create_arc_network, arc.network, arc.arc)
         self._network = eqx.filter_jit(make)(jax.random.key(5))
 

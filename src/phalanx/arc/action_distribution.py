@@ -18,7 +18,7 @@ from phalanx.arc.operations import OPERATIONS, Operation
 from phalanx.core.environment import Key
 from phalanx.nn.distributions import entropy, masked_log_softmax, sample_by_uniform
 
-PlaceKind = Literal["cells", "axes", "category_axes"]
+SelectionHead = Literal["cells", "axes", "category_axes"]
 
 
 class CellLogits(eqx.Module):

@@ -19,7 +19,7 @@ from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask, GridPair
 
 HAND_IN = ArcConfig(
-    environment=EpisodeConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
+    episode=EpisodeConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
     action=ActionConfig(selection_format="mask"),
 )
 """The full canvas and masks: an answer takes a resize, a fill for each color, and Submit."""

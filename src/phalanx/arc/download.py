@@ -1,202 +1,21 @@
-"""Zip and tar archives from strangers: unpacked only if every member stays inside and is a plain file.
-
-What the files mean is not looked at here; that is `download`'s part.
-"""
+"""Download of ARC datasets. All tasks are validated before anything is saved."""
 
 import contextlib
-import errno
-import gzip
 import hashlib
-import lzma
 import os
 import re
 import shutil
-import stat
-import struct
-import tarfile
 import tempfile
 import urllib.parse
-import zipfile
-import zlib
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Protocol, runtime_checkable
+from pathlib import Path
 
 from phalanx.arc.datasets import DATASETS, data_directory
 from phalanx.arc.task_files import read_splits
-from phalanx.io.files import atomic_directory
-from phalanx.io.untrusted import Progress, fetch
+from phalanx.io.archive import ARCHIVE_SUFFIXES, MAX_BYTES, is_archive, unpack
+from phalanx.io.atomic import atomic_directory
+from phalanx.io.download import Progress, fetch
 
-MAX_BYTES = 1 << 30
-"""More than this, unpacked or fetched, is not a collection of ARC tasks but a mistake or a trap."""
-
-MAX_MEMBERS = 200_000
-
-_DAMAGE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    gzip.BadGzipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    NotImplementedError,  # a compression that zipfile does not know
-    IndexError,  # and what it says of fields that are cut off, or of sizes that no file has
-    struct.error,
-    OverflowError,
-)
-_ZIP_END = struct.Struct("<4s4H2LH")
-_MANY_MEMBERS = 0xFFFF
-"""What the end of a ZIP archive tells where there are more than fit."""
-_LONGEST_NAME = 1 << 16
-"""Bytes of a tar member's name and attributes, which are held in memory."""
-
-
-@runtime_checkable
-class _Readable(Protocol):
-    """A member that is being read; zip and tar have their own kinds of file."""
-
-    def read(self, size: int, /) -> bytes: ...
-
-
-class _BoundedInfo(tarfile.TarInfo):
-    """A tar member whose name is short enough to be read."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_BoundedInfo":
-        found = super().frombuf(buf, encoding, errors)
-        if found.size > _LONGEST_NAME and found.type in (
-            tarfile.GNUTYPE_LONGNAME,
-            tarfile.GNUTYPE_LONGLINK,
-            tarfile.XHDTYPE,
-            tarfile.XGLTYPE,
-            tarfile.SOLARIS_XHDTYPE,
-        ):
-            raise ValueError(f"a name or attributes of {found.size:,} bytes")
-        return found
-
-
-def is_archive(path: Path) -> bool:
-    """Whether the file is a zip or a (compressed) tar archive, by its contents."""
-    if zipfile.is_zipfile(path):
-        return True
-    try:
-        with tarfile.open(path, tarinfo=_BoundedInfo):
-            return True
-    except _DAMAGE:
-        return False
-    except ValueError:  # a name that is too long: refused in words when it is unpacked
-        return True
-
-
-def unpack(archive: Path, folder: Path, shown: str) -> None:
-    """Unpacks a zip or tar archive into an existing, empty folder; errors begin with `shown`.
-
-    Refused with a ValueError: names that are absolute or climb out (`..`), links and devices, encrypted
-    or repeated members, damaged archives, and more than a gigabyte.
-    """
-    with _damage_named(shown):
-        members = (
-            _zip_members(archive, shown) if zipfile.is_zipfile(archive) else _tar_members(archive, shown)
-        )
-        left = MAX_BYTES
-        for count, (name, file) in enumerate(members, start=1):
-            if count > MAX_MEMBERS:
-                raise ValueError(f"{shown}: more than {MAX_MEMBERS} files")
-            target = folder / _safe_path(shown, name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if target.exists():
-                raise ValueError(f"{shown}: {name!r} is in it twice")
-            with target.open("xb") as out:
-                left -= _copy(file, out, left)
-            if left < 0:
-                raise ValueError(f"{shown}: more than {MAX_BYTES >> 20} MiB when unpacked")
-
-
-def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
-    with zipfile.ZipFile(archive) as opened:
-        with archive.open("rb") as file:
-            file.seek(-_ZIP_END.size - len(opened.comment), os.SEEK_END)
-            _, _, _, _, told, *_ = _ZIP_END.unpack(file.read(_ZIP_END.size))
-        # A damaged length in the directory swallows entries, which zipfile does not count.
-        if told not in (len(opened.infolist()), _MANY_MEMBERS):
-            raise zipfile.BadZipFile(f"{told} members are told, {len(opened.infolist())} are there")
-        for info in opened.infolist():
-            _safe_path(shown, info.filename)
-            kind = stat.S_IFMT(info.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise ValueError(f"{shown}: {info.filename!r} is a link or a device, not a file")
-            if info.flag_bits & 1:
-                raise ValueError(f"{shown}: {info.filename!r} is encrypted")
-            # Folders are opened too: one whose name in the directory is damaged is another in its own header.
-            with opened.open(info) as member:
-                if not info.is_dir():
-                    yield info.filename, member
-
-
-def _tar_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
-    with tarfile.open(archive, tarinfo=_BoundedInfo) as opened:
-        for info in opened:
-            _safe_path(shown, info.name)
-            if info.isdir():
-                continue
-            file = opened.extractfile(info) if info.isfile() else None
-            if file is None:
-                raise ValueError(f"{shown}: {info.name!r} is a link or a device, not a file")
-            with file:
-                yield info.name, file
-        _require_end(opened, shown)
-
-
-def _require_end(opened: tarfile.TarFile, shown: str) -> None:
-    """Behind the last member there are zeros to the end, where a compressed archive has its checksum.
-
-    A header that is damaged would pass for the end otherwise.
-    """
-    assert opened.fileobj is not None
-    opened.fileobj.seek(opened.offset)
-    left = MAX_BYTES
-    while chunk := opened.fileobj.read(1 << 20):
-        left -= len(chunk)
-        if chunk.strip(b"\0") or left < 0:
-            raise ValueError(f"{shown}: the archive is damaged: something follows its last file")
-
-
-def _safe_path(shown: str, name: str) -> PurePosixPath:
-    path = PurePosixPath(name)
-    windows = PureWindowsPath(name)
-    if path.is_absolute() or windows.drive or "\\" in name or "\0" in name or ".." in path.parts:
-        raise ValueError(f"{shown}: {name!r} would be written outside of its folder")
-    return path
-
-
-def _copy(file: _Readable, out: IO[bytes], limit: int) -> int:
-    """Copies at most a little more than `limit` bytes; how many."""
-    done = 0
-    while done <= limit and (chunk := file.read(1 << 20)):
-        out.write(chunk)
-        done += len(chunk)
-    return done
-
-
-@contextlib.contextmanager
-def _damage_named(shown: str) -> Iterator[None]:
-    try:
-        yield
-    except _DAMAGE as error:
-        raise ValueError(f"{shown}: the archive is damaged: {error}") from error
-    except ValueError as error:
-        if str(error).startswith(shown):
-            raise
-        raise ValueError(f"{shown}: the archive is damaged: {error}") from error
-    except OSError as error:
-        # Sizes that no file has reach the system as an invalid argument; bz2 has no errors of its own.
-        if error.errno not in (None, errno.EINVAL):
-            raise
-        raise ValueError(f"{shown}: the archive is damaged: {error.strerror or error}") from error
-
-
-ARCHIVES = (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".zip", ".tar")
-"""How the names of archives end."""
 # What archives of a repository's branch are called: the branch, not the data.
 _BRANCHES = ("main", "master", "HEAD")
 
@@ -257,7 +76,7 @@ def _file_name(source: str) -> str:
 def _own_name(source: str) -> str:
     """The file's name without the ending of an archive or a JSON file."""
     name = _file_name(source)
-    for ending in (*ARCHIVES, ".json"):
+    for ending in (*ARCHIVE_SUFFIXES, ".json"):
         if name.lower().endswith(ending):
             return name[: -len(ending)]
     return name
@@ -285,7 +104,7 @@ def _fetched(source: str, scratch: Path, progress: Progress | None) -> Path:
             raise FileNotFoundError(f"{source}: no such file or folder")
         return path
     file = scratch / "download"
-    fetch(source, file, MAX_BYTES, progress)
+    fetch(source, file, MAX_BYTES, progress=progress)
     return file
 
 
@@ -305,7 +124,7 @@ def _place(fetched: Path, staging: Path, source: str) -> None:
         shutil.copytree(fetched, staging, dirs_exist_ok=True)
     elif is_archive(fetched):
         unpack(fetched, staging, source)
-    elif _file_name(source).lower().endswith(ARCHIVES):
+    elif _file_name(source).lower().endswith(ARCHIVE_SUFFIXES):
         raise ValueError(f"{source}: not a zip or tar archive, or a damaged one")
     else:
         shutil.copyfile(fetched, staging / f"{_own_name(source) or 'tasks'}.json")

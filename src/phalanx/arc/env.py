@@ -23,7 +23,6 @@ from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, start, 
 from phalanx.arc.observation import (
     Observation,
     is_plain,
-    legal_operation_ids,
     legal_operations,
     observation_of,
     observation_space,
@@ -46,10 +45,11 @@ from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, UnnamedTasks,
 from phalanx.arc.task_files import config_tasks
 from phalanx.arc.task_sampling import START_WORDS, cumulative_weights, sample_start, start_at
 from phalanx.arc.tasks import as_grid
-from phalanx.core import backends as native
+from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
 from phalanx.core.spaces import Space
 from phalanx.core.vector import map_where, select_rows
+from phalanx.native import native_unavailable_reason
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -103,7 +103,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         Equinox module in its place may hold arrays, which are traced as the tasks are.
         """
         buffer = None if task is None else with_answers(as_buffer(task))
-        made: Any = _environment(cls, config, buffer, native.native_unavailable_reason())  # type: ignore[arg-type]
+        made: Any = _environment(cls, config, buffer, native_unavailable_reason())  # type: ignore[arg-type]
         if reward is not None:
             made = dataclasses.replace(made, reward=as_reward(reward))
         return made if weights is None else made.with_weights(weights)
@@ -225,7 +225,7 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         info = info_of(new.similarity, outcome)
         paid = outcome.reward
         if self.reward is not None:
-            limit = self.config.environment.max_episode_steps
+            limit = self.config.episode.max_episode_steps
             happened = transition_of(state.similarity, new.similarity, ~state.episode_done, outcome, limit)
             paid = compute_reward(self.reward, happened, ~state.episode_done)
         return new, self._observation(new, seen), paid, outcome.done, info
@@ -256,12 +256,12 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
 
     def sample_action(self, key: Key, state: ArcState) -> Action:
         """A random legal operation on random cells of the area."""
-        return random_action(key, self.config, legal_operation_ids(self.config), state.height, state.width)
+        return random_action(key, self.config, self.config.action.operations, state.height, state.width)
 
     def invalid_action(self, key: Key, state: ArcState) -> Action:
         """A legal action's cells with an operation that does not exist or is not allowed."""
         illegal = sorted(
-            {-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(legal_operation_ids(self.config))
+            {-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(self.config.action.operations)
         )
         choice = jax.random.randint(key, (), 0, len(illegal))
         action = self.sample_action(key, state)
@@ -298,13 +298,13 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         return self.observation_texts(state)[0]
 
     def observation_texts(self, states: ArcState) -> list[str]:
-        return words.observation_texts(self.config, self.bind(states), legal_operation_ids(self.config))
+        return words.observation_texts(self.config, self.bind(states), self.config.action.operations)
 
     def parse_action(self, text: str, state: ArcState) -> Action:
-        return words.parse_action(self.config, text, legal_operation_ids(self.config))
+        return words.parse_action(self.config, text, self.config.action.operations)
 
     def parse_actions(self, texts: Sequence[str], states: ArcState) -> tuple[Action | None, list[str]]:
-        return words.parse_actions(self.config, texts, legal_operation_ids(self.config))
+        return words.parse_actions(self.config, texts, self.config.action.operations)
 
     def action_text(self, action: Action, state: ArcState) -> str:
         return words.action_text(action)
@@ -317,9 +317,9 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         parts = [
             f"canvas {rows}x{columns}",
             self.config.action.selection_format,
-            self.config.environment.mode,
+            self.config.episode.mode,
         ]
-        parts += [f"engine {self.config.engine}", str(self.tasks or UnnamedTasks(self.arrays))]
+        parts += [f"backend {self.config.backend}", str(self.tasks or UnnamedTasks(self.arrays))]
         parts += ["weighted"] * (self.weights is not None) + ["own reward"] * (self.reward is not None)
         return f"{type(self).__name__}({', '.join(parts)})"
 
@@ -332,10 +332,10 @@ def packed_of(state: ArcState) -> Packed:
 @functools.lru_cache(maxsize=128)
 def _environment(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, why_not_native: str) -> Any:
     """Made once for equal arguments: `batch_step(states, actions, config)` asks for it at every call."""
-    config = config.model_copy(update={"engine": native.resolve_backend(config.engine)})
+    config = config.model_copy(update={"backend": resolve_backend(config.backend)})
     tasks = config_tasks(config) if tasks is None else tasks
     tasks.check(config)
-    if config.environment.mode == "evaluation" and Operation.SUBMIT not in legal_operation_ids(config):
+    if config.episode.mode == "evaluation" and Operation.SUBMIT not in config.action.operations:
         raise ValueError(
             "in evaluation answers are handed in: action.allowed_operations must contain "
             f"{int(Operation.SUBMIT)} (Submit)"

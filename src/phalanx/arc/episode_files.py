@@ -56,7 +56,7 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
     gets that step.
     """
     see = environment.config.observation
-    if see.target_grid or see.selected or see.clipboard or see.demonstrations or see.scalars:
+    if see.target_grid or see.selected or see.clipboard or see.num_demonstrations or see.scalars:
         raise ValueError("episodes from files show the working grid and the input: observe nothing else")
     episodes: dict[str, list[StreamSample]] = {}
     for sample in OfflineDatasetStream(path):

@@ -237,7 +237,7 @@ def _attempt(
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     # The generator is named because the words must mean the same whichever one is JAX's default.
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
-    limit = environment.config.environment.max_episode_steps
+    limit = environment.config.episode.max_episode_steps
     played = rollout_episodes(
         environment, eqx.Partial(select_action, network), states, observations, keys, limit
     )

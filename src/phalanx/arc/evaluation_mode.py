@@ -63,7 +63,7 @@ def hidden_outputs(tasks: TaskBuffer, rows: int) -> HiddenTestOutputs:
 
 def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
     """What the engines read of tasks, and what only an examiner does."""
-    if config.environment.mode == "training":
+    if config.episode.mode == "training":
         return tasks.arrays, None
     with jax.ensure_compile_time_eval():
         return tasks.without_answers.arrays, hidden_outputs(tasks, config.grid_shape[0])
@@ -110,7 +110,7 @@ def start(
 
     grids = starts.boards[..., WORKING:CLIPBOARD, :]
     sizes = starts.registers[..., HEIGHT : WIDTH + 1]
-    most = config.environment.attempts
+    most = config.episode.attempts
     handed = (*chosen.shape, most, tests)
     work = SubmissionState(
         grids,
@@ -174,7 +174,7 @@ def step(
     handed_sizes = jnp.where(now[..., None, None], answer_sizes[..., None, :, :], work.handed_sizes)
     attempts = work.attempts + submitted
 
-    overdue = running & (registers[..., STEP_COUNT] >= config.environment.max_episode_steps)
+    overdue = running & (registers[..., STEP_COUNT] >= config.episode.max_episode_steps)
     finished = running & (attempts > 0) & ((attempts >= most) | overdue)
     status = jnp.where(finished, TERMINATED, jnp.where(overdue, TRUNCATED, before.registers[..., STATUS]))
     scores = _scores(answers, task, handed, handed_sizes)
@@ -241,7 +241,7 @@ def _reward(
 def submitted_grids(state: ArcState) -> list[list[np.ndarray]]:
     """The grids of each attempt of one state that were handed in, one for each test pair of its task."""
     if state.work is None:
-        raise ValueError("nothing is handed in by task in training; set environment.mode to evaluation")
+        raise ValueError("nothing is handed in by task in training; set episode.mode to evaluation")
     if state.batch_shape:
         raise ValueError(f"handed_in takes one state, got a batch of shape {state.batch_shape}")
     work, columns = state.work, state.columns

@@ -119,17 +119,17 @@ def plan_expert_episodes(environment: ArcEnvironment, *, submit: bool | None = N
         submit: whether plans hand their grid in; None does so where the config requires it.
     """
     config = environment.config
-    if config.environment.mode != "training":
+    if config.episode.mode != "training":
         raise ValueError(
-            f"demonstrations come from an environment in training mode, not {config.environment.mode!r}"
+            f"demonstrations come from an environment in training mode, not {config.episode.mode!r}"
         )
-    hand_in = config.environment.require_submit if submit is None else submit
+    hand_in = config.episode.require_submit if submit is None else submit
     found: list[tuple[int, int, ActionPlan]] = []
     dropped = 0
     for index, task in enumerate(environment.task_buffer):
         for pair in range(len(task.demos or task.tests)):
             plan = solution_plan(task, pair, config, submit=hand_in)
-            if len(plan) > config.environment.max_episode_steps:
+            if len(plan) > config.episode.max_episode_steps:
                 dropped += 1
             elif len(plan):
                 found.append((index, pair, plan))

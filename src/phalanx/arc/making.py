@@ -24,11 +24,11 @@ def make_arc(
     """The environment of an `ArcConfig`, or of a preset's name or file, over some tasks or the config's own.
 
     `task` is a single one, or the id of one of the config's own. `settings` change parts of the config:
-    `dataset={"families": ("recolor",)}`, `engine="xla"`.
+    `dataset={"families": ("recolor",)}`, `backend="xla"`.
     """
     changed = config_from(ArcConfig, config, overrides, settings)
     if max_episode_steps is not None:
-        steps = {"environment": {"max_episode_steps": max_episode_steps}}
+        steps = {"episode": {"max_episode_steps": max_episode_steps}}
         changed = config_from(ArcConfig, changed, settings=steps)
     if task is not None and tasks is not None:
         raise TypeError("task and tasks were both given; give one of them")

@@ -49,7 +49,14 @@ Observation = Int8[Array, "*batch rows columns"] | ArcObservation
 def is_plain(config: ArcConfig) -> bool:
     """Whether an observation is the working grid alone (or nothing), as one array."""
     see = config.observation
-    extras = (see.input_grid, see.target_grid, see.selected, see.clipboard, see.demonstrations, see.scalars)
+    extras = (
+        see.input_grid,
+        see.target_grid,
+        see.selected,
+        see.clipboard,
+        see.num_demonstrations,
+        see.scalars,
+    )
     return not any(extras)
 
 
@@ -69,7 +76,7 @@ def observation_of(
         target_grid=state.target_grid if see.target_grid else None,
         selected=state.selected if see.selected else None,
         clipboard=state.clipboard if see.clipboard else None,
-        demonstrations=_demonstrations(state, see.demonstrations) if see.demonstrations else None,
+        demonstrations=_demonstrations(state, see.num_demonstrations) if see.num_demonstrations else None,
         similarity=state.similarity if see.scalars else None,
         step_count=state.step_count if see.scalars else None,
         legal_operations=legal_operations(state, config) if see.scalars else None,
@@ -114,11 +121,11 @@ def observation_space(config: ArcConfig) -> Space:
             fields[name] = grid
     if see.selected:
         fields["selected"] = Box(0, 1, (rows, columns), np.bool_)
-    if see.demonstrations:
-        fields["demonstrations"] = Box(-1, 9, (see.demonstrations, 2, rows, columns), np.int8)
+    if see.num_demonstrations:
+        fields["demonstrations"] = Box(-1, 9, (see.num_demonstrations, 2, rows, columns), np.int8)
     if see.scalars:
         fields["similarity"] = Box(0.0, 1.0, (), np.float32)
-        fields["step_count"] = Box(0, config.environment.max_episode_steps, (), np.int32)
+        fields["step_count"] = Box(0, config.episode.max_episode_steps, (), np.int32)
         fields["legal_operations"] = Box(0, 1, (NUM_OPERATIONS,), np.bool_)
     return Composite.of(ArcObservation, fields)
 

@@ -17,7 +17,7 @@ from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, 
 from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
-from phalanx.core.backends import native_module
+from phalanx.native import native_module
 
 CANVAS = (MAX_GRID_SIDE, MAX_GRID_SIDE)
 

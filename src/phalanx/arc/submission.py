@@ -29,7 +29,7 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import Act, map_batches, rollout_episodes
 from phalanx.formatting import format_count, format_percent
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.svg import save_svg
 
@@ -259,7 +259,7 @@ def _attempt(
     """The grids that were handed in with their sizes, the steps taken, and the uses of each operation."""
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
-    limit = environment.config.environment.max_episode_steps
+    limit = environment.config.episode.max_episode_steps
     played = rollout_episodes(environment, act, states, observations, keys, limit, record=True)
     work = played.final_states.work
     sizes = work.handed_sizes[:, 0]
@@ -302,6 +302,6 @@ def submission_env(config: ArcConfig, data: str) -> tuple[ArcEnvironment, list[A
     fitting = [task for task in tasks if task.max_shape[0] <= rows and task.max_shape[1] <= columns]
     if not fitting:
         raise ValueError(f"none of the {len(tasks)} tasks of {data} fits a canvas of {rows}x{columns}")
-    rules = config.environment.model_copy(update={"mode": "evaluation", "attempts": 1})
-    environment = ArcEnvironment.create(config.model_copy(update={"environment": rules}), fitting)
+    rules = config.episode.model_copy(update={"mode": "evaluation", "attempts": 1})
+    environment = ArcEnvironment.create(config.model_copy(update={"episode": rules}), fitting)
     return environment, [task for task in tasks if task not in set(fitting)]

@@ -17,7 +17,7 @@ from jaxtyping import Array, Int32, UInt32
 from phalanx.arc.bitplanes import NUM_PLANES, pack_grid
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.tasks import ArcTask
-from phalanx.io.files import Fingerprinted
+from phalanx.core.fingerprint import Fingerprinted
 
 MAX_PAIRS = 31
 
@@ -182,7 +182,7 @@ class TaskBuffer(Fingerprinted):
     def check(self, config: ArcConfig) -> None:
         """A task must fit the config's canvas and have the pairs (in training with outputs) that it uses."""
         rows, columns = config.grid_shape
-        evaluation = config.environment.mode == "evaluation"
+        evaluation = config.episode.mode == "evaluation"
         for task in self.tasks:
             height, width = task.max_shape
             if height > rows or width > columns:

@@ -52,7 +52,7 @@ def observation_texts(config: ArcConfig, states: ArcState, legal: Sequence[int])
     tasks = named_tasks(states)
     before, working, clipboard, *scalars = (np.asarray(part) for part in jax.device_get(_seen(states)))
     beginning, end = _rules(config, tuple(legal)), _answers(config, tuple(legal))
-    limit = config.environment.max_episode_steps
+    limit = config.episode.max_episode_steps
     sizes = [_sizes(grids) for grids in (before, working, clipboard)]
     texts = []
     for number, (task, pair, step, done) in enumerate(zip(*(part.tolist() for part in scalars), strict=True)):
@@ -95,7 +95,7 @@ def _sizes(grids: np.ndarray) -> list[tuple[int, int]]:
 def _rules(config: ArcConfig, legal: tuple[int, ...]) -> str:
     rows, columns = config.grid_shape
     ending = "The episode ends as soon as it does."
-    if config.environment.require_submit:
+    if config.episode.require_submit:
         ending = "Submit it when it does."
     elif Operation.SUBMIT in legal:
         ending = "The episode ends as soon as it does, or when you submit."

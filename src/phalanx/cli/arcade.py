@@ -140,7 +140,7 @@ async def _collect(
     last: list[dict[str, Any]],
     advance: Any,
 ) -> dict[str, Any]:
-    from phalanx.logging.handlers.file import JsonlFile
+    from phalanx.io.jsonl import JsonlFile
     from phalanx.puzzles.server.client import PuzzleClient
     from phalanx.puzzles.server.gym_stream import PuzzleSampleStream
 

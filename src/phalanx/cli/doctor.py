@@ -73,7 +73,7 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
             if (path / mark).exists():
                 return name, read
         return "ARC tasks", _tasks
-    from phalanx.arc.download import ARCHIVES, is_archive
+    from phalanx.io.archive import ARCHIVE_SUFFIXES, is_archive
 
     endings: Any = (
         (".npz", "sealed arrays", _arrays),
@@ -81,7 +81,7 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
         (".jsonl", "lines of JSON", _lines),
         (".json", "JSON", _json),
         (".yaml", "settings", _settings),
-        (ARCHIVES, "an archive", _archive),
+        (ARCHIVE_SUFFIXES, "an archive", _archive),
     )
     for ending, name, read in endings:
         if path.name.lower().endswith(ending):
@@ -92,7 +92,7 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
 
 
 def _run(path: Path) -> Iterator[Finding]:
-    from phalanx.io.files import is_leftover
+    from phalanx.io.atomic import is_stale_temporary
     from phalanx.training.run_dir import read_metadata
 
     def facts(run: Path) -> str:
@@ -113,7 +113,7 @@ def _run(path: Path) -> Iterator[Finding]:
     for lines in sorted(path.rglob("*.jsonl")):
         yield _read(lines, "lines of JSON", _lines)
     for left in _inside(path):
-        if is_leftover(left.name):
+        if is_stale_temporary(left.name):
             yield left, "left by a process that was killed; the next start removes it", ""
 
 
@@ -165,8 +165,8 @@ def _tasks(path: Path) -> str:
 
 
 def _archive(path: Path) -> str:
-    from phalanx.arc.download import unpack
     from phalanx.arc.task_files import read_splits
+    from phalanx.io.archive import unpack
 
     with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
         unpack(path, Path(scratch), str(path))
@@ -177,7 +177,7 @@ def _arrays(path: Path) -> str:
     """Sealed NPZ files: length caches, samples, replay buffers, packs and single batches."""
     import numpy as np
 
-    from phalanx.io.files import open_verified
+    from phalanx.io.checksum import open_verified
 
     with open_verified(path) as file, np.load(file, allow_pickle=False) as archive:
         names = archive.files
@@ -213,11 +213,11 @@ def _lines(path: Path) -> str:
 
 def _json(path: Path) -> str:
     from phalanx.arc.task_files import read_task_file
-    from phalanx.io.files import FIELD, read_verified_json
+    from phalanx.io.checksum import CHECKSUM_FIELD, read_verified_json
     from phalanx.io.untrusted import read_json
 
     value: Any = read_json(path)
-    if isinstance(value, dict) and FIELD in value:
+    if isinstance(value, dict) and CHECKSUM_FIELD in value:
         return f"sealed fields {', '.join(read_verified_json(path))}"
     return f"ARC tasks: {format_count(len(read_task_file(path)), 'task')}"
 

@@ -19,7 +19,7 @@ def collect() -> dict[str, Any]:
     import jax
 
     from phalanx.cli.compilation_cache import facts as cache_facts
-    from phalanx.core import backends as native
+    from phalanx.native import instruction_set, is_native_available, native_unavailable_reason
 
     return {
         "version": __version__,
@@ -29,9 +29,9 @@ def collect() -> dict[str, Any]:
         "backend": jax.default_backend(),
         "devices": [str(device) for device in jax.devices()],
         "native": {
-            "in_use": native.is_native_available(),
-            "isa": native.instruction_set() if native.is_native_available() else None,
-            "reason": native.native_unavailable_reason() or None,
+            "in_use": is_native_available(),
+            "isa": instruction_set() if is_native_available() else None,
+            "reason": native_unavailable_reason() or None,
         },
         "compilation_cache": cache_facts(),
     }

@@ -160,7 +160,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="What to generate them from.", min=0)] = 0,
 ) -> None:
     """Write a generated family knowledge base in the files that `--path` reads."""
-    from phalanx.io.files import atomic_directory
+    from phalanx.io.atomic import atomic_directory
     from phalanx.kg.family_generator import generate_family
     from phalanx.kg.formats import write_knowledge
 

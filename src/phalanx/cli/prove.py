@@ -169,7 +169,7 @@ def draw_all(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
     """The pictures that were drawn: `out`, and with numbers in their names the further ones."""
     if out is None:
         return []
-    from phalanx.io.files import atomic_write
+    from phalanx.io.atomic import atomic_write
     from phalanx.proofs.rendering import draw_proof
 
     paths = []

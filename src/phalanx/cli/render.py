@@ -65,7 +65,7 @@ def _played(run: Path, count: int, seed: int) -> tuple[Path, list[list["np.ndarr
             f"{run} is a run of kind {policy.kind!r}; only those of `phalanx train arc` and `bc` are drawn"
         )
     config = arc_training_of(policy.run).config
-    environment, steps = held_out(config), config.arc.environment.max_episode_steps
+    environment, steps = held_out(config), config.arc.episode.max_episode_steps
     found = record_episodes(environment, policy.network, jax.random.key(seed), count, steps, greedy=True)
 
     def pictures(episode: dict[str, Any]) -> list["np.ndarray"]:
@@ -95,7 +95,7 @@ def _save_gif(path: Path, frames: list["np.ndarray"], holds: list[int], millisec
         from PIL import Image  # type: ignore[import-not-found, unused-ignore]
     except ModuleNotFoundError:
         raise UserError('a GIF needs Pillow: pip install "phalanx[render]"') from None
-    from phalanx.io.files import atomic_write
+    from phalanx.io.atomic import atomic_write
 
     first, *rest = (Image.fromarray(frame) for frame in frames)
     shown = [hold * milliseconds for hold in holds]
@@ -113,7 +113,7 @@ def _save_mp4(path: Path, frames: list["np.ndarray"], holds: list[int], millisec
         import imageio_ffmpeg  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ModuleNotFoundError:
         raise UserError('an MP4 needs imageio-ffmpeg: pip install "phalanx[render]"') from None
-    from phalanx.io.files import atomic_write
+    from phalanx.io.atomic import atomic_write
 
     height, width, _ = frames[0].shape
     with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:

@@ -20,7 +20,7 @@ from phalanx.data.sample_bytes import RECORD
 from phalanx.data.samples import SampleSource, StreamSample, StreamState
 from phalanx.data.stream_base import ClosedOnExit, IteratedStream, StreamMetrics
 from phalanx.data.tokenizers import Tokenizer
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 
 _READ_AHEAD = 64
 _LEVELS = {"trivial": 0.1, "easy": 0.3, "medium": 0.5, "hard": 0.7, "expert": 0.9}

@@ -1,5 +1,13 @@
-"""Atomic and checksummed files, untrusted input."""
+"""Atomic and checksummed files, locks, untrusted input, archives and downloads."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from phalanx.io.archive import unpack as unpack
+from phalanx.io.atomic import atomic_directory as atomic_directory, atomic_write as atomic_write
+from phalanx.io.checksum import (
+    CorruptFileError as CorruptFileError,
+    open_verified as open_verified,
+    read_verified_json as read_verified_json,
+    write_json as write_json,
+)
+from phalanx.io.download import fetch as fetch
+from phalanx.io.lock import lock_folder as lock_folder
+from phalanx.io.untrusted import read_json as read_json, read_yaml as read_yaml

@@ -1,130 +1,83 @@
-"""Strangers' files fetched and read as data: bounds on size and depth, no links followed, nothing run.
+"""Untrusted JSON and YAML files: limits on size and depth, errors with file, line and column."""
 
-What the data means is for those who read it.
-"""
-
-import http.client
 import json
 import os
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-MOST_BYTES = 1 << 20
-"""Settings and facts that a person or a run writes are far smaller."""
-MOST_LEVELS = 32
-_CHUNK = 1 << 20
-_TIMEOUT_SECONDS = 60
-
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes that have come and, where it is known, with how many there will be."""
+MAX_BYTES = 1 << 20
+"""Default size limit of a file with settings or metadata."""
+MAX_DEPTH = 32
+"""Maximum nesting depth of a YAML file."""
 
 
-def is_plain_file(path: Path) -> bool:
-    """Whether this is a file itself, and no link, folder or device."""
+def is_regular_file(path: Path) -> bool:
+    """Return whether a path is a regular file, and not a symbolic link, folder or device."""
     return path.is_file() and not path.is_symlink()
 
 
-def read_bounded(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
-    """A file's bytes; a ValueError if there are more than `most`."""
+def read_limited(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
+    """Return a file's bytes; raise `ValueError` if there are more than `max_bytes`."""
     with Path(path).open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ValueError(f"{path} has more than {most:,} bytes")
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ValueError(f"{path} has more than {max_bytes:,} bytes")
     return data
 
 
-def parse_json(data: str | bytes, where: str | os.PathLike[str]) -> Any:
-    """The value of a JSON text; what is wrong with it is a ValueError that begins with `where`."""
+def parse_json(data: str | bytes, source: str | os.PathLike[str]) -> Any:
+    """Parse JSON; raise `ValueError` starting with `source:line:column` if it is invalid."""
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
-        place = f"{os.fspath(where)}:{error.lineno}:{error.colno}"
-        raise ValueError(f"{place}: not valid JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # not text, a number too long, nesting too deep
-        raise ValueError(f"{os.fspath(where)}: not valid JSON: {error}") from error
+        location = f"{os.fspath(source)}:{error.lineno}:{error.colno}"
+        raise ValueError(f"{location}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, too many digits, nested too deeply
+        raise ValueError(f"{os.fspath(source)}: not valid JSON: {error}") from error
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The value of a JSON file; what is wrong with it is a ValueError that begins with the path."""
+    """Parse a JSON file; raise `ValueError` starting with the path if it is invalid."""
     return parse_json(Path(path).read_bytes(), path)
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
-    """The values of a YAML file, as they stand: `${oc.env:HOME}` is those letters.
+    """Parse a YAML file without resolving references such as `${oc.env:HOME}`.
 
-    Anchors, tags and deep nesting are refused with a ValueError, so that no small file becomes a large value.
+    Anchors, tags and deep nesting raise `ValueError`, so that a small file cannot become a large value.
     """
     import yaml  # type: ignore[import-untyped, unused-ignore]
 
     try:
-        return _unescaped(yaml.safe_load(read_text(path)))
+        return _unescape_references(yaml.safe_load(read_text(path)))
     except yaml.YAMLError as error:
         raise ValueError(f"{path} could not be read: {' '.join(str(error).split())[:200]}") from error
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a YAML file that any reader may have: bounded, not deep, without anchors and tags."""
+    """Return the text of a YAML file that is small, not deeply nested and free of anchors and tags."""
     import yaml
 
     depth = 0
     try:
-        text = read_bounded(path).decode()
+        text = read_limited(path).decode()
         for token in yaml.scan(text, Loader=yaml.SafeLoader):
             kind = type(token).__name__
             if kind in ("AliasToken", "AnchorToken", "TagToken"):
-                raise ValueError("it uses anchors or tags, which settings do not need")
+                raise ValueError("it uses anchors or tags, which are not allowed in settings")
             depth += kind.endswith(("SequenceStartToken", "MappingStartToken"))
             depth -= kind.endswith(("SequenceEndToken", "MappingEndToken", "BlockEndToken"))
-            if depth > MOST_LEVELS:
-                raise ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
+            if depth > MAX_DEPTH:
+                raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path} could not be read: {' '.join(str(error).split())[:200]}") from error
     return text
 
 
-def _unescaped(value: Any) -> Any:
-    """`to_yaml` writes `${` with a backslash, so that OmegaConf does not take it for a reference."""
+def _unescape_references(value: Any) -> Any:
+    """Remove the backslash from `\\${`, which configs are written with because of OmegaConf."""
     if isinstance(value, str):
         return value.replace("\\${", "${")
     if isinstance(value, dict):
-        return {name: _unescaped(item) for name, item in value.items()}
-    return [_unescaped(item) for item in value] if isinstance(value, list) else value
-
-
-def fetch(source: str, file: Path, most: int, progress: Progress | None = None) -> None:
-    """Write what an http, https or file URL gives to a file; a ValueError says what went wrong."""
-    if urllib.parse.urlsplit(source).scheme not in ("http", "https", "file"):
-        raise ValueError(f"{source}: the URL must start with https://, http:// or file://")
-    try:
-        with urllib.request.urlopen(source, timeout=_TIMEOUT_SECONDS) as response:
-            _save(response, file, most, progress)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise ValueError(f"{source}: the server answered {error.code} {error.reason}") from error
-    except urllib.error.URLError as error:
-        raise ValueError(f"{source}: cannot be fetched: {error.reason}") from error
-    except (TimeoutError, http.client.HTTPException, ConnectionError) as error:
-        raise ValueError(f"{source}: cannot be fetched: {error or type(error).__name__}") from error
-
-
-def _save(response: Any, file: Path, most: int, progress: Progress | None) -> None:
-    length = response.headers.get("Content-Length", "")
-    total = int(length) if length.isdecimal() else None
-    done = 0
-    with file.open("wb") as out:
-        while chunk := response.read(_CHUNK):
-            done += len(chunk)
-            if done > most:
-                raise ValueError(
-                    f"{response.url}: more than {most >> 20} MiB, too much for what it should be"
-                )
-            out.write(chunk)
-            if progress is not None:
-                progress(done, total)
-    # A connection that breaks off reads like the end of the file.
-    if total is not None and done != total:
-        raise ValueError(f"{response.url}: broke off after {done} of {total} bytes")
+        return {name: _unescape_references(item) for name, item in value.items()}
+    return [_unescape_references(item) for item in value] if isinstance(value, list) else value

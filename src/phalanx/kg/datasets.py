@@ -8,8 +8,8 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from phalanx.io.files import atomic_directory
-from phalanx.io.untrusted import Progress, fetch
+from phalanx.io.atomic import atomic_directory
+from phalanx.io.download import Progress, fetch
 from phalanx.kg.formats import KnowledgeBase, read_knowledge
 
 HOST = "https://raw.githubusercontent.com"
@@ -149,7 +149,7 @@ def download_dataset(
     with atomic_directory(target) as folder, tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
         for file in source.files:
             fetched = Path(scratch, file)
-            fetch(f"{host}/{source.place}/{file}.txt", fetched, _MOST_BYTES, progress)
+            fetch(f"{host}/{source.place}/{file}.txt", fetched, _MOST_BYTES, progress=progress)
             (folder / f"{file}.txt").write_bytes(_alike(fetched.read_bytes(), source.relation_first))
         found = digest(folder)
         if found != source.digest and not unchecked:

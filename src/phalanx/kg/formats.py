@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.kg.atoms import ATOM, ATOM_FORM, NAME, Atom, Rule, parse_rule, quoted, unquoted
 from phalanx.kg.tables import SUFFIXES, read_triples
 

@@ -17,9 +17,9 @@ from jaxtyping import Float32, Int32
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.core.backends import native_module
 from phalanx.formatting import format_count
-from phalanx.io.files import atomic_write, read_verified
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.questions import (
     KGE_WEIGHTS,
@@ -32,6 +32,7 @@ from phalanx.kg.questions import (
 from phalanx.kg.rules.mining import graph_of
 from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import IndexManager
+from phalanx.native import native_module
 
 WIDTH = 32
 """Numbers of an entity at a layer; the native kernel has room for so many."""
@@ -103,7 +104,7 @@ class PathNetwork:
             relations=np.array(self.index.predicates),
             config=np.array(json.dumps(self.config.model_dump())),
         )
-        with atomic_write(path, sealed=True) as file:
+        with atomic_write(path, checksum=True) as file:
             file.write(packed.getvalue())
 
     @classmethod

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from phalanx.core.backends import Backend, dispatch, keep_batch_sharding, resolve_backend, vmappable_kernel
+from phalanx.core.backends import dispatch, keep_batch_sharding, resolve_backend, vmappable_kernel
 from phalanx.data.packed_batch import create_segment_attention_mask
+from phalanx.native import Backend
 
 _QUERY_BLOCK_SIZE, _MAX_QUERY_BLOCKS = 128, 8
 """XLA: queries are processed in blocks of this many tokens, or larger ones if that gives too many blocks."""

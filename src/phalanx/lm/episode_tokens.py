@@ -145,7 +145,7 @@ class ArcTokenizer:
     @classmethod
     def for_config(cls, config: ArcConfig) -> "ArcTokenizer":
         """The tokenizer that fits a config; in evaluation the target is not seen."""
-        hidden = config.environment.mode == "evaluation"
+        hidden = config.episode.mode == "evaluation"
         return cls(config.action.selection_format, ("input", "working") if hidden else ("working", "target"))
 
     @property
@@ -250,7 +250,7 @@ def _expect(rest: list[int], token: int) -> None:
 @known_episodes.register(ArcEnvironment)
 def _arc_episodes(environment: ArcEnvironment) -> KnownEpisodes:
     config = environment.config
-    return KnownEpisodes("arc", ArcTokenizer.for_config(config), config.environment.max_episode_steps)
+    return KnownEpisodes("arc", ArcTokenizer.for_config(config), config.episode.max_episode_steps)
 
 
 _ProofMark = enum.IntEnum("_ProofMark", ("PAD", "END", "GOALS", "OPTION", "ACTION"), start=0)

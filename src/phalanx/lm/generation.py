@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int32
 
-from phalanx.core.backends import Backend, dispatch, resolve_backend
+from phalanx.core.backends import dispatch, resolve_backend
 from phalanx.core.environment import Key
 from phalanx.lm.attention import apply_rotary, masked_attention, packed_attention
 from phalanx.lm.model import LanguageModel, TransformerBlock
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig, sample_tokens
+from phalanx.native import Backend
 
 _PAD_MULTIPLE = 32
 """Prompt lengths and numbers of choices are rounded up to a multiple of this, to compile few shapes."""

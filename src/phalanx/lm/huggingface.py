@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"

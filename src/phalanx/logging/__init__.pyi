@@ -9,12 +9,7 @@ from .config import (
 )
 from .experiment_logger import ExperimentLogger as ExperimentLogger, MinimalAsyncLogger as MinimalAsyncLogger
 from .handlers.console import RichHandler as RichHandler, metrics_table as metrics_table
-from .handlers.file import (
-    FileHandler as FileHandler,
-    JsonlFile as JsonlFile,
-    read_lines as read_lines,
-    read_records as read_records,
-)
+from .handlers.file import FileHandler as FileHandler, read_records as read_records
 from .handlers.handler import Handler as Handler, Picture as Picture
 from .handlers.mlflow import MLflowHandler as MLflowHandler
 from .handlers.svg import SVGHandler as SVGHandler

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from phalanx.config import Config
-from phalanx.core.backends import Backend
+from phalanx.native import Backend
 
 Corruption = Literal["head", "tail", "either", "both"]
 KGEReward = Literal["probability", "log"]

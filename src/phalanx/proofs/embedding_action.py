@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32
 
-from phalanx.io.files import Fingerprinted
+from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.kge.embedding import KGE
 from phalanx.proofs.backends import resolution
 from phalanx.proofs.config import ProofConfig

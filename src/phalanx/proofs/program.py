@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.io.files import Fingerprinted
+from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import EncodedAtom, EncodedRule, IndexManager, check_triples
+from phalanx.native import require_native
 
 _MAX_INDEX = 1 << 28
 """Cells of an offset table; 1 GB of int32."""
@@ -199,11 +200,10 @@ class Program(Fingerprinted):
 
     @functools.cached_property
     def _native_home(self) -> list[Any]:
-        import phalanx._native as _native
-
+        extension = require_native("proof search with the native backend")
         key = int.from_bytes(bytes.fromhex(self.fingerprint)[:8], "little", signed=True)
         home = [
-            _native.ProofProgram(
+            extension.ProofProgram(
                 key, self.facts, self.heads, self.bodies, self.num_predicates, self.num_constants
             )
         ]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.io.files import Fingerprinted
+from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.vocabulary import check_triples
 from phalanx.proofs.config import Corruption, QueryConfig
 from phalanx.proofs.program import FactSet, offsets

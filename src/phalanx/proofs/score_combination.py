@@ -9,7 +9,8 @@ import os
 import numpy as np
 from jaxtyping import Float64, Int
 
-from phalanx.io.files import CorruptFileError, atomic_write, read_verified_json, write_json
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError, read_verified_json, write_json
 from phalanx.kg.candidates import CandidateLists
 from phalanx.kg.evaluation import Score, TripleScores
 from phalanx.kg.vocabulary import IndexManager
@@ -61,7 +62,7 @@ class ScoreCombination:
             "shared": self.shared.tolist(),
             "own": self.own.tolist(),
         }
-        with atomic_write(path, "w", sealed=True) as file:
+        with atomic_write(path, "w", checksum=True) as file:
             write_json(file, record, indent=1)
 
     @classmethod

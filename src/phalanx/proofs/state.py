@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32, Int32
 
-from phalanx.core.backends import Backend
+from phalanx.native import Backend
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from phalanx.core.backends import require_native
+from phalanx.native import require_native
 
 State = TypeVar("State")
 Move = TypeVar("Move")

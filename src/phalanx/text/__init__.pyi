@@ -8,4 +8,5 @@ from .env import (
     TextVectorEnvironment as TextVectorEnvironment,
     TextVectorStep as TextVectorStep,
 )
+from .env_spec import text_env_factory as text_env_factory
 from .wrapper import TextVectorWrapper as TextVectorWrapper, TextWrapper as TextWrapper

@@ -77,8 +77,8 @@ def examined(config: TrainedOnArc, split: str | None) -> ArcEnvironment:
     arc, dataset = config.arc, config.arc.dataset
     if split is not None:
         dataset = dataset.model_copy(update={"split": split, "num_tasks": config.evaluation.num_tasks})
-    environment = arc.environment.model_copy(update={"mode": "evaluation"})
-    return ArcEnvironment.create(arc.model_copy(update={"dataset": dataset, "environment": environment}))
+    environment = arc.episode.model_copy(update={"mode": "evaluation"})
+    return ArcEnvironment.create(arc.model_copy(update={"dataset": dataset, "episode": environment}))
 
 
 def held_out(config: TrainedOnArc) -> ArcEnvironment:
@@ -118,7 +118,7 @@ class ArcTraining(PPOTraining):
             config,
             self.environment,
             functools.partial(create_arc_network, config.network, config.arc),
-            max_episode_steps=config.arc.environment.max_episode_steps,
+            max_episode_steps=config.arc.episode.max_episode_steps,
             devices=devices,
         )
 

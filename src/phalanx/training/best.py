@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from phalanx.io.files import CorruptFileError
+from phalanx.io.checksum import CorruptFileError
 from phalanx.training.algorithm import CheckpointConfig
 from phalanx.training.checkpoints import BEST, Checkpointer
 

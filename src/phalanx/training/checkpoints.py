@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from phalanx.config import Config, to_yaml
-from phalanx.io.files import (
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import (
     CorruptFileError,
-    atomic_write,
     read_verified_json,
     sha256_of_files,
     verify_sha256,
@@ -113,7 +113,7 @@ class Checkpointer:
     def save(self, step: int, state: PyTree, facts: dict[str, Any]) -> None:
         """Save arrays and a few facts (numbers and text) about them.
 
-        A step that is there already is left; one that is damaged is saved anew.
+        A step that is there already is left; one that is corrupt is saved anew.
         """
         import orbax.checkpoint as ocp
 
@@ -184,7 +184,7 @@ def check_checkpoint(folder: Path) -> int:
     remedy = "go on from an older checkpoint"
     if not (folder / SEAL).is_file():
         raise CorruptFileError(
-            f"{folder} is damaged, or of another version of Phalanx: it has no {SEAL}; start a new run with "
+            f"{folder} is corrupt, or of another version of Phalanx: it has no {SEAL}; start a new run with "
             "another --out"
         )
     files = read_verified_json(folder / SEAL, remedy)["files"]
@@ -201,8 +201,8 @@ def _sealing_path() -> Any:
     class SealingPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
         async def finalize(self) -> None:
             folder = Path(self.get())
-            digests = sha256_of_files(folder, leave_out=_WRITTEN_AFTER)
-            with atomic_write(folder / SEAL, "w", sealed=True) as file:
+            digests = sha256_of_files(folder, exclude=_WRITTEN_AFTER)
+            with atomic_write(folder / SEAL, "w", checksum=True) as file:
                 write_json(file, {"files": digests}, indent=1)
             await super().finalize()
 

@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from phalanx.io.files import CorruptFileError, remove_stale_temporaries
+from phalanx.io.atomic import remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError
+from phalanx.io.lock import lock_folder
 from phalanx.training import run_dir as folders
 from phalanx.training.algorithm import Algorithm, Progress, RunConfig, TrainResult, Update, UpdateResult
 from phalanx.training.best import BestCheckpoint
@@ -31,7 +33,7 @@ from phalanx.training.processes import (
     local,
     wait_for_all,
 )
-from phalanx.training.stop_signals import Stop, locked, stop_on_signals
+from phalanx.training.stop_signals import Stop, stop_on_signals
 from phalanx.training.warm_start import CheckpointRef, begin_with, weight_names
 
 _LOG = logging.getLogger("phalanx.training")
@@ -105,7 +107,7 @@ class Run:
             if is_first_process():
                 if not self.resume and not again:
                     folders.create_run(self.folder, config, facts)
-                stack.enter_context(locked(self.folder))
+                stack.enter_context(lock_folder(self.folder))
                 remove_stale_temporaries(self.folder)
                 checkpoints = stack.enter_context(Checkpointer(self.folder, keep=config.checkpoint.keep))
             wait_for_all()

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from phalanx import __version__
 from phalanx.config import Config, load_config, save_config, to_yaml
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
 from phalanx.logging.handlers.file import FileHandler
 from phalanx.logging.handlers.handler import Handler

@@ -14,7 +14,8 @@ import numpy as np
 from pydantic import Field
 
 from phalanx.core.environment import Key
-from phalanx.io.files import atomic_write, read_verified
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.formats import read_rules
 from phalanx.kg.knowledge_base import GENERATED, DataHandler
@@ -249,7 +250,7 @@ class HeuristicTraining(Algorithm[HeuristicState]):
             states=np.array([len(one.lost) for one in taught], np.int64),
             goals=np.concatenate([part for one in taught for part in (one.way, one.lost)] or [np.zeros(0)]),
         )
-        with atomic_write(folder / _EXAMPLES.format(update=update), sealed=True) as file:
+        with atomic_write(folder / _EXAMPLES.format(update=update), checksum=True) as file:
             file.write(packed.getvalue())
         for path in folder.glob(_EXAMPLES.format(update="*")):
             if path.name not in {_EXAMPLES.format(update=number) for number in (*kept, update)}:

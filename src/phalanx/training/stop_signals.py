@@ -1,21 +1,11 @@
-"""What keeps a run safe: signals that save before they stop, and a lock against a second process.
-
-Whole checkpoints are in `checkpoints`; what a full disk costs is decided in `run`.
-"""
+"""Graceful stop on SIGINT and SIGTERM."""
 
 import contextlib
-import fcntl
-import logging
-import os
 import signal
-import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-_LOG = logging.getLogger("phalanx.training")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-LOCK = "run.lock"
 
 
 class Stop:
@@ -48,35 +38,3 @@ def stop_on_signals() -> Iterator[Stop]:
         yield stop
     finally:
         restore()
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes off a run; a lock that a killed process left behind holds nobody off.
-
-    The system lets go of a lock with the process that held it. The file says who that is.
-    """
-    path = folder / LOCK
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 4096).decode(errors="replace")
-            os.close(descriptor)
-            raise ValueError(
-                f"{folder} is being trained by {holder or 'another process'}: wait for its end, or stop it"
-            ) from None
-        except OSError as error:  # a file system without locks
-            _LOG.warning("%s cannot be locked: %s; start no second training on it", path, error.strerror)
-        # Another process may have removed the file between opening and locking it.
-        if path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino:
-            break
-        os.close(descriptor)
-    try:
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)

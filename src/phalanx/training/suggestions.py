@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.training.sweep import PLAN, check_free, choices, parted, span
 
 

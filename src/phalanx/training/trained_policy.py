@@ -14,7 +14,7 @@ import jax
 from jaxtyping import PyTree
 
 from phalanx.core.environment import Environment, Key, Keys
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.training.checkpoints import Which, named
 from phalanx.training.run_dir import CONFIG, read_config, read_metadata

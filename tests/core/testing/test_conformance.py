@@ -63,7 +63,7 @@ def test_an_environment_that_says_nothing_of_itself_is_told_that_nothing_was_che
 
     monkeypatch.setattr(conformance, "CHECKS", CAPABILITY_CHECKS)
     report = check_environment(Silent(), **SIZES)
-    assert report.passed == ("check_names_and_version",)
+    assert report.passed == ("check_task_name_and_version",)
     assert report.not_applicable == tuple(check.__name__ for check in CAPABILITY_CHECKS[:3])
 
 
@@ -87,7 +87,7 @@ def test_a_crash_is_not_swallowed_and_says_which_check_was_running():
 
     with pytest.raises(RuntimeError, match="boom") as caught:
         check_environment(Crashes(), **SIZES)
-    assert "while check_same_key_gives_same_episode was running" in caught.value.__notes__[0]
+    assert "while check_determinism was running" in caught.value.__notes__[0]
 
 
 def test_differences_name_the_leaf_and_the_cell():

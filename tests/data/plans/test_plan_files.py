@@ -20,7 +20,8 @@ from phalanx.data import (
     save_batch_plan_async,
     verify_batch_plan,
 )
-from phalanx.io.files import CorruptFileError, _machine
+from phalanx.io.atomic import _machine_id
+from phalanx.io.checksum import CorruptFileError
 from tests.helpers.file_damage import write_json
 from tests.helpers.length_cases import lognormal_lengths, recipes, small_plan
 
@@ -138,14 +139,14 @@ def test_a_file_cut_short_is_named(saved, name):
     content = (saved / name).read_bytes()
     for length in (len(content) - 4, 40, 0):
         (saved / name).write_bytes(content[:length])
-        with pytest.raises(CorruptFileError, match=rf"{name} is damaged"):
+        with pytest.raises(CorruptFileError, match=rf"{name} is corrupt"):
             load_batch_plan(saved)
 
 
 def test_ids_cut_short_are_named_when_they_are_read(saved):
     content = (saved / "ids.json.gz").read_bytes()
     (saved / "ids.json.gz").write_bytes(content[:-20])
-    with pytest.raises(ValueError, match=r"ids\.json\.gz is damaged"):
+    with pytest.raises(ValueError, match=r"ids\.json\.gz is corrupt"):
         load_batch_plan(saved).get_epoch(0)[0]
 
 
@@ -153,7 +154,7 @@ def test_a_changed_file_is_found_at_once_and_changed_batches_by_verifying(saved)
     order = np.load(saved / "order.npy")
     order[[0, 1]] = order[[1, 0]]
     np.save(saved / "order.npy", order)
-    with pytest.raises(CorruptFileError, match=r"order\.npy is damaged.*build the plan again"):
+    with pytest.raises(CorruptFileError, match=r"order\.npy is corrupt.*build the plan again"):
         load_batch_plan(saved)
     header = json.loads((saved / "plan.json").read_text())
     digest = hashlib.sha256((saved / "order.npy").read_bytes()).hexdigest()
@@ -203,7 +204,7 @@ def test_a_plan_that_was_replaced_and_put_back_in_the_middle_is_read_again(saved
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(saved):
-    left = saved.with_name(".plan.999999999-" + _machine() + "0123.tmp")
+    left = saved.with_name(".plan.999999999-" + _machine_id() + "0123.tmp")
     left.mkdir()
     (left / "order.npy").touch()
     save_batch_plan(small_plan(), saved, overwrite=True)
@@ -220,7 +221,7 @@ def test_a_header_that_is_none_is_refused(saved):
         load_batch_plan(saved)
     for text in ("{", "[]", json.dumps(header).replace("true", "false")):
         (saved / "plan.json").write_text(text)
-        with pytest.raises(CorruptFileError, match=r"plan.json is damaged"):
+        with pytest.raises(CorruptFileError, match=r"plan.json is corrupt"):
             load_batch_plan(saved)
 
 

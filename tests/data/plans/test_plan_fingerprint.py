@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core import backends as engine
+from phalanx import native
 from phalanx.data import (
     BatchFingerprint,
     BatchingConfig,
@@ -298,7 +298,7 @@ def test_a_plan_has_the_same_fingerprint_without_the_compiled_extension(ids, mon
         return BatchPlanBuilder(table, CONFIG).build_now().full_hash
 
     compiled = found()
-    monkeypatch.setattr(engine, "extension", lambda: None)
+    monkeypatch.setattr(native, "_load", lambda: "not installed")
     assert found() == compiled
 
 

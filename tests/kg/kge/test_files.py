@@ -96,7 +96,7 @@ def test_damaged_folders_are_named(saved: Path) -> None:
     about = json.loads((saved / "config.json").read_text())
     arrays = saved / about["arrays"]
     arrays.write_bytes(arrays.read_bytes()[:100])
-    with pytest.raises(ValueError, match=rf"{arrays.name} is damaged"):
+    with pytest.raises(ValueError, match=rf"{arrays.name} is corrupt"):
         load_kge(saved, four_people())
     arrays.unlink()
     with pytest.raises(ValueError, match=rf"{arrays.name} is gone"):

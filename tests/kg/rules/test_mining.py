@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from phalanx.core.backends import native_module
 from phalanx.kg import MiningConfig, RulePredictor, RuleSet, mine_rules, rank_by_rules
 from phalanx.kg.atoms import Atom, parse_atom, parse_rule
 from phalanx.kg.formats import KnowledgeBase, read_rules
@@ -14,6 +13,7 @@ from phalanx.kg.questions import best_by_relation
 from phalanx.kg.rules import plain
 from phalanx.kg.rules.predictor import AGGREGATIONS, WAYS, Learning
 from phalanx.kg.vocabulary import IndexManager
+from phalanx.native import native_module
 
 native = native_module()
 needs_native = pytest.mark.skipif(native is None, reason="the compiled extension is not in use")
@@ -124,7 +124,7 @@ def test_plain_python_finds_what_the_native_engine_finds(settings, monkeypatch) 
     monkeypatch.setattr("phalanx.kg.rules.mining._ENTITIES_A_ROUND", 2)
     data = random_base(11)
     fast = [mine_rules(data, threads=threads, **settings) for threads in (1, 2, 3)]
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    monkeypatch.setattr("phalanx.kg.rules.mining.native_module", lambda: None)
     slow = mine_rules(data, **settings)
     assert len(slow) > 5
     for rules in fast:
@@ -152,7 +152,7 @@ def test_plain_python_ranks_as_the_native_engine_does(seed, monkeypatch) -> None
         return [*found, *ranker.applier.predict(2, 3)]
 
     fast = everything()
-    monkeypatch.setattr("phalanx.kg.rules.mining.extension", lambda: None)
+    monkeypatch.setattr("phalanx.kg.rules.mining.native_module", lambda: None)
     for one, other in zip(fast, everything(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 

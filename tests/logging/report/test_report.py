@@ -22,7 +22,7 @@ from phalanx.logging.report.charts import MAX_POINTS
 from phalanx.logging.report.tables import extreme_rows
 from tests.helpers.run_folders import make_run, metrics_at, write_facts, write_lines
 
-MODULES = ("report.curves", "report.page", "report.records", "records")
+MODULES = ("report.charts", "report.page", "report.tables", "records")
 
 
 @pytest.fixture(scope="module")

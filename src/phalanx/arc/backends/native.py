@@ -23,15 +23,15 @@ def step(
     """One transition of a flat batch; several rows of numbers serve equal parts of it in turn."""
     rows, columns = config.grid_shape
     seen = (rows, columns) if config.observation.working_grid else (0, 0)
-    play = config.environment
+    episode = config.episode
     # In the order of `Rules` in arc_kernel.h; an array decodes faster than six attributes.
     limits = np.array(
         [
             columns,
-            play.max_episode_steps,
+            episode.max_episode_steps,
             allowed_bits(config),
-            play.mode == "evaluation",
-            play.require_submit,
+            episode.mode == "evaluation",
+            episode.require_submit,
             config.reward.reward_on_submit_only,
         ],
         np.int64,
@@ -71,8 +71,8 @@ def reset(
     """New episodes where asked, on the starts that the words name (see `starts`)."""
     settings = {
         "columns": np.int64(config.dataset.max_grid_width),
-        "evaluation": np.bool_(config.environment.mode == "evaluation"),
-        "initial": np.int64(INITIAL_GRIDS.index(config.environment.initial_grid)),
+        "evaluation": np.bool_(config.episode.mode == "evaluation"),
+        "initial": np.int64(INITIAL_GRIDS.index(config.episode.initial_grid)),
     }
 
     def call(*given: Array) -> Sequence[Array]:

@@ -70,11 +70,11 @@ def _batched_step(config: ArcConfig, constant: tuple[bool, ...]) -> Callable[...
     ) -> tuple[Packed, Outcome]:
         tasks, numbers = shared
         if tasks.pairs.ndim == 4:
-            return dispatch(config.engine, native, xla, tasks, numbers, fields, packed)
+            return dispatch(config.backend, native, xla, tasks, numbers, fields, packed)
         room = tasks.table.shape[1]
         tasks, first = _in_one_buffer(tasks, packed.similarity.shape[0])
         moved = _with_task(packed, _moved(packed.registers[:, TASK], first, room))
-        new, outcome = dispatch(config.engine, native, xla, tasks, numbers, fields, moved)
+        new, outcome = dispatch(config.backend, native, xla, tasks, numbers, fields, moved)
         return _with_task(new, packed.registers[:, TASK]), outcome
 
     return vmappable_kernel(flat, lambda fields, packed: packed.similarity.shape, constant)
@@ -89,11 +89,11 @@ def _batched_reset(config: ArcConfig, constant: tuple[bool, ...]) -> Callable[..
     ) -> tuple[Packed, Array]:
         (tasks,) = shared
         if tasks.pairs.ndim == 4:
-            return dispatch(config.engine, native, xla, tasks, where, words, packed, seen)
+            return dispatch(config.backend, native, xla, tasks, where, words, packed, seen)
         room = tasks.table.shape[1]
         tasks, first = _in_one_buffer(tasks, where.shape[0])
         words = words.at[:, 0].set(words[:, 0] % room + first.astype(jnp.uint32))
-        new, seen = dispatch(config.engine, native, xla, tasks, where, words, packed, seen)
+        new, seen = dispatch(config.backend, native, xla, tasks, where, words, packed, seen)
         task = new.registers[:, TASK]
         return _with_task(new, jnp.where(where, task - first, task)), seen
 

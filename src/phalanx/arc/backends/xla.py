@@ -70,10 +70,10 @@ def step(
     improvement = similarity - packed.similarity
     submitted = acts & (operation == Op.SUBMIT)
     finished = (score == 1.0) & acts
-    solved = finished & (submitted if config.environment.require_submit else True)
+    solved = finished & (submitted if config.episode.require_submit else True)
     step_count = registers[STEP_COUNT] + running
     terminated = submitted | solved
-    overdue = running & ~terminated & (step_count >= config.environment.max_episode_steps)
+    overdue = running & ~terminated & (step_count >= config.episode.max_episode_steps)
     status = jnp.where(terminated, TERMINATED, jnp.where(overdue, TRUNCATED, registers[STATUS]))
     remembered = registers[SOLVED_PAIRS] | jnp.where(finished, jnp.int32(1) << pair, 0)
     new_registers = jnp.stack(
@@ -186,7 +186,7 @@ def _next_pair(
     backward = _is_any(operation, Op.PREVIOUS_DEMO_PAIR, Op.PREVIOUS_TEST_PAIR)
     seeking = _is_any(operation, Op.FIRST_UNSOLVED_DEMO_PAIR, Op.FIRST_UNSOLVED_TEST_PAIR)
     switches = ((forward | backward) & (count > 0)) | (seeking & (unsolved != 0))
-    if config.environment.mode == "evaluation":
+    if config.episode.mode == "evaluation":
         switches &= ~demo
     target = jnp.where(forward, following, jnp.where(backward, preceding, earliest))
     return jnp.where(switches, target, pair), switches
@@ -358,7 +358,7 @@ def _reward(
     pay = dict(zip(REWARD_WEIGHTS, jnp.moveaxis(numbers, -1, 0), strict=True))
     reward = jnp.zeros_like(improvement)
     if not config.reward.reward_on_submit_only:
-        if config.environment.mode == "training":
+        if config.episode.mode == "training":
             reward = pay["similarity_weight"] * improvement
         reward = reward + pay["step_penalty"]
     quick = step_count.astype(jnp.float32) <= pay["efficiency_bonus_threshold"]

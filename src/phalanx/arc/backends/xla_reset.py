@@ -30,7 +30,7 @@ def reset(
     """New episodes where asked, on the starts that the words name (see `starts`)."""
     task = (words[:, 0] % np.uint32(tasks.table.shape[0])).astype(jnp.int32)
     demos, tests = tasks.table[task, 1], tasks.table[task, 2]
-    from_tests = jnp.full_like(demos, config.environment.mode == "evaluation", bool) | (demos == 0)
+    from_tests = jnp.full_like(demos, config.episode.mode == "evaluation", bool) | (demos == 0)
     # A task without the pairs that are asked for starts on a pair that it has not got: every step is invalid.
     choices = jnp.clip(jnp.where(from_tests, tests, demos), 1, MAX_PAIRS).astype(jnp.uint32)
     pair = (words[:, 1] % choices).astype(jnp.int32)
@@ -62,7 +62,7 @@ def _first_grid(
     place = pair_index(tasks, task, pair)
     height, width, _, _ = pair_sizes(config, tasks, place)
     given = fit_rows(tasks.pairs[place, 0], rows)
-    match config.environment.initial_grid:
+    match config.episode.initial_grid:
         case "input":
             return given, height, width
         case "blank":

@@ -19,7 +19,7 @@ from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import operation_name
 from phalanx.arc.rendering.palette import ARC
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 
 AGENT = "agent.json"
 """The file in a run's folder."""
@@ -54,7 +54,7 @@ def agent_record(
     return {
         "format": 1,
         "canvas": list(config.grid_shape),
-        "max_steps": config.environment.max_episode_steps,
+        "max_steps": config.episode.max_episode_steps,
         "selection": config.action.selection_format,
         "operations": [{"id": number, "name": operation_name(number)} for number in network.ids],
         "sees": [name for name, there in seen.items() if there],
@@ -74,8 +74,8 @@ def _obstacle(network: ColorEquivariantNetwork, config: ArcConfig) -> str | None
         return f"its operations go to other pairs ({operation_name(switches[0])}), and a page shows one"
     if config.observation.target_grid:
         return "it was trained to see the output, which nobody has who asks for it"
-    if config.environment.initial_grid != "input":
-        return f"its episodes begin with another grid than the input ({config.environment.initial_grid})"
+    if config.episode.initial_grid != "input":
+        return f"its episodes begin with another grid than the input ({config.episode.initial_grid})"
     count = sum(leaf.size for leaf in _arrays(network))
     if count > MOST_PARAMETERS:
         return f"its {count:,} weights would make the page too large; {MOST_PARAMETERS:,} are the most"

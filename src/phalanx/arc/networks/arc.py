@@ -24,8 +24,9 @@ from phalanx.arc.networks.stem_and_heads import (
 )
 from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import NUM_COLORS, Operation
-from phalanx.core import backends as engine
+from phalanx.core.backends import is_cpu_only, register_ffi_targets
 from phalanx.core.environment import Key
+from phalanx.native import is_native_available
 from phalanx.nn.layers import Attention, Conv3x3, Dense, LayerNorm, pool
 
 _MARKS = 4
@@ -79,12 +80,13 @@ class ColorEquivariantNetwork(eqx.Module):
     """Whether the trunk is computed by the compiled kernels."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
-        if config.patch != 1 or config.places != "cells" or arc.observation.demonstrations:
+        if config.patch_size != 1 or config.selection_head != "cells" or arc.observation.num_demonstrations:
             raise ValueError(
-                "network.kind=planes takes patch=1, places=cells and no demonstrations; choose kind=conv"
+                "network.kind=color_equivariant needs patch_size=1, selection_head=cells and no "
+                "demonstrations; choose kind=conv"
             )
-        keys = jax.random.split(key, 6 + config.depth)
-        see, width = arc.observation, config.width
+        keys = jax.random.split(key, 6 + config.num_layers)
+        see, width = arc.observation, config.hidden_dim
         grids = 1 + see.input_grid + see.target_grid + see.clipboard + see.selected
         self.ids, self.num_places = legal_operation_ids(arc), NUM_PLACES[arc.action.selection_format]
         others = len(self.ids) - len(self._painting)
@@ -96,7 +98,9 @@ class ColorEquivariantNetwork(eqx.Module):
         self.hidden = Dense(2 * width, 4 * width, key=keys[4])
         self.value = Dense(4 * width, 1, key=keys[5], scale=0.1)
         self.blocks = tuple(ColorEquivariantBlock(width, key=k) for k in keys[6:])
-        self.native = width in WIDTHS and engine.is_native_available() and engine.is_cpu_only()
+        self.native = width in WIDTHS and is_native_available() and is_cpu_only()
+        if self.native:
+            register_ffi_targets()
 
     def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
         logits, value = self.logits(observation)
@@ -184,8 +188,8 @@ class ArcConvNetwork(eqx.Module):
     heads: Heads
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
-        keys = jax.random.split(key, 2 + config.depth)
-        width = config.width
+        keys = jax.random.split(key, 2 + config.num_layers)
+        width = config.hidden_dim
         self.stem = Stem(config, arc, key=keys[0])
         self.heads = Heads(config, arc, key=keys[1])
         blocks = [jax.random.split(block_key) for block_key in keys[2:]]
@@ -233,15 +237,16 @@ class ArcTransformer(eqx.Module):
     heads: Heads
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
-        if config.width % config.heads:
+        if config.hidden_dim % config.num_heads:
             raise ValueError(
-                f"network.width must be a multiple of network.heads, got {config.width} and {config.heads}"
+                "network.hidden_dim must be a multiple of network.num_heads, "
+                f"got {config.hidden_dim} and {config.num_heads}"
             )
-        keys = jax.random.split(key, 3 + config.depth)
+        keys = jax.random.split(key, 3 + config.num_layers)
         self.stem = Stem(config, arc, key=keys[0])
-        self.position = Dense(4 * _FREQUENCIES, config.width, key=keys[1])
+        self.position = Dense(4 * _FREQUENCIES, config.hidden_dim, key=keys[1])
         self.heads = Heads(config, arc, key=keys[2])
-        self.blocks = tuple(_Block(config.width, config.heads, key=k) for k in keys[3:])
+        self.blocks = tuple(_Block(config.hidden_dim, config.num_heads, key=k) for k in keys[3:])
 
     def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
         logits, value = self.logits(observation)
@@ -272,7 +277,7 @@ def create_arc_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> Ar
     if not arc.observation.working_grid:
         raise ValueError("a policy must see the working grid: set observation.working_grid=true")
     match config.kind:
-        case "planes":
+        case "color_equivariant":
             return ColorEquivariantNetwork(config, arc, key=key)
         case "conv":
             return ArcConvNetwork(config, arc, key=key)

@@ -4,20 +4,21 @@ What lies between them is in `arc`; what is drawn from the logits is in `arc_dis
 """
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int8, Shaped
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from phalanx.arc.action_distribution import (
     ArcLogits,
     AxisLogits,
     CellLogits,
-    PlaceKind,
     PlaceLogits,
+    SelectionHead,
     category_groups,
     joint_operation_logits,
 )
@@ -36,24 +37,41 @@ _COLOR_BITS = 4
 
 
 class ArcNetworkConfig(Config):
-    """The size and kind of a network for ARC."""
+    """Architecture and size of a policy network for ARC."""
 
-    kind: Literal["planes", "conv", "transformer"] = "conv"
-    """Convolutions that treat all colors alike, convolutions, or attention between all cells."""
-    width: int = Field(default=32, ge=4)
-    """Numbers that describe a cell."""
-    depth: int = Field(default=3, ge=1)
-    """Residual blocks."""
-    heads: int = Field(default=4, ge=1)
-    """Attention heads; of the transformer only."""
-    patch: int = Field(default=1, ge=1, le=10)
-    """Side of the squares of cells that are seen as one: 1 on small grids, 3 to 5 on 30x30."""
-    colors: Literal["table", "bits"] = "table"
-    """How a cell's color is seen: `table` gives each color a vector of its own, `bits` each bit of its
-    number, which is half the work; of `conv` and `transformer` only."""
-    places: PlaceKind = "cells"
-    """How an operation's cell is chosen: `cells` weighs every cell, `axes` a row and a column apart, and
-    `category_axes` a row and a column for each category of operations (fill, move, ...)."""
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "width": "hidden_dim",
+        "depth": "num_layers",
+        "heads": "num_heads",
+        "patch": "patch_size",
+        "colors": "color_encoding",
+        "places": "selection_head",
+    }
+
+    kind: Literal["color_equivariant", "conv", "transformer"] = "conv"
+    """Architecture: convolutions that share their weights between colors, plain convolutions, or
+    self-attention between patches. `color_equivariant` needs the least data."""
+    hidden_dim: int = Field(default=32, ge=4)
+    """Number of features per cell (or patch)."""
+    num_layers: int = Field(default=3, ge=1)
+    """Number of residual blocks."""
+    num_heads: int = Field(default=4, ge=1)
+    """Number of attention heads; `hidden_dim` must be a multiple of it. Used by `transformer` only."""
+    patch_size: int = Field(default=1, ge=1, le=10)
+    """Side of the square patches that grids are divided into: 1 for small grids, 3 to 5 for 30x30."""
+    color_encoding: Literal["embedding", "bits"] = "embedding"
+    """Input encoding of colors: `embedding` learns one vector per color, `bits` one per bit of the color's
+    number, which takes half as long. Used by `conv` and `transformer`."""
+    selection_head: SelectionHead = "cells"
+    """Output that selects cells: `cells` has one logit per cell and operation, `axes` one per row and one per
+    column, `category_axes` rows and columns shared by the operations of a category (fill, move, ...)."""
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _check_kind(cls, value: object) -> object:
+        if value == "planes":
+            raise ValueError("planes was renamed to color_equivariant")
+        return value
 
 
 def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
@@ -72,10 +90,10 @@ class GridEmbedding(eqx.Module):
     bits: bool = eqx.field(static=True)
 
     def __init__(self, grids: int, config: ArcNetworkConfig, *, key: Key) -> None:
-        self.patch, self.bits = config.patch, config.colors == "bits"
+        self.patch, self.bits = config.patch_size, config.color_encoding == "bits"
         seen = 1 + (_COLOR_BITS if self.bits else NUM_COLORS)
         cells = grids * self.patch**2
-        self.tables = jax.random.normal(key, (seen * cells, config.width)) / math.sqrt(cells)
+        self.tables = jax.random.normal(key, (seen * cells, config.hidden_dim)) / math.sqrt(cells)
 
     def __call__(self, grids: list[Int8[Array, "rows columns"]]) -> Float[Array, "down across width"]:
         # A one-hot product, because the gradient of a gather is a scatter, which the CPU does slowly.
@@ -97,7 +115,7 @@ class DemonstrationEncoder(eqx.Module):
 
     def __init__(self, config: ArcNetworkConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 3)
-        width = config.width
+        width = config.hidden_dim
         self.embedding = GridEmbedding(2, config, key=keys[0])
         self.convolution = Conv3x3(width, width, key=keys[1])
         self.out = Dense(2 * width, width, key=keys[2])
@@ -124,7 +142,7 @@ class Stem(eqx.Module):
         see = arc.observation
         grids = 1 + see.input_grid + see.target_grid + see.clipboard + see.selected
         self.embedding = GridEmbedding(grids, config, key=keys[0])
-        self.demonstrations = DemonstrationEncoder(config, key=keys[1]) if see.demonstrations else None
+        self.demonstrations = DemonstrationEncoder(config, key=keys[1]) if see.num_demonstrations else None
 
     def __call__(
         self, observation: Observation
@@ -154,13 +172,13 @@ class Heads(eqx.Module):
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 5)
-        width, self.patch, self.ids = config.width, config.patch, legal_operation_ids(arc)
-        self.groups = category_groups(self.ids) if config.places == "category_axes" else None
+        width, self.patch, self.ids = config.hidden_dim, config.patch_size, legal_operation_ids(arc)
+        self.groups = category_groups(self.ids) if config.selection_head == "category_axes" else None
         # Small weights at the outset: the first policy is nearly uniform.
         self.operations = Dense(2 * width, len(self.ids), key=keys[0], scale=0.01)
         self.hidden = Dense(2 * width, 2 * width, key=keys[1])
         self.value = Dense(2 * width, 1, key=keys[2], scale=0.1)
-        layers, power = (1, 2) if config.places == "cells" else (2, 1)
+        layers, power = (1, 2) if config.selection_head == "cells" else (2, 1)
         outputs = self._num_groups * self.patch**power
         self.places = tuple(
             tuple(Dense(width, outputs, key=k, scale=0.01) for k in jax.random.split(place_key, layers))

@@ -32,14 +32,14 @@ _NUMBERS = 2 * NUM_COLORS + 2
 
 
 class TransductionNetworkConfig(Config):
-    """The size of a network that answers."""
+    """Size of a `TransductionNetwork`."""
 
-    width: int = Field(default=48, ge=4)
-    """Numbers that describe a cell."""
-    depth: int = Field(default=4, ge=1)
-    """Residual blocks."""
-    embedding: int = Field(default=48, ge=1)
-    """Numbers that describe a task."""
+    hidden_dim: int = Field(default=48, ge=4)
+    """Number of features per cell."""
+    num_layers: int = Field(default=4, ge=1)
+    """Number of residual blocks."""
+    task_embedding_dim: int = Field(default=48, ge=1)
+    """Size of the learned vector of each task."""
 
 
 class _Block(eqx.Module):
@@ -54,12 +54,12 @@ class _Block(eqx.Module):
 
     def __init__(self, config: TransductionNetworkConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 6)
-        width = config.width
+        width = config.hidden_dim
         self.convolution = Conv3x3(width, width, key=keys[0])
         self.along, self.down, self.anywhere = (
             Dense(width, width, key=k, scale=0.5) for k in jax.random.split(keys[1], 3)
         )
-        self.film = Dense(config.embedding, 2 * width, key=keys[2], scale=0.3)
+        self.film = Dense(config.task_embedding_dim, 2 * width, key=keys[2], scale=0.3)
         self.out = Dense(width, width, key=keys[3], scale=0.5)
 
     def __call__(
@@ -95,17 +95,17 @@ class TransductionNetwork(eqx.Module):
     size_out: Dense
 
     def __init__(self, config: TransductionNetworkConfig, num_tasks: int, *, key: Key) -> None:
-        keys = jax.random.split(key, 6 + config.depth)
+        keys = jax.random.split(key, 6 + config.num_layers)
         seen = NUM_VIEWS * (_RANKS + 1) + NUM_COLORS + NUM_FLAGS
-        self.tasks = jax.random.normal(keys[0], (num_tasks, config.embedding))
+        self.tasks = jax.random.normal(keys[0], (num_tasks, config.task_embedding_dim))
         self.copies = jnp.zeros((num_tasks, NUM_VIEWS)).at[:, 0].set(2.0)
         self.sizes = jnp.zeros((num_tasks, 2, NUM_SIZES)).at[:, :, 0].set(2.0)
-        self.heads = jnp.zeros((num_tasks, config.width, NUM_VIEWS + 2 * NUM_COLORS))
-        self.stem = Dense(seen, config.width, key=keys[1], scale=2.0)
-        self.stem_film = Dense(config.embedding, 2 * config.width, key=keys[2], scale=0.3)
-        self.head = Dense(config.width, NUM_VIEWS + 2 * NUM_COLORS, key=keys[3], scale=0.1)
-        self.size_hidden = Dense(config.embedding + _NUMBERS, 2 * config.width, key=keys[4])
-        self.size_out = Dense(2 * config.width, 2 * NUM_SIZES, key=keys[5], scale=0.1)
+        self.heads = jnp.zeros((num_tasks, config.hidden_dim, NUM_VIEWS + 2 * NUM_COLORS))
+        self.stem = Dense(seen, config.hidden_dim, key=keys[1], scale=2.0)
+        self.stem_film = Dense(config.task_embedding_dim, 2 * config.hidden_dim, key=keys[2], scale=0.3)
+        self.head = Dense(config.hidden_dim, NUM_VIEWS + 2 * NUM_COLORS, key=keys[3], scale=0.1)
+        self.size_hidden = Dense(config.task_embedding_dim + _NUMBERS, 2 * config.hidden_dim, key=keys[4])
+        self.size_out = Dense(2 * config.hidden_dim, 2 * NUM_SIZES, key=keys[5], scale=0.1)
         blocks = [_Block(config, key=k) for k in keys[6:]]
         self.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
 

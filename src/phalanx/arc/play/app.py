@@ -161,7 +161,7 @@ class PlayApp(App[None]):
         session, view = self.session, self.session.view
         family = session.puzzle.task.family
         title = Text.assemble((view.title, "bold"), f"  {family}" if family else "")
-        title.append(f"  step {view.step} of {self.config.environment.max_episode_steps}", "dim")
+        title.append(f"  step {view.step} of {self.config.episode.max_episode_steps}", "dim")
         if self.coach:
             title.append(f"  {format_percent(view.similarity)} of the cells are right", "italic")
         self.query_one("#title", Static).update(title, layout=False)

@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from phalanx.arc.play.session import PlayError, PlaySession
 from phalanx.data.samples import StreamSample
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.lm.episode_stream import EnvironmentStream
 from phalanx.lm.episode_tokens import ArcTokenizer, GridName
 
@@ -29,7 +29,7 @@ def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) ->
     """
     if not session.ended:
         raise PlayError("only an episode that has ended is a demonstration: s submits it")
-    longest = session.config.environment.max_episode_steps
+    longest = session.config.episode.max_episode_steps
     stream = EnvironmentStream(
         session.environment,
         _next_recorded,

@@ -51,7 +51,7 @@ def play_config(
     The screen keeps the output from the player, who may take a submission back.
     """
     return ArcConfig(
-        environment=EpisodeConfig(require_submit=require_submit, max_episode_steps=max_steps),
+        episode=EpisodeConfig(require_submit=require_submit, max_episode_steps=max_steps),
         action=ActionConfig(selection_format=selection_format),
         reward=RewardConfig(similarity_weight=0.0),
     )
@@ -73,8 +73,8 @@ class PlaySession:
     config: ArcConfig = dataclasses.field(default_factory=play_config)
 
     def __post_init__(self) -> None:
-        if self.config.environment.mode != "training":
-            raise ValueError("people play one pair at a time: environment.mode must be 'training'")
+        if self.config.episode.mode != "training":
+            raise ValueError("people play one pair at a time: episode.mode must be 'training'")
         task, test = self.puzzle
         if not 0 <= test < len(task.tests):
             raise ValueError(f"task {task.id!r} has {len(task.tests)} test pairs, there is no number {test}")

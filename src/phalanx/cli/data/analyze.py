@@ -48,7 +48,7 @@ def analyze(
     if output is not None:
         import json
 
-        from phalanx.io.files import atomic_write
+        from phalanx.io.atomic import atomic_write
 
         with user_errors(), atomic_write(output, "w") as file:
             file.write(json.dumps(figures, indent=2) + "\n")

@@ -222,7 +222,7 @@ def _write_layout(output: Path, layout: "PackLayout", ids: Sequence[str]) -> Non
     if output.suffix == ".npz":
         _write_npz(output, _layout_arrays(layout, ids))
         return
-    from phalanx.io.files import atomic_write
+    from phalanx.io.atomic import atomic_write
 
     bounds = layout.offsets.tolist()
     with user_errors(), atomic_write(output, "w") as file:
@@ -239,9 +239,9 @@ def _write_layout(output: Path, layout: "PackLayout", ids: Sequence[str]) -> Non
 def _write_npz(output: Path, arrays: dict[str, Any]) -> None:
     import numpy as np
 
-    from phalanx.io.files import atomic_write
+    from phalanx.io.atomic import atomic_write
 
-    with user_errors(), atomic_write(output, sealed=True) as file:
+    with user_errors(), atomic_write(output, checksum=True) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

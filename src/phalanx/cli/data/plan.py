@@ -210,7 +210,7 @@ def shard(
     """Write one plan for each rank: disjoint, complete, and equally many batches each."""
     from phalanx.data.plans.plan_files import save_batch_plan
     from phalanx.data.plans.sharding import ShardSpec
-    from phalanx.io.files import atomic_directory
+    from phalanx.io.atomic import atomic_directory
 
     opened = read_plan(plan)
     spec = ShardSpec(world_size=world_size, policy=policy, balance=balance, model_width=model_width)

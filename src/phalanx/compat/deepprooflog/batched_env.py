@@ -204,7 +204,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
         return self._plan
 
 
-class _EnvironmentVecEnv(EnvironmentVecEnv):
+class _EnvironmentVecEnv(BatchedVecEnv):
     """A batch of an environment that exists already; one of proofs starts from its own queries."""
 
     def __init__(self, environment: Environment, batch_size: Any, seed: int, device: Any) -> None:

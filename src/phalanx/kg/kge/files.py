@@ -19,14 +19,8 @@ from jaxtyping import Int
 from pydantic import ValidationError
 
 from phalanx import __version__
-from phalanx.io.files import (
-    CorruptFileError,
-    atomic_write,
-    read_verified,
-    read_verified_json,
-    remove_stale_temporaries,
-    write_json,
-)
+from phalanx.io.atomic import atomic_write, remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError, read_verified, read_verified_json, write_json
 from phalanx.kg.kge.config import KGEConfig
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.vocabulary import IndexManager
@@ -64,9 +58,9 @@ def save_kge(
     )
     data = packed.getvalue()
     name = f"arrays-{hashlib.sha256(data).hexdigest()[:12]}.npz"
-    with atomic_write(path / name, sealed=True) as file:
+    with atomic_write(path / name, checksum=True) as file:
         file.write(data)
-    with atomic_write(path / CONFIG, "w", sealed=True) as text:
+    with atomic_write(path / CONFIG, "w", checksum=True) as text:
         about = {"format": FORMAT, "phalanx": __version__, "arrays": name, "facts": facts or {}}
         write_json(text, {**about, "config": config.model_dump(mode="json")}, indent=2)
     for old in path.glob("arrays-*.npz"):

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.core.backends import native_module
 from phalanx.formatting import format_count
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.rules.config import MiningConfig
 from phalanx.kg.rules.ruleset import COLUMNS, RuleSet
 from phalanx.kg.time_limit import TimeLimit
 from phalanx.kg.vocabulary import IndexManager
+from phalanx.native import native_module
 
 _TRIPLES_A_ROUND = 1024
 _ENTITIES_A_ROUND = 256

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
 
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.rules.config import LONGEST
 from phalanx.kg.vocabulary import IndexManager

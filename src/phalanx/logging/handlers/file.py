@@ -3,176 +3,18 @@
 What a line looks like is in `phalanx.logging.records`.
 """
 
-import gzip
-import json
 import os
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from phalanx.config import Config, to_yaml
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
+from phalanx.io.jsonl import JsonlFile, read_records as read_records
 from phalanx.logging.config import LoggedConfig, LoggingConfig, logged_config
 from phalanx.logging.handlers.handler import Handler
 from phalanx.logging.records import Data, Metrics, arrays_of, as_json, as_pairs, as_text, changed_cells
-
-_CHUNK = 1 << 16
-_LONGEST_LINE = 1 << 26
-
-
-class JsonlFile:
-    """A file that grows by whole lines, each handed to the system in one piece.
-
-    A line that was torn by a kill is dropped when the file is opened again, and one that a full disk cuts
-    short is taken back at once. With `rotate_bytes` a file that would grow beyond it is set aside as
-    `name.0001.jsonl` (`.gz` with `compress`) and a new one begun. One process writes a file.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], *, rotate_bytes: int | None = None, compress: bool = False
-    ) -> None:
-        if rotate_bytes is not None and rotate_bytes <= 0:
-            raise ValueError(f"rotate_bytes must be positive, got {rotate_bytes}")
-        self.path = Path(path)
-        self._rotate_bytes = rotate_bytes
-        self._compress = compress
-        if compress:
-            _finish_compression(self.path)
-        self._closed = False
-        self._descriptor: int | None = self._open()
-
-    def write_line(self, line: str) -> None:
-        """Append a line whole, or raise an OSError and leave the file as it was.
-
-        A rotation's compression comes after the line, so an error that names it has lost nothing.
-        """
-        if self._closed:
-            raise ValueError(f"{self.path} is closed")
-        data, aside = line.encode() + b"\n", None
-        size = 0 if self._rotate_bytes is None else self._size()
-        if self._rotate_bytes is not None and size and size + len(data) > self._rotate_bytes:
-            aside = self._set_aside()
-        self._append(data)
-        # Only now: where the disk has no room for the compressed file, the line is at least written.
-        if aside is not None and self._compress:
-            _compress(aside)
-
-    def close(self) -> None:
-        """Close the file; closing it twice is no mistake."""
-        self._closed = True
-        self._let_go()
-
-    def _let_go(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
-
-    def _append(self, data: bytes) -> None:
-        if self._descriptor is None:
-            self._descriptor = self._open()
-        size = os.fstat(self._descriptor).st_size
-        try:
-            written = os.write(self._descriptor, data)
-        except OSError as error:
-            raise OSError(error.errno, f"cannot write to {self.path}: {error.strerror}") from error
-        if written != len(data):
-            os.ftruncate(self._descriptor, size)
-            raise OSError(f"cannot write to {self.path}: only {written} of {len(data)} bytes fit on the disk")
-
-    def _open(self) -> int:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-        whole, size = _end_of_last_line(descriptor), os.fstat(descriptor).st_size
-        if whole < size:
-            os.ftruncate(descriptor, whole)
-        return descriptor
-
-    def _set_aside(self) -> Path:
-        """Rename the file; the next line begins a new one, even if there is no room for it just now."""
-        self._let_go()
-        aside = _piece(self.path, max(_pieces(self.path), default=0) + 1)
-        self.path.rename(aside)
-        return aside
-
-
-def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The whole lines of a file, with those that rotation set aside first; a torn last line is left out.
-
-    Links are not followed, and a line that has no end is a ValueError: the file may be a stranger's.
-    """
-    live = Path(path)
-    pieces = _pieces(live)
-    # Between a rotation and the next line there is no live file.
-    every = [piece for _, piece in sorted(pieces.items())]
-    for piece in [*every, live] if live.exists() or not pieces else every:
-        if piece.is_symlink():
-            raise ValueError(f"{piece.name} is a link, which is not followed")
-        if piece.exists() and not piece.is_file():  # reading a pipe would wait for ever
-            raise ValueError(f"{piece.name} is no file")
-        with gzip.open(piece) if piece.suffix == ".gz" else piece.open("rb") as file:
-            while line := file.readline(_LONGEST_LINE):
-                if not line.endswith(b"\n") and len(line) == _LONGEST_LINE:
-                    raise ValueError(f"{piece.name} has a line of more than {_LONGEST_LINE:,} bytes")
-                if piece != live or line.endswith(b"\n"):
-                    yield line[:-1].decode()
-
-
-def read_records(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The records of a file of JSON lines, rotated pieces included."""
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}: record {number} is not JSON: {error}") from error
-        if not isinstance(record, dict):
-            raise ValueError(f"{path}: record {number} must be an object, got {line[:60]}")
-        yield record
-
-
-def _end_of_last_line(descriptor: int) -> int:
-    """Where the last whole line ends, read from the back."""
-    end = os.fstat(descriptor).st_size
-    while end > 0:
-        start = max(0, end - _CHUNK)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
-
-
-def _piece(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.stem}.{number:04d}{path.suffix}")
-
-
-def _pieces(path: Path) -> dict[int, Path]:
-    """The files that rotation set aside, by number; of one that was being compressed, the plain one."""
-    name = re.compile(rf"{re.escape(path.stem)}\.(\d+){re.escape(path.suffix)}(\.gz)?")
-    found: dict[int, Path] = {}
-    for other in path.parent.iterdir():
-        match = name.fullmatch(other.name)
-        if match and (not match[2] or int(match[1]) not in found):
-            found[int(match[1])] = other
-    return found
-
-
-def _compress(plain: Path) -> None:
-    with atomic_write(plain.with_name(f"{plain.name}.gz")) as file:
-        # Without a time stamp, so that equal lines make equal files.
-        file.write(gzip.compress(plain.read_bytes(), mtime=0))
-    plain.unlink()
-
-
-def _finish_compression(path: Path) -> None:
-    """Compress what a run that was killed had set aside and not yet compressed."""
-    for piece in _pieces(path).values():
-        if piece.suffix != ".gz":
-            _compress(piece)
-
 
 _FORMATS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "json": (".jsonl", as_json),

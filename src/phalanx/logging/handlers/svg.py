@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.logging.handlers.handler import Handler, Picture, svg_text
 from phalanx.logging.records import Data
 

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
 from phalanx.logging.handlers.handler import EpisodeCounter, Handler
 from phalanx.logging.records import Data, Metrics, evaluation_scalars, scalars_of

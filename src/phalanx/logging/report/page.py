@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from phalanx.formatting import escape_untrusted, format_percent
-from phalanx.io.files import atomic_write
+from phalanx.io.atomic import atomic_write
 from phalanx.logging.report.charts import (
     GROUPS,
     evaluation_charts,

@@ -15,7 +15,7 @@ from typing import Any
 
 from phalanx.arc.browser.report_panel import read_agent_panel
 from phalanx.formatting import escape_untrusted, format_count
-from phalanx.io.untrusted import MOST_BYTES, is_plain_file, read_bounded, read_yaml
+from phalanx.io.untrusted import MAX_BYTES as MAX_FILE_BYTES, is_regular_file, read_limited, read_yaml
 from phalanx.logging.records import flat_settings
 from phalanx.logging.report.tables import (
     Table,
@@ -133,7 +133,7 @@ def _frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     for path in folder.glob("*.svg"):
         step = _STEP.fullmatch(path.stem)
         # A link could bring any file of this machine into a page that is passed on.
-        if not is_plain_file(path) or path.stat().st_size > MOST_BYTES:
+        if not is_regular_file(path) or path.stat().st_size > MAX_FILE_BYTES:
             continue
         if step or path.stem in ("initial", "final"):
             order = int(step[1]) if step else (-1 if path.stem == "initial" else 1 << 62)
@@ -141,7 +141,7 @@ def _frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     places: dict[str, int] = {}
     frames: list[list[Any]] = []
     for _, name, path in sorted(found)[:_MOST_FRAMES]:
-        place = places.setdefault(read_bounded(path).decode(errors="replace"), len(places))
+        place = places.setdefault(read_limited(path).decode(errors="replace"), len(places))
         if name == "final" and frames and frames[-1][1] == place and len(frames) > 1:
             frames[-1] = [f"{frames[-1][0]}, final", place]
         else:
@@ -216,13 +216,13 @@ def find_submissions(folder: Path, notes: list[str]) -> list[SubmissionData]:
         return []
     found = []
     for part in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
-        summary = read_object(part / "summary.json", notes) if is_plain_file(part / "summary.json") else {}
+        summary = read_object(part / "summary.json", notes) if is_regular_file(part / "summary.json") else {}
         if not summary:
             continue
         pictures = {
             name: path.read_bytes()
             for name in ("failures", "operations")
-            if is_plain_file(path := part / f"{name}.svg") and path.stat().st_size <= MOST_BYTES
+            if is_regular_file(path := part / f"{name}.svg") and path.stat().st_size <= MAX_FILE_BYTES
         }
         said = summary.get("lines")
         lines = [escape_untrusted(str(line))[:500] for line in said[:20]] if isinstance(said, list) else []
@@ -295,7 +295,7 @@ def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
     newest = found[max(found)]
     if len(found) > 1:
         notes.append(f"The run went on with another config; {newest.name} is shown, of {len(found)}.")
-    if not is_plain_file(newest):
+    if not is_regular_file(newest):
         notes.append(f"{newest.name} is a link or no file, and was left out.")
         return {}
     try:

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from phalanx.formatting import format_count
-from phalanx.io.untrusted import MOST_BYTES, is_plain_file, read_bounded
-from phalanx.logging.handlers.file import read_lines
+from phalanx.io.jsonl import read_lines
+from phalanx.io.untrusted import MAX_BYTES, is_regular_file, read_limited
 
 Valid = Callable[[dict[str, Any]], bool]
 
@@ -61,10 +61,10 @@ def read_object(path: Path, notes: list[str]) -> dict[str, Any]:
     """A JSON file that holds one object; one that does not is named in `notes`."""
     if not path.exists():
         return {}
-    if not is_plain_file(path) or path.stat().st_size > MOST_BYTES:
+    if not is_regular_file(path) or path.stat().st_size > MAX_BYTES:
         notes.append(f"{path.name} is a link or too large, and was left out.")
         return {}
-    record = _record(read_bounded(path).decode(errors="replace"))
+    record = _record(read_limited(path).decode(errors="replace"))
     if record is None:
         notes.append(f"{path.name} is not a JSON object and was left out.")
     return record or {}

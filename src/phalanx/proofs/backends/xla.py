@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32
 
-from phalanx.core import backends as native
+from phalanx.core.backends import is_cpu_only
 from phalanx.core.vector import select_rows
 from phalanx.proofs.program import Program, ProgramArrays
 from phalanx.proofs.state import ExpandRequest, ResolutionSettings, SearchNode
@@ -316,7 +316,7 @@ def _search(
     """All candidates of some rows, a round at a time, until one more is found than fits."""
     batch, memory = visited.shape[:2]
     sources = sources_of(settings.program, arrays, asked, goals)
-    width = min(batch, _ROWS) if native.is_cpu_only() else batch
+    width = min(batch, _ROWS) if is_cpu_only() else batch
     zero = jnp.zeros(batch, jnp.int32)
     begun = jnp.stack([(rows & (sources.total > 0)).astype(jnp.int32), zero, zero, zero], axis=1)
     begun = begun.at[:, TOO_LONG].set(before.progress[:, TOO_LONG])

@@ -74,8 +74,8 @@ class CloningTraining(Algorithm[BCState]):
     def __init__(self, config: CloningTrainingConfig) -> None:
         super().__init__(config, num_updates=config.cloning.num_updates, seed=config.seed)
         # An agent hands in: neither training nor evaluation ends an episode because its grid is right.
-        settled = config.arc.environment.model_copy(update={"require_submit": True, "mode": "training"})
-        self.arc = config.arc.model_copy(update={"environment": settled})
+        settled = config.arc.episode.model_copy(update={"require_submit": True, "mode": "training"})
+        self.arc = config.arc.model_copy(update={"episode": settled})
         self.environment = ArcEnvironment.create(self.arc)
         self._unseen = held_out(config.model_copy(update={"arc": self.arc}))
         self.make_network = functools.partial(create_arc_network, config.network, self.arc)
@@ -280,7 +280,7 @@ class CloningTraining(Algorithm[BCState]):
             self.policy(learner),
             key,
             self.config.logging.num_samples,
-            self.arc.environment.max_episode_steps,
+            self.arc.episode.max_episode_steps,
             episode_num=update,
         )
 

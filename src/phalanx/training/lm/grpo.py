@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, PyTree
 from pydantic import Field
 
 from phalanx.core.environment import Key
-from phalanx.io.files import atomic_write, read_verified_json, write_json
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.lm.episodes.arcade import PuzzleServerConfig, PuzzleServerSource
 from phalanx.lm.episodes.opening import is_environment, local_source
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
@@ -57,7 +58,7 @@ class GRPOTrainingConfig(RunConfig):
     """Puzzles by name, as `sudoku,sokoban:easy:multi`; `puzzles` are all kinds. Or one environment with
     words: `arc`, `proofs`, or an id, as `arc-v2`."""
     overrides: tuple[str, ...] = ()
-    """Settings of an environment that is named by its id, as `environment.max_episode_steps=20`."""
+    """Settings of an environment that is named by its id, as `episode.max_episode_steps=20`."""
     arcade: PuzzleServerConfig = PuzzleServerConfig()
     """Games of a live server, which are played instead where it has an address."""
     difficulty: str = "easy"
@@ -278,7 +279,7 @@ class GRPOTraining(Algorithm[GRPOState]):
         for path in (folder / _AHEAD).glob("*.json"):
             if path.stem.isdecimal() and int(path.stem) < min(kept, default=update):
                 path.unlink()
-        with atomic_write(folder / _AHEAD / f"{update}.json", "w", sealed=True) as file:
+        with atomic_write(folder / _AHEAD / f"{update}.json", "w", checksum=True) as file:
             write_json(file, self._ahead.as_record())
         return saved | {"ahead": f"{update}.json"}
 

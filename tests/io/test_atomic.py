@@ -1,22 +1,11 @@
-"""Files and folders appear whole or not at all."""
+"""Files and folders appear only when complete, and symbolic links do not redirect writes."""
 
-import hashlib
-import json
 import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from phalanx.io.files import (
-    CorruptFileError,
-    atomic_directory,
-    atomic_write,
-    open_verified,
-    read_verified,
-    read_verified_json,
-    write_json,
-)
+from phalanx.io.atomic import atomic_directory, atomic_write
 
 
 def fail_writing(path: Path, error: type[BaseException]) -> None:
@@ -31,18 +20,18 @@ def fail_building(path: Path) -> None:
         raise RuntimeError
 
 
-def build_beside_a_rival(path: Path) -> None:
+def build_while_another_process_creates_the_target(path: Path) -> None:
     with atomic_directory(path) as folder:
         (folder / "a").touch()
         path.mkdir()
-        (path / "rival").touch()
+        (path / "other").touch()
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_appears_under_its_name_only_when_it_is_whole(tmp_path):
+def test_file_appears_only_when_complete(tmp_path):
     with atomic_write(tmp_path / "plan.bin") as file:
         file.write(b"half")
         assert not (tmp_path / "plan.bin").exists()
@@ -58,7 +47,7 @@ def test_text_is_utf8_with_unix_line_ends(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_error_leaves_the_old_file_whole_and_nothing_behind(tmp_path, error):
+def test_error_keeps_the_old_file_and_removes_the_temporary_file(tmp_path, error):
     (tmp_path / "plan.bin").write_bytes(b"old")
     with pytest.raises(error):
         fail_writing(tmp_path / "plan.bin", error)
@@ -66,7 +55,7 @@ def test_an_error_leaves_the_old_file_whole_and_nothing_behind(tmp_path, error):
     assert names(tmp_path) == ["plan.bin"]
 
 
-def test_a_rename_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_failed_rename_removes_the_temporary_file(tmp_path, monkeypatch):
     def refuse(self, target):
         raise OSError("no space left on device")
 
@@ -76,7 +65,7 @@ def test_a_rename_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     assert names(tmp_path) == []
 
 
-def test_a_written_file_has_ordinary_permissions(tmp_path):
+def test_written_file_has_default_permissions(tmp_path):
     (tmp_path / "ordinary").touch()
     with atomic_write(tmp_path / "written"):
         pass
@@ -84,21 +73,35 @@ def test_a_written_file_has_ordinary_permissions(tmp_path):
     assert mode[0] == mode[1]
 
 
-def test_writing_through_a_link_replaces_what_it_points_at(tmp_path):
-    (tmp_path / "real").write_text("old")
-    (tmp_path / "link").symlink_to("real")
+def test_symbolic_link_is_replaced_instead_of_its_target(tmp_path):
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
     with atomic_write(tmp_path / "link", "w") as file:
         file.write("new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_text() == "new"
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "link").read_text() == "new"
+    assert (tmp_path / "target").read_text() == "old"
 
 
-def test_appending_is_refused(tmp_path):
+@pytest.mark.parametrize("replace", [False, True])
+def test_link_to_a_folder_is_replaced_instead_of_its_target(tmp_path, replace):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "a").write_text("old") if replace else None
+    (tmp_path / "link").symlink_to("target")
+    with atomic_directory(tmp_path / "link", replace=replace) as folder:
+        (folder / "a").write_text("new")
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "link" / "a").read_text() == "new"
+    assert names(tmp_path / "target") == (["a"] if replace else [])
+    assert names(tmp_path) == ["link", "target"]
+
+
+def test_append_mode_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="mode must be 'w' or 'wb', got 'a'"):
         atomic_write.__wrapped__(tmp_path / "log", "a")
 
 
-def test_a_missing_folder_and_a_folder_as_target_are_named(tmp_path):
+def test_missing_folder_and_folder_as_target_are_rejected(tmp_path):
     with (
         pytest.raises(FileNotFoundError, match="nowhere does not exist"),
         atomic_write(tmp_path / "nowhere/a"),
@@ -108,7 +111,7 @@ def test_a_missing_folder_and_a_folder_as_target_are_named(tmp_path):
         pass
 
 
-def test_a_folder_appears_only_when_it_is_whole(tmp_path):
+def test_folder_appears_only_when_complete(tmp_path):
     with atomic_directory(tmp_path / "tasks") as folder:
         (folder / "deep").mkdir()
         (folder / "deep" / "a.json").write_text("{}")
@@ -117,41 +120,41 @@ def test_a_folder_appears_only_when_it_is_whole(tmp_path):
     assert names(tmp_path) == ["tasks"]
 
 
-def test_an_error_leaves_no_folder(tmp_path):
+def test_error_leaves_no_folder(tmp_path):
     with pytest.raises(RuntimeError):
         fail_building(tmp_path / "tasks")
     assert names(tmp_path) == []
 
 
-def test_an_occupied_target_is_refused_and_kept(tmp_path):
+def test_occupied_target_is_rejected_and_kept(tmp_path):
     (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks" / "mine").write_text("precious")
+    (tmp_path / "tasks" / "mine").write_text("user data")
     with (
         pytest.raises(FileExistsError, match="already exists and is not empty"),
         atomic_directory(tmp_path / "tasks"),
     ):
         pytest.fail("the body must not run")
-    assert (tmp_path / "tasks" / "mine").read_text() == "precious"
+    assert (tmp_path / "tasks" / "mine").read_text() == "user data"
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError, match="is a file"), atomic_directory(tmp_path / "file"):
         pytest.fail("the body must not run")
 
 
-def test_a_target_that_fills_up_meanwhile_is_refused_at_the_end(tmp_path):
+def test_target_that_becomes_occupied_is_rejected_at_the_end(tmp_path):
     with pytest.raises(FileExistsError, match="not empty"):
-        build_beside_a_rival(tmp_path / "tasks")
+        build_while_another_process_creates_the_target(tmp_path / "tasks")
     assert names(tmp_path) == ["tasks"]
-    assert names(tmp_path / "tasks") == ["rival"]
+    assert names(tmp_path / "tasks") == ["other"]
 
 
-def test_an_empty_target_is_taken(tmp_path):
+def test_empty_target_folder_is_replaced(tmp_path):
     (tmp_path / "tasks").mkdir()
     with atomic_directory(tmp_path / "tasks") as folder:
         (folder / "a").touch()
     assert names(tmp_path / "tasks") == ["a"]
 
 
-def test_a_folder_that_is_replaced_changes_places_at_once(tmp_path):
+def test_replace_exchanges_folders(tmp_path):
     for text in ("old", "new"):
         with atomic_directory(tmp_path / "tasks", replace=True) as folder:
             (folder / "a").write_text(text)
@@ -159,7 +162,7 @@ def test_a_folder_that_is_replaced_changes_places_at_once(tmp_path):
     assert names(tmp_path) == ["tasks"]
 
 
-def test_where_the_system_cannot_exchange_folders_they_are_renamed(tmp_path, monkeypatch):
+def test_replace_without_renameat2(tmp_path, monkeypatch):
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "a").write_text("old")
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: object())
@@ -167,40 +170,3 @@ def test_where_the_system_cannot_exchange_folders_they_are_renamed(tmp_path, mon
         (folder / "a").write_text("new")
     assert (tmp_path / "tasks" / "a").read_text() == "new"
     assert names(tmp_path) == ["tasks"]
-
-
-def test_a_seal_is_the_digest_of_the_file_with_zeros_for_its_digits(tmp_path):
-    with atomic_write(tmp_path / "a", sealed=True) as file:
-        file.write(b"content")
-    data = read_verified(tmp_path / "a")
-    mark = b"contentphalanx-sha256:"
-    assert data == mark + hashlib.sha256(mark + b"0" * 64).hexdigest().encode()
-
-
-def test_a_sealed_json_file_is_json_for_everybody(tmp_path):
-    record = {"a": [1, 2], "text": "phalanx-sha256:" + "0" * 64}
-    with atomic_write(tmp_path / "a.json", "w", sealed=True) as file:
-        write_json(file, record)
-    assert read_verified_json(tmp_path / "a.json") == record
-    assert json.loads((tmp_path / "a.json").read_text()).keys() == {"a", "text", "seal"}
-
-
-def test_sealed_arrays_are_arrays_for_everybody(tmp_path):
-    for values in (np.arange(5), np.frombuffer(b"phalanx-sha256:" + b"0" * 64, np.uint8)):
-        with atomic_write(tmp_path / "a.npz", sealed=True) as file:
-            np.savez(file, values=values)
-        with open_verified(tmp_path / "a.npz"), np.load(tmp_path / "a.npz") as archive:
-            np.testing.assert_array_equal(archive["values"], values)
-
-
-def test_a_file_without_a_seal_and_one_that_was_changed_are_refused(tmp_path):
-    (tmp_path / "a").write_bytes(b"plain")
-    with pytest.raises(CorruptFileError, match=r"a is damaged, or of an older version .* no seal; bake it"):
-        read_verified(tmp_path / "a", "bake it again")
-    with atomic_write(tmp_path / "b", sealed=True) as file:
-        file.write(b"content" * 100_000)
-    data = (tmp_path / "b").read_bytes()
-    for place in (0, 300_000, len(data) - 100, len(data) - 70, len(data) - 1):
-        (tmp_path / "b").write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-        with pytest.raises(CorruptFileError, match="b is damaged"):
-            read_verified(tmp_path / "b")

@@ -1,0 +1,209 @@
+"""Atomic writes of files and folders, and cleanup of temporary files that killed processes left behind."""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal, overload
+
+from phalanx.io.checksum import add_checksum
+
+
+@overload
+def atomic_write(
+    path: str | os.PathLike[str], mode: Literal["wb"] = "wb", *, checksum: bool = False
+) -> contextlib.AbstractContextManager[IO[bytes]]: ...
+@overload
+def atomic_write(
+    path: str | os.PathLike[str], mode: Literal["w"], *, checksum: bool = False
+) -> contextlib.AbstractContextManager[IO[str]]: ...
+def atomic_write(
+    path: str | os.PathLike[str], mode: Literal["w", "wb"] = "wb", *, checksum: bool = False
+) -> contextlib.AbstractContextManager[IO[Any]]:
+    """Open a file for writing that appears under its name only when it is complete and on disk.
+
+    If the block raises, the temporary file is removed and an existing file is unchanged. A symbolic link is
+    replaced, not the file that it points to, so a link in an untrusted folder cannot redirect the write.
+
+    Args:
+        path: Path of the file. Its folder must exist.
+        mode: `"wb"`, or `"w"` for UTF-8 text with `\\n` line ends on every platform.
+        checksum: Add a checksum when the file is complete.
+    """
+    if mode not in ("w", "wb"):
+        raise ValueError(f"atomic_write replaces files: mode must be 'w' or 'wb', got {mode!r}")
+    return _atomic_write(Path(path), mode, checksum)
+
+
+@contextlib.contextmanager
+def _atomic_write(target: Path, mode: Literal["w", "wb"], checksum: bool) -> Iterator[IO[Any]]:
+    _check_parent_exists(target)
+    if target.is_dir() and not target.is_symlink():
+        raise IsADirectoryError(f"{target} is a folder; give the name of a file")
+    temporary = _temporary_path(target)
+    # tempfile would create a file that only its owner can read.
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+    try:
+        text: dict[str, Any] = {} if mode == "wb" else {"encoding": "utf-8", "newline": "\n"}
+        with os.fdopen(descriptor, mode.replace("w", "w+"), **text) as file:
+            yield file
+            file.flush()
+            if checksum:
+                binary: Any = getattr(file, "buffer", file)
+                add_checksum(binary)
+                binary.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def atomic_directory(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
+    """Build a folder under a temporary name and rename it when it is complete and on disk.
+
+    If the block raises, the temporary folder is removed. A symbolic link is replaced, not the folder that it
+    points to.
+
+    Args:
+        path: Final path of the folder.
+        replace: Replace an existing folder that is not empty, instead of raising `FileExistsError` before
+            the block and again after it.
+
+    Yields:
+        The temporary folder.
+    """
+    target = Path(path)
+    _check_parent_exists(target)
+    if not replace:
+        _check_unoccupied(target)
+    temporary = _temporary_path(target)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for folder, _, names in os.walk(temporary):
+            for name in names:
+                _sync(Path(folder, name))
+            _sync_folder(Path(folder))
+        if replace and os.path.lexists(target):
+            _exchange(temporary, target)
+            _sync_folder(target.parent)
+            _remove(temporary)
+        else:
+            _check_unoccupied(target)
+            if target.is_symlink():
+                target.unlink()
+            elif target.exists():
+                target.rmdir()
+            temporary.rename(target)
+    except BaseException:
+        _remove(temporary)
+        raise
+    _sync_folder(target.parent)
+
+
+def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = None) -> list[Path]:
+    """Remove temporary files and folders of killed processes and return their paths.
+
+    Temporary files of running processes and of other machines are kept.
+
+    Args:
+        folder: Folder to clean up.
+        name: Remove only temporaries of this target. Default: of all targets.
+    """
+    found = [path for path in Path(folder).iterdir() if is_stale_temporary(path.name, name)]
+    for path in found:
+        _remove(path)
+    return found
+
+
+def is_stale_temporary(name: str, target: str | None = None) -> bool:
+    """Return whether a file name is a temporary name of a process on this machine that has ended."""
+    match = _TEMPORARY_NAME.fullmatch(name)
+    if match is None or match["machine"] != _machine_id() or target not in (None, match["target"]):
+        return False
+    try:
+        os.kill(int(match["process"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+_TEMPORARY_NAME = re.compile(
+    r"\.(?P<target>.+)\.(?P<process>\d{1,9})-(?P<machine>[0-9a-f]{4})[0-9a-f]{4}\.tmp"
+)
+
+
+def _temporary_path(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}-{_machine_id()}{secrets.token_hex(2)}.tmp")
+
+
+@functools.cache
+def _machine_id() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:4]
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Exchange two paths, in one step if the platform supports it.
+
+    With two renames instead, a process killed between them would leave neither path in place.
+    """
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        renameat2 = None
+    at_fdcwd, rename_exchange = -100, 2
+    if renameat2 is not None and not renameat2(
+        at_fdcwd, os.fsencode(first), at_fdcwd, os.fsencode(second), rename_exchange
+    ):
+        return
+    temporary = _temporary_path(second)
+    second.rename(temporary)
+    first.rename(second)
+    temporary.rename(first)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _check_parent_exists(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist")
+
+
+def _check_unoccupied(target: Path) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise FileExistsError(f"{target} is a file; choose another name for the folder, or remove it first")
+    if any(target.iterdir()):
+        raise FileExistsError(f"{target} already exists and is not empty; remove it or choose another name")
+
+
+def _sync(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    # Windows cannot open a folder.
+    if os.name == "posix":
+        _sync(folder)

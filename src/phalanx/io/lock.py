@@ -1,0 +1,56 @@
+"""Locks that allow one process at a time to use a folder."""
+
+import contextlib
+import fcntl
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+_LOG = logging.getLogger("phalanx.io")
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
+    """Lock a folder for this process.
+
+    The operating system releases the lock when the process ends, so a lock file that a killed process left
+    behind does not block anyone. The file contains the process id and the host name.
+
+    Args:
+        folder: Folder to lock.
+        name: Name of the lock file in the folder.
+
+    Raises:
+        ValueError: If another process holds the lock, or the lock file is a symbolic link.
+    """
+    path = folder / name
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            if path.is_symlink():
+                raise ValueError(f"{path} is a symbolic link, which is not followed; remove it") from error
+            raise
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 4096).decode(errors="replace")
+            os.close(descriptor)
+            raise ValueError(
+                f"{folder} is in use by {holder or 'another process'}; wait until it ends, or stop it"
+            ) from None
+        except OSError as error:  # the file system does not support locks
+            _LOG.warning("cannot lock %s: %s; do not start a second process on it", path, error.strerror)
+        # Another process may have removed the file after it was opened here.
+        if path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino:
+            break
+        os.close(descriptor)
+    try:
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)

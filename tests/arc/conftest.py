@@ -1,0 +1,1 @@
+from tests.helpers.cli import phalanx as phalanx

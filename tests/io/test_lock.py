@@ -1,0 +1,29 @@
+"""A folder is locked by one process at a time."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from phalanx.io.lock import lock_folder
+
+
+def test_second_lock_is_rejected_until_the_first_ends(tmp_path: Path) -> None:
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(ValueError, match=f"is in use by process {os.getpid()} on "),
+        lock_folder(tmp_path),
+    ):
+        pytest.fail("the body must not run")
+    with lock_folder(tmp_path):
+        assert (tmp_path / "run.lock").exists()
+    assert not list(tmp_path.iterdir())
+
+
+def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "target").write_text("user data", encoding="utf-8")
+    (tmp_path / "run" / "run.lock").symlink_to(tmp_path / "target")
+    with pytest.raises(ValueError, match=r"run\.lock is a symbolic link"), lock_folder(tmp_path / "run"):
+        pytest.fail("the body must not run")
+    assert (tmp_path / "target").read_text(encoding="utf-8") == "user data"
