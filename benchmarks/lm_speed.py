@@ -21,7 +21,7 @@ from torch import nn
 from phalanx.core.backends import resolve_backend
 from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, export_huggingface, generate_batch
 from phalanx.training import LMTrainer, OptimizerConfig
-from phalanx.training.lm.batches import TokenBatch
+from phalanx.training.lm.batches import TokenArrays
 
 ROWS, WIDTH = 4, 1056
 ENGINE = resolve_backend("auto")
@@ -75,13 +75,13 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-def rows_of(segments: int) -> TokenBatch:
+def rows_of(segments: int) -> TokenArrays:
     """Rows of random tokens in so many segments."""
     places = np.arange(WIDTH)
     size = WIDTH // segments
     tile = lambda row: np.tile(row.astype(np.int32), (ROWS, 1))  # noqa: E731 - four times the same
     tokens = np.random.default_rng(0).integers(0, CONFIG.vocab_size, (ROWS, WIDTH)).astype(np.int32)
-    return TokenBatch(tokens, np.ones_like(tokens), tile(places // size + 1), tile(places % size))
+    return TokenArrays(tokens, np.ones_like(tokens), tile(places // size + 1), tile(places % size))
 
 
 def ours(segments: int) -> Callable[[], int]:

@@ -22,11 +22,11 @@ from phalanx.data import (
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    RollingBatchPlanWindow,
+    ReplayPlanner,
     StreamSample,
-    WhenCovered,
-    WindowConfig,
-    collate_microbatch,
+    WindowEnd,
+    ReplayPlannerConfig,
+    collate,
 )
 from phalanx.lm import LanguageModelConfig, generate
 from phalanx.puzzles.server import CollectConfig, MockGymStream, PuzzleSampleStream
@@ -36,7 +36,7 @@ TEXT = ByteTokenizer()
 WINDOW = 128
 
 
-async def play(samples: AsyncIterator[StreamSample], window: RollingBatchPlanWindow) -> None:
+async def play(samples: AsyncIterator[StreamSample], window: ReplayPlanner) -> None:
     """Fill the buffer, at most two windows ahead of the learning."""
     async for sample in samples:
         window.buffer.add(sample)
@@ -64,9 +64,9 @@ async def main(arguments: argparse.Namespace) -> None:
     batching = BatchingConfig.predictable(
         token_budget=max(1024, width), bucket_edges=(width // 2,), overflow_max=width
     )
-    settings = WindowConfig(window_size=WINDOW, overlap=0, min_samples=WINDOW, when_covered=WhenCovered.WAIT)
+    settings = ReplayPlannerConfig(window_size=WINDOW, overlap=0, min_samples=WINDOW, at_end=WindowEnd.WAIT)
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=1_000))
-    window = RollingBatchPlanWindow(buffer, settings, batching, packing)
+    window = ReplayPlanner(buffer, settings, batching, packing)
     trainer = LMTrainer(
         LanguageModelConfig(d_model=64, num_layers=2, num_heads=4, d_ff=128),
         OptimizerConfig(num_updates=arguments.updates, learning_rate=0.006, warmup=10),
@@ -83,7 +83,7 @@ async def main(arguments: argparse.Namespace) -> None:
             plan = await window.next_window()
             for spec in plan.get_epoch(0)[: arguments.updates - update]:
                 batch = token_batch(
-                    collate_microbatch(spec, window.samples, packing=packing), batching.token_budget
+                    collate(spec, window.samples, packing=packing), batching.token_budget
                 )
                 learner, metrics = trainer.update(learner, batch)
                 update, read = update + 1, read + batch.real_tokens

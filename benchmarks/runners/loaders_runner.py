@@ -68,7 +68,7 @@ class Phalanx:
 
         batching = BatchingConfig.throughput(ROWS * WIDTH, (WIDTH - 1,), WIDTH, SEED)
         table = LengthTable.from_arrays(None, data.lengths)
-        plan = BatchPlanBuilder(table, batching, packing=PackingConfig(max_length=WIDTH)).build_now()
+        plan = BatchPlanBuilder(table, batching, packing=PackingConfig(max_length=WIDTH)).build()
         save_batch_plan(plan, folder / "plan")
 
     def open(self, folder: pathlib.Path, data: Stored, state: Any) -> Opened:

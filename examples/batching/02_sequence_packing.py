@@ -22,7 +22,7 @@ def main() -> None:
         SequenceToPack(sample_id="b", input_ids=[4, 5, 6, 7], loss_mask=[0, 0, 1, 1]),
         SequenceToPack(sample_id="c", input_ids=[8], loss_mask=[1]),
     ]
-    packed = pack_sequences(sequences, PackingConfig(max_length=6), pad_token_id=0)
+    packed = pack_sequences(sequences, PackingConfig(max_length=6), pad_id=0)
     for row in packed:
         print(f"samples {row.sample_ids}: {row.efficiency:.0%} real")
         print(f"  tokens    {row.input_ids.tolist()}")

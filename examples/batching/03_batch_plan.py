@@ -22,7 +22,7 @@ async def main() -> None:
     config = BatchingConfig.throughput(token_budget=4096, bucket_edges=(128, 256), overflow_max=512, seed=7)
     builder = BatchPlanBuilder(lengths, config, dataset_hash="corpus-v1", tokenizer_hash="bytes")
     plan = await builder.build(num_epochs=3)
-    print(f"{plan.total_microbatches} batches in {plan.num_epochs} epochs, fingerprint {plan.fingerprint}")
+    print(f"{plan.num_batches} batches in {plan.num_epochs} epochs, fingerprint {plan.fingerprint}")
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "plan")

@@ -17,11 +17,11 @@ def main() -> None:
     rng = np.random.default_rng(0)
     lengths = {f"s{i}": int(n) for i, n in enumerate(rng.integers(10, 2_000, 5_000))}
     config = BatchingConfig.throughput(token_budget=16_384, overflow_max=2048)
-    plan = BatchPlanBuilder(lengths, config).build_now(num_epochs=1)
+    plan = BatchPlanBuilder(lengths, config).build(num_epochs=1)
 
     # Every rank makes the same plan from the same lengths and seed, and takes its own part of it.
     shards = [plan.shard(rank, world_size=8, balance=True) for rank in range(8)]
-    print(f"batches of each rank: {[shard.total_microbatches for shard in shards]}")
+    print(f"batches of each rank: {[shard.num_batches for shard in shards]}")
     everything = sorted(sample for shard in shards for sample in samples_of(shard))
     print(f"disjoint and complete: {everything == sorted(lengths)}")
     for balance in (False, True):

@@ -48,7 +48,7 @@ async def main(folder: pathlib.Path) -> None:
         packing=PackingConfig(max_length=512),
     )
     plan = await builder.build(num_epochs=2)
-    print(f"{plan.total_microbatches} batches, {plan.compute_metrics().efficiency:.3f} real")
+    print(f"{plan.num_batches} batches, {plan.compute_metrics().efficiency:.3f} real")
 
     samples = {s.sample_id: s for s in tokenize_samples(iterate_samples(dataset), tokenizer)}
     files = BatchWriter(plan, samples, folder / "batches", pad_id=tokenizer.pad_token_id or 0).write_all()

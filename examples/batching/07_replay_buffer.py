@@ -12,10 +12,10 @@ from phalanx.data import (
     EvictionPolicy,
     ReplayBuffer,
     ReplayBufferConfig,
-    RollingBatchPlanWindow,
+    ReplayPlanner,
     SampleSource,
     StreamSample,
-    WindowConfig,
+    ReplayPlannerConfig,
 )
 
 
@@ -48,15 +48,15 @@ async def main() -> None:
         buffer.save(path)
         print(f"loaded again: the same samples is {ReplayBuffer.load(path).get_all() == buffer.get_all()}")
 
-    window = RollingBatchPlanWindow(
+    window = ReplayPlanner(
         buffer=buffer,
-        config=WindowConfig(window_size=200, overlap=50),
+        config=ReplayPlannerConfig(window_size=200, overlap=50),
         batching_config=BatchingConfig.predictable(token_budget=256, bucket_edges=(16,), overflow_max=32),
     )
     for number in range(3):
         plan = await window.next_window()
         first = next(iter(window.samples))
-        print(f"window {number}: from {first}, {plan.total_microbatches} batches, {plan.fingerprint}")
+        print(f"window {number}: from {first}, {plan.num_batches} batches, {plan.fingerprint}")
 
 
 if __name__ == "__main__":

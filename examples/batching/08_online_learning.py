@@ -14,9 +14,9 @@ from phalanx.data import (
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    RollingBatchPlanWindow,
-    WindowConfig,
-    collate_microbatch,
+    ReplayPlanner,
+    ReplayPlannerConfig,
+    collate,
 )
 from phalanx.lm import LanguageModelConfig
 from phalanx.puzzles.server import MockGymStream
@@ -36,7 +36,7 @@ async def main() -> None:
     batching = BatchingConfig.predictable(
         token_budget=4 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH
     )
-    window = RollingBatchPlanWindow(buffer, WindowConfig(window_size=100, overlap=20), batching, packing)
+    window = ReplayPlanner(buffer, ReplayPlannerConfig(window_size=100, overlap=20), batching, packing)
     model = LanguageModelConfig(d_model=32, num_layers=1, num_heads=2, d_ff=64)
     trainer = LMTrainer(model, OptimizerConfig(num_updates=60, learning_rate=0.01, warmup=5))
     learner = trainer.start(jax.random.key(0))
@@ -45,7 +45,7 @@ async def main() -> None:
     while len(losses) < 60:
         plan = await window.next_window()
         for spec in plan.iter_epoch(0):
-            batch = collate_microbatch(spec, window.samples, packing=packing)
+            batch = collate(spec, window.samples, packing=packing)
             learner, metrics = trainer.update(learner, token_batch(batch, batching.token_budget))
             losses.append(float(metrics["loss"]))
     print(f"loss {losses[0]:.2f} at first, {losses[-1]:.2f} after {len(losses)} updates")

@@ -48,7 +48,7 @@ def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
     packing = PackingConfig(max_length=WIDTH) if packed else None
-    plan = BatchPlanBuilder(lengths, batching, packing=packing).build_now(epochs)
+    plan = BatchPlanBuilder(lengths, batching, packing=packing).build(epochs)
     tokens = PlanDataset(plan, samples, rank=rank, world_size=world_size, balance=True, attention="segments")
     return PlanLoader(tokens)
 

@@ -39,7 +39,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "Streams": {
         "phalanx.data.replay.config": ("ReplayBufferConfig",),
-        "phalanx.data.replay_planner": ("WindowConfig",),
+        "phalanx.data.replay_planner": ("ReplayPlannerConfig",),
         "phalanx.puzzles.server.gym_stream": ("CollectConfig",),
         "phalanx.puzzles.server.pool": ("ConnectionPoolConfig",),
         "phalanx.puzzles.server.client": ("PuzzleClientConfig",),

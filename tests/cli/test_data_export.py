@@ -42,7 +42,7 @@ def generate(phalanx, *more: object):
 def test_every_batch_of_every_epoch_is_written_with_its_tokens(phalanx):
     result = generate(phalanx)
     plan = load_batch_plan("plan")
-    count = plan.total_microbatches
+    count = plan.num_batches
     assert (result.code, result.err) == (0, "")
     assert result.out == f"batches: {count} batches of plan {plan.fingerprint}\n"
     reader = BatchReader("batches")

@@ -122,7 +122,7 @@ def test_info_shows_a_ranks_part_and_its_first_batches(phalanx):
     assert header.split() == ["INDEX", "SAMPLES", "ROWS", "MAX_LEN", "BUCKET", "TOKENS", "FIRST"]
     assert [first.split()[0], second.split()[0]] == ["0", "1"]
     found = json.loads(phalanx("data", "batchplan", "info", "--plan", "plan", "-n", 2, "--json").out)
-    assert found["total_microbatches"] == 14
+    assert found["num_batches"] == 14
     assert [batch["index"] for batch in found["batches"]] == [0, 1]
 
 
@@ -155,7 +155,7 @@ def test_a_plan_that_comes_out_the_same_is_verified(phalanx):
     build(phalanx, "--epochs", 2)
     result = verify(phalanx)
     plan = load_batch_plan("plan")
-    batches = plan.total_microbatches
+    batches = plan.num_batches
     assert (result.code, result.err) == (0, "")
     assert result.out == f"verified: {batches} batches come out the same, fingerprint {plan.fingerprint}\n"
     assert json.loads(verify(phalanx, "--json").out) == {"verified": True, "fingerprint": plan.fingerprint}
@@ -211,7 +211,7 @@ def test_shards_are_disjoint_complete_and_equal(phalanx, balance: tuple[str, ...
     assert result.code == 0, result.err
     assert "3 ranks, slowest over ideal" in result.out
     parts = [load_batch_plan(f"shards/rank_{rank}") for rank in range(3)]
-    assert len({part.total_microbatches for part in parts}) == 1
+    assert len({part.num_batches for part in parts}) == 1
     samples = [sample for part in parts for batch in part.iter_epoch(0) for sample in batch.samples]
     assert sorted(samples) == sorted(f"s{row}" for row in range(40))
     assert parts[2].meta.shard is not None

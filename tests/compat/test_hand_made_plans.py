@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.data import (
+from phalanx.compat.chuk_lazarus.data.batching import (
     BatchingConfig,
     BatchingMode,
     BatchPlan,

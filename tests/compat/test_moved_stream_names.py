@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import phalanx.data as streams
-from phalanx.data import (
+import phalanx.compat.chuk_lazarus.data.batching.streaming as streams
+from phalanx.compat.chuk_lazarus.data.batching.streaming import (
     AsyncOfflineDatasetStream,
     OfflineDatasetStream,
     ReplayBuffer,

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.data import (
+from phalanx.compat.chuk_lazarus.data.batching import (
     BatchingConfig,
     BatchPlanBuilder,
     BucketSpec,
@@ -39,7 +39,7 @@ def test_goals_have_two_names():
 
 def test_a_plan_takes_its_packing_under_either_name():
     plans = [
-        BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), **{name: PackingConfig.default(8)}).build_now()
+        BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), **{name: PackingConfig.default(8)}).build_sync()
         for name in ("packing", "pack_config")
     ]
     assert plans[0].fingerprint == plans[1].fingerprint and plans[0].meta.pack_config.max_length == 8
@@ -61,7 +61,7 @@ def test_every_token_counts_where_no_mask_is_given():
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=8)])
 def test_a_collated_batch_goes_through_a_file(tmp_path: Path, packing: PackingConfig | None):
-    plan = BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), packing=packing).build_now()
+    plan = BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), packing=packing).build_sync()
     samples = {"a": {"input_ids": [1, 2, 3]}, "b": {"input_ids": [4, 5, 6, 7]}}
     batch = collate_microbatch(plan.get_epoch(0)[0], samples, packing=packing)
     np.savez(tmp_path / "batch.npz", **batch.to_dict())

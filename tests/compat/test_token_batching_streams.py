@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from arcade_server import RealServer
 
-from phalanx.data import BatchingConfig, ReplayBuffer, SampleSource, StreamSample
+from phalanx.compat.chuk_lazarus.data.batching.streaming import BatchingConfig, ReplayBuffer, SampleSource, StreamSample
 from tests.helpers.puzzle_server import running_server
 
 
@@ -82,7 +82,7 @@ def test_complete_online_training_example(
         assert message
         return [1] * len(prompts[-1])
 
-    from phalanx.data import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
+    from phalanx.compat.chuk_lazarus.data.batching.streaming import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
     from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
 
     async def collect_training_data():
@@ -132,7 +132,7 @@ def test_complete_online_training_example(
 
 
 def test_replay_buffer(capsys: pytest.CaptureFixture[str]) -> None:
-    from phalanx.data import (
+    from phalanx.compat.chuk_lazarus.data.batching.streaming import (
         EvictionPolicy,
         ReplayBuffer,
         ReplayBufferConfig,
@@ -201,7 +201,7 @@ def test_rolling_window(batching_config: BatchingConfig) -> None:
         trained.extend(sample.sample_id for sample in batch)
 
     async def block() -> Any:
-        from phalanx.data import RollingBatchPlanWindow, WindowConfig
+        from phalanx.compat.chuk_lazarus.data.batching.streaming import RollingBatchPlanWindow, WindowConfig
 
         # Configure rolling window
         window = RollingBatchPlanWindow(

@@ -150,7 +150,7 @@ def test_packed_loss_is_unpacked_loss(
         np.cumsum([0, *lengths]),
         config,
         loss_mask=np.concatenate(masks),
-        pad_token_id=5,
+        pad_id=5,
     )
     assert MODEL.packed_loss(batch) == pytest.approx(MODEL.loss(rows, masks), rel=1e-9, abs=1e-9)
 

@@ -16,7 +16,7 @@ from phalanx.data import (
     OverlongPolicy,
     PackingConfig,
     TokenizedSample,
-    collate_microbatch,
+    collate,
     default_collate,
     pad_sequences,
 )
@@ -37,7 +37,7 @@ def samples(lengths: dict[str, int] = LENGTHS) -> dict[str, dict[str, list[int]]
 
 def plan(num_epochs: int = 2, packing: PackingConfig | None = None, seed: int = 1) -> BatchPlan:
     config = BatchingConfig.predictable(token_budget=32, bucket_edges=(8,), overflow_max=16, seed=seed)
-    return BatchPlanBuilder(LENGTHS, config, packing=packing).build_now(num_epochs)
+    return BatchPlanBuilder(LENGTHS, config, packing=packing).build(num_epochs)
 
 
 def test_rows_are_filled_up_to_one_width() -> None:
@@ -66,7 +66,7 @@ TOKENS = {"a": TokenizedSample("a", [5, 6], [0, 1]), "b": {"input_ids": [7]}}
 
 
 def test_a_batch_knows_its_samples_and_gives_its_arrays_by_name() -> None:
-    batch = collate_microbatch(spec(), TOKENS)
+    batch = collate(spec(), TOKENS)
     assert batch["input_ids"].tolist() == [[5, 6, 0, 0], [7, 0, 0, 0]]
     assert batch["loss_mask"].tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
     assert dict(batch).keys() >= {"input_ids"}
@@ -78,7 +78,7 @@ def test_a_batch_knows_its_samples_and_gives_its_arrays_by_name() -> None:
 
 def test_a_packed_batch_has_segments_and_positions_that_begin_anew() -> None:
     packed = spec(packs=(("a", "b"),))
-    batch = collate_microbatch(packed, TOKENS, packing=PackingConfig(max_length=4))
+    batch = collate(packed, TOKENS, packing=PackingConfig(max_length=4))
     assert batch["input_ids"].tolist() == [[5, 6, 7, 0]]
     assert batch["segment_ids"].tolist() == [[1, 1, 2, 0]]
     assert batch["position_ids"].tolist() == [[0, 1, 0, 0]]
@@ -88,7 +88,7 @@ def test_a_packed_batch_has_segments_and_positions_that_begin_anew() -> None:
 
 def test_a_narrow_pack_is_padded_to_the_planned_width() -> None:
     config = PackingConfig(max_length=4, pad_to_max=False)
-    batch = collate_microbatch(spec(packs=(("a", "b"),)), TOKENS, packing=config, pad_id=9)
+    batch = collate(spec(packs=(("a", "b"),)), TOKENS, packing=config, pad_id=9)
     assert batch["input_ids"].tolist() == [[5, 6, 7, 9]]
 
 
@@ -96,9 +96,9 @@ def test_truncation_that_was_planned_is_done_and_any_other_is_an_error() -> None
     long = {"a": {"input_ids": [1, 2, 3, 4, 5]}}
     one = spec(samples=("a",), packs=(("a",),), lengths=(4,))
     config = PackingConfig(max_length=4, overlong=OverlongPolicy.TRUNCATE)
-    assert collate_microbatch(one, long, packing=config)["input_ids"].tolist() == [[1, 2, 3, 4]]
+    assert collate(one, long, packing=config)["input_ids"].tolist() == [[1, 2, 3, 4]]
     with pytest.raises(ValueError, match="'a' has 5 tokens, but 4 were planned"):
-        collate_microbatch(one, long, packing=PackingConfig(max_length=4))
+        collate(one, long, packing=PackingConfig(max_length=4))
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_truncation_that_was_planned_is_done_and_any_other_is_an_error() -> None
 )
 def test_a_sample_that_is_not_as_planned_is_named(tokens: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        collate_microbatch(spec(), tokens)
+        collate(spec(), tokens)
 
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=16)])
 def test_what_is_written_is_read_back(tmp_path: Path, packing: PackingConfig | None) -> None:
     made = plan(packing=packing)
     paths = BatchWriter(made, samples(), tmp_path / "out").write_all()
-    assert len(paths) == made.total_microbatches
+    assert len(paths) == made.num_batches
     assert paths[0] == tmp_path / "out/epoch_0/batch_000000.npz"
     reader = BatchReader(tmp_path / "out")
     assert reader.num_epochs == 2
@@ -257,7 +257,7 @@ def test_one_epoch_can_be_written_and_read_before_the_others(tmp_path: Path) -> 
 
 def test_a_shard_with_empty_batches_can_be_written(tmp_path: Path) -> None:
     whole = plan(num_epochs=1)
-    ranks = whole.total_microbatches + 1
+    ranks = whole.num_batches + 1
     shards = [whole.shard(rank, ranks, policy="pad") for rank in range(ranks)]
     seen: list[str] = []
     for rank, shard in enumerate(shards):
@@ -301,18 +301,18 @@ LABELS = {"input_ids": [5, 6, 7], "loss_mask": [-100, -100, 7]}
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=8)])
 def test_labels_given_as_a_loss_mask_are_refused_in_words(packing: PackingConfig | None) -> None:
-    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8), packing=packing).build_now()
+    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8), packing=packing).build()
     with pytest.raises(ValueError, match=r"sample 'a': entry 0 of loss_mask .* got -100; .*labels"):
-        collate_microbatch(plan.get_epoch(0)[0], {"a": LABELS}, packing=packing)
+        collate(plan.get_epoch(0)[0], {"a": LABELS}, packing=packing)
     with pytest.raises(ValueError, match="row 0: entry 0 of loss_mask must be 0 or 1"):
         default_collate([LABELS], 4)
     with pytest.raises(ValueError, match=r"entry 1 of loss_mask must be 0 or 1, got 0\.5"):
-        collate_microbatch(plan.get_epoch(0)[0], {"a": {**LABELS, "loss_mask": [0, 0.5, 1]}}, packing=packing)
+        collate(plan.get_epoch(0)[0], {"a": {**LABELS, "loss_mask": [0, 0.5, 1]}}, packing=packing)
 
 
 def test_a_batch_says_which_arrays_it_has() -> None:
-    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8)).build_now()
-    batch = collate_microbatch(plan.get_epoch(0)[0], {"a": {"input_ids": [5, 6, 7]}})
+    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8)).build()
+    batch = collate(plan.get_epoch(0)[0], {"a": {"input_ids": [5, 6, 7]}})
     assert "input_ids" in batch and "loss_mask" in batch
     assert "segment_ids" not in batch and "index" not in batch and "labels" not in batch
 
@@ -324,7 +324,7 @@ def test_without_a_loss_mask_every_token_counts_when_collated() -> None:
 
 
 def test_the_largest_token_is_noted_and_otherwise_found_by_reading(tmp_path: Path) -> None:
-    plan = BatchPlanBuilder({"a": 2, "b": 3}, BatchingConfig.throughput(4)).build_now(2)
+    plan = BatchPlanBuilder({"a": 2, "b": 3}, BatchingConfig.throughput(4)).build(2)
     data = {"a": {"input_ids": [5, 7]}, "b": {"input_ids": [1, 2, 3]}}
     BatchWriter(plan, data, tmp_path / "files", pad_id=4).write_all()
     assert BatchReader(tmp_path / "files").largest_token() == 7

@@ -67,7 +67,7 @@ def test_three_samples_fill_two_packs() -> None:
 
 
 def test_padding_has_a_segment_of_its_own_that_is_no_samples() -> None:
-    (pack,) = pack_sequences(sequences([1, 2], [3]), PackingConfig(max_length=6), pad_token_id=7)
+    (pack,) = pack_sequences(sequences([1, 2], [3]), PackingConfig(max_length=6), pad_id=7)
     assert pack.input_ids.tolist() == [1, 2, 3, 7, 7, 7]
     assert pack.segment_ids.tolist() == [1, 1, 2, 0, 0, 0]
     assert pack.loss_mask.tolist() == [0, 1, 0, 0, 0, 0]
@@ -77,7 +77,7 @@ def test_padding_has_a_segment_of_its_own_that_is_no_samples() -> None:
 
 
 def test_a_separator_belongs_to_the_segment_that_it_ends_and_is_no_real_token() -> None:
-    config = PackingConfig(max_length=8, add_separator=True, separator_token_id=SEPARATOR)
+    config = PackingConfig(max_length=8, separator_token_id=SEPARATOR)
     (pack,) = pack_sequences(sequences([1, 2], [3], [4, 5]), config)
     assert pack.input_ids.tolist() == [1, 2, SEPARATOR, 3, SEPARATOR, 4, 5, PAD]
     assert pack.segment_ids.tolist() == [1, 1, 1, 2, 2, 3, 3, 0]
@@ -94,7 +94,7 @@ def test_a_separator_belongs_to_the_segment_that_it_ends_and_is_no_real_token() 
 
 
 def test_a_separator_takes_room_between_two_samples_but_not_beside_one() -> None:
-    config = PackingConfig(max_length=4, add_separator=True, separator_token_id=SEPARATOR)
+    config = PackingConfig(max_length=4, separator_token_id=SEPARATOR)
     assert ids(pack_sequences(sequences([1, 2], [3]), config)) == [[1, 2, SEPARATOR, 3]]
     assert ids(pack_sequences(sequences([1, 2], [3, 4]), config)) == [[1, 2, PAD, PAD], [3, 4, PAD, PAD]]
     assert ids(pack_sequences(sequences([1, 2, 3, 4]), config)) == [[1, 2, 3, 4]]
@@ -179,7 +179,7 @@ class TestOverlong:
 
 
 def test_metrics_are_numbers() -> None:
-    config = PackingConfig(max_length=5, add_separator=True, separator_token_id=SEPARATOR)
+    config = PackingConfig(max_length=5, separator_token_id=SEPARATOR)
     rows = [[1, 2, 3], [4], [5, 6, 7]]
     expected = {
         "num_packs": 2,

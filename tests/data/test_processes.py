@@ -17,7 +17,7 @@ import pytest
 from phalanx.data import (
     ByteTokenizer,
     LengthCache,
-    LengthWorkerError,
+    WorkerError,
     TokenizeConfig,
     TokenizeStats,
     iterate_lengths,
@@ -130,7 +130,7 @@ def test_a_worker_that_dies_or_fails_is_told(tmp_path: Path) -> None:
     batches = iterate_lengths_in_processes(dataset, DyingTokenizer(), workers=2, part_bytes=30)
     assert next(batches) == (["a", "b"], [3, 3])
     with pytest.raises(
-        LengthWorkerError, match=r"killed by SIGKILL while it read .*a.jsonl; what was counted"
+        WorkerError, match=r"killed by SIGKILL while it read .*a.jsonl; what was counted"
     ):
         list(batches)
     with pytest.raises(TypeError, match="texts must be singing"):

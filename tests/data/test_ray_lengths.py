@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from phalanx.data import (
     ByteTokenizer,
     LengthCache,
-    RayWorkerError,
+    WorkerError,
     Tokenizer,
     iterate_lengths,
     iterate_lengths_on_ray,
@@ -47,16 +47,16 @@ def cluster() -> Iterator[None]:
 class DyingTokenizer(ByteTokenizer):
     """Takes its whole process down, as running out of memory does."""
 
-    def count_many(self, texts: Any) -> list[int]:
+    def count_batch(self, texts: Any) -> list[int]:
         if "deadly" in texts:
             os._exit(1)
-        return super().count_many(texts)
+        return super().count_batch(texts)
 
 
 class FaultyTokenizer(ByteTokenizer):
     """Has a fault that nobody foresaw."""
 
-    def count_many(self, texts: Any) -> list[int]:
+    def count_batch(self, texts: Any) -> list[int]:
         raise TypeError("texts must be singing")
 
 
@@ -174,7 +174,7 @@ def test_a_worker_that_dies_is_told_and_the_cache_keeps_what_it_had(cluster: Non
     dataset = write_lines(tmp_path / "a.jsonl", *named("one text", "two texts", "deadly", "three texts"))
     cache = tmp_path / "lengths.jsonl"
     before = fill(cache, iter([(["s0"], [8])]), tokenizer)
-    with pytest.raises(RayWorkerError, match=r"a Ray worker failed .*died unexpectedly.*run it again"):
+    with pytest.raises(WorkerError, match=r"a Ray worker failed .*died unexpectedly.*run it again"):
         fill(cache, iterate_lengths_on_ray(dataset, tokenizer, part_bytes=SMALL), tokenizer)
     assert cache.read_bytes().startswith(before)
     healed = ByteTokenizer()
@@ -184,7 +184,7 @@ def test_a_worker_that_dies_is_told_and_the_cache_keeps_what_it_had(cluster: Non
 
 def test_a_fault_of_a_tokenizer_is_told_in_its_own_words(cluster: None, tmp_path: Path) -> None:
     dataset = write_lines(tmp_path / "a.jsonl", *GOOD)
-    with pytest.raises(RayWorkerError, match=r"a Ray worker failed \(TypeError: texts must be singing\)"):
+    with pytest.raises(WorkerError, match=r"a Ray worker failed \(TypeError: texts must be singing\)"):
         on_ray(dataset, FaultyTokenizer())
 
 
@@ -279,7 +279,7 @@ def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
         address = f"127.0.0.1:{free.getsockname()[1]}"
         refused = rf"cannot reach the Ray cluster at {address}: .*refused"
         with (
-            pytest.raises(RayWorkerError, match=refused),
+            pytest.raises(WorkerError, match=refused),
             ray_lengths.connected(RecordingRay(), address, None),
         ):
             pass
@@ -288,6 +288,6 @@ def test_a_cluster_that_does_not_answer_is_named_at_once() -> None:
 def test_a_cluster_that_refuses_says_why_and_how_a_token_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     reason = r"cannot reach the Ray cluster at auto: nobody answers at that address; if .* RAY_AUTH_TOKEN"
-    with pytest.raises(RayWorkerError, match=reason), ray_lengths.connected(RecordingRay(), "auto", None):
+    with pytest.raises(WorkerError, match=reason), ray_lengths.connected(RecordingRay(), "auto", None):
         pass
     assert "RAY_USAGE_STATS_ENABLED" not in os.environ

@@ -12,9 +12,9 @@ from phalanx.data import (
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    RollingBatchPlanWindow,
-    WhenCovered,
-    WindowConfig,
+    ReplayPlanner,
+    WindowEnd,
+    ReplayPlannerConfig,
 )
 from tests.helpers.sample_cases import sample
 
@@ -32,13 +32,13 @@ def grow(buffer: ReplayBuffer, count: int) -> None:
     buffer.add_batch([sample(f"s{n}", length=1 + n % 9) for n in range(first, first + count)])
 
 
-def window_over(buffer: ReplayBuffer, size: int, overlap: int, **settings: object) -> RollingBatchPlanWindow:
-    return RollingBatchPlanWindow(
-        buffer, WindowConfig(window_size=size, overlap=overlap, **settings), BATCHING
+def window_over(buffer: ReplayBuffer, size: int, overlap: int, **settings: object) -> ReplayPlanner:
+    return ReplayPlanner(
+        buffer, ReplayPlannerConfig(window_size=size, overlap=overlap, **settings), BATCHING
     )
 
 
-def take(window: RollingBatchPlanWindow) -> list[int]:
+def take(window: ReplayPlanner) -> list[int]:
     """The numbers of the samples that the next window covers, in order."""
     asyncio.run(window.next_window())
     return window.snapshot.serials.tolist()
@@ -87,7 +87,7 @@ def test_a_sample_that_is_held_twice_has_two_names() -> None:
 def test_a_plan_follows_from_samples_seed_and_number_alone() -> None:
     def prints(buffer: ReplayBuffer, seed: int = 42) -> list[str]:
         batching = BATCHING.model_copy(update={"seed": seed})
-        window = RollingBatchPlanWindow(buffer, WindowConfig(window_size=20, overlap=0), batching)
+        window = ReplayPlanner(buffer, ReplayPlannerConfig(window_size=20, overlap=0), batching)
         return [asyncio.run(window.next_window()).fingerprint for _ in range(3)]
 
     first = prints(filled(20))
@@ -138,14 +138,14 @@ def test_a_state_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
 
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match=r"overlap \(5\) must be below window_size \(5\)"):
-        WindowConfig(window_size=5, overlap=5)
+        ReplayPlannerConfig(window_size=5, overlap=5)
     with pytest.raises(ValueError, match="the buffer holds 0 samples, a window needs 1"):
         asyncio.run(window_over(ReplayBuffer(), 4, 1).next_window())
 
 
 def test_a_window_may_wait_for_new_samples() -> None:
     async def run() -> list[list[int]]:
-        window = window_over(filled(4), 4, 1, when_covered=WhenCovered.WAIT, min_samples=2)
+        window = window_over(filled(4), 4, 1, at_end=WindowEnd.WAIT, min_samples=2)
         await window.next_window()
         seen = [window.snapshot.serials.tolist()]
         assert not window.can_build_window
@@ -161,8 +161,8 @@ def test_a_window_may_wait_for_new_samples() -> None:
 
 
 def test_a_window_may_be_packed() -> None:
-    window = RollingBatchPlanWindow(
-        filled(30), WindowConfig(window_size=30, overlap=0), BATCHING, PackingConfig(max_length=16)
+    window = ReplayPlanner(
+        filled(30), ReplayPlannerConfig(window_size=30, overlap=0), BATCHING, PackingConfig(max_length=16)
     )
     plan = asyncio.run(window.next_window())
     packs = [pack for batch in plan.iter_epoch(0) for pack in batch.packs]

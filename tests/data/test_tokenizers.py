@@ -37,8 +37,8 @@ def test_the_byte_tokenizer_gives_each_byte_a_token_above_padding_and_end() -> N
 
 
 def test_the_byte_tokenizer_ends_texts_when_asked() -> None:
-    assert ByteTokenizer(add_eos=True).encode_many(["A", ""]) == [[67, 1], [1]]
-    assert ByteTokenizer(add_eos=True).count_many(["A", ""]) == [2, 1]
+    assert ByteTokenizer(add_eos=True).encode_batch(["A", ""]) == [[67, 1], [1]]
+    assert ByteTokenizer(add_eos=True).count_batch(["A", ""]) == [2, 1]
 
 
 @given(st.text(), st.booleans())
@@ -46,7 +46,7 @@ def test_bytes_decode_to_the_text_they_came_from(text: str, add_eos: bool) -> No
     tokenizer = ByteTokenizer(add_eos=add_eos)
     tokens = tokenizer.encode(text)
     assert tokenizer.decode(tokens) == text
-    assert tokenizer.count_many([text]) == [len(tokens)]
+    assert tokenizer.count_batch([text]) == [len(tokens)]
 
 
 def test_a_token_outside_the_byte_vocabulary_is_named() -> None:
@@ -92,8 +92,8 @@ def test_texts_of_any_vocabulary_begin_and_end_when_asked(tmp_path: Path, option
         tmp_path / "words", model={"type": "WordLevel", "vocab": words, "unk_token": "<unk>"}
     )
     tokenizer = load_tokenizer(path, **options)
-    assert tokenizer.encode_many(["hello world", ""]) == tokens
-    assert tokenizer.count_many(["hello world", ""]) == [len(row) for row in tokens]
+    assert tokenizer.encode_batch(["hello world", ""]) == tokens
+    assert tokenizer.count_batch(["hello world", ""]) == [len(row) for row in tokens]
     assert tokenizer.decode([3, 4]) == "hello world"
     assert (tokenizer.vocab_size, tokenizer.pad_token_id) == (6, 0)
     assert (tokenizer.tokenizer_hash == load_tokenizer(path).tokenizer_hash) is (options == {})

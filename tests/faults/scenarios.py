@@ -32,7 +32,7 @@ from tests.faults.puzzle_server_scenarios import ARCADE
 from tests.faults.simulator import MOST_PROCESSES, World
 
 LENGTHS = {f"s{n}": 1 + n % 5 for n in range(24)}
-PLANS = [BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(12, seed=n)).build_now(1) for n in range(3)]
+PLANS = [BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(12, seed=n)).build(1) for n in range(3)]
 SAMPLES = {name: {"input_ids": list(range(1, 1 + length))} for name, length in LENGTHS.items()}
 
 

@@ -38,7 +38,7 @@ from tests.helpers.file_damage import Format, Patient, archive, read_archive
 
 DAMAGES = int(os.environ.get("PHALANX_DAMAGES", "200"))
 LENGTHS = {f"s{n}": 1 + n % 7 for n in range(40)}
-PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build_now(2)
+PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build(2)
 FACTS = (Atom("likes", "a", "b"), Atom("knows", "b", "c"))
 NAMES = IndexManager(DataHandler.from_knowledge(KnowledgeBase(train=FACTS, valid=(), test=(), rules=())))
 STATE = {"weights": jnp.arange(600, dtype=jnp.float32), "count": jnp.int32(3)}

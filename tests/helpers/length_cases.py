@@ -50,7 +50,7 @@ class Recipe:
 
     def plan(self, num_epochs: int = 1) -> BatchPlan:
         packing = None if self.packing is None else PackingConfig(**self.packing)
-        return BatchPlanBuilder(self.lengths, self.config, packing=packing).build_now(num_epochs)
+        return BatchPlanBuilder(self.lengths, self.config, packing=packing).build(num_epochs)
 
 
 @st.composite
@@ -97,7 +97,7 @@ def small_plan(num_epochs: int = 1, samples: int = 50, packing: PackingConfig | 
     """The seed's lengths: 100, 110, 120, ..."""
     lengths = {f"s{i}": 100 + i * 10 for i in range(samples)}
     config = BatchingConfig.predictable(token_budget=2048, bucket_edges=(128, 256, 512), overflow_max=1024)
-    return BatchPlanBuilder(lengths, config, "data_v1", "tokenizer_v1", packing).build_now(num_epochs)
+    return BatchPlanBuilder(lengths, config, "data_v1", "tokenizer_v1", packing).build(num_epochs)
 
 
 def sample_lists(plan: BatchPlan, epoch: int = 0) -> list[tuple[str, ...]]:

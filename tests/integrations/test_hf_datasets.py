@@ -29,7 +29,7 @@ def tokens() -> Any:
 
 def planned(samples: HFDatasetSamples, packed: bool = True) -> BatchPlan:
     packing = PackingConfig(max_length=10) if packed else None
-    return BatchPlanBuilder(samples.lengths(), CONFIG, packing=packing).build_now(2)
+    return BatchPlanBuilder(samples.lengths(), CONFIG, packing=packing).build(2)
 
 
 def test_lengths_are_read_from_memory_from_disk_and_through_a_selection(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_texts_are_tokenized_by_phalanx_or_by_a_callable_of_transformers() -> No
 def test_a_column_of_losses_goes_into_the_labels() -> None:
     data = datasets.Dataset.from_dict({"ids": [[5, 6, 7]], "counts": [[1, 0, 1]]})
     samples = HFDatasetSamples(data, "ids", loss_column="counts")
-    (batch,) = PlanDataset(BatchPlanBuilder(samples.lengths(), CONFIG).build_now(), samples)
+    (batch,) = PlanDataset(BatchPlanBuilder(samples.lengths(), CONFIG).build(), samples)
     assert batch["labels"].tolist() == [[-100, -100, 7]]
 
 

@@ -32,7 +32,7 @@ CONFIG = BatchingConfig.throughput(token_budget=16, bucket_edges=(4,), overflow_
 def plan_of(*, packed: bool = True, epochs: int = 2) -> BatchPlan:
     lengths = {name: len(sample["input_ids"]) for name, sample in SAMPLES.items()}
     packing = PackingConfig(max_length=8) if packed else None
-    return BatchPlanBuilder(lengths, CONFIG, packing=packing).build_now(epochs)
+    return BatchPlanBuilder(lengths, CONFIG, packing=packing).build(epochs)
 
 
 PACKED, PADDED = plan_of(), plan_of(packed=False)
@@ -41,7 +41,7 @@ PACKED, PADDED = plan_of(), plan_of(packed=False)
 def small(**settings: Any) -> PlanDataset:
     """One packed row: `b` of two tokens, and `a` of three, of which the last alone counts."""
     samples = {"a": {"input_ids": [5, 6, 7], "loss_mask": [0, 0, 1]}, "b": {"input_ids": [8, 9]}}
-    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG, packing=PackingConfig(max_length=6)).build_now()
+    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG, packing=PackingConfig(max_length=6)).build()
     return PlanDataset(plan, samples, **settings)
 
 
@@ -84,7 +84,7 @@ def test_a_packed_row_has_no_dense_mask_unless_asked() -> None:
 
 def test_a_padded_row_has_a_mask_of_zeros_and_ones() -> None:
     samples = {"a": {"input_ids": [5, 6, 7]}, "b": {"input_ids": [8, 9]}}
-    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG).build_now()
+    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG).build()
     (batch,) = PlanDataset(plan, samples)
     rows = dict(zip(batch.sample_ids, range(2), strict=True))
     order = [rows["a"], rows["b"]]
@@ -230,7 +230,7 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
     }
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     packing = PackingConfig(max_length=4)
-    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(8), packing=packing).build_now()
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(8), packing=packing).build()
     (batch,) = PlanDataset(plan, samples, attention="varlen")
     order = batch.sample_ids
     expected = [token for name in order for token in samples[name]["input_ids"]]
@@ -255,7 +255,7 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
 
 def test_unpacked_rows_lose_their_padding_end_to_end():
     samples = {"a": {"input_ids": [1, 2, 3]}, "b": {"input_ids": [4]}}
-    plan = BatchPlanBuilder({"a": 3, "b": 1}, BatchingConfig.throughput(8)).build_now()
+    plan = BatchPlanBuilder({"a": 3, "b": 1}, BatchingConfig.throughput(8)).build()
     (batch,) = PlanDataset(plan, samples, attention="varlen")
     assert sorted(batch["input_ids"][0].tolist()) == [1, 2, 3, 4]
     assert sorted(batch["cu_seqlens"].diff().tolist()) == [1, 3]
@@ -264,7 +264,7 @@ def test_unpacked_rows_lose_their_padding_end_to_end():
 def test_the_steps_of_a_plan_go_through_all_epochs_from_anywhere():
     samples = {str(n): {"input_ids": [n + 1] * (n % 5 + 1)} for n in range(20)}
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
-    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(10)).build_now(2)
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(10)).build(2)
     steps = PlanSteps(PlanDataset(plan, samples))
     whole = [batch.sample_ids for batch in steps]
     assert whole == [spec.samples for epoch in range(2) for spec in plan.iter_epoch(epoch)]

@@ -1,6 +1,6 @@
 """`phalanx arcade`: collect samples from a puzzle server into a file of whole episodes, or watch a game.
 
-Playing the episodes is in `phalanx.puzzles.server`; a sample's fields are those of `StreamSample`.
+Playing the episodes is in `phalanx.puzzles.server`; a sample's fields are those of `Sample`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from phalanx.cli.output import print_json, progress
 from phalanx.formatting import escape_untrusted, format_count
 
 if TYPE_CHECKING:
-    from phalanx.data.samples import StreamSample
+    from phalanx.data.samples import Sample
     from phalanx.puzzles.server.client import PuzzleClientConfig
     from phalanx.puzzles.server.gym_stream import CollectConfig
     from phalanx.puzzles.server.pool import EpisodeSpec
@@ -163,7 +163,7 @@ async def _collect(
                     # In one piece, so that a kill between two samples is seldom and one within a line rarer.
                     file.write_line("\n".join(sample_lines(made)))
                 played += 1
-                solved += bool(made and made[0].success)
+                solved += bool(made and made[0].info and made[0].info.success)
                 samples += len(made)
                 advance(1)
     finally:
@@ -320,7 +320,7 @@ def finished_episodes(path: Path, specs: Iterator["EpisodeSpec"], *, resume: boo
     return Finished(count, last)
 
 
-def check_same_episode(path: Path, there: list[dict[str, Any]], made: Sequence["StreamSample"]) -> None:
+def check_same_episode(path: Path, there: list[dict[str, Any]], made: Sequence["Sample"]) -> None:
     """Refuse to go on if an episode that is played again does not give what the file holds."""
     now = [json.loads(line) for line in sample_lines(made)]
     if [_timeless(sample) for sample in there] != [_timeless(sample) for sample in now]:
@@ -330,7 +330,7 @@ def check_same_episode(path: Path, there: list[dict[str, Any]], made: Sequence["
         )
 
 
-def sample_lines(samples: Sequence["StreamSample"]) -> list[str]:
+def sample_lines(samples: Sequence["Sample"]) -> list[str]:
     """One line for each sample."""
     return [json.dumps(sample.to_dict(), separators=(",", ":")) for sample in samples]
 

@@ -2,14 +2,13 @@
 
 from phalanx.data.attention_masks import create_segment_attention_mask, cu_seqlens
 from phalanx.data.batch_files import BatchReader, BatchWriter
-from phalanx.data.bucket_search import OptimizationGoal, suggest_bucket_edges
+from phalanx.data.bucket_search import OptimizationGoal, create_efficiency_report, suggest_bucket_edges
 from phalanx.data.chat_template import ChatTemplate, load_chat_template
 from phalanx.data.collation import TokenBatch, collate, iter_packed_batches, pack_tokens
 from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
 from phalanx.data.length_analysis import (
     analyze_bucket_efficiency,
     compute_length_histogram,
-    create_efficiency_report,
 )
 from phalanx.data.length_cache import LengthCache
 from phalanx.data.lengths import LengthTable, SkippedSample
@@ -62,4 +61,83 @@ from phalanx.data.tokenization import (
 )
 from phalanx.data.tokenizers import ByteTokenizer, CharTokenizer, HFTokenizer, Tokenizer, load_tokenizer
 
-__all__ = [name for name in globals() if not name.startswith("_") and name not in ("phalanx",)]
+__all__ = [
+    "BatchMetrics",
+    "BatchPlan",
+    "BatchPlanBuilder",
+    "BatchPlanMeta",
+    "BatchReader",
+    "BatchSpec",
+    "BatchWriter",
+    "BatchingConfig",
+    "BatchingMode",
+    "BucketSpec",
+    "ByteTokenizer",
+    "CharTokenizer",
+    "ChatTemplate",
+    "DatasetSource",
+    "EpisodeStatus",
+    "EpisodeTokenizer",
+    "EpochPlan",
+    "EvictionPolicy",
+    "HFTokenizer",
+    "IterableSource",
+    "LengthCache",
+    "LengthTable",
+    "Mixture",
+    "MixtureStage",
+    "OptimizationGoal",
+    "OverlongPolicy",
+    "PackLayout",
+    "PackingConfig",
+    "PackingMode",
+    "PadPolicy",
+    "Plan",
+    "PlanDifference",
+    "PlanIterator",
+    "ReplayBuffer",
+    "ReplayBufferConfig",
+    "ReplayPlanner",
+    "ReplayPlannerConfig",
+    "Sample",
+    "SampleFilter",
+    "SampleInfo",
+    "SampleOrigin",
+    "ShardPolicy",
+    "ShardSpec",
+    "SkippedSample",
+    "StepTokens",
+    "StreamSource",
+    "StreamingPlan",
+    "StreamingPlanConfig",
+    "TokenBatch",
+    "TokenBudgetBatchSampler",
+    "TokenDataset",
+    "TokenizeConfig",
+    "TokenizeStats",
+    "Tokenizer",
+    "analyze_bucket_efficiency",
+    "assign_packs",
+    "collate",
+    "compare_plans",
+    "compute_length_histogram",
+    "create_efficiency_report",
+    "create_segment_attention_mask",
+    "cu_seqlens",
+    "iter_lengths",
+    "iter_packed_batches",
+    "iter_rows",
+    "load_batch_plan",
+    "load_chat_template",
+    "load_tokenizer",
+    "pack_dataset",
+    "pack_lengths",
+    "pack_tokens",
+    "read_samples",
+    "save_batch_plan",
+    "suggest_bucket_edges",
+    "tokenize_dataset",
+    "tokenize_rows",
+    "verify_batch_plan",
+    "write_samples",
+]

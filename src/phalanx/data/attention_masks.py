@@ -22,7 +22,8 @@ def create_segment_attention_mask(
         segment_ids: Segments count from 1 in each row; 0 is padding, at the end of the row. Rows that break
             this rule are rejected, except under `jit`, where values are unknown.
         causal: Whether a token attends only to itself and to earlier tokens.
-        padding_sees_itself: Whether a padding token attends to itself. By default it attends to nothing, which
+        padding_sees_itself: Whether a padding token attends to itself. By default it attends to nothing,
+        which
             gives NaN in a softmax over additive masks.
 
     >>> create_segment_attention_mask([1, 1, 2, 0]).astype(int).tolist()

@@ -12,7 +12,8 @@ from phalanx.data.collation import CollateFn, SampleLike, TokenBatch, collate
 from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import PackLayout
 from phalanx.data.plans.batch_plan import BatchPlan, BatchSpec
-from phalanx.io.files import CorruptFileError, atomic_write, open_verified, remove_stale_temporaries
+from phalanx.io.atomic import atomic_write, remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError, open_verified
 
 _FORMAT = "phalanx.batches"
 _VERSION = 1
@@ -119,7 +120,9 @@ class BatchWriter:
         if self._folder.is_dir():
             remove_stale_temporaries(self._folder)
         if self._folder.exists() and any(self._folder.iterdir()):
-            raise FileExistsError(f"{self._folder} is not empty and has no {_MANIFEST}; choose another folder")
+            raise FileExistsError(
+                f"{self._folder} is not empty and has no {_MANIFEST}; choose another folder"
+            )
         self._folder.mkdir(parents=True, exist_ok=True)
         save_model(expected, self._folder / _MANIFEST)
         return expected
@@ -151,10 +154,11 @@ class BatchWriter:
                 if same and all(np.array_equal(existing[name], members[name]) for name in members):
                     return largest
                 raise ValueError(
-                    f"{path} differs from the batch of the plan and the samples: the samples or the file have "
+                    f"{path} differs from the batch of the plan and the samples: the samples or the file "
+                    f"have "
                     f"changed; delete it, or choose another folder"
                 )
-        with atomic_write(path, sealed=True) as file:
+        with atomic_write(path, checksum=True) as file:
             np.savez(file, allow_pickle=False, **members)
         return largest
 
@@ -207,7 +211,8 @@ class BatchReader:
         actual = (str(members["plan"]), int(members["epoch"]), int(members["index"]))
         if actual != (self.fingerprint, epoch, index):
             raise ValueError(
-                f"{path} has batch {actual[2]} of epoch {actual[1]} of plan {actual[0]}, not batch {index} of "
+                f"{path} has batch {actual[2]} of epoch {actual[1]} of plan {actual[0]}, not batch {index} "
+                f"of "
                 f"epoch {epoch} of plan {self.fingerprint}; {self._remedy()}"
             )
         return _create_batch(members)

@@ -114,9 +114,11 @@ class ChatTemplate:
             import jinja2.exceptions
             from transformers.utils.chat_template_utils import render_jinja_template
         except ImportError as error:
-            raise ImportError("to use chat templates, install transformers: pip install 'phalanx[hf]'") from error
+            raise ImportError(
+                "to use chat templates, install transformers: pip install 'phalanx[hf]'"
+            ) from error
         try:
-            texts, spans = render_jinja_template(
+            rendered: Any = render_jinja_template(
                 conversations=[[dict(message) for message in messages]],
                 chat_template=self.source,
                 add_generation_prompt=add_generation_prompt,
@@ -127,6 +129,7 @@ class ChatTemplate:
             raise ValueError(f"the chat template is not valid Jinja: {error}") from error
         except (jinja2.exceptions.TemplateError, TypeError) as error:
             raise ValueError(f"the chat template rejects these messages: {error}") from error
+        texts, spans = rendered
         return texts[0], [(int(begin), int(end)) for begin, end in spans[0]] if return_spans else []
 
 

@@ -20,8 +20,8 @@ SampleLike: TypeAlias = Sample | Mapping[str, Any]
 """A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` and further columns."""
 
 CollateFn: TypeAlias = Callable[[list[Sample], int, int], Mapping[str, np.ndarray]]
-"""Function (samples, width, pad_id) -> arrays with one row per sample, for batches that are not packed. They are
-added to the columns of the batch; `input_ids` and `loss_mask` replace the default ones."""
+"""Function (samples, width, pad_id) -> arrays with one row per sample, for batches that are not packed. They
+are added to the columns of the batch; `input_ids` and `loss_mask` replace the default ones."""
 
 TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
 
@@ -343,8 +343,10 @@ def _check_offsets(
     descending = np.diff(bounds) < 0
     if descending.any():
         index = int(np.argmax(descending))
-        raise ValueError(f"offsets must ascend, but offsets[{index + 1}] = {bounds[index + 1]} is less than "
-                         f"offsets[{index}]")
+        raise ValueError(
+            f"offsets must ascend, but offsets[{index + 1}] = {bounds[index + 1]} is less than "
+            f"offsets[{index}]"
+        )
     return bounds
 
 
@@ -431,16 +433,19 @@ def _collate_with(
     num_rows: int | None,
 ) -> TokenBatch:
     batch = fill_rows(source, spec.layout, pad_id=pad_id, num_rows=num_rows, spec=spec)
-    arrays = dict(collate_fn(samples, spec.max_length, pad_id))
+    arrays: dict[str, Any] = dict(collate_fn(samples, spec.max_length, pad_id))
     for name, array in arrays.items():
         if len(array) != len(samples):
             raise ValueError(
-                f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(samples)} samples"
+                f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(samples)} "
+                f"samples"
             )
         if len(array) < len(batch):
             padding = np.zeros((len(batch) - len(array), *array.shape[1:]), array.dtype)
             arrays[name] = np.concatenate([array, padding])
-    replaced = {name: arrays.pop(name) for name in ("input_ids", "loss_mask") if name in arrays}
+    replaced: dict[str, Any] = {
+        name: arrays.pop(name) for name in ("input_ids", "loss_mask") if name in arrays
+    }
     return dataclasses.replace(batch, columns={**batch.columns, **arrays}, **replaced)
 
 

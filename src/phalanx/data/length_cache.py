@@ -1,7 +1,7 @@
 """Length caches: sample ids and their lengths under one tokenizer, in a file.
 
-A `.jsonl` file grows as entries are added, and an interrupted run can be continued. A `.npz` file is written as
-a whole when the cache is closed, and loads in milliseconds.
+A `.jsonl` file grows as entries are added, and an interrupted run can be continued. A `.npz` file is written
+as a whole when the cache is closed, and loads in milliseconds.
 """
 
 import itertools
@@ -20,7 +20,8 @@ from jaxtyping import Int, Int32
 
 from phalanx.data.lengths import MAX_LENGTH, LazyIds, LengthTable
 from phalanx.data.readers import check_id
-from phalanx.io.files import CorruptFileError, atomic_write, open_verified
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError, open_verified
 from phalanx.io.untrusted import parse_json
 
 # Entries that are collected before they are written, to save system calls.
@@ -94,7 +95,9 @@ class LengthCache:
         if self._path.exists():
             self._repair_and_read()
         elif not self._path.parent.is_dir():
-            raise FileNotFoundError(f"cannot write {self._path}: the folder {self._path.parent} does not exist")
+            raise FileNotFoundError(
+                f"cannot write {self._path}: the folder {self._path.parent} does not exist"
+            )
         else:
             check_suffix(self._path)
         if not _is_binary(self._path):
@@ -241,7 +244,8 @@ class LengthCache:
                 raise ValueError(f"{self._path}: sample id {key!r} was added twice; ids must be unique")
             if entries[key] != length:
                 raise ValueError(
-                    f"{self._path}: sample id {key!r} has length {entries[key]} in the file, but now {length}; "
+                    f"{self._path}: sample id {key!r} has length {entries[key]} in the file, but now "
+                    f"{length}; "
                     f"the dataset or the tokenizer has changed: delete the file and build it again"
                 )
         self._repeated |= repeats.keys()
@@ -266,7 +270,8 @@ class LengthCache:
             with self._path.open("r+b") as file:
                 file.truncate(torn.offset)
             warnings.warn(
-                f"{self._path}:{torn.line}: the last line was incomplete, because a writer was interrupted, and "
+                f"{self._path}:{torn.line}: the last line was incomplete, because a writer was interrupted, "
+                f"and "
                 f"has been removed; {len(self)} entries are intact",
                 stacklevel=2,
             )
@@ -313,7 +318,8 @@ class LengthCache:
             self._tokenizer_hash = found
         elif found != self._tokenizer_hash:
             raise ValueError(
-                f"{where}: counted with tokenizer {found!r}, not {self._tokenizer_hash!r}; use that tokenizer, "
+                f"{where}: counted with tokenizer {found!r}, not {self._tokenizer_hash!r}; use that "
+                f"tokenizer, "
                 f"or build a new cache"
             )
 
@@ -323,7 +329,8 @@ class TornLineError(ValueError):
 
     def __init__(self, path: Path, line: int, offset: int) -> None:
         super().__init__(
-            f"{path}:{line}: the last line is incomplete, because its writer was interrupted; open the file with "
+            f"{path}:{line}: the last line is incomplete, because its writer was interrupted; open the file "
+            f"with "
             f"LengthCache.create to repair and continue it, or load it with drop_torn_line=True"
         )
         self.line = line
@@ -420,9 +427,9 @@ def _parse_lines(path: Path, first_line: int, data: bytes) -> list[_Block]:
         pass
     numbered = [(number, line) for number, line in enumerate(lines, first_line) if line.strip()]
     entries = []
-    for number, line in numbered:
+    for number, text in numbered:
         try:
-            entries.append(json.loads(line))
+            entries.append(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}:{number}: not a JSON object: {error}") from error
     return _create_blocks(path, [number for number, _ in numbered], entries)
@@ -455,7 +462,7 @@ def _write_npz(
 ) -> None:
     header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": tokenizer_hash}
     encoded = [text.encode() for text in ids]
-    with atomic_write(path, sealed=True) as file:
+    with atomic_write(path, checksum=True) as file:
         np.savez(
             file,
             header=np.frombuffer(json.dumps(header).encode(), np.uint8),

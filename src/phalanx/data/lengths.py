@@ -133,7 +133,8 @@ class SkippedSample(FrozenModel):
 
 
 Lengths: TypeAlias = Mapping[Any, Any] | LengthTable
-"""Lengths as {id: length} or as a table. Values are validated with a readable message, so the type is loose."""
+"""Lengths as {id: length} or as a table. Values are validated with a readable message, so the type is
+loose."""
 
 
 def as_length_table(lengths: Lengths) -> LengthTable:

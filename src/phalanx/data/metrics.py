@@ -133,7 +133,11 @@ def compute_metrics(
         num_skipped: Samples in no batch.
         loss_tokens: Tokens that count in the loss; None counts every token.
     """
-    tokens, counts, padded = batches.batch_sums(lengths.astype(np.int64)), batches.counts, batches.padded_tokens
+    tokens, counts, padded = (
+        batches.batch_sums(lengths.astype(np.int64)),
+        batches.counts,
+        batches.padded_tokens,
+    )
     buckets = []
     for bucket in np.unique(batches.bucket_ids).tolist():
         inside = batches.bucket_ids == bucket

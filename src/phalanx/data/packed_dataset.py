@@ -63,10 +63,17 @@ def pack_dataset(
     if config.max_length is None:
         raise ValueError("max_length is required: it is the length of a pack")
     loaded = load_tokenizer(tokenizer)
-    chat = _load_chat_template(tokenizer, config)
+    chat = find_chat_template(tokenizer, config)
     stats = TokenizeStats()
     rows: Generator[Sample, None, None] = tokenize_rows(
-        as_paths(source), loaded, config, chat=chat, split=split, stats=stats, on_rows=on_rows, workers=workers
+        as_paths(source),
+        loaded,
+        config,
+        chat=chat,
+        split=split,
+        stats=stats,
+        on_rows=on_rows,
+        workers=workers,
     )
     # Closed also after Ctrl-C, so that no worker is left behind.
     with closing(rows):
@@ -89,7 +96,8 @@ def pack_dataset(
     return PackedDataset(plan, dataset, stats, files)
 
 
-def _load_chat_template(tokenizer: str, config: TokenizeConfig) -> ChatTemplate | None:
+def find_chat_template(tokenizer: str, config: TokenizeConfig) -> ChatTemplate | None:
+    """Load the chat template if rows can be conversations and there is one."""
     if config.format in ("text", "tokens"):
         return None
     try:

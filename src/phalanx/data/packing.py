@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
@@ -61,7 +61,7 @@ class OverlongPolicy(enum.StrEnum):
 class PackingConfig(Config):
     """Settings of sequence packing."""
 
-    removed_settings = {
+    removed_settings: ClassVar[dict[str, str]] = {
         "add_separator": "was removed; set separator_token_id, or None for no separator"
     }
 

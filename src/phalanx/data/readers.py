@@ -16,14 +16,16 @@ _ROWS_AT_ONCE = 1024
 Row: TypeAlias = tuple[str, Mapping[str, Any]]
 """Location of a row, such as `train.jsonl:7`, and its columns."""
 RowSource: TypeAlias = str | os.PathLike[str] | Iterable[Any]
-"""A file or folder, several of them, or rows: a `datasets.Dataset`, a streaming one, or a list of mappings."""
+"""A file or folder, several of them, or rows: a `datasets.Dataset`, a streaming one, or a list of
+mappings."""
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A file or folder, or several that are read one after another."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FilePart:
-    """A part of a file: the lines that begin in a byte range, row groups of a Parquet file, or a row range."""
+    """A part of a file: the lines that begin in a byte range, row groups of a Parquet file, or a row
+    range."""
 
     path: str
     begin: int
@@ -71,7 +73,8 @@ def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
 
 
 def split_files(paths: Sequence[Path], part_bytes: int | None, split: str | None = None) -> list[FilePart]:
-    """Split files, folders and saved datasets into parts of about `part_bytes` bytes; None: one part per file.
+    """Split files, folders and saved datasets into parts of about `part_bytes` bytes; None: one part per
+    file.
 
     Files of lines are split by bytes, Parquet files between row groups, saved datasets between rows.
     """
@@ -89,9 +92,7 @@ def split_files(paths: Sequence[Path], part_bytes: int | None, split: str | None
                 continue
             size = file.stat().st_size
             step = part_bytes or max(size, 1)
-            parts += [
-                FilePart(str(file), begin, min(begin + step, size)) for begin in range(0, size, step)
-            ]
+            parts += [FilePart(str(file), begin, min(begin + step, size)) for begin in range(0, size, step)]
     return parts
 
 
@@ -110,7 +111,8 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def dataset_files(path: Path) -> list[Path]:
-    """Return the file itself, or the JSONL and Parquet files of a folder, or its text files if it has neither."""
+    """Return the file itself, or the JSONL and Parquet files of a folder, or its text files if it has
+    neither."""
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -269,7 +271,9 @@ def _load_saved_dataset(path: Path, split: str | None) -> Any:
     dataset = datasets.load_from_disk(os.fspath(path))
     if isinstance(dataset, datasets.DatasetDict):
         if split not in dataset:
-            raise ValueError(f"{path} has the splits {', '.join(dataset)}; choose one with split, got {split!r}")
+            raise ValueError(
+                f"{path} has the splits {', '.join(dataset)}; choose one with split, got {split!r}"
+            )
         return dataset[split]
     if split is not None:
         raise ValueError(f"{path} has no splits; remove split={split!r}")
@@ -300,7 +304,8 @@ def check_id(value: object, where: str) -> str:
 
 
 class IdAssigner:
-    """Assigns ids to the rows of a dataset, and rejects repeated ids and files in which only some rows have one.
+    """Assigns ids to the rows of a dataset, and rejects repeated ids and files in which only some rows have
+    one.
 
     A row without an id is named by its number in the complete dataset.
     """
@@ -328,14 +333,19 @@ class IdAssigner:
         if file != self._file:
             self._file, self._has_ids = file, bool(given)
         if self._has_ids != bool(given):
-            message = "has no id, but earlier rows have one" if self._has_ids else "has an id, but earlier rows do not"
+            message = (
+                "has no id, but earlier rows have one"
+                if self._has_ids
+                else "has an id, but earlier rows do not"
+            )
             raise ValueError(f"{self._location(number)}: this row {message}")
         self._count += 1
         if given:
             first = self._first_row.setdefault(given, number)
             if self._is_row_number(given):
                 raise ValueError(
-                    f"{self._location(number)}: sample id {given!r} is the number of a row without an id; add "
+                    f"{self._location(number)}: sample id {given!r} is the number of a row without an id; "
+                    f"add "
                     f"ids to all files, or to none"
                 )
         else:

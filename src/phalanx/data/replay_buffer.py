@@ -347,8 +347,8 @@ class ReplayBuffer:
     ) -> list[Sample]:
         """Draw `n` samples with replacement, in proportion to priority ** alpha.
 
-        The result is empty if no sample matches the bounds or `can_sample` is false. Returned samples have the
-        origin `REPLAY` and an increased `replay_count`.
+        The result is empty if no sample matches the bounds or `can_sample` is false. Returned samples have
+        the origin `REPLAY` and an increased `replay_count`.
         """
         matching = SampleFilter(min_difficulty, max_difficulty, success, origin, max_length)
         return self._draw(n, matching, 0.0).samples
@@ -389,7 +389,8 @@ class ReplayBuffer:
             return self.update_priorities(handles, np.full(len(slots), priority, np.float64)) > 0
 
     def update_priorities_by_reward(self, alpha: float = 0.1) -> None:
-        """Move the priority of every sample with a reward towards `max(reward + 1, 0)`, by the rate `alpha`."""
+        """Move the priority of every sample with a reward towards `max(reward + 1, 0)`, by the rate
+        `alpha`."""
         if not 0.0 <= alpha <= 1.0:
             raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
         with self._lock:
@@ -539,7 +540,9 @@ class ReplayBuffer:
             handles = SampleHandles(slots, self._serials[slots])
             return ReplayDraw(self._replay(slots), weights, handles)
 
-    def _slot_mask(self, matching: SampleFilter) -> Callable[[np.ndarray | slice], Bool[np.ndarray, " count"]]:
+    def _slot_mask(
+        self, matching: SampleFilter
+    ) -> Callable[[np.ndarray | slice], Bool[np.ndarray, " count"]]:
         return lambda slots: matching.matches(self._numbers[slots])
 
     def _replay(self, slots: Int64[np.ndarray, " count"]) -> list[Sample]:

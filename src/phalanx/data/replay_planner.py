@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -16,7 +16,8 @@ from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.epoch import epoch_seed
 from phalanx.data.replay_buffer import BufferSnapshot, ReplayBuffer
 from phalanx.data.samples import Sample
-from phalanx.io.files import atomic_write, read_verified_json, write_json
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import read_verified_json, write_json
 
 _POLL_SECONDS = 0.02
 
@@ -33,7 +34,7 @@ class WindowEnd(StrEnum):
 class ReplayPlannerConfig(Config):
     """Settings of a `ReplayPlanner`."""
 
-    renamed_settings = {"when_covered": "at_end"}
+    renamed_settings: ClassVar[dict[str, str]] = {"when_covered": "at_end"}
 
     window_size: int = Field(default=1000, ge=1)
     """Maximum number of samples in a window."""
@@ -90,10 +91,10 @@ class WindowSamples(Mapping[str, Sample]):
 class ReplayPlanner:
     """Plans windows over a buffer's samples, in the order in which they were added.
 
-    A window has the next `window_size` samples that are still in the buffer, or as many as there are. It begins
-    `overlap` samples before the end of the previous one; evicted samples are passed over. The plan depends only
-    on the samples, the batching config and the number of the window. If a sample id is in the buffer twice, the
-    later sample is called `id#serial` in the plan.
+    A window has the next `window_size` samples that are still in the buffer, or as many as there are. It
+    begins `overlap` samples before the end of the previous one; evicted samples are passed over. The plan
+    depends only on the samples, the batching config and the number of the window. If a sample id is in the
+    buffer twice, the later sample is called `id#serial` in the plan.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class ReplayPlanner:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a JSON file."""
-        with atomic_write(path, "w", sealed=True) as file:
+        with atomic_write(path, "w", checksum=True) as file:
             write_json(file, self.state_dict())
 
     def load(self, path: str | os.PathLike[str]) -> None:

@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
 from phalanx.data.lengths import LengthTable
-from phalanx.io.files import CorruptFileError, atomic_write, open_verified
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError, open_verified
 from phalanx.io.untrusted import parse_json
 
 TOKEN_LIMIT = 2**31
@@ -105,10 +106,10 @@ class Sample:
     """A tokenized sample. Equality compares contents, without the timestamp."""
 
     sample_id: str
-    input_ids: Int32[np.ndarray, " length"]
-    """Token ids. Any sequence of integers is converted."""
-    loss_mask: Int8[np.ndarray, " length"]
-    """1 where the token counts in the loss."""
+    input_ids: Any
+    """Token ids as an int32 array [length]; any sequence of integers is converted."""
+    loss_mask: Any
+    """1 where the token counts in the loss, as an int8 array [length]; any sequence is converted."""
     columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=lambda: _NO_COLUMNS)
     """Additional arrays [length, ...] with one entry per token."""
     info: SampleInfo | None = None
@@ -182,7 +183,8 @@ class Sample:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Sample":
-        """Create a sample from the values of `to_dict`; raise `ValueError` if a field is unknown or missing."""
+        """Create a sample from the values of `to_dict`; raise `ValueError` if a field is unknown or
+        missing."""
         values = dict(fields)
         if "source" in values:
             raise ValueError(
@@ -362,8 +364,9 @@ def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> in
     if path.suffix == ".jsonl":
         count = 0
         with atomic_write(path, "w") as file:
-            for count, sample in enumerate(samples, 1):
+            for sample in samples:
                 file.write(json.dumps(sample.to_dict(), ensure_ascii=False) + "\n")
+                count += 1
         return count
     if path.suffix != ".npz":
         raise ValueError(f"{path}: samples can be written as .jsonl or .npz, not {path.suffix!r}")
@@ -423,8 +426,8 @@ _STATUS_CODES = {None: -1} | {status: code for code, status in enumerate(_STATUS
 _EMPTY_INFO = SampleInfo(timestamp=datetime.fromtimestamp(0, UTC))
 
 PackedSample = tuple[bytes, bytes, tuple[Any, ...]]
-"""A sample as compact values: tokens with the loss mask in the top bit, ids, and `NUMBERS`. `bytes` objects are
-not tracked by the garbage collector, so millions of them cost nothing but their memory."""
+"""A sample as compact values: tokens with the loss mask in the top bit, ids, and `NUMBERS`. `bytes` objects
+are not tracked by the garbage collector, so millions of them cost nothing but their memory."""
 
 
 def pack_sample(sample: Sample) -> PackedSample:
@@ -441,7 +444,7 @@ def pack_sample(sample: Sample) -> PackedSample:
         mask = np.concatenate([mask, np.zeros(len(segments), np.int8)])
         flags += _HAS_SEGMENTS
     # 16 bits per token if that leaves the top bit free for the mask.
-    dtype = np.uint16 if tokens.max() < 1 << 15 else np.uint32
+    dtype: Any = np.uint16 if tokens.max() < 1 << 15 else np.uint32
     packed = tokens.astype(dtype) | mask.astype(dtype) << dtype(8 * np.dtype(dtype).itemsize - 1)
     text = f"{sample.sample_id}\0{info.dataset_id}\0{info.episode_id or ''}"
     numbers = (
@@ -464,9 +467,10 @@ def pack_sample(sample: Sample) -> PackedSample:
 def unpack_tokens(stored: bytes, count: int) -> tuple[Int32[np.ndarray, " n"], Int8[np.ndarray, " n"]]:
     """Return tokens and loss mask of `count` stored tokens."""
     size = len(stored) // count
-    packed = np.frombuffer(stored, np.uint16 if size == 2 else np.uint32)
-    top = packed.dtype.type(8 * size - 1)
-    tokens = (packed & packed.dtype.type((1 << int(top)) - 1)).astype(np.int32)
+    dtype: Any = np.uint16 if size == 2 else np.uint32
+    packed: Any = np.frombuffer(stored, dtype)
+    top = dtype(8 * size - 1)
+    tokens = (packed & dtype((1 << int(top)) - 1)).astype(np.int32)
     return tokens, (packed >> top).astype(np.int8)
 
 
@@ -495,7 +499,11 @@ def unpack_sample(packed: PackedSample) -> Sample:
     )
     columns = {"segment_ids": tokens[length:]} if flags & _HAS_SEGMENTS else {}
     return Sample(
-        sample_id, tokens[:length], mask[:length], columns, info if flags & (_HAS_INFO | _HAS_EPISODE) else None
+        sample_id,
+        tokens[:length],
+        mask[:length],
+        columns,
+        info if flags & (_HAS_INFO | _HAS_EPISODE) else None,
     )
 
 
@@ -513,7 +521,7 @@ def write_packed_samples(
     fields = {"format": _FORMAT, "version": _VERSION, "samples": len(samples), **header}
     arrays = {name: numbers[name] for name in NUMBERS.names or ()}
     arrays["serials"] = np.arange(len(samples)) if serials is None else serials
-    with atomic_write(path, sealed=True) as file:
+    with atomic_write(path, checksum=True) as file:
         np.savez(
             file,
             allow_pickle=False,
@@ -554,16 +562,22 @@ def read_packed_samples(
     bounds = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sizes, axis=0)]).tolist()
     tokens, texts = arrays["tokens"].tobytes(), arrays["texts"].tobytes()
     columns = zip(*(arrays[name].tolist() for name in names), strict=True)
-    return [
-        (tokens[a[0] : b[0]], texts[a[1] : b[1]], numbers)
-        for (a, b), numbers in zip(itertools.pairwise(bounds), columns, strict=True)
-    ], header, arrays["serials"]
+    return (
+        [
+            (tokens[a[0] : b[0]], texts[a[1] : b[1]], numbers)
+            for (a, b), numbers in zip(itertools.pairwise(bounds), columns, strict=True)
+        ],
+        header,
+        arrays["serials"],
+    )
 
 
 def _check_arrays(path: str | os.PathLike[str], arrays: dict[str, np.ndarray], count: int) -> None:
     for name in NUMBERS.names or ():
         if arrays[name].shape != (count,) or arrays[name].dtype != NUMBERS[name]:
-            raise SampleFileError(f"{path} is damaged: {name} does not have {count} values of {NUMBERS[name]}")
+            raise SampleFileError(
+                f"{path} is damaged: {name} does not have {count} values of {NUMBERS[name]}"
+            )
     if arrays["serials"].shape != (count,) or arrays["serials"].dtype != np.int64:
         raise SampleFileError(f"{path} is damaged: serials does not have {count} values")
     sizes = arrays["sizes"]

@@ -16,8 +16,8 @@ SlotMask = Callable[[np.ndarray | slice], Bool[np.ndarray, " count"]]
 class SumTree:
     """Weights by slot in a binary tree of sums.
 
-    Slot s is node `leaves + s`, and node i has the children 2 i and 2 i + 1. An inner node is recomputed from its
-    children when one of them changes, so rounding errors do not accumulate.
+    Slot s is node `leaves + s`, and node i has the children 2 i and 2 i + 1. An inner node is recomputed from
+    its children when one of them changes, so rounding errors do not accumulate.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -18,8 +18,8 @@ from phalanx.data.plans.epoch import SelectedSamples, epoch_seed, plan_epoch, se
 class TokenBudgetBatchSampler:
     """Forms batches with as many samples as a token budget allows, including padding.
 
-    Every sample that fits in a batch is used exactly once per epoch; the order depends only on seed and epoch.
-    As the `batch_sampler` of a PyTorch `DataLoader`, it yields lists of indices, or of ids with
+    Every sample that fits in a batch is used exactly once per epoch; the order depends only on seed and
+    epoch. As the `batch_sampler` of a PyTorch `DataLoader`, it yields lists of indices, or of ids with
     `yields="ids"`; call `set_epoch` before each epoch.
     """
 

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Int8, Int32
@@ -55,11 +55,11 @@ _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "ass
 class TokenizeConfig(Config):
     """How rows become samples."""
 
-    renamed_settings = {"template": "format"}
+    renamed_settings: ClassVar[dict[str, str]] = {"template": "format"}
 
     format: RowFormat = "auto"
-    """What the rows are: `chat` (messages), `prompt_completion`, `preference` (pairs of a chosen and a rejected
-    answer), `text`, or `tokens` (input_ids). `auto` decides by the columns of the first row."""
+    """What the rows are: `chat` (messages), `prompt_completion`, `preference` (pairs of a chosen and a
+    rejected answer), `text`, or `tokens` (input_ids). `auto` decides by the columns of the first row."""
     text_field: str = "text"
     """Column with the text of `text` rows."""
     loss: Loss = "auto"
@@ -108,7 +108,9 @@ class TokenizeConfig(Config):
         """
         settings = self.model_dump(mode="json", exclude={"chat_template", "loss", "text_field"})
         plain = TokenizeConfig().model_dump(mode="json", exclude={"chat_template", "loss", "text_field"})
-        ignored = {"format", "add_eos"} if self.add_eos is False and self.format in ("text", "tokens") else set()
+        ignored = (
+            {"format", "add_eos"} if self.add_eos is False and self.format in ("text", "tokens") else set()
+        )
         if self.add_eos is False and self.format == "auto":
             ignored = {"add_eos"}
         if chat is None and all(settings[name] == plain[name] for name in plain if name not in ignored):
@@ -140,8 +142,8 @@ def tokenize_rows(
 ) -> Generator[Sample, None, None]:
     """Iterate over the samples of a dataset, in order.
 
-    A preference row gives two samples, `ID/chosen` and `ID/rejected`. Close the generator if it is not exhausted
-    and there are several workers.
+    A preference row gives two samples, `ID/chosen` and `ID/rejected`. Close the generator if it is not
+    exhausted and there are several workers.
 
     Args:
         source: Files, folders or an iterable of rows.
@@ -213,8 +215,8 @@ def iter_lengths(
 ) -> Generator[tuple[list[str], list[int]], None, None]:
     """Iterate over (ids, lengths) of a dataset's samples, many at a time, in order.
 
-    The lengths are those of the samples that `tokenize_rows` creates with the same settings. The result does not
-    depend on the number of workers. Close the generator if it is not exhausted.
+    The lengths are those of the samples that `tokenize_rows` creates with the same settings. The result does
+    not depend on the number of workers. Close the generator if it is not exhausted.
 
     Args:
         source: Files or folders.
@@ -244,7 +246,9 @@ def iter_lengths(
     ids = IdAssigner()
     results = ordered_map(count, parts, workers=workers, ray_address=ray_address, use_ray=use_ray)
     try:
-        for number, (part, (row_ids, rows, suffixes, lengths)) in enumerate(zip(parts, results, strict=True), 1):
+        for number, (part, (row_ids, rows, suffixes, lengths)) in enumerate(
+            zip(parts, results, strict=True), 1
+        ):
             ids.begin_part(part)
             names = [ids.assign(name) for name in row_ids]
             if lengths:
@@ -264,7 +268,12 @@ def _count_part(
     part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
 ) -> tuple[list[str], list[int], list[str], list[int]]:
     """Return the ids of a part's rows, and row, suffix of the id and length of each sample."""
-    if config.format == "text" and not config.add_bos and config.add_eos is False and config.max_length is None:
+    if (
+        config.format == "text"
+        and not config.add_bos
+        and config.add_eos is False
+        and config.max_length is None
+    ):
         # Counting is faster than tokenizing, and gives the same lengths.
         return _with_line_numbers(part, functools.partial(_count_texts, part, tokenizer, config))
     block = _tokenize_part(part, tokenizer, config, chat)
@@ -340,7 +349,8 @@ def _tokenize_blocks(
     split: str | None,
     workers: int | None,
 ) -> Iterator[tuple[FilePart | None, _Block]]:
-    """Return parts and their samples; the part of a block is `_SAME_PART` if it continues the previous one."""
+    """Return parts and their samples; the part of a block is `_SAME_PART` if it continues the previous
+    one."""
     if isinstance(source, str | os.PathLike):
         source = [source]
     if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
@@ -371,10 +381,10 @@ def _tokenize_blocks(
     if first is None:
         return
     config = _settle_format(config, iter([first]))
-    part: FilePart | None = None
+    marker: FilePart | None = None
     for block in _tokenize_in_blocks(itertools.chain([first], rows), tokenizer, config, chat):
-        yield part, block
-        part = _SAME_PART
+        yield marker, block
+        marker = _SAME_PART
 
 
 def _settle_format(config: TokenizeConfig, rows: Iterator[Row]) -> TokenizeConfig:
@@ -561,7 +571,9 @@ def _text_of_row(row: Mapping[str, Any], config: TokenizeConfig) -> str:
     text = row.get(config.text_field)
     if not isinstance(text, str):
         found = (
-            f"{config.text_field!r} is {text!r:.60}" if config.text_field in row else f"it has {_columns(row)}"
+            f"{config.text_field!r} is {text!r:.60}"
+            if config.text_field in row
+            else f"it has {_columns(row)}"
         )
         raise ValueError(f"the row needs a text in {config.text_field!r}; {found}")
     return text
@@ -577,7 +589,9 @@ def _tokens_of_row(row: Mapping[str, Any]) -> _Tokens:
             raise ValueError(f"{len(ids)} input_ids but {len(labels)} labels")
         wrong = [n for n, (a, b) in enumerate(zip(ids, labels, strict=True)) if b not in (a, _IGNORE_INDEX)]
         if wrong:
-            raise ValueError(f"labels[{wrong[0]}] must be its token or {_IGNORE_INDEX}, got {labels[wrong[0]]}")
+            raise ValueError(
+                f"labels[{wrong[0]}] must be its token or {_IGNORE_INDEX}, got {labels[wrong[0]]}"
+            )
         mask = [int(label != _IGNORE_INDEX) for label in labels]
     elif mask is None:
         mask = [1] * len(ids)
@@ -715,7 +729,8 @@ def _fit(
     config: TokenizeConfig,
     chat: ChatTemplate | None,
 ) -> tuple[_Tokens | None, bool]:
-    """Return the sample, truncated if it is too long, or None if it is skipped; and whether it was too long."""
+    """Return the sample, truncated if it is too long, or None if it is skipped; and whether it was too
+    long."""
     limit = config.max_length
     if limit is None or len(sample.ids) <= limit:
         return sample, False

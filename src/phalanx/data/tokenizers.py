@@ -125,9 +125,7 @@ class ByteTokenizer(Tokenizer):
     def _check(self, ids: Sequence[int]) -> None:
         for index, token in enumerate(ids):
             if not 0 <= token < self.vocab_size:
-                raise ValueError(
-                    f"token {index} must be between 0 and {self.vocab_size - 1}, got {token}"
-                )
+                raise ValueError(f"token {index} must be between 0 and {self.vocab_size - 1}, got {token}")
 
 
 class CharTokenizer(ByteTokenizer):
@@ -260,7 +258,8 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
 
     Args:
         name: `bytes`, `characters`, a `tokenizer.json`, its folder, or a name on the Hugging Face Hub.
-        add_special_tokens: Whether to add the special tokens that the tokenizer itself defines (for `bytes` and
+        add_special_tokens: Whether to add the special tokens that the tokenizer itself defines (for `bytes`
+        and
             `characters`: the end-of-text token).
     """
     if name in (BYTES, CHARACTERS):
@@ -323,7 +322,8 @@ def fetch_from_hub(name: str, file: str) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
-            f"cannot download tokenizer {name!r} from Hugging Face ({reason}); check the name and the network, "
+            f"cannot download tokenizer {name!r} from Hugging Face ({reason}); check the name and the "
+            f"network, "
             f"or use {BYTES!r} or the path of a tokenizer.json"
         ) from error
 

@@ -78,7 +78,9 @@ def _map_in_processes(
     try:
         payload = pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ValueError(f"the function cannot be sent to other processes ({error}); use one worker") from error
+        raise ValueError(
+            f"the function cannot be sent to other processes ({error}); use one worker"
+        ) from error
     executor = ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=_init_worker, initargs=(payload,)
     )
@@ -199,7 +201,9 @@ def _fetch_function(reference: Any) -> Any:
 
 def _ray_error(reason: str) -> WorkerError:
     reason = " ".join(reason.split())[:300]
-    return WorkerError(f"a Ray worker failed ({reason}); results up to here are kept: run it again to continue")
+    return WorkerError(
+        f"a Ray worker failed ({reason}); results up to here are kept: run it again to continue"
+    )
 
 
 def require_ray(purpose: str) -> Any:

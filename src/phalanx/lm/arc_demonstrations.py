@@ -16,7 +16,7 @@ from phalanx.arc.expert_episodes import plan_expert_episodes
 from phalanx.arc.planner import action_from_arrays
 from phalanx.arc.tasks import ArcTask
 from phalanx.arc.text import action_text
-from phalanx.data.samples import SampleSource, StreamSample
+from phalanx.data.samples import Sample, SampleInfo, SampleOrigin
 from phalanx.lm.tasks import PromptTokenizer, Split, split_of
 
 _AT_ONCE = 64
@@ -29,7 +29,7 @@ def arc_samples(
     seed: int = 0,
     split: Split = "training",
     compact: bool = True,
-) -> Iterator[StreamSample]:
+) -> Iterator[Sample]:
     """A sample for each step of a plan, without end; tasks come in a new order each time round.
 
     A task's first grid decides on its split. `compact` tells grids as rows of digits and no rules; otherwise
@@ -66,15 +66,10 @@ def arc_samples(
         round_ += 1
 
 
-def _sample(prompter: PromptTokenizer, prompt: str, answer: str, name: str) -> StreamSample:
+def _sample(prompter: PromptTokenizer, prompt: str, answer: str, name: str) -> Sample:
     read, learned = prompter.prompt(prompt), prompter.answer(answer)
-    return StreamSample(
-        input_ids=read + learned,
-        loss_mask=[0] * len(read) + [1] * len(learned),
-        sample_id=name,
-        dataset_id="arc",
-        source=SampleSource.SYNTHETIC,
-    )
+    info = SampleInfo(dataset_id="arc", origin=SampleOrigin.SYNTHETIC)
+    return Sample(name, read + learned, [0] * len(read) + [1] * len(learned), info=info)
 
 
 def _prompts(environment: ArcEnvironment, states: Any, compact: bool) -> list[str]:

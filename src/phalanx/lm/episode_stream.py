@@ -3,7 +3,6 @@
 How a step becomes tokens is in `tokenizers`; agents that learn are in `phalanx.training`.
 """
 
-import math
 import time
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
@@ -12,14 +11,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int64, PyTree
+from jaxtyping import Array, Int64, PyTree
 
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
 from phalanx.core.episodes import AgentFunction
 from phalanx.core.vector import batch_reset
-from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample, StreamState
-from phalanx.data.stream_base import IteratedStream
-from phalanx.lm.episode_tokens import EpisodeTokenizer, StepTokens, known_episodes
+from phalanx.data.episode_tokens import EpisodeOutcomes, EpisodeTokenizer, StepTokens, create_episode_samples
+from phalanx.data.samples import Sample
+from phalanx.data.stream_base import IteratedStream, StreamState
+from phalanx.lm.episode_tokens import known_episodes
 
 
 class _Play(NamedTuple):
@@ -82,7 +82,7 @@ class EnvironmentStream(IteratedStream):
         self.dataset_id = dataset_id or (known.name if known else name)
         self.filter_failures = filter_failures
 
-    def _samples(self) -> Iterator[StreamSample]:
+    def _samples(self) -> Iterator[Sample]:
         self._state = StreamState.STREAMING
         first = 0
         while self.episodes is None or first < self.episodes:
@@ -91,7 +91,7 @@ class EnvironmentStream(IteratedStream):
             samples = self._batch(first, wanted)
             self._metrics.total_time_seconds += time.perf_counter() - begun
             for sample in samples:
-                if self.filter_failures and not sample.success:
+                if self.filter_failures and not (sample.info and sample.info.success):
                     self._metrics.record_filtered()
                     continue
                 self._metrics.record_sample(sample)
@@ -99,7 +99,7 @@ class EnvironmentStream(IteratedStream):
             first += wanted
         self._state = StreamState.EXHAUSTED
 
-    def _batch(self, first: int, wanted: int) -> list[StreamSample]:
+    def _batch(self, first: int, wanted: int) -> list[Sample]:
         """The samples of `wanted` episodes from number `first` on."""
         # Always a full batch, so that the last one needs no compilation of its own.
         numbers = jnp.arange(first, first + self.batch_size, dtype=jnp.uint32)
@@ -124,58 +124,27 @@ class EnvironmentStream(IteratedStream):
         rows = self.tokenizer.encode(*jax.tree.map(lambda leaf: leaf[host.runs], (host.seen, host.actions)))
         last = steps - 1
         ends = jax.tree.map(lambda leaf: leaf[np.arange(wanted), last], (host.infos, host.done))
-        told = _Told(
+        outcomes = EpisodeOutcomes(
             success=np.asarray(self.tokenizer.success(ends[0]), bool),
             difficulty=self.tokenizer.difficulty(jax.tree.map(lambda leaf: leaf[:, 0], host.seen)),
-            over=np.asarray(ends[1], bool) & ~np.asarray(ends[0].truncated, bool),
+            terminated=np.asarray(ends[1], bool) & ~np.asarray(ends[0].truncated, bool),
         )
-        for success in told.success.tolist():
+        for success in outcomes.success.tolist():
             self._metrics.record_episode(success)
-        return self._tell(first, steps.astype(np.int64), rows, host.rewards[host.runs], told)
+        return self._tell(first, steps.astype(np.int64), rows, host.rewards[host.runs], outcomes)
 
     def _tell(
-        self, first: int, steps: Int64[np.ndarray, " episodes"], rows: StepTokens, rewards: Any, told: "_Told"
-    ) -> list[StreamSample]:
-        parts = np.stack([rows.seen, rows.done], axis=1).reshape(-1)
-        mask = np.repeat(np.tile(np.array([0, 1], np.uint8), len(rows.seen)), parts)
-        ends = np.concatenate([[0], np.cumsum(rows.seen + rows.done, dtype=np.int64)])
-        samples = []
-        row = 0
-        for place, count in enumerate(steps.tolist()):
-            episode_id = f"{self.dataset_id}_{self.seed}_{first + place}"
-            success, difficulty = bool(told.success[place]), float(told.difficulty[place])
-            status = EpisodeStatus.SUCCESS if success else EpisodeStatus.FAILURE
-            whole = self.per == "episode"
-            for step in [0] if whole else range(count):
-                end = row + (count if whole else 1)
-                cut = slice(int(ends[row]), int(ends[end]))
-                samples.append(
-                    StreamSample(
-                        input_ids=rows.tokens[cut],
-                        loss_mask=mask[cut],
-                        sample_id=episode_id if whole else f"{episode_id}_step{step}",
-                        dataset_id=self.dataset_id,
-                        source=SampleSource.GYM,
-                        episode_id=episode_id,
-                        episode_status=status if told.over[place] else EpisodeStatus.TIMEOUT,
-                        step_index=None if whole else step,
-                        total_steps=count,
-                        reward=float(rewards[row:end].sum()),
-                        difficulty=None if math.isnan(difficulty) else difficulty,
-                        success=success,
-                    )
-                )
-                row = end
-        return samples
-
-
-class _Told(NamedTuple):
-    """What is said of episodes."""
-
-    success: Bool[np.ndarray, " episodes"]
-    difficulty: Any
-    over: Bool[np.ndarray, " episodes"]
-    """Whether they came to an end of their own."""
+        self,
+        first: int,
+        steps: Int64[np.ndarray, " episodes"],
+        rows: StepTokens,
+        rewards: Any,
+        outcomes: EpisodeOutcomes,
+    ) -> list[Sample]:
+        ids = [f"{self.dataset_id}_{self.seed}_{first + index}" for index in range(len(steps))]
+        return create_episode_samples(
+            ids, steps, rows, rewards, outcomes, dataset_id=self.dataset_id, per=self.per
+        )
 
 
 @jax.jit

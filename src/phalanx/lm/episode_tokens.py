@@ -10,62 +10,20 @@ Playing the episodes is in `environment_stream`; tokenizers of text are in `phal
 import dataclasses
 import enum
 import functools
-from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float64, Int8, Int32, PyTree
+from jaxtyping import Array, Bool, Float64, Int8, Int32
 
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, operation_name
 from phalanx.arc.state import ArcState
 from phalanx.core.environment import Environment
+from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.state import ProofState
-
-
-class StepTokens(NamedTuple):
-    """For each step: the tokens of what was seen, then those of what was done, all end to end."""
-
-    tokens: Int32[np.ndarray, " tokens"]
-    seen: Int32[np.ndarray, " steps"]
-    """How many tokens tell what was seen: they are read."""
-    done: Int32[np.ndarray, " steps"]
-    """How many tell what was done: they are learned."""
-
-
-@runtime_checkable
-class EpisodeTokenizer(Protocol):
-    """Turns steps into tokens and back. It must be hashable: a frozen dataclass.
-
-    Arrays are NumPy's but in `view`, which JAX traces.
-    """
-
-    @property
-    def vocab_size(self) -> int:
-        """Tokens lie below this."""
-        ...
-
-    def view(self, states: PyTree) -> PyTree:
-        """What is to be told of a batch of states; traced by JAX."""
-        ...
-
-    def encode(self, seen: PyTree, actions: PyTree) -> StepTokens:
-        """The tokens of a batch of views and actions."""
-        ...
-
-    def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[Any, Any]:
-        """What was seen and done, of one step's tokens."""
-        ...
-
-    def success(self, infos: PyTree) -> Bool[np.ndarray, " episodes"]:
-        """Whether episodes succeeded, from the infos of their last steps."""
-        ...
-
-    def difficulty(self, seen: PyTree) -> Float64[np.ndarray, " episodes"]:
-        """0 to 1, from the first views of episodes; NaN where it is not known."""
-        ...
 
 
 class KnownEpisodes(NamedTuple):

@@ -6,7 +6,7 @@ The puzzles are those of `tasks`; episodes of other environments are in `sources
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
-from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample
+from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 from phalanx.lm.tasks import PromptTokenizer, Split, TextTask, puzzles_of, split_of
 from phalanx.puzzles.env import PuzzleEnvironment
 
@@ -24,7 +24,7 @@ def generate_expert_samples(
     wander: float = 0.0,
     demonstrated: bool = True,
     shares: Mapping[str, int] | None = None,
-) -> Iterator[StreamSample]:
+) -> Iterator[Sample]:
     """Samples of each task in turn, without end; the same arguments give the same ones.
 
     An answer as a whole is a sample; of a puzzle that is played move by move, each move is one, asked from
@@ -54,7 +54,7 @@ def _of_task(
     compact: bool,
     wander: float,
     demonstrated: bool,
-) -> Iterator[StreamSample]:
+) -> Iterator[Sample]:
     environment = task.environment(prompt_format="compact" if compact else "full")
     if not demonstrated and task.turns == "single":
         raise ValueError("random play is move by move: set data.turns=multi")
@@ -70,15 +70,17 @@ def _of_task(
             # A puzzle of the training may lead through a board that is another puzzle's, held out.
             if not wandering and (task.turns == "single" or _may_learn(environment, split)):
                 read, learned = prompter.prompt(prompt), prompter.answer(answer)
-                yield StreamSample(
-                    input_ids=read + learned,
-                    loss_mask=[0] * len(read) + [1] * len(learned),
-                    sample_id=f"{task.name}-{split}-{puzzle.seed}-{step}",
-                    dataset_id=task.name,
-                    source=SampleSource.SYNTHETIC,
-                    episode_id=f"{task.name}-{puzzle.seed}",
-                    episode_status=EpisodeStatus.RUNNING,
-                    step_index=step,
+                yield Sample(
+                    f"{task.name}-{split}-{puzzle.seed}-{step}",
+                    read + learned,
+                    [0] * len(read) + [1] * len(learned),
+                    info=SampleInfo(
+                        dataset_id=task.name,
+                        origin=SampleOrigin.SYNTHETIC,
+                        episode_id=f"{task.name}-{puzzle.seed}",
+                        episode_status=EpisodeStatus.RUNNING,
+                        step_index=step,
+                    ),
                 )
             environment.step(answer)
             step += 1

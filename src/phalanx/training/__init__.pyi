@@ -32,7 +32,8 @@ from .kge_training import (
 from .lm.batches import (
     PlannedBatches as PlannedBatches,
     StreamedBatches as StreamedBatches,
-    token_batch as token_batch,
+    TokenArrays as TokenArrays,
+    token_arrays as token_arrays,
 )
 from .lm.config import (
     LMTrainingConfig as LMTrainingConfig,

@@ -30,7 +30,7 @@ def test_a_plan_of_the_seeds_lengths():
     )
     plan = asyncio.run(builder.build(num_epochs=3))
     assert plan.num_epochs == plan.meta.num_epochs == 3
-    assert plan.total_microbatches == sum(len(plan.get_epoch(epoch)) for epoch in range(3))
+    assert plan.num_batches == sum(len(plan.get_epoch(epoch)) for epoch in range(3))
     assert len(plan.fingerprint) == 16 and plan.meta.dataset_hash == "my_dataset_v1"
     assert (plan.meta.token_budget, plan.meta.base_seed, plan.meta.overflow_max) == (4096, 42, 2048)
     epoch = plan.get_epoch(1)
@@ -43,7 +43,7 @@ def test_a_plan_of_the_seeds_lengths():
 def test_a_plan_holds_the_batches_of_the_sampler(mode):
     plan = small_plan(num_epochs=2)
     config = plan.meta.batching.model_copy(update={"mode": mode})
-    plan = BatchPlanBuilder(plan.table, config).build_now(2)
+    plan = BatchPlanBuilder(plan.table, config).build(2)
     sampler = TokenBudgetBatchSampler.from_config(plan.table, config)
     for epoch in range(2):
         assert sample_lists(plan, epoch) == [batch.sample_ids for batch in sampler.iter_batches(epoch)]
@@ -53,7 +53,7 @@ def test_a_plan_holds_the_batches_of_the_sampler(mode):
 @given(recipes())
 def test_packed_or_not_no_batch_exceeds_the_budget_and_every_kept_sample_comes_once(recipe):
     plan = recipe.plan()
-    config, packing = plan.meta.batching, plan.meta.pack_config
+    config, packing = plan.meta.batching, plan.meta.packing
     batches = list(plan.iter_epoch(0))
     seen = list(itertools.chain.from_iterable(batch.samples for batch in batches))
     left = [*plan.skipped, *plan.dropped(0)]
@@ -109,13 +109,13 @@ def test_batches_come_asynchronously_too():
 
 def test_packs_are_filled_and_padded_to_their_maximum():
     lengths = {"a": 5, "b": 3, "c": 8, "d": 4, "e": 4}
-    plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8)).build_now()
+    plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8)).build()
     packs = {frozenset(pack) for batch in plan.iter_epoch(0) for pack in batch.packs}
     assert packs == {frozenset("ab"), frozenset("c"), frozenset("de")}
     assert sorted(batch.num_packs for batch in plan.iter_epoch(0)) == [1, 2]
     assert {batch.max_len for batch in plan.iter_epoch(0)} == {8}
     loose = PackingConfig(max_length=8, pad_to_max=False)
-    plan = BatchPlanBuilder({"a": 3, "b": 3}, NARROW, packing=loose).build_now()
+    plan = BatchPlanBuilder({"a": 3, "b": 3}, NARROW, packing=loose).build()
     assert [batch.max_len for batch in plan.iter_epoch(0)] == [6]
 
 
@@ -123,7 +123,7 @@ def test_packs_are_filled_and_padded_to_their_maximum():
 def test_packs_are_mixed_anew_in_every_epoch_and_nearly_full(samples, full):
     config = BatchingConfig.predictable(token_budget=16_384)
     builder = BatchPlanBuilder(lognormal_lengths(samples), config, packing=PackingConfig(max_length=2048))
-    plan = builder.build_now(2)
+    plan = builder.build(2)
     first, second = (
         {pack for batch in plan.iter_epoch(e) for pack in batch.packs if len(pack) > 1} for e in range(2)
     )
@@ -135,7 +135,7 @@ def test_the_packing_mode_counts():
     lengths = {f"s{i}": length for i, length in enumerate([5, 4, 4, 3] * 4)}
 
     def packs(mode):
-        plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8, mode=mode)).build_now()
+        plan = BatchPlanBuilder(lengths, NARROW, packing=PackingConfig(max_length=8, mode=mode)).build()
         return sum(batch.num_packs for batch in plan.iter_epoch(0))
 
     assert packs(PackingMode.BEST_FIT_DECREASING) == 8 < packs(PackingMode.GREEDY)
@@ -153,7 +153,7 @@ def test_what_is_longer_than_a_pack_is_refused_skipped_or_cut_as_the_packing_say
         build("split")
     skipping = build("skip")
     assert [(s.sample_id, s.reason) for s in skipping.skipped] == [("b", "longer than a pack's max_length 5")]
-    cut = build("truncate").build_now()
+    cut = build("truncate").build()
     lengths_as_batched = {
         sample: length
         for batch in cut.iter_epoch(0)
@@ -169,13 +169,13 @@ def test_a_pack_above_the_budget_is_refused():
 
 def test_a_plan_needs_an_epoch():
     with pytest.raises(ValueError, match="at least one epoch, got num_epochs=0"):
-        BatchPlanBuilder({"a": 1}, NARROW).build_now(0)
+        BatchPlanBuilder({"a": 1}, NARROW).build(0)
 
 
 def test_overlong_samples_of_a_plan_are_reported_with_reasons():
     builder = BatchPlanBuilder({"a": 1, "b": 9, "c": 100}, NARROW)
     assert builder.num_skipped == 2
-    assert [(s.sample_id, s.length) for s in builder.build_now().skipped] == [("b", 9), ("c", 100)]
+    assert [(s.sample_id, s.length) for s in builder.build().skipped] == [("b", 9), ("c", 100)]
 
 
 def test_the_same_plan_made_again_does_not_differ():
@@ -209,7 +209,7 @@ def test_a_sample_that_is_gone_is_named():
 def test_changed_settings_are_named():
     plan = small_plan()
     config = plan.meta.batching.model_copy(update={"seed": 7, "token_budget": 1024})
-    other = BatchPlanBuilder(plan.table, config, "data_v1", "tokenizer_v1").build_now()
+    other = BatchPlanBuilder(plan.table, config, "data_v1", "tokenizer_v1").build()
     difference = compare_plans(plan, other)
     assert difference.cause == "config"
     assert "batching.token_budget was 2048, now 1024, batching.seed was 42, now 7" in difference.message

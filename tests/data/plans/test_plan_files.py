@@ -71,14 +71,14 @@ def test_shards_are_saved_with_their_rank(tmp_path):
 
 def test_ids_may_hold_anything(tmp_path):
     lengths = {"a,b": 1, 'say "x"': 2, "line\nbreak": 3, "größe ✓": 4, "": 5, "\udcff": 6}
-    plan = BatchPlanBuilder(lengths, BatchingConfig()).build_now()
+    plan = BatchPlanBuilder(lengths, BatchingConfig()).build()
     save_batch_plan(plan, tmp_path / "plan")
     assert load_batch_plan(tmp_path / "plan", verify=True).table.as_dict() == lengths
 
 
 def test_lengths_above_sixteen_bits_survive(tmp_path):
     config = BatchingConfig(token_budget=200_000, overflow_max=150_000)
-    plan = BatchPlanBuilder({"a": 100_000, "b": 5}, config).build_now()
+    plan = BatchPlanBuilder({"a": 100_000, "b": 5}, config).build()
     save_batch_plan(plan, tmp_path / "plan")
     assert load_batch_plan(tmp_path / "plan", verify=True).table.as_dict() == {"a": 100_000, "b": 5}
 
@@ -87,7 +87,7 @@ def test_a_sample_takes_less_than_ten_bytes_with_ids_and_seven_without(tmp_path)
     table = lognormal_lengths(100_000)
     named = LengthTable.from_arrays([f"s{i}" for i in range(100_000)], table.lengths)
     for lengths, limit in ((named, 10.0), (table, 7.0)):
-        plan = BatchPlanBuilder(lengths, BatchingConfig.predictable(16_384)).build_now()
+        plan = BatchPlanBuilder(lengths, BatchingConfig.predictable(16_384)).build()
         folder = tmp_path / str(limit)
         save_batch_plan(plan, folder)
         assert sum(file.stat().st_size for file in folder.iterdir()) / 100_000 < limit
@@ -230,4 +230,4 @@ def test_a_packed_plan_keeps_its_packs(tmp_path):
     save_batch_plan(plan, tmp_path / "plan")
     loaded = load_batch_plan(tmp_path / "plan", verify=True)
     assert [batch.packs for batch in loaded.iter_epoch(1)] == [batch.packs for batch in plan.iter_epoch(1)]
-    assert loaded.meta.pack_config == plan.meta.pack_config
+    assert loaded.meta.packing == plan.meta.packing

@@ -164,7 +164,7 @@ def test_plans_have_equal_fingerprints_exactly_when_batches_and_settings_are_equ
     one, other = recipe.plan(), another.plan()
 
     def contents(plan):
-        packing = plan.meta.pack_config
+        packing = plan.meta.packing
         settings = [plan.meta.batching.digest(), packing, packing and plan.meta.batching.pool_batches]
         return [list(epoch) for epoch in plan.epochs], settings
 
@@ -178,7 +178,7 @@ def test_a_plans_fingerprint_sees_one_changed_length(row, more):
     plan = small_plan()
     lengths = plan.table.as_dict()
     lengths[f"s{row}"] += more
-    again = BatchPlanBuilder(lengths, plan.meta.batching, "data_v1", "tokenizer_v1").build_now()
+    again = BatchPlanBuilder(lengths, plan.meta.batching, "data_v1", "tokenizer_v1").build()
     assert again.fingerprint != plan.fingerprint
 
 
@@ -187,7 +187,7 @@ def test_a_plans_fingerprint_sees_everything_that_matters():
     lengths = {f"s{i}": 100 + i * 10 for i in range(50)}
 
     def fingerprint(lengths=lengths, config=config, data="d", tokenizer="t", packing=None, epochs=1):
-        return BatchPlanBuilder(lengths, config, data, tokenizer, packing).build_now(epochs).fingerprint
+        return BatchPlanBuilder(lengths, config, data, tokenizer, packing).build(epochs).fingerprint
 
     renamed = {("x" if key == "s7" else key): value for key, value in lengths.items()}
     packing = PackingConfig(max_length=1024)
@@ -221,12 +221,12 @@ def test_a_plans_fingerprint_sees_a_change_of_any_one_array(name):
 def test_a_plans_fingerprint_sees_nothing_else():
     plan = small_plan()
     config = plan.meta.batching.model_copy(update={"pool_batches": 5})
-    later = BatchPlanBuilder(plan.table, config, "data_v1", "tokenizer_v1").build_now()
+    later = BatchPlanBuilder(plan.table, config, "data_v1", "tokenizer_v1").build()
     later = dataclasses.replace(later, meta=later.meta.model_copy(update={"created_at": "2001-01-01"}))
     assert later.fingerprint == plan.fingerprint
     # A sample that is skipped is in no batch.
     with_skipped = LengthTable.from_mapping({**plan.table.as_dict(), "huge": 5000})
-    again = BatchPlanBuilder(with_skipped, config, "data_v1", "tokenizer_v1").build_now()
+    again = BatchPlanBuilder(with_skipped, config, "data_v1", "tokenizer_v1").build()
     assert again.num_skipped == 1 and again.fingerprint == plan.fingerprint
 
 
@@ -271,7 +271,7 @@ def test_samples_known_by_their_row_hash_as_if_they_were_named(count: int):
     lengths = np.ones(count, np.int32)
     named = LengthTable.from_arrays([str(row) for row in range(count)], lengths)
     plans = [
-        BatchPlanBuilder(table, BatchingConfig(token_budget=2048)).build_now()
+        BatchPlanBuilder(table, BatchingConfig(token_budget=2048)).build()
         for table in (named, LengthTable.from_arrays(None, lengths))
     ]
     assert plans[0].full_hash == plans[1].full_hash
@@ -282,12 +282,12 @@ def test_what_was_hashed_of_a_table_is_not_hashed_again_nor_mistaken():
     fresh = LengthTable.from_arrays(["a", "b", "c"], np.array([3, 4, 5], np.int32))
     for config in (BatchingConfig(token_budget=8), BatchingConfig(token_budget=9)):
         for epochs in (1, 2, 3):
-            again = BatchPlanBuilder(table, config).build_now(epochs)
-            assert again.full_hash == BatchPlanBuilder(fresh, config).build_now(epochs).full_hash
+            again = BatchPlanBuilder(table, config).build(epochs)
+            assert again.full_hash == BatchPlanBuilder(fresh, config).build(epochs).full_hash
     skipping = BatchingConfig(token_budget=8, bucket_edges=(3,), overflow_max=4)
     assert (
-        BatchPlanBuilder(table, skipping).build_now().full_hash
-        == BatchPlanBuilder({"a": 3, "b": 4, "c": 5}, skipping).build_now().full_hash
+        BatchPlanBuilder(table, skipping).build().full_hash
+        == BatchPlanBuilder({"a": 3, "b": 4, "c": 5}, skipping).build().full_hash
     )
 
 
@@ -295,7 +295,7 @@ def test_what_was_hashed_of_a_table_is_not_hashed_again_nor_mistaken():
 def test_a_plan_has_the_same_fingerprint_without_the_compiled_extension(ids, monkeypatch):
     def found() -> str:
         table = LengthTable(ids, np.array([3, 4, 5], np.int32)).trust()
-        return BatchPlanBuilder(table, CONFIG).build_now().full_hash
+        return BatchPlanBuilder(table, CONFIG).build().full_hash
 
     compiled = found()
     monkeypatch.setattr(native, "_load", lambda: "not installed")

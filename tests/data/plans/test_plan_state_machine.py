@@ -45,7 +45,7 @@ class PlanMachine(RuleBasedStateMachine):
         self.all = set(table)
         self.plan: BatchPlan = BatchPlanBuilder(
             table, BatchingConfig.throughput(budget, seed=seed)
-        ).build_now(EPOCHS)
+        ).build(EPOCHS)
         self.epoch, self.step = 0, 0
         self._dealt_to(spec)
         self.learned: set[str] = set()
@@ -61,7 +61,7 @@ class PlanMachine(RuleBasedStateMachine):
         if spec.policy is ShardPolicy.DROP and any(0 < len(e) < spec.world_size for e in self.plan.epochs):
             with pytest.raises(ValueError, match="which would leave none; use 'pad' or 'repeat', or fewer"):
                 self.plan.shard(0, spec)
-            self.spec = spec.model_copy(update={"policy": ShardPolicy.PAD})
+            self.spec = spec.model_copy(update={"policy": ShardPolicy.SPLIT})
 
     def _steps(self) -> int:
         return len(self.plan.shard(0, self.spec).get_epoch(self.epoch))

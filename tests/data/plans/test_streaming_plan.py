@@ -110,16 +110,16 @@ def test_nothing_is_lost_or_repeated_over_kills_and_other_numbers_of_ranks():
     assert len(state) < 500
 
 
-@pytest.mark.parametrize("model_width", [None, 8])
-def test_ranks_are_balanced_by_what_their_packs_cost(model_width):
+@pytest.mark.parametrize("d_model", [None, 8])
+def test_ranks_are_balanced_by_what_their_packs_cost(d_model):
     def spread(balance: bool) -> float:
         """The dearest rank's cost over the mean, over twenty steps of four ranks."""
-        config = SMALL.model_copy(update={"balance": balance, "model_width": model_width, "rows": 4})
+        config = SMALL.model_copy(update={"balance": balance, "d_model": d_model, "rows": 4})
         costs = np.zeros((20, 4))
         for rank in range(4):
             for step, batch in enumerate(itertools.islice(live(config).batches(rank, 4), 20)):
                 lengths = batch.lengths.astype(float)
-                costs[step, rank] = (lengths**2 + 6 * (model_width or 0) * lengths).sum()
+                costs[step, rank] = (lengths**2 + 6 * (d_model or 0) * lengths).sum()
         return float((costs.max(1) / costs.mean(1)).mean())
 
     assert spread(True) - 1 < 0.5 * (spread(False) - 1)

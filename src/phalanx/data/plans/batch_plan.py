@@ -107,7 +107,16 @@ class BatchSpec:
 
     def _key(self) -> tuple[Any, ...]:
         rows = tuple(self.layout.offsets.tolist())
-        return self.epoch, self.index, self.bucket_id, self.packed, self.sample_ids, self.lengths, rows, self.max_length
+        return (
+            self.epoch,
+            self.index,
+            self.bucket_id,
+            self.packed,
+            self.sample_ids,
+            self.lengths,
+            rows,
+            self.max_length,
+        )
 
 
 class PlanIterator(Iterator[BatchSpec], Protocol):
@@ -308,7 +317,8 @@ class BatchPlan:
         )
 
     def adopt_fingerprint(self, full_hash: str) -> None:
-        """Set the `full_hash` that another rank has computed for the same plan, to save computing it again."""
+        """Set the `full_hash` that another rank has computed for the same plan, to save computing it
+        again."""
         if len(full_hash) != 64:
             raise ValueError(f"full_hash must have 64 characters, got {full_hash!r}")
         self.__dict__["full_hash"] = full_hash
@@ -379,7 +389,9 @@ class BatchPlan:
         """Compute token counts and padding of an epoch's batches."""
         plan = self.get_epoch(epoch)
         skipped = 0 if self.meta.shard is not None else len(self.table) - plan.num_samples
-        return compute_metrics(plan.batches, plan.lengths, self.meta.batching.bucket_spec, num_skipped=skipped)
+        return compute_metrics(
+            plan.batches, plan.lengths, self.meta.batching.bucket_spec, num_skipped=skipped
+        )
 
     def check_samples(self, samples: Mapping[str, Any]) -> None:
         """Raise `ValueError` if the plan has samples that are not in a dataset."""
@@ -390,16 +402,36 @@ class BatchPlan:
         if missing:
             names = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
             raise ValueError(
-                f"the plan was built for another dataset: {len(missing)} of its {int(used.sum())} samples are "
+                f"the plan was built for another dataset: {len(missing)} of its {int(used.sum())} samples "
+                f"are "
                 f"not in this one ({names}); build a plan from the lengths of this dataset, with the same ids"
             )
 
     def shard_epoch(self, epoch: EpochPlan, spec: ShardSpec) -> ShardedEpoch:
         """Divide one epoch among ranks."""
         pad_to_longest = self.meta.batching.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
-        return shard_epoch(
-            epoch.batches, epoch.lengths, spec, pad_to_longest=pad_to_longest, seed=epoch.seed
-        )
+        return shard_epoch(epoch.batches, epoch.lengths, spec, pad_to_longest=pad_to_longest, seed=epoch.seed)
+
+    def shard_epoch_for_rank(
+        self,
+        epoch: EpochPlan,
+        rank: int,
+        spec: ShardSpec,
+        earlier: tuple[tuple[int, ShardSpec], ...] = (),
+    ) -> EpochPlan:
+        """Return the batches of one rank in an epoch.
+
+        Args:
+            epoch: Epoch of this plan.
+            rank: Number of the rank.
+            spec: How batches are divided among ranks.
+            earlier: Steps that were processed before with other numbers of ranks.
+        """
+        for step, previous in earlier:
+            epoch = epoch.with_batches(self.shard_epoch(epoch, previous).remaining(step))
+        if spec.world_size == 1:
+            return epoch
+        return epoch.with_batches(self.shard_epoch(epoch, spec).shard(rank))
 
     def _require_complete(self, action: str) -> None:
         if self.meta.shard is not None:
@@ -422,6 +454,33 @@ class BatchPlanState(FrozenModel):
     """How batches are divided among ranks."""
     earlier: tuple[tuple[int, ShardSpec], ...] = ()
     """Steps in this epoch with other numbers of ranks, before those in `step`."""
+
+
+def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) -> BatchPlanState:
+    """Check a saved state, and convert it to the current number of ranks.
+
+    Raises:
+        ValueError: If the state is from another plan, or other sharding settings than the number of ranks.
+    """
+    try:
+        loaded = BatchPlanState.model_validate(dict(state))
+    except ValidationError as error:
+        raise ValueError(f"not the state of a batch plan: {error}") from error
+    if loaded.plan != plan.fingerprint:
+        raise ValueError(
+            f"the state is from plan {loaded.plan}, but this is plan {plan.fingerprint}: the dataset, the "
+            f"settings or the seed differ"
+        )
+    if loaded.shard.model_copy(update={"world_size": spec.world_size}) != spec:
+        raise ValueError(
+            f"the state was saved with {loaded.shard!r}, but the current settings are {spec!r}; only "
+            f"world_size may differ"
+        )
+    if loaded.shard == spec:
+        return loaded
+    plan._require_complete("resume on another number of ranks with")
+    earlier = (*loaded.earlier, (loaded.step, loaded.shard))
+    return loaded.model_copy(update={"step": 0, "shard": spec, "earlier": earlier})
 
 
 class BatchPlanIterator(Iterator[BatchSpec]):
@@ -465,43 +524,48 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         The number of ranks may differ: then the rest of the epoch is divided among the new ranks.
 
         Raises:
-            ValueError: If the state is from another plan, or other sharding settings than the number of ranks.
+            ValueError: If the state is from another plan, or other sharding settings than the number of
+            ranks.
         """
-        try:
-            loaded = BatchPlanState.model_validate(dict(state))
-        except ValidationError as error:
-            raise ValueError(f"not the state of a batch plan: {error}") from error
-        if loaded.plan != self._plan.fingerprint:
+        loaded = resolve_state(self._plan, self._spec, state)
+        number = self._plan.epochs.index(self._plan.get_epoch(loaded.epoch))
+        current = self._shard_current(number, loaded.earlier)
+        if loaded.step > len(current):
             raise ValueError(
-                f"the state is from plan {loaded.plan}, but this is plan {self._plan.fingerprint}: the "
-                f"dataset, the settings or the seed differ"
+                f"epoch {loaded.epoch} has {len(current)} batches, but the state is at batch {loaded.step}"
             )
-        expected = loaded.shard.model_copy(update={"world_size": self._spec.world_size})
-        if expected != self._spec:
-            raise ValueError(
-                f"the state was saved with {loaded.shard!r}, but this iterator uses {self._spec!r}; only "
-                f"world_size may differ"
-            )
-        epoch = self._plan.get_epoch(loaded.epoch)
-        step, earlier = loaded.step, loaded.earlier
-        if loaded.shard != self._spec:
-            self._plan._require_complete("resume on another number of ranks with")
-            step, earlier = 0, (*loaded.earlier, (loaded.step, loaded.shard))
-        number = self._plan.epochs.index(epoch)
-        current = self._shard_current(number, earlier)
-        if step > len(current):
-            raise ValueError(f"epoch {loaded.epoch} has {len(current)} batches, but the state is at {step}")
-        self._number, self._step, self._earlier, self._current = number, step, earlier, current
+        self._number, self._step, self._earlier = number, loaded.step, loaded.earlier
+        self._current = current
+
+    def skip(self, count: int) -> None:
+        """Skip the next batches, without creating them."""
+        while count > 0 and self._number < len(self._plan.epochs):
+            if self._current is None:
+                self._current = self._shard_current()
+            taken = min(count, len(self._current) - self._step)
+            self._step += taken
+            count -= taken
+            if count > 0:
+                self._number += 1
+                self._step, self._earlier, self._current = 0, (), None
+        if count > 0:
+            raise ValueError(f"the plan has {count} batches fewer than were skipped")
+
+    def remaining_batches(self) -> Iterator[tuple[EpochPlan, int]]:
+        """Iterate over the epochs and indices of the remaining batches, without creating them."""
+        for number in range(self._number, len(self._plan.epochs)):
+            is_current = number == self._number
+            epoch = self._shard_current(number, self._earlier if is_current else ())
+            for index in range(self._step if is_current else 0, len(epoch)):
+                yield epoch, index
 
     def _shard_current(
         self, number: int | None = None, earlier: tuple[tuple[int, ShardSpec], ...] | None = None
     ) -> EpochPlan:
         epoch = self._plan.epochs[self._number if number is None else number]
-        for step, spec in self._earlier if earlier is None else earlier:
-            epoch = epoch.with_batches(self._plan.shard_epoch(epoch, spec).remaining(step))
-        if self._spec.world_size == 1:
-            return epoch
-        return epoch.with_batches(self._plan.shard_epoch(epoch, self._spec).shard(self._rank))
+        return self._plan.shard_epoch_for_rank(
+            epoch, self._rank, self._spec, self._earlier if earlier is None else earlier
+        )
 
 
 class BatchPlanBuilder:

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from phalanx.data.plans.buckets import BucketId, BucketSpec
 from phalanx.config import Config
+from phalanx.data.plans.buckets import BucketId, BucketSpec
 
 
 class BatchingMode(StrEnum):
@@ -65,8 +65,8 @@ class BatchingConfig(Config):
     """Padded length of each bucket, if it should be above the edge (for example a multiple of 64). A mapping
     {bucket: length} sets only some of the buckets."""
     pool_batches: int = Field(default=128, ge=1)
-    """Number of batches' worth of samples that are sorted or packed together (throughput mode and packing), at
-    most half of all samples. A larger value means less padding, a smaller one more random batches."""
+    """Number of batches' worth of samples that are sorted or packed together (throughput mode and packing),
+    at most half of all samples. A larger value means less padding, a smaller one more random batches."""
 
     @field_validator("bucket_max_lengths", mode="before")
     @classmethod
@@ -101,7 +101,8 @@ class BatchingConfig(Config):
         seed: int = 42,
         **settings: Any,
     ) -> "BatchingConfig":
-        """Return settings for batches from buckets, padded to the bucket: the same few shapes in every run."""
+        """Return settings for batches from buckets, padded to the bucket: the same few shapes in every
+        run."""
         defaults = {"mode": BatchingMode.PREDICTABLE, "pad_policy": PadPolicy.PAD_TO_BUCKET}
         return cls(
             token_budget=token_budget,

@@ -64,9 +64,7 @@ class BucketSpec(FrozenModel):
         if num_buckets < 2:
             raise ValueError(f"num_buckets must be at least 2 (one edge and the overflow), got {num_buckets}")
         if max_length < num_buckets:
-            raise ValueError(
-                f"max_length must be at least num_buckets ({num_buckets}), got {max_length}"
-            )
+            raise ValueError(f"max_length must be at least num_buckets ({num_buckets}), got {max_length}")
         step = max_length // num_buckets
         return cls(edges=tuple(step * k for k in range(1, num_buckets)), overflow_max=max_length)
 

@@ -6,10 +6,10 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Int, Int8, Int16, Int32, Int64
 
+from phalanx.config import check_type
 from phalanx.data.lengths import LengthTable, SkippedSample
 from phalanx.data.packing import OverlongPolicy, PackingConfig, assign_packs
 from phalanx.data.plans.batching_config import BatchingConfig, PadPolicy
-from phalanx.config import check_type
 from phalanx.native import require_native
 
 # Parts of the epoch over which batches of similar size are spread.
@@ -24,7 +24,8 @@ _MIN_BATCHES_TO_DIVIDE = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpochBatches:
-    """Batches as arrays: batch b has the samples `order[offsets[b]:offsets[b + 1]]`, padded to `max_lens[b]`."""
+    """Batches as arrays: batch b has the samples `order[offsets[b]:offsets[b + 1]]`, padded to
+    `max_lens[b]`."""
 
     order: Int32[np.ndarray, " samples"]
     """Indices into the length table."""
@@ -35,7 +36,8 @@ class EpochBatches:
     max_lens: Int32[np.ndarray, " batches"]
     """Row length of each batch after padding."""
     pack_offsets: Int64[np.ndarray, " packs_and_one"] | None = None
-    """First element of each pack in `order`, and the total; None without packing. A pack belongs to one batch."""
+    """First element of each pack in `order`, and the total; None without packing. A pack belongs to one
+    batch."""
 
     @classmethod
     def from_counts(
@@ -323,8 +325,8 @@ def spread_order(
 ) -> Int32[np.ndarray, " batches"]:
     """Return a random order in which batches of every size are spread evenly over the epoch.
 
-    Groups of 32 batches of similar size are distributed over 32 equal parts of the epoch, one to each part, at
-    a random position in it. Each batch is still equally likely to come at any time.
+    Groups of 32 batches of similar size are distributed over 32 equal parts of the epoch, one to each part,
+    at a random position in it. Each batch is still equally likely to come at any time.
     """
     count = len(sizes)
     shuffled = random_order(count, bits)
@@ -415,10 +417,11 @@ def _group_by_bucket(
 def _cut_pools(
     selected: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
-    """Sort each pool of the shuffle by descending length and cut it, so that a batch's first row is its longest.
+    """Sort each pool of the shuffle by descending length and cut it, so that a batch's first row is its
+    longest.
 
-    The remainder of each pool (its shortest samples, too few for a batch) is pooled again until one pool holds
-    everything that is left, so that at most one batch is incomplete.
+    The remainder of each pool (its shortest samples, too few for a batch) is pooled again until one pool
+    holds everything that is left, so that at most one batch is incomplete.
     """
     config = selected.config
     shuffled, remaining_lengths = _shuffle_with_lengths(selected, bits)

@@ -55,9 +55,7 @@ def verify_batch_plan(plan: BatchPlan, lengths: Lengths) -> PlanDifference | Non
     verified: verify the complete plan instead.
     """
     meta = plan.meta
-    builder = BatchPlanBuilder(
-        lengths, meta.batching, meta.dataset_hash, meta.tokenizer_hash, meta.packing
-    )
+    builder = BatchPlanBuilder(lengths, meta.batching, meta.dataset_hash, meta.tokenizer_hash, meta.packing)
     first = plan.epochs[0].epoch if plan.epochs else 0
     again = builder.build_epochs(range(first, first + plan.num_epochs))
     if meta.shard is not None:
@@ -121,7 +119,11 @@ def _first_difference(
         batch = _first_in_epoch(old, new, rows)
         if batch is not None:
             where = f"first different batch: epoch {old.epoch}, batch {batch}"
-            return old.epoch, batch, f"{where}: expected {_describe(old, batch)}, found {_describe(new, batch)}"
+            return (
+                old.epoch,
+                batch,
+                f"{where}: expected {_describe(old, batch)}, found {_describe(new, batch)}",
+            )
     if expected.num_epochs != found.num_epochs:
         longer = max(expected, found, key=lambda plan: plan.num_epochs)
         epoch = longer.epochs[min(expected.num_epochs, found.num_epochs)].epoch

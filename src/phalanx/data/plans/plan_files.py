@@ -6,8 +6,8 @@
     header     JSON: settings, fingerprint, sizes of the epochs; offset and checksum of each array
     arrays     order, offsets, bucket_ids, max_lens and pack_offsets of all epochs; lengths; compressed ids
 
-A million samples named s0, s1, ... take about 9 MB: 4 for the order, 2 for lengths, 2 to 3 for ids. Random ids
-such as UUIDs cannot be compressed and take 16 bytes each.
+A million samples named s0, s1, ... take about 9 MB: 4 for the order, 2 for lengths, 2 to 3 for ids. Random
+ids such as UUIDs cannot be compressed and take 16 bytes each.
 """
 
 import gzip
@@ -26,7 +26,8 @@ from phalanx.config import FrozenModel, check_type, format_validation_error
 from phalanx.data.lengths import LazyIds, LengthTable, RangeIds
 from phalanx.data.plans.batch_plan import PLAN_VERSION, BatchPlan, BatchPlanMeta, EpochPlan
 from phalanx.data.plans.epoch import EpochBatches
-from phalanx.io.files import CorruptFileError, atomic_write, remove_stale_temporaries
+from phalanx.io.atomic import atomic_write, remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError
 from phalanx.io.untrusted import parse_json
 
 PLAN_SUFFIX = ".plan"
@@ -72,7 +73,8 @@ class _PlanHeader(FrozenModel):
 
 
 def plan_path(path: str | os.PathLike[str]) -> Path:
-    """Return the file of a plan: the path itself if it ends in `.plan`, otherwise `batch.plan` in that folder."""
+    """Return the file of a plan: the path itself if it ends in `.plan`, otherwise `batch.plan` in that
+    folder."""
     path = Path(path)
     return path if path.suffix == PLAN_SUFFIX and not path.is_dir() else path / PLAN_FILE
 
@@ -160,7 +162,7 @@ def _write(plan: BatchPlan, file: IO[bytes]) -> None:
     headers, offset = {}, 0
     for name, array in arrays.items():
         arrays[name] = array = np.ascontiguousarray(array)
-        digest = hashlib.sha256(array).hexdigest()
+        digest = hashlib.sha256(array.tobytes()).hexdigest()
         headers[name] = _ArrayHeader(dtype=array.dtype.str, count=len(array), offset=offset, sha256=digest)
         offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
     header = _PlanHeader(
@@ -180,12 +182,12 @@ def _write(plan: BatchPlan, file: IO[bytes]) -> None:
         ),
         meta=plan.meta,
     )
-    text = header.model_dump_json().encode()
+    encoded = header.model_dump_json().encode()
     # Padded with spaces, so that the first array is aligned.
-    text += b" " * (-(_PREFIX + len(text)) % _ALIGNMENT)
-    file.write(_MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text)
+    encoded += b" " * (-(_PREFIX + len(encoded)) % _ALIGNMENT)
+    file.write(_MAGIC + len(encoded).to_bytes(8, "little") + hashlib.sha256(encoded).digest() + encoded)
     for array in arrays.values():
-        file.write(array)  # type: ignore[arg-type, unused-ignore]
+        file.write(memoryview(array).cast("B") if array.size else b"")  # type: ignore[arg-type, unused-ignore]
         file.write(bytes(-array.nbytes % _ALIGNMENT))
 
 
@@ -207,7 +209,9 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
     try:
         return _PlanHeader.model_validate_json(text), _PREFIX + size
     except ValidationError as error:
-        raise ValueError(f"{path} is not a batch plan: {format_validation_error(error, _PlanHeader)}") from error
+        raise ValueError(
+            f"{path} is not a batch plan: {format_validation_error(error, _PlanHeader)}"
+        ) from error
 
 
 def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
@@ -237,7 +241,9 @@ def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> 
     for number, epoch in enumerate(header.epochs):
         batches = EpochBatches(**{name: part[number] for name, part in parts.items()})
         if batches.offsets[0] != 0 or batches.offsets[-1] != epoch.samples:
-            raise CorruptFileError(f"{path} is damaged: the offsets of epoch {epoch.epoch} are invalid; {_REMEDY}")
+            raise CorruptFileError(
+                f"{path} is damaged: the offsets of epoch {epoch.epoch} are invalid; {_REMEDY}"
+            )
         epochs.append(EpochPlan(epoch.epoch, epoch.seed, batches, table, header.meta.packing))
     return BatchPlan(header.meta, table, tuple(epochs))
 
@@ -249,13 +255,15 @@ def _read_array(
         raise CorruptFileError(f"{path} is damaged: it has no array {name}; {_REMEDY}")
     entry = header.arrays[name]
     if entry.count != count or (dtype is not None and np.dtype(entry.dtype) != dtype):
-        raise CorruptFileError(f"{path} is damaged: {name} has {entry.count} values instead of {count}; {_REMEDY}")
+        raise CorruptFileError(
+            f"{path} is damaged: {name} has {entry.count} values instead of {count}; {_REMEDY}"
+        )
     kind = np.dtype(entry.dtype)
     begin = start + entry.offset
     if begin + count * kind.itemsize > len(data):
         raise CorruptFileError(f"{path} is truncated; {_REMEDY}")
     array = np.frombuffer(data, kind, count, begin)
-    if hashlib.sha256(array).hexdigest() != entry.sha256:
+    if hashlib.sha256(memoryview(data)[begin : begin + array.nbytes]).hexdigest() != entry.sha256:
         raise CorruptFileError(f"{path} is damaged: {name} does not match its checksum; {_REMEDY}")
     return array
 

@@ -1,15 +1,17 @@
-"""Division of batches among ranks: equal numbers, costs, load balancing, and what remains after some steps."""
+"""Division of batches among ranks: equal numbers, costs, load balancing, and what remains after some
+steps."""
 
 import dataclasses
 import heapq
 from enum import StrEnum
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from pydantic import Field
 
-from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, spread_order
 from phalanx.config import Config, FrozenModel
+from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, spread_order
 
 
 class ShardPolicy(StrEnum):
@@ -34,7 +36,7 @@ class ShardPolicy(StrEnum):
 class ShardSpec(Config):
     """How batches are divided among ranks. Together with the plan, it determines every rank's batches."""
 
-    renamed_settings = {"model_width": "d_model"}
+    renamed_settings: ClassVar[dict[str, str]] = {"model_width": "d_model"}
 
     world_size: int = Field(default=1, ge=1)
     """Number of ranks."""

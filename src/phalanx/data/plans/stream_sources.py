@@ -1,4 +1,5 @@
-"""Sources of streaming plans: datasets repeated epoch after epoch, and iterables that can be opened anywhere."""
+"""Sources of streaming plans: datasets repeated epoch after epoch, and iterables that can be opened
+anywhere."""
 
 import abc
 import hashlib
@@ -109,7 +110,8 @@ class IterableSource(StreamSource):
         """Create a source.
 
         Args:
-            open_at: Returns an iterable of the samples from a position on. A sample is a `Sample` or a mapping
+            open_at: Returns an iterable of the samples from a position on. A sample is a `Sample` or a
+            mapping
                 with `input_ids`.
             length: Returns the number of tokens of a sample; by default, the length of its `input_ids`.
         """

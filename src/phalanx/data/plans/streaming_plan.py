@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Int16, Int32, Int64
@@ -49,8 +49,11 @@ class StreamingState(FrozenModel):
 class StreamingPlanConfig(Config):
     """Settings of a streaming plan."""
 
-    renamed_settings = {"rows": "packs_per_batch", "pool_packs": "packing_buffer_size"}
-    removed_settings = {
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "rows": "packs_per_batch",
+        "pool_packs": "packing_buffer_size",
+    }
+    removed_settings: ClassVar[dict[str, str]] = {
         "balance": "moved to ShardSpec: plan.batches(rank, ShardSpec(world_size=..., balance=True))",
         "model_width": "moved to ShardSpec.d_model: plan.batches(rank, ShardSpec(..., d_model=...))",
     }
@@ -60,8 +63,8 @@ class StreamingPlanConfig(Config):
     max_length: int | None = Field(default=None, ge=1)
     """Row length without packing; with packing, that of the packing config applies."""
     overlong: OverlongPolicy | None = None
-    """What happens to a longer sample without packing (default `error`); with packing, the policy of the packing
-    config applies."""
+    """What happens to a longer sample without packing (default `error`); with packing, the policy of the
+    packing config applies."""
     packs_per_batch: int = Field(default=8, ge=1)
     """Rows of a batch on each rank."""
     packing_buffer_size: int = Field(default=1024, ge=1)
@@ -123,8 +126,9 @@ class StreamingPlan:
     """Batches from sources without end, or until every source has ended. Implements `Plan`; immutable.
 
     Each pool reads `packing_buffer_size` rows' worth of tokens from the sources, in the proportions of the
-    mixture, packs them and shuffles the packs. In every step, each rank takes the next `packs_per_batch` packs.
-    All ranks plan the same batches and keep one pool in memory. A state can be resumed on any number of ranks.
+    mixture, packs them and shuffles the packs. In every step, each rank takes the next `packs_per_batch`
+    packs. All ranks plan the same batches and keep one pool in memory. A state can be resumed on any number
+    of ranks.
     """
 
     num_batches = None
@@ -199,11 +203,9 @@ class StreamingPlan:
         after = state.model_copy(update={**update, "pool": state.pool + 1, "pack": 0, "ended": tuple(ended)})
         return _Pool(self._pack(_concatenate(drawn), state.pool), after)
 
-    def _read(
-        self, number: int, start: int, owed: float, ended: list[str]
-    ) -> tuple[_Packs, int, int]:
-        """Read samples until a source has delivered what it owes. Return them, and the numbers of samples that
-        were read and that were too long."""
+    def _read(self, number: int, start: int, owed: float, ended: list[str]) -> tuple[_Packs, int, int]:
+        """Read samples until a source has delivered what it owes. Return them, and the numbers of samples
+        that were read and that were too long."""
         name = list(self.sources)[number]
         source, row_length = self.sources[name], self.config.row_length
         lengths = [np.zeros(0, np.int32)]
@@ -278,9 +280,7 @@ class StreamingPlan:
         members, starts = gather_groups(offsets, order)
         chosen = by_bin[members]
         samples = None if drawn.samples is None else [drawn.samples[index] for index in chosen.tolist()]
-        return _Packs(
-            drawn.sources[chosen], drawn.positions[chosen], drawn.lengths[chosen], starts, samples
-        )
+        return _Packs(drawn.sources[chosen], drawn.positions[chosen], drawn.lengths[chosen], starts, samples)
 
 
 class StreamingPlanIterator(Iterator[BatchSpec]):
@@ -381,6 +381,8 @@ def _concatenate(parts: Sequence[_Packs]) -> _Packs:
         np.concatenate([np.zeros(0, np.int16), *(part.sources for part in parts)]),
         np.concatenate([np.zeros(0, np.int64), *(part.positions for part in parts)]),
         np.concatenate([np.zeros(0, np.int32), *(part.lengths for part in parts)]),
-        counts_to_offsets(np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])),
+        counts_to_offsets(
+            np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
+        ),
         samples,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.data.samples import SampleSource, StreamSample
+from phalanx.data.samples import Sample, SampleInfo, SampleOrigin
 from phalanx.lm.tasks import PromptTokenizer, ReadablePromptTokenizer, Split, split_of
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
@@ -23,7 +23,7 @@ _RUN_SEEDS = 1_000_003
 
 def proof_samples(
     environment: ProofEnvironment, prompter: PromptTokenizer, *, seed: int = 0, split: Split = "training"
-) -> Iterator[StreamSample]:
+) -> Iterator[Sample]:
     """A sample for each step of a shortest proof, without end, asked in the environment's own words.
 
     A query that is false is given up at once. One that is true and not proved, or proved and false, is left
@@ -52,12 +52,11 @@ def proof_samples(
                     continue
                 answers[place] = environment.action_text(jnp.int32(action), rows[place])
                 read, learned = prompter.prompt(batch.prompts[place]), prompter.answer(answers[place])
-                yield StreamSample(
-                    input_ids=read + learned,
-                    loss_mask=[0] * len(read) + [1] * len(learned),
-                    sample_id=f"proofs-{split}-{first + place}-{step}",
-                    dataset_id="proofs",
-                    source=SampleSource.SYNTHETIC,
+                yield Sample(
+                    f"proofs-{split}-{first + place}-{step}",
+                    read + learned,
+                    [0] * len(read) + [1] * len(learned),
+                    info=SampleInfo(dataset_id="proofs", origin=SampleOrigin.SYNTHETIC),
                 )
             done = batch.step(answers).dones
             running = [place for place in running if answers[place] and not done[place]]

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
-from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample
+from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 from phalanx.puzzles.server.client import PuzzleClient
 from phalanx.puzzles.server.errors import CommandError
 from phalanx.puzzles.server.pool import EpisodeSpec
@@ -132,26 +132,28 @@ def episode_samples(
     encode: Encode,
     *,
     dataset_id: str = "puzzle_arcade",
-    source: SampleSource = SampleSource.GYM,
-) -> list[StreamSample]:
+    origin: SampleOrigin = SampleOrigin.ENVIRONMENT,
+) -> list[Sample]:
     """One sample for each move: the prompt, which is read, and the move with a line end, which is learned."""
     samples = []
     for number, step in enumerate(episode.steps):
         asked, answer = tuple(encode(step.prompt)), tuple(encode(f"{step.command}\n"))
         samples.append(
-            StreamSample(
-                input_ids=asked + answer,
-                loss_mask=(0,) * len(asked) + (1,) * len(answer),
-                sample_id=f"{episode.episode_id}_step{number}",
-                dataset_id=dataset_id,
-                source=source,
-                episode_id=episode.episode_id,
-                episode_status=episode.status,
-                step_index=number,
-                total_steps=len(episode.steps),
-                reward=step.reward,
-                difficulty=episode.difficulty,
-                success=episode.success,
+            Sample(
+                f"{episode.episode_id}_step{number}",
+                asked + answer,
+                (0,) * len(asked) + (1,) * len(answer),
+                info=SampleInfo(
+                    dataset_id=dataset_id,
+                    origin=origin,
+                    episode_id=episode.episode_id,
+                    episode_status=episode.status,
+                    step_index=number,
+                    total_steps=len(episode.steps),
+                    reward=step.reward,
+                    difficulty=episode.difficulty,
+                    success=episode.success,
+                ),
             )
         )
     return samples

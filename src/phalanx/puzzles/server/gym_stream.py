@@ -13,8 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic import Field, field_validator, model_validator
 
 from phalanx.data.moved import HasMoved, refuse_moved
-from phalanx.data.samples import EpisodeStatus, StreamSample, StreamState
-from phalanx.data.stream_base import ClosedOnExit, CountedStream, StreamMetrics
+from phalanx.data.samples import EpisodeStatus, Sample
+from phalanx.data.stream_base import ClosedOnExit, CountedStream, StreamMetrics, StreamState
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig, ServerAddress
 from phalanx.puzzles.server.episodes import (
     Encode,
@@ -120,13 +120,13 @@ class _EpisodeStream(CountedStream, ClosedOnExit):
         self._dataset_id = dataset_id
         self._limits = limits
         self._failures = failures
-        self._waiting: collections.deque[StreamSample] = collections.deque()
+        self._waiting: collections.deque[Sample] = collections.deque()
 
     @abc.abstractmethod
     async def _next_episode(self) -> "_Taken | None":
         """The next episode; None where there is none to be had now."""
 
-    async def __aiter__(self) -> AsyncIterator[StreamSample]:
+    async def __aiter__(self) -> AsyncIterator[Sample]:
         """The samples, from the first that has not been handed out."""
         try:
             while True:
@@ -164,7 +164,7 @@ class _EpisodeStream(CountedStream, ClosedOnExit):
         finally:
             self._metrics.total_time_seconds += clock() - began
 
-    def _wanted(self, episode: PuzzleEpisode) -> list[StreamSample]:
+    def _wanted(self, episode: PuzzleEpisode) -> list[Sample]:
         """The samples to hand out; the others are counted."""
         shortest, longest = self._limits
         self._metrics.record_episode(episode.success)
@@ -228,7 +228,7 @@ class PuzzleSampleStream(HasMoved, _EpisodeStream):
         self._pool: PuzzlePool | None = None
         self._played: AsyncGenerator[tuple[EpisodeSpec, Any], None] | None = None
 
-    async def episodes(self) -> AsyncGenerator[tuple[EpisodeSpec, list[StreamSample]], None]:
+    async def episodes(self) -> AsyncGenerator[tuple[EpisodeSpec, list[Sample]], None]:
         """The same, an episode at a time with what it was made of."""
         while (taken := await self._timed()) is not None and taken.spec is not None:
             samples = self._wanted(taken.episode)

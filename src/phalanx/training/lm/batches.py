@@ -5,7 +5,6 @@ is done with them is in `update`.
 """
 
 import abc
-import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,57 +14,49 @@ import numpy as np
 from jaxtyping import Int32
 
 from phalanx.data.batch_files import BatchReader
-from phalanx.data.collation import CollatedBatch, Sample, collate_microbatch
-from phalanx.data.packing_config import PackingConfig
+from phalanx.data.collation import SampleLike, TokenBatch, collate
+from phalanx.data.packing import PackingConfig
 from phalanx.data.plans.batch_plan import BatchPlan
 from phalanx.data.plans.batching_config import BatchingConfig
-from phalanx.data.replay.config import ReplayBufferConfig
-from phalanx.data.replay_buffer import ReplayBuffer
-from phalanx.data.replay_planner import RollingBatchPlanWindow, WindowConfig
-from phalanx.data.samples import StreamSample
+from phalanx.data.replay_buffer import ReplayBuffer, ReplayBufferConfig
+from phalanx.data.replay_planner import ReplayPlanner, ReplayPlannerConfig
+from phalanx.data.samples import Sample
 
 _BUFFERS = "replay"
 """The folder in a run that holds a stream's buffer, one file for each checkpoint."""
 
 
-class TokenBatch(NamedTuple):
-    """Rows of tokens; segments are numbered from 1 in each row, 0 is padding."""
+class TokenArrays(NamedTuple):
+    """Rows of tokens for compiled functions; segments are numbered from 1 in each row, and 0 is padding."""
 
     input_ids: Int32[np.ndarray, "rows width"]
     loss_mask: Int32[np.ndarray, "rows width"]
     segment_ids: Int32[np.ndarray, "rows width"]
     position_ids: Int32[np.ndarray, "rows width"]
-    """Counted from 0 in each segment."""
 
     @property
     def real_tokens(self) -> int:
-        """Tokens that are no padding."""
+        """Number of tokens without padding."""
         return int(np.count_nonzero(self.segment_ids))
 
     @property
     def padded_tokens(self) -> int:
-        """All places, padding included."""
+        """Number of tokens including padding."""
         return self.input_ids.size
 
 
-def token_batch(batch: CollatedBatch, token_budget: int) -> TokenBatch:
-    """A collated batch with as many rows as the budget has room for; the last ones may be empty."""
+def token_arrays(batch: TokenBatch, token_budget: int) -> TokenArrays:
+    """Return a batch with as many rows as the budget allows, so that batches of one width have one shape."""
     rows, width = batch.input_ids.shape
-    places = np.broadcast_to(np.arange(width), (rows, width))
-    if batch.segment_ids is None or batch.position_ids is None:
-        segments = (places < np.asarray(batch.lengths, np.int64)[:, None]).astype(np.int32)
-        positions = places
-    else:
-        segments, positions = batch.segment_ids, batch.position_ids
-    empty = max(rows, token_budget // max(width, 1)) - rows
-    arrays = (batch.input_ids, batch.loss_mask, segments, positions)
-    return TokenBatch(*(np.pad(array.astype(np.int32), ((0, empty), (0, 0))) for array in arrays))
+    empty = ((0, max(rows, token_budget // max(width, 1)) - rows), (0, 0))
+    arrays = (batch.input_ids, batch.loss_mask, batch.segment_ids, batch.position_ids)
+    return TokenArrays(*(np.pad(array.astype(np.int32), empty) for array in arrays))
 
 
 class BatchSource(abc.ABC):
     """Batches in order, from where one stands."""
 
-    held_out: tuple[StreamSample, ...] = ()
+    held_out: tuple[Sample, ...] = ()
     """Samples that are only measured on."""
 
     @property
@@ -79,7 +70,7 @@ class BatchSource(abc.ABC):
         """How many there are; None for a stream that never ends."""
 
     @abc.abstractmethod
-    def next(self) -> TokenBatch | None:
+    def next(self) -> TokenArrays | None:
         """The next batch, None after the last."""
 
     @abc.abstractmethod
@@ -98,29 +89,29 @@ class PlannedBatches(BatchSource):
     """The batches of a plan, epoch after epoch."""
 
     def __init__(
-        self, batch: Callable[[int, int], CollatedBatch], counts: list[int], budget: int, fingerprint: str
+        self, batch: Callable[[int, int], TokenBatch], counts: list[int], budget: int, fingerprint: str
     ) -> None:
         self._batch, self._budget, self._fingerprint = batch, budget, fingerprint
         self._places = [(epoch, index) for epoch, count in enumerate(counts) for index in range(count)]
         self._taken = 0
 
     @classmethod
-    def of_plan(cls, plan: BatchPlan, samples: Mapping[str, Sample]) -> "PlannedBatches":
+    def of_plan(cls, plan: BatchPlan, samples: Mapping[str, SampleLike]) -> "PlannedBatches":
         """A plan, and the samples that it names."""
-        packing = plan.meta.pack_config
+        budget = plan.meta.batching.token_budget
 
-        def batch(epoch: int, index: int) -> CollatedBatch:
-            return collate_microbatch(plan.get_epoch(epoch)[index], samples, packing=packing)
+        def batch(epoch: int, index: int) -> TokenBatch:
+            return collate(plan.get_epoch(epoch)[index], samples)
 
         counts = [len(plan.get_epoch(epoch)) for epoch in range(plan.num_epochs)]
-        return cls(batch, counts, plan.meta.token_budget, plan.fingerprint)
+        return cls(batch, counts, budget, plan.fingerprint)
 
     @classmethod
     def of_files(cls, folder: Path) -> "PlannedBatches":
         """What `phalanx data batch generate` wrote."""
         reader = BatchReader(folder)
         counts = [reader.num_batches(epoch) for epoch in range(reader.num_epochs)]
-        # Files do not tell their budget; the fullest batch of the first epoch comes as near as is needed.
+        # Files do not contain the token budget; the largest batch of the first epoch is close enough.
         budget = max((batch.input_ids.size for batch in reader.iter_epoch(0)), default=1)
         return cls(reader.get_batch, counts, budget, reader.fingerprint)
 
@@ -132,12 +123,11 @@ class PlannedBatches(BatchSource):
     def num_batches(self) -> int:
         return len(self._places)
 
-    def next(self) -> TokenBatch | None:
+    def next(self) -> TokenArrays | None:
         if self._taken == len(self._places):
             return None
-        batch = self._batch(*self._places[self._taken])
         self._taken += 1
-        return token_batch(batch, self._budget)
+        return token_arrays(self._batch(*self._places[self._taken - 1]), self._budget)
 
     def save(self, folder: Path, step: int, first_kept: int) -> dict[str, Any]:
         return {"taken": self._taken}
@@ -154,10 +144,10 @@ class StreamedBatches(BatchSource):
 
     def __init__(
         self,
-        samples: Callable[[int], Iterator[StreamSample]],
+        samples: Callable[[int], Iterator[Sample]],
         fingerprint: str,
         *,
-        window: WindowConfig,
+        window: ReplayPlannerConfig,
         batching: BatchingConfig,
         packing: PackingConfig | None,
         buffer_size: int,
@@ -169,7 +159,7 @@ class StreamedBatches(BatchSource):
             )
         self._open, self._fingerprint = samples, fingerprint
         self._config, self._batching, self._packing = window, batching, packing
-        self._samples: Iterator[StreamSample] | None = None
+        self._samples: Iterator[Sample] | None = None
         self._buffer = ReplayBuffer(ReplayBufferConfig(max_size=buffer_size, seed=batching.seed))
         self._window = self._over(self._buffer)
         self._taken = 0
@@ -192,16 +182,15 @@ class StreamedBatches(BatchSource):
         self.held_out = tuple(itertools.islice(self._samples, self._held_out))
         self._taken = len(self.held_out)
 
-    def next(self) -> TokenBatch | None:
-        if not self._window.has_window or self._used == len(self._window.plan.get_epoch(0)):
+    def next(self) -> TokenArrays | None:
+        if not self._window.has_plan or self._used == len(self._window.plan.get_epoch(0)):
             if not self._fill():
                 return None
-            asyncio.run(self._window.next_window())
+            self._window.next_plan()
             self._used = 0
         spec = self._window.plan.get_epoch(0)[self._used]
-        batch = collate_microbatch(spec, self._window.samples, packing=self._packing)
         self._used += 1
-        return token_batch(batch, self._batching.token_budget)
+        return token_arrays(collate(spec, self._window.samples), self._batching.token_budget)
 
     def save(self, folder: Path, step: int, first_kept: int) -> dict[str, Any]:
         (folder / _BUFFERS).mkdir(exist_ok=True)
@@ -216,7 +205,7 @@ class StreamedBatches(BatchSource):
     def restore(self, folder: Path, standing: Mapping[str, Any]) -> None:
         self._buffer = ReplayBuffer.load(folder / _BUFFERS / standing["buffer"])
         self._window = self._over(self._buffer)
-        asyncio.run(self._window.load_state_dict(standing["window"]))
+        self._window.load_state_dict(standing["window"])
         self._taken, self._used = int(standing["taken"]), int(standing["used"])
         self._samples = None
 
@@ -224,7 +213,7 @@ class StreamedBatches(BatchSource):
         """Add a window's worth of new samples; False when the stream has ended and none came."""
         if self._samples is None:
             self._samples = self._open(self._taken)
-        wanted = self._config.window_size - (self._config.overlap if self._window.has_window else 0)
+        wanted = self._config.window_size - (self._config.overlap if self._window.has_plan else 0)
         added = 0
         for sample in self._samples:
             self._buffer.add(sample)
@@ -234,5 +223,5 @@ class StreamedBatches(BatchSource):
                 break
         return added > 0
 
-    def _over(self, buffer: ReplayBuffer) -> RollingBatchPlanWindow:
-        return RollingBatchPlanWindow(buffer, self._config, self._batching, self._packing)
+    def _over(self, buffer: ReplayBuffer) -> ReplayPlanner:
+        return ReplayPlanner(buffer, self._config, self._batching, self._packing)

@@ -12,7 +12,7 @@ from optax.contrib import MuonDimensionNumbers, muon  # type: ignore[import-unty
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.data.packing_config import PackingConfig
+from phalanx.data.packing import PackingConfig
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.lm.model import LanguageModelConfig
 from phalanx.logging.config import LoggingConfig

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.data.replay_planner import WindowConfig
-from phalanx.data.samples import StreamSample
-from phalanx.data.stream_base import AsyncSampleStream
+from phalanx.data.replay_planner import ReplayPlannerConfig
+from phalanx.data.samples import Sample
 from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.lm.tasks import PromptTokenizer, Split, TextTask, is_puzzles, read_shares, read_tasks
 from phalanx.training.lm.batches import BatchSource, PlannedBatches, StreamedBatches
@@ -38,7 +37,7 @@ def open_source(config: LMTrainingConfig) -> BatchSource:
     source = StreamedBatches(
         samples,
         name,
-        window=WindowConfig(window_size=data.window_size, overlap=data.overlap),
+        window=ReplayPlannerConfig(window_size=data.window_size, overlap=data.overlap),
         batching=data.batching(config.seed),
         packing=data.packing(),
         buffer_size=data.buffer_size,
@@ -61,7 +60,7 @@ def _plan(data: LMDataConfig) -> tuple[PlannedBatches, int]:
     """The batches of a plan, and how many tokens there are."""
     from phalanx.data.batch_files import BatchReader
     from phalanx.data.plans.plan_files import load_batch_plan
-    from phalanx.data.readers import iterate_samples, tokenize_samples
+    from phalanx.data.tokenization import TokenizeConfig, tokenize_dataset
     from phalanx.data.tokenizers import load_tokenizer
 
     folder = Path(data.path)
@@ -79,13 +78,11 @@ def _plan(data: LMDataConfig) -> tuple[PlannedBatches, int]:
             f"{folder} was made with tokenizer {plan.meta.tokenizer_hash}, but {data.tokenizer!r} is "
             f"{tokenizer.tokenizer_hash}; give the one that the lengths were counted with"
         )
-    found = tokenize_samples(iterate_samples(Path(data.dataset)), tokenizer)
-    samples = {sample.sample_id: sample for sample in found}
-    vocabulary = 1 + max((max(sample.input_ids) for sample in samples.values()), default=0)
-    return PlannedBatches.of_plan(plan, samples), vocabulary
+    samples = tokenize_dataset(data.dataset, tokenizer, TokenizeConfig(add_eos=False))
+    return PlannedBatches.of_plan(plan, samples), 1 + int(samples.tokens.max(initial=0))
 
 
-Samples = Callable[[int], Iterator[StreamSample]]
+Samples = Callable[[int], Iterator[Sample]]
 
 
 def _samples(config: LMTrainingConfig) -> tuple[Samples, int, str]:
@@ -96,18 +93,12 @@ def _samples(config: LMTrainingConfig) -> tuple[Samples, int, str]:
             return _arcade(config)
         case "env":
             return _environment(config)
-    from phalanx.data.offline_stream import OfflineDatasetStream
-    from phalanx.data.tokenizers import load_tokenizer
-
-    stream = OfflineDatasetStream(
-        data.path, max_length=data.max_length, tokenizer=load_tokenizer(data.tokenizer)
-    )
-    found = tuple(stream)
+    found = tuple(sample for sample in _read_file(data) if sample.length <= data.max_length)
     if not found:
         raise ValueError(f"{data.path} has no sample of at most {data.max_length} tokens")
-    vocabulary = 1 + max(max(sample.input_ids) for sample in found)
+    vocabulary = 1 + max(int(sample.input_ids.max()) for sample in found)
 
-    def from_file(first: int) -> Iterator[StreamSample]:
+    def from_file(first: int) -> Iterator[Sample]:
         # The held-out samples come first and are never read again.
         rest = found[data.held_out :] if data.repeat else ()
         return itertools.islice(itertools.chain(found, itertools.cycle(rest)), first, None)
@@ -118,7 +109,23 @@ def _samples(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     return from_file, vocabulary, f"samples {digest}"
 
 
-def hash_of(samples: tuple[StreamSample, ...]) -> str:
+def _read_file(data: LMDataConfig) -> list[Sample]:
+    from phalanx.data.samples import read_samples
+    from phalanx.data.tokenization import TokenizeConfig, tokenize_rows
+    from phalanx.data.tokenizers import load_tokenizer
+
+    path = Path(data.path)
+    if path.suffix == ".npz":
+        return read_samples(path)
+    if path.suffix == ".jsonl":
+        with path.open(encoding="utf-8") as file:
+            first = file.readline()
+        if '"sample_id"' in first and '"loss_mask"' in first:
+            return read_samples(path)
+    return list(tokenize_rows(path, load_tokenizer(data.tokenizer), TokenizeConfig(add_eos=False)))
+
+
+def hash_of(samples: tuple[Sample, ...]) -> str:
     """A digest of samples' tokens, in order."""
     digest = hashlib.sha256()
     for sample in samples:
@@ -139,7 +146,7 @@ def _environment(config: LMTrainingConfig) -> tuple[Samples, int, str]:
 
     environment = make_environment(data.environment)
 
-    def play(first: int) -> Iterator[StreamSample]:
+    def play(first: int) -> Iterator[Sample]:
         stream = EnvironmentStream(environment, seed=config.seed)
         fitting = (sample for sample in stream if sample.length <= data.max_length)
         return itertools.islice(fitting, first, None)
@@ -153,8 +160,8 @@ def _solved(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     data, prompter = config.data, PromptTokenizer(config.data.tokenizer)
     environment = make_environment(data.environment)
 
-    def played(split: Split) -> Iterator[StreamSample]:
-        found: Iterator[StreamSample]
+    def played(split: Split) -> Iterator[Sample]:
+        found: Iterator[Sample]
         if data.environment == "arc":
             from phalanx.lm.arc_demonstrations import arc_samples
 
@@ -169,10 +176,10 @@ def _solved(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     return _behind_held_out(played, data.held_out), prompter.tokenizer.vocab_size, name
 
 
-def _behind_held_out(played: Callable[[Split], Iterator[StreamSample]], held_out: int) -> Samples:
+def _behind_held_out(played: Callable[[Split], Iterator[Sample]], held_out: int) -> Samples:
     """What is measured on comes first, and from what nobody learns from."""
 
-    def play(first: int) -> Iterator[StreamSample]:
+    def play(first: int) -> Iterator[Sample]:
         measured = itertools.islice(played("valid"), held_out)
         return itertools.islice(itertools.chain(measured, played("training")), first, None)
 
@@ -184,7 +191,7 @@ def _puzzles(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     tasks = tasks_of(data)
     shares = read_shares(data.shares, tasks)
 
-    def played(split: Split) -> Iterator[StreamSample]:
+    def played(split: Split) -> Iterator[Sample]:
         found = generate_expert_samples(
             tasks,
             prompter,
@@ -253,14 +260,14 @@ def _arcade(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     )
     tokenizer = load_tokenizer(data.tokenizer)
 
-    def play(first: int) -> Iterator[StreamSample]:
+    def play(first: int) -> Iterator[Sample]:
         stream = PuzzleSampleStream(settings, tokenizer)
         return itertools.islice(blocking(stream), first, None)
 
     return play, tokenizer.vocab_size, f"arcade {','.join(data.games)} {data.difficulty} {config.seed}"
 
 
-def blocking(samples: AsyncSampleStream) -> Iterator[StreamSample]:
+def blocking(samples: Any) -> Iterator[Sample]:
     """An asynchronous stream as a plain iterator: it runs in a thread of its own, a little ahead."""
     ahead: queue.Queue[Any] = queue.Queue(_QUEUE)
     stopped = threading.Event()
@@ -297,7 +304,7 @@ def blocking(samples: AsyncSampleStream) -> Iterator[StreamSample]:
     try:
         while True:
             item = ahead.get()
-            if isinstance(item, StreamSample):
+            if isinstance(item, Sample):
                 yield item
             elif item is None:
                 return

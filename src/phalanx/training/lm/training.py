@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from phalanx.core.environment import Key
-from phalanx.data.collation import collate_microbatch
-from phalanx.data.packing_config import PackingConfig
-from phalanx.data.plans.builder import BatchPlanBuilder
-from phalanx.data.samples import StreamSample
+from phalanx.data.collation import collate
+from phalanx.data.packing import PackingConfig
+from phalanx.data.plans.batch_plan import BatchPlanBuilder
+from phalanx.data.samples import Sample
 from phalanx.lm.episodes.opening import local_source
 from phalanx.lm.evaluation import evaluation_records, sampled_conversations
 from phalanx.lm.flops import measured_peak_flops, train_flops
@@ -24,7 +24,7 @@ from phalanx.lm.playing import LMPolicy
 from phalanx.lm.tasks import PromptTokenizer
 from phalanx.training.algorithm import Algorithm, Start, TrainResult, Update, UpdateResult
 from phalanx.training.checkpoints import Which, check_facts, opened
-from phalanx.training.lm.batches import BatchSource, TokenBatch, token_batch
+from phalanx.training.lm.batches import BatchSource, TokenArrays, token_arrays
 from phalanx.training.lm.config import LMTrainingConfig
 from phalanx.training.lm.sources import open_source, played_name
 from phalanx.training.lm.update import LMTrainer, SFTState
@@ -147,7 +147,7 @@ def load_language_model(run: str | Path, which: Which = "newest") -> tuple[LMTra
     return config, trainer.model(learner)
 
 
-def held_out_batches(samples: Sequence[StreamSample], config: LMTrainingConfig) -> list[TokenBatch]:
+def held_out_batches(samples: Sequence[Sample], config: LMTrainingConfig) -> list[TokenArrays]:
     """Samples packed as the training's are; those that are too long are left out."""
     data = config.data
     kept = {sample.sample_id: sample for sample in samples if sample.length <= data.max_length}
@@ -156,6 +156,6 @@ def held_out_batches(samples: Sequence[StreamSample], config: LMTrainingConfig) 
     lengths = {name: sample.length for name, sample in kept.items()}
     packing = PackingConfig(max_length=data.max_length)
     batching = data.batching(config.seed)
-    plan = BatchPlanBuilder(lengths, batching, packing=packing).build_now(num_epochs=1)
-    batches = (collate_microbatch(spec, kept, packing=packing) for spec in plan.iter_epoch(0))
-    return [token_batch(batch, batching.token_budget) for batch in batches]
+    plan = BatchPlanBuilder(lengths, batching, packing=packing).build()
+    budget = batching.token_budget
+    return [token_arrays(collate(spec, kept), budget) for spec in plan.iter_epoch(0)]

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int32, PyTree
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, token_logps
-from phalanx.training.lm.batches import TokenBatch
+from phalanx.training.lm.batches import TokenArrays
 from phalanx.training.lm.config import OptimizerConfig
 
 _TOGETHER = 1024
@@ -68,12 +68,12 @@ class LMTrainer:
         return model
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def update(self, learner: SFTState, batch: TokenBatch) -> tuple[SFTState, dict[str, Array]]:
+    def update(self, learner: SFTState, batch: TokenArrays) -> tuple[SFTState, dict[str, Array]]:
         """One step on a batch; the learner that is given is used up."""
         return self._moved(learner, self._summed(learner.arrays, batch))
 
     def update_on(
-        self, learner: SFTState, batches: Sequence[TokenBatch]
+        self, learner: SFTState, batches: Sequence[TokenArrays]
     ) -> tuple[SFTState, dict[str, Array]]:
         """One step on several batches as if they were one; the learner that is given is used up."""
         if len(batches) == 1:
@@ -84,12 +84,12 @@ class LMTrainer:
         return self._apply(learner, total)
 
     @functools.partial(jax.jit, static_argnums=0)
-    def _first(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, LossSums]:
+    def _first(self, arrays: PyTree, batch: TokenArrays) -> tuple[PyTree, LossSums]:
         return self._summed(arrays, batch)
 
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
     def _added(
-        self, total: tuple[PyTree, LossSums], arrays: PyTree, batch: TokenBatch
+        self, total: tuple[PyTree, LossSums], arrays: PyTree, batch: TokenArrays
     ) -> tuple[PyTree, LossSums]:
         added: tuple[PyTree, LossSums] = jax.tree.map(jnp.add, total, self._summed(arrays, batch))
         return added
@@ -98,7 +98,7 @@ class LMTrainer:
     def _apply(self, learner: SFTState, total: tuple[PyTree, LossSums]) -> tuple[SFTState, dict[str, Array]]:
         return self._moved(learner, total)
 
-    def _summed(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, LossSums]:
+    def _summed(self, arrays: PyTree, batch: TokenArrays) -> tuple[PyTree, LossSums]:
         """The gradient of the summed loss, and the sums: batches can be added up."""
         turns = _turns(*batch.input_ids.shape)
         if turns == 1:
@@ -108,14 +108,14 @@ class LMTrainer:
         first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
         one = jax.eval_shape(together, arrays, first)
 
-        def add(total: tuple[PyTree, LossSums], part: TokenBatch) -> tuple[tuple[PyTree, LossSums], None]:
+        def add(total: tuple[PyTree, LossSums], part: TokenArrays) -> tuple[tuple[PyTree, LossSums], None]:
             return jax.tree.map(jnp.add, total, together(arrays, part)), None
 
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), one)
         summed: tuple[PyTree, LossSums] = jax.lax.scan(add, nothing, parts)[0]
         return summed
 
-    def _together(self, arrays: PyTree, batch: TokenBatch) -> tuple[PyTree, LossSums]:
+    def _together(self, arrays: PyTree, batch: TokenArrays) -> tuple[PyTree, LossSums]:
         def loss(arrays: PyTree) -> tuple[Array, LossSums]:
             found = summed_losses(eqx.combine(arrays, self._structure), batch)
             return found.loss, found
@@ -138,7 +138,7 @@ class LMTrainer:
         return SFTState(arrays, optimizer, learner.update + 1), metrics
 
     @functools.partial(jax.jit, static_argnums=0)
-    def measure(self, learner: SFTState, batch: TokenBatch) -> LossSums:
+    def measure(self, learner: SFTState, batch: TokenArrays) -> LossSums:
         """The loss without learning."""
         return losses(self.model(learner), batch)
 
@@ -153,7 +153,7 @@ def _turns(rows: int, tokens: int) -> int:
     return max(parts, default=1)
 
 
-def losses(model: LanguageModel, batch: TokenBatch) -> LossSums:
+def losses(model: LanguageModel, batch: TokenArrays) -> LossSums:
     """Of every token that counts, predicted from the tokens before it in its segment.
 
     The first token of a segment has none before it and never counts.
@@ -163,7 +163,7 @@ def losses(model: LanguageModel, batch: TokenBatch) -> LossSums:
     return LossSums(summed.loss / count, summed.accuracy / count, summed.tokens)
 
 
-def summed_losses(model: LanguageModel, batch: TokenBatch) -> LossSums:
+def summed_losses(model: LanguageModel, batch: TokenArrays) -> LossSums:
     """As `losses`, but sums over the tokens in place of means."""
     tokens, loss_mask, segments, positions = map(jnp.asarray, batch)
     logits = model(tokens, segments, positions)

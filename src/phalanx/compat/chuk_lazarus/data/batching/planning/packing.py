@@ -1,20 +1,51 @@
-"""Packs as objects: sequences with ids in, packed sequences out, and how well they are packed.
+"""Sequence packing of objects, and its metrics."""
 
-Bins are chosen in `layout`; whole sets of packs as arrays, and masks, are in `packed_batch`.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, model_validator
 
+from phalanx.compat.renamed import RenamedAttributes, reject_renamed
 from phalanx.config import FrozenModel
-from phalanx.data.lengths import SkippedSample, as_loss_mask
-from phalanx.data.moved import HasMoved, refuse_moved
-from phalanx.data.packed_batch import PackedBatch, pack_tokens
-from phalanx.data.packing import PackLayout, assign_packs
-from phalanx.data.packing_config import PackingConfig
+from phalanx.data.attention_masks import create_segment_attention_mask as _create_segment_attention_mask
+from phalanx.data.collation import TokenBatch, pack_tokens
+from phalanx.data.lengths import SkippedSample
+from phalanx.data.packing import PackingConfig as _PackingConfig, PackingMode, PackLayout, assign_packs
+from phalanx.data.samples import as_loss_mask
+
+_MODES = {"greedy": "next_fit", "hybrid": "subset_sum"}
+
+
+class PackingConfig(_PackingConfig):
+    """`phalanx.data.PackingConfig` with the field `add_separator` and the mode `greedy`."""
+
+    removed_settings: ClassVar[dict[str, str]] = {}
+    add_separator: bool = False
+    """Whether `separator_token_id` is put between two segments."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _convert(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        values = dict(values)
+        if values.get("mode") in _MODES:
+            values["mode"] = _MODES[str(values["mode"])]
+        has_token = values.get("separator_token_id") is not None
+        if values.get("add_separator") and not has_token:
+            raise ValueError("add_separator needs separator_token_id")
+        if not values.get("add_separator") and "add_separator" in values:
+            values["separator_token_id"] = None
+        values["add_separator"] = values.get("separator_token_id") is not None
+        return values
+
+
+def create_segment_attention_mask(segment_ids: Any, use_mlx: bool = False, **options: Any) -> Any:
+    """Return the attention mask of packed segments; a row with only zeros is rejected."""
+    if use_mlx:
+        raise ValueError("masks are NumPy or JAX arrays: remove use_mlx, and use mlx.core.array(mask)")
+    return _create_segment_attention_mask(segment_ids, **options)
 
 
 def _integers(value: Any) -> Any:
@@ -29,11 +60,11 @@ def _integers(value: Any) -> Any:
 
 
 IntegerRow = Annotated[np.ndarray, BeforeValidator(_integers), PlainSerializer(np.ndarray.tolist)]
-"""A row of 32-bit integers; lists are taken too, and JSON has lists."""
+"""A one-dimensional array of 32-bit integers; lists are converted."""
 
 
-class _Rows(FrozenModel, arbitrary_types_allowed=True):
-    """A frozen model with arrays in it, equal to another when the arrays are."""
+class _ArrayModel(FrozenModel, arbitrary_types_allowed=True):
+    """A frozen model with arrays, compared by their contents."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(
@@ -43,61 +74,60 @@ class _Rows(FrozenModel, arbitrary_types_allowed=True):
     __hash__ = None  # type: ignore[assignment]
 
 
-class SequenceToPack(_Rows):
+class SequenceToPack(_ArrayModel):
     """A tokenized sample."""
 
     sample_id: str
-    """Its name."""
     input_ids: IntegerRow
-    """Its tokens."""
     loss_mask: IntegerRow
-    """1 where the token counts in the loss, 0 where not."""
+    """1 where the token counts in the loss."""
 
     @property
     def length(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return len(self.input_ids)
 
     @model_validator(mode="after")
-    def _mask_fits(self) -> "SequenceToPack":
+    def _check_mask(self) -> "SequenceToPack":
         if len(self.input_ids) == 0:
-            raise ValueError(f"sample {self.sample_id!r} has no tokens; leave it out")
+            raise ValueError(f"sample {self.sample_id!r} has no tokens; remove it")
         if len(self.loss_mask) != len(self.input_ids):
             raise ValueError(
                 f"sample {self.sample_id!r} has {len(self.input_ids)} input_ids but {len(self.loss_mask)} "
-                "entries in loss_mask; it needs one for each"
+                "entries in loss_mask"
             )
         as_loss_mask(self.loss_mask, f"sample {self.sample_id!r}")
         return self
 
 
-class PackedSequence(_Rows):
-    """One pack: segments numbered from 1, then padding with segment 0."""
+class PackedSequence(_ArrayModel):
+    """One packed row: segments numbered from 1, then padding with segment 0."""
 
     input_ids: IntegerRow
     """Tokens, separators and padding."""
     loss_mask: IntegerRow
-    """1 where a token counts in the loss; 0 on padding."""
+    """1 where a token counts in the loss; 0 for padding."""
     segment_ids: IntegerRow
-    """The segment of each token; a separator belongs to the segment that it ends."""
+    """Segment of each token; a separator belongs to the segment before it."""
     position_ids: IntegerRow
-    """The position of each token, counted from 0 in each segment."""
+    """Position of each token in its segment."""
     cu_seqlens: IntegerRow
-    """Where the segments begin, and where the last one ends, for kernels that take no mask."""
+    """Where the segments begin and where the last one ends."""
     sample_ids: tuple[str, ...]
-    """The sample of each segment; a sample that was split can come more than once."""
+    """Sample of each segment; a split sample can occur more than once."""
     sample_lengths: tuple[int, ...]
-    """The tokens of each segment, without separators."""
+    """Tokens of each segment, without separators."""
     sample_offsets: tuple[int, ...]
-    """The first token of each segment within its sample: 0 but for later pieces of a split sample."""
+    """First token of each segment within its sample; 0 unless the sample was split."""
 
     @model_validator(mode="after")
-    def _rows_agree(self) -> "PackedSequence":
+    def _check_lengths(self) -> "PackedSequence":
         rows = {len(self.input_ids), len(self.loss_mask), len(self.segment_ids), len(self.position_ids)}
         segments = {len(self.sample_ids), len(self.sample_lengths), len(self.sample_offsets)}
         if len(rows) > 1 or segments != {len(self.cu_seqlens) - 1}:
             raise ValueError(
-                f"a pack's rows must be equally long, got {sorted(rows)} and segments {sorted(segments)}"
+                f"the arrays of a row must have equal lengths, got {sorted(rows)} tokens and "
+                f"{sorted(segments)} segments"
             )
         return self
 
@@ -106,42 +136,42 @@ class PackedSequence(_Rows):
 
     @property
     def length(self) -> int:
-        """Tokens of the row, padding included."""
+        """Tokens including padding."""
         return len(self.input_ids)
 
     @property
     def num_segments(self) -> int:
-        """Segments in the pack."""
+        """Number of segments."""
         return len(self.sample_ids)
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of samples: no separators, no padding."""
+        """Tokens without separators and padding."""
         return sum(self.sample_lengths)
 
     @property
     def padding_tokens(self) -> int:
-        """Tokens behind the last segment."""
+        """Number of padding tokens."""
         return self.length - int(self.cu_seqlens[-1])
 
     @property
     def separator_tokens(self) -> int:
-        """Tokens between segments."""
+        """Number of separators."""
         return self.length - self.padding_tokens - self.total_tokens
 
     @property
     def num_loss_tokens(self) -> int:
-        """Tokens that count in the loss."""
+        """Number of tokens that count in the loss."""
         return int(np.count_nonzero(self.loss_mask))
 
     @property
     def efficiency(self) -> float:
-        """Tokens of samples over all tokens of the row."""
+        """Fraction of the tokens that belong to samples."""
         return self.total_tokens / self.length
 
 
 class PackedSequences(list[PackedSequence]):
-    """A list of packs that also says which samples are in none of them, and why."""
+    """A list of rows, with the samples that are in none of them."""
 
     def __init__(
         self,
@@ -155,13 +185,13 @@ class PackedSequences(list[PackedSequence]):
 def pack_sequences(
     sequences: Sequence[SequenceToPack], config: PackingConfig | None = None, pad_token_id: int = 0
 ) -> PackedSequences:
-    """Pack sequences; within a pack they keep the order in which they were given.
+    """Pack sequences; within a row they keep their order.
 
-    Samples that are left out (`overlong="skip"`) are listed in the result's `skipped`.
+    With `overlong="skip"`, the attribute `skipped` of the result lists the samples that were left out.
     """
     config = config or PackingConfig()
     ids = [sequence.sample_id for sequence in sequences]
-    _refuse_duplicates(ids)
+    _reject_duplicates(ids)
     lengths = np.fromiter((len(sequence.input_ids) for sequence in sequences), np.int32, len(ids))
     layout = assign_packs(lengths, config, sample_ids=ids)
     batch = pack_tokens(
@@ -169,18 +199,19 @@ def pack_sequences(
         np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
         config,
         loss_mask=np.concatenate([np.empty(0, np.int32), *(sequence.loss_mask for sequence in sequences)]),
-        pad_token_id=pad_token_id,
+        pad_id=pad_token_id,
         layout=layout,
     )
     return PackedSequences(
-        (_pack_at(batch, pack, ids) for pack in range(len(batch))), _report(layout, ids, lengths)
+        (_create_sequence(batch, pack, ids, config.pad_to_max) for pack in range(len(batch))),
+        _list_skipped(layout, ids, lengths, config.max_length),
     )
 
 
-def _pack_at(batch: PackedBatch, pack: int, ids: Sequence[str]) -> PackedSequence:
-    segments = batch.layout.take(pack, pack + 1)
+def _create_sequence(batch: TokenBatch, pack: int, ids: Sequence[str], pad_to_max: bool) -> PackedSequence:
+    segments = batch.layout.slice_rows(pack, pack + 1)
     boundaries = batch.cu_seqlens(pack)
-    width = batch.input_ids.shape[1] if batch.layout.config.pad_to_max else int(boundaries[-1])
+    width = batch.input_ids.shape[1] if pad_to_max else int(boundaries[-1])
     return PackedSequence(
         input_ids=batch.input_ids[pack, :width],
         loss_mask=batch.loss_mask[pack, :width],
@@ -189,33 +220,37 @@ def _pack_at(batch: PackedBatch, pack: int, ids: Sequence[str]) -> PackedSequenc
         cu_seqlens=boundaries,
         sample_ids=tuple(ids[sample] for sample in segments.samples.tolist()),
         sample_lengths=tuple(segments.lengths.tolist()),
-        sample_offsets=tuple(segments.starts.tolist()),
+        sample_offsets=(0,) * len(segments.samples)
+        if segments.starts is None
+        else tuple(segments.starts.tolist()),
     )
 
 
-def _report(layout: PackLayout, ids: Sequence[str], lengths: np.ndarray) -> list[SkippedSample]:
-    reason = f"longer than a pack's max_length {layout.config.max_length}"
+def _list_skipped(
+    layout: PackLayout, ids: Sequence[str], lengths: np.ndarray, max_length: int
+) -> list[SkippedSample]:
+    reason = f"longer than max_length {max_length}"
     return [
         SkippedSample(sample_id=ids[sample], length=int(lengths[sample]), reason=reason)
         for sample in layout.skipped.tolist()
     ]
 
 
-def _refuse_duplicates(ids: Sequence[str]) -> None:
+def _reject_duplicates(ids: Sequence[str]) -> None:
     if len(set(ids)) == len(ids):
         return
     seen: dict[str, int] = {}
     for index, sample_id in enumerate(ids):
         if (first := seen.setdefault(sample_id, index)) != index:
             raise ValueError(
-                f"sequences[{index}]: sample id {sample_id!r} is already that of sequences[{first}]"
+                f"sequences[{index}]: sample id {sample_id!r} is already used by sequences[{first}]"
             )
 
 
-class PackingMetrics(HasMoved, FrozenModel):
-    """How well sequences are packed."""
+class PackingMetrics(RenamedAttributes, FrozenModel):
+    """Metrics of packed rows."""
 
-    moved: ClassVar = {
+    renamed: ClassVar = {
         "num_original_samples": "num_segments",
         "num_packed_sequences": "num_packs",
         "total_padded_length": "packed_tokens",
@@ -225,47 +260,47 @@ class PackingMetrics(HasMoved, FrozenModel):
     }
 
     num_packs: int
-    """Packed rows."""
+    """Number of rows."""
     num_segments: int
-    """Segments in them: samples, and pieces of split samples."""
+    """Number of segments: samples, or pieces of split samples."""
     total_tokens: int
-    """Tokens of samples."""
+    """Tokens without separators and padding."""
     separator_tokens: int
-    """Tokens between segments."""
+    """Number of separators."""
     padding_tokens: int
-    """Tokens behind the last segment of each pack."""
+    """Number of padding tokens."""
     loss_tokens: int
     """Tokens that count in the loss."""
     num_skipped: int = 0
-    """Samples that are in no pack."""
+    """Number of samples in no row."""
 
     @model_validator(mode="before")
     @classmethod
-    def _names_ours(cls, given: Any) -> Any:
-        return refuse_moved(cls, given, cls.moved)
+    def _reject_renamed(cls, given: Any) -> Any:
+        return reject_renamed(cls, given, cls.renamed)
 
     @property
     def packed_tokens(self) -> int:
-        """All tokens of the rows."""
+        """Tokens including separators and padding."""
         return self.total_tokens + self.separator_tokens + self.padding_tokens
 
     @property
     def packing_ratio(self) -> float:
-        """Rows without packing over rows with it; 0 when there are none."""
+        """Mean number of segments per row; 0 without rows."""
         return self.num_segments / self.num_packs if self.num_packs else 0.0
 
     @property
     def efficiency(self) -> float:
-        """Tokens of samples over all tokens of the rows."""
+        """Fraction of the tokens that belong to samples."""
         return self.total_tokens / self.packed_tokens if self.num_packs else 0.0
 
     @property
     def loss_efficiency(self) -> float:
-        """Tokens that count in the loss over all tokens of the rows."""
+        """Fraction of the tokens that count in the loss."""
         return self.loss_tokens / self.packed_tokens if self.num_packs else 0.0
 
     def summary(self) -> dict[str, int | float]:
-        """Every figure by its name, as numbers."""
+        """Return all values by name."""
         return {
             **self.model_dump(),
             "packed_tokens": self.packed_tokens,
@@ -276,14 +311,11 @@ class PackingMetrics(HasMoved, FrozenModel):
 
 
 def compute_packing_metrics(
-    packed_sequences: Sequence[PackedSequence] | PackedBatch | PackLayout, num_skipped: int = 0
+    packed_sequences: Sequence[PackedSequence] | TokenBatch | PackLayout, num_skipped: int = 0
 ) -> PackingMetrics:
-    """The figures of a set of packs; a layout knows no loss mask, so there every token counts in the loss.
-
-    Layouts know how many samples were skipped; of a list of packs it can be told.
-    """
+    """Compute the metrics of packed rows. For a layout, every token counts in the loss."""
     packed = packed_sequences
-    if isinstance(packed, PackedBatch | PackLayout):
+    if isinstance(packed, TokenBatch | PackLayout):
         layout = packed if isinstance(packed, PackLayout) else packed.layout
         tokens, spans = int(layout.lengths.sum(dtype=np.int64)), int(layout.spans.sum(dtype=np.int64))
         return PackingMetrics(
@@ -304,3 +336,16 @@ def compute_packing_metrics(
         loss_tokens=sum(pack.num_loss_tokens for pack in packed),
         num_skipped=num_skipped,
     )
+
+
+__all__ = [
+    "PackedSequence",
+    "PackedSequences",
+    "PackingConfig",
+    "PackingMetrics",
+    "PackingMode",
+    "SequenceToPack",
+    "compute_packing_metrics",
+    "create_segment_attention_mask",
+    "pack_sequences",
+]

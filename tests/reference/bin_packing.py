@@ -1,8 +1,4 @@
-"""The packing rules in Python, for machines without the compiled code; both give the same bins.
-
-Best-fit decreasing and the hybrid mode work over the histogram of lengths, so they are quick here too. The
-public entry is `layout.pack_lengths`.
-"""
+"""Reference implementation of the packing algorithms in Python."""
 
 import bisect
 import heapq
@@ -12,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.data.packing_config import PackingMode
+from phalanx.data.packing import PackingMode
 
 
 class Run(NamedTuple):
@@ -71,7 +67,7 @@ def pack(
     if mode in in_order:
         return np.asarray(in_order[mode](lengths.tolist(), capacity), np.int32)
     counts = np.bincount(lengths, minlength=capacity + 1).tolist()
-    if mode is PackingMode.HYBRID:
+    if mode is PackingMode.SUBSET_SUM:
         return _deal(lengths, hybrid(counts, capacity).runs)
     return _deal(lengths, best_fit_decreasing(counts, capacity).runs)
 

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import drawsvg as draw
 
-from phalanx.data.analysis.report import BatchingEfficiencyReport
-from phalanx.data.bucket_search import BucketAnalysis
-from phalanx.data.length_analysis import LengthHistogram
+from phalanx.data.bucket_search import BatchingEfficiencyReport
+from phalanx.data.length_analysis import BucketAnalysis, LengthHistogram
 from phalanx.data.plans.buckets import BucketSpec
 from phalanx.formatting import format_percent
 from phalanx.svg import ACCENT, BORDER, FONT, GOOD, MUTED, SHEET, TEXT, save_svg
@@ -57,7 +56,7 @@ def draw_length_histogram(
     def across(length: float) -> float:
         return round(_LEFT + (right - _LEFT) * (length - low) / (high - low), 2)
 
-    edges = () if bucket_spec is None else tuple(e for e in bucket_spec.upper_lengths if low <= e < high)
+    edges = () if bucket_spec is None else tuple(e for e in bucket_spec.max_lengths if low <= e < high)
     # A bucket holds its edge, so the line stands behind it.
     labels = _edge_labels([(across(edge + 1), f"{edge:,}") for edge in edges])
     top = _MARGIN + 58 + _LABEL * (1 + max((label.level for label in labels), default=-1))

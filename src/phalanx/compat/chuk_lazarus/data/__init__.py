@@ -1,0 +1,3 @@
+"""Data modules of chuk-lazarus."""
+
+from phalanx.compat.chuk_lazarus.data.batching import *  # noqa: F403

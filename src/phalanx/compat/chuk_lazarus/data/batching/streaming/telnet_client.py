@@ -1,0 +1,27 @@
+"""Client of a puzzle server."""
+
+from phalanx.puzzles.server.client import (
+    PuzzleClient as TelnetGymClient,
+    PuzzleClientConfig as TelnetClientConfig,
+)
+from phalanx.puzzles.server.protocol import (
+    PuzzleCompletion,
+    PuzzleDifficulty,
+    PuzzleGame,
+    PuzzleHint,
+    PuzzleObservation,
+    PuzzleResult,
+    PuzzleStats,
+)
+
+__all__ = [
+    "PuzzleCompletion",
+    "PuzzleDifficulty",
+    "PuzzleGame",
+    "PuzzleHint",
+    "PuzzleObservation",
+    "PuzzleResult",
+    "PuzzleStats",
+    "TelnetClientConfig",
+    "TelnetGymClient",
+]
