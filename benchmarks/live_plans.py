@@ -15,6 +15,7 @@ import numpy as np
 from measuring.conditions import conditions
 from measuring.memory import peak_mebibytes
 from measuring.records import held_to
+from tests.helpers.simulated_source import SimulatedSource
 
 from phalanx.data import (
     BatchingConfig,
@@ -22,7 +23,6 @@ from phalanx.data import (
     LengthTable,
     Mixture,
     PackingConfig,
-    SimulatedSource,
     StreamingPlan,
     StreamingPlanConfig,
 )
@@ -36,7 +36,7 @@ MILLION = 1_000_000
 def plan() -> StreamingPlan:
     """Four streams without end, of other lengths each."""
     sources = {name: SimulatedSource(seed, MEANS[name]) for seed, name in enumerate(WEIGHTS)}
-    config = StreamingPlanConfig(packing=PackingConfig(max_length=CAPACITY), rows=16, balance=False)
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=CAPACITY), packs_per_batch=16, balance=False)
     return StreamingPlan(sources, config, Mixture(weights=WEIGHTS))
 
 
@@ -84,7 +84,7 @@ def mixture_error(live: StreamingPlan) -> float:
 def kills(count: int) -> Iterator[dict[str, Any]]:
     """Kill and resume over 8, 3 and 5 ranks: which samples are lost or repeated."""
     rng = np.random.default_rng(0)
-    config = StreamingPlanConfig(packing=PackingConfig(max_length=512), rows=2, pool_packs=64)
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=512), packs_per_batch=2, packing_buffer_size=64)
 
     def fresh() -> StreamingPlan:
         sources = {name: SimulatedSource(seed, 60.0, 512) for seed, name in enumerate(WEIGHTS)}

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from arcade_server import MISSING, RealServer, installed_server
 from measuring.verdicts import Verdict, show_verdicts
+from phalanx.compat.chuk_lazarus.data.batching.streaming import write_samples
 
-from phalanx.data.offline_stream import write_samples
 from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
 from phalanx.training import LMTraining, load_lm_training, train
 

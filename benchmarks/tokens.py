@@ -39,7 +39,6 @@ from phalanx.data import (
     BatchPlan,
     BatchPlanBuilder,
     LengthCache,
-    Lengths,
     LengthTable,
     PackingConfig,
     PackingMode,
@@ -50,6 +49,7 @@ from phalanx.data import (
     save_batch_plan,
     suggest_bucket_edges,
 )
+from phalanx.data.lengths import Lengths
 from phalanx.native import is_native_available
 
 Result = TypeVar("Result")
@@ -126,7 +126,11 @@ class Benchmark:
         cases: tuple[tuple[str, PackingMode, Targets], ...] = (
             ("lognormal", PackingMode.BEST_FIT_DECREASING, {"over_bound": {"at_most": 0.0001}}),
             ("hard", PackingMode.BEST_FIT_DECREASING, {"fill": {"at_least": 0.9893}}),
-            ("hard", PackingMode.SUBSET_SUM, {"fill": {"at_least": 0.995}, "seconds_worst": {"at_most": 2.0}}),
+            (
+                "hard",
+                PackingMode.SUBSET_SUM,
+                {"fill": {"at_least": 0.995}, "seconds_worst": {"at_most": 2.0}},
+            ),
         )
         for distribution, mode, targets in cases:
             lengths = draw_lengths(distribution, self.samples)
@@ -214,8 +218,8 @@ class Benchmark:
         for name, packing in (("padded", None), ("packed", PackingConfig(max_length=CAPACITY))):
             plan = build_plan(self._table, config, packing)
             seconds, shards = self._time(partial(_shards, plan))
-            found = plan.measure_balance(0, RANKS, "pad", balance=True, d_model=MODEL_WIDTH)
-            plain = plan.measure_balance(0, RANKS, "pad", balance=False, d_model=MODEL_WIDTH)
+            found = plan.measure_balance(0, RANKS, "split", balance=True, d_model=MODEL_WIDTH)
+            plain = plan.measure_balance(0, RANKS, "split", balance=False, d_model=MODEL_WIDTH)
             counts = {shard.num_batches for shard in shards}
             facts = {
                 "ranks": RANKS,
@@ -284,7 +288,7 @@ def build_plan(lengths: Lengths, config: BatchingConfig, packing: PackingConfig 
 
 
 def _shards(plan: BatchPlan) -> list[BatchPlan]:
-    return [plan.shard(rank, RANKS, "pad", balance=True, d_model=MODEL_WIDTH) for rank in range(RANKS)]
+    return [plan.shard(rank, RANKS, "split", balance=True, d_model=MODEL_WIDTH) for rank in range(RANKS)]
 
 
 def _table(lengths: np.ndarray) -> LengthTable:

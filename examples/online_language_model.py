@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 import jax
 import numpy as np
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming import StreamSample
 from phalanx.data import (
     BatchingConfig,
     ByteTokenizer,
@@ -23,11 +24,10 @@ from phalanx.data import (
     ReplayBuffer,
     ReplayBufferConfig,
     ReplayPlanner,
-    StreamSample,
-    WindowEnd,
     ReplayPlannerConfig,
     collate,
 )
+from phalanx.data.replay_planner import WindowEnd
 from phalanx.lm import LanguageModelConfig, generate
 from phalanx.puzzles.server import CollectConfig, MockGymStream, PuzzleSampleStream
 from phalanx.training import LMTrainer, OptimizerConfig, token_batch
@@ -82,9 +82,7 @@ async def main(arguments: argparse.Namespace) -> None:
         while update < arguments.updates:
             plan = await window.next_window()
             for spec in plan.get_epoch(0)[: arguments.updates - update]:
-                batch = token_batch(
-                    collate(spec, window.samples, packing=packing), batching.token_budget
-                )
+                batch = token_batch(collate(spec, window.samples, packing=packing), batching.token_budget)
                 learner, metrics = trainer.update(learner, batch)
                 update, read = update + 1, read + batch.real_tokens
                 if update == 1 or update % max(1, arguments.updates // 8) == 0:

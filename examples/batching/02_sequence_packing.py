@@ -5,15 +5,12 @@ python examples/batching/02_sequence_packing.py
 
 import numpy as np
 
-from phalanx.data import (
-    PackingConfig,
-    PackingMode,
+from phalanx.compat.chuk_lazarus.data.batching.planning import (
     SequenceToPack,
     compute_packing_metrics,
-    create_segment_attention_mask,
-    pack_lengths,
     pack_sequences,
 )
+from phalanx.data import PackingConfig, PackingMode, create_segment_attention_mask, pack_lengths
 
 
 def main() -> None:

@@ -34,9 +34,9 @@ async def main() -> None:
         assert difference is not None
         print(f"with another length: {difference.cause} changed, first in batch {difference.batch}")
 
-    done = [batch.samples for batch in plan.get_epoch(0)[:5]]
-    rest = [batch.samples for _, _, batch in plan.iter_from(epoch=0, microbatch_idx=5)]
-    everything = [batch.samples for epoch in range(3) for batch in plan.iter_epoch(epoch)]
+    done = [batch.sample_ids for batch in plan.get_epoch(0)[:5]]
+    rest = [batch.sample_ids for _, _, batch in plan.iter_from(epoch=0, microbatch_idx=5)]
+    everything = [batch.sample_ids for epoch in range(3) for batch in plan.iter_epoch(epoch)]
     print(f"five batches, a crash, and the rest are the whole run: {done + rest == everything}")
 
     packing = PackingConfig(max_length=512)

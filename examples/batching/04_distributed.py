@@ -10,7 +10,7 @@ from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder
 
 def samples_of(plan: BatchPlan) -> list[str]:
     """Every sample of a plan's first epoch."""
-    return [sample for batch in plan.epochs[0] for sample in batch.samples]
+    return [sample for batch in plan.epochs[0] for sample in batch.sample_ids]
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
         print(f"balance {balance}: the busiest rank works {found.by_rank:.4f} of the ideal")
 
     # Eight ranks have each done ten batches; three go on.
-    done = [sample for shard in shards for batch in shard.epochs[0][:10] for sample in batch.samples]
+    done = [sample for shard in shards for batch in shard.epochs[0][:10] for sample in batch.sample_ids]
     left = plan.remaining(epoch=0, step=10, world_size=8, balance=True)
     rest = [sample for rank in range(3) for sample in samples_of(left.shard(rank, world_size=3))]
     print(f"no sample lost, none repeated: {sorted(done + rest) == sorted(lengths)}")

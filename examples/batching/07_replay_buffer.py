@@ -7,14 +7,13 @@ import asyncio
 import pathlib
 import tempfile
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming import SampleSource, StreamSample
 from phalanx.data import (
     BatchingConfig,
     EvictionPolicy,
     ReplayBuffer,
     ReplayBufferConfig,
     ReplayPlanner,
-    SampleSource,
-    StreamSample,
     ReplayPlannerConfig,
 )
 

@@ -18,7 +18,8 @@ from phalanx.arc.play.recording import EpisodeFile, episode_samples
 from phalanx.arc.play.session import PlayError, PlaySession, PlayTask, play_config, starting_key
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import puzzles_to_play
-from phalanx.data import EpisodeStatus, OfflineDatasetStream, ReplayBuffer
+from phalanx.compat.chuk_lazarus.data.batching.streaming import OfflineDatasetStream
+from phalanx.data import EpisodeStatus, ReplayBuffer
 from phalanx.lm import ArcTokenizer, EnvironmentStream
 from phalanx.training import load_lm_training, open_source
 

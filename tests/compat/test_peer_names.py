@@ -16,13 +16,13 @@ from phalanx.compat.chuk_lazarus.data.batching import (
     PackingMetrics,
     SequenceToPack,
     TokenBudgetBatchSampler,
-    assign_packs,
     collate_microbatch,
     compute_packing_metrics,
     create_segment_attention_mask,
     default_collate,
     pack_sequences,
 )
+from phalanx.data import assign_packs
 
 
 def test_a_length_entry_is_a_line():
@@ -91,14 +91,14 @@ def test_a_mask_of_numpy_is_asked_for_as_there():
         create_segment_attention_mask([1, 1], use_mlx=False),
     ):
         assert mask.tolist() == [[True, False], [True, True]]
-    with pytest.raises(ValueError, match=r"leave use_mlx out, and make mlx.core.array\(mask\)"):
+    with pytest.raises(ValueError, match=r"remove use_mlx, and use mlx.core.array\(mask\)"):
         create_segment_attention_mask([1, 1], use_mlx=True)
 
 
 def test_figures_of_packing_that_are_called_otherwise_say_how():
     metrics = compute_packing_metrics(packed_sequences=[])
     for name, ours in (("total_loss_tokens", "loss_tokens"), ("record_skip", "compute_packing_metrics")):
-        with pytest.raises(AttributeError, match=f"PackingMetrics has no {name}: {ours}"):
+        with pytest.raises(AttributeError, match=f"PackingMetrics has no {name}: use {ours}"):
             getattr(metrics, name)
-    with pytest.raises(ValueError, match="PackingMetrics has no num_packed_sequences: num_packs"):
+    with pytest.raises(ValueError, match="PackingMetrics has no num_packed_sequences: use num_packs"):
         PackingMetrics(num_packed_sequences=3)

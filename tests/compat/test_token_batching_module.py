@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phalanx.compat.chuk_lazarus.data.batching import BatchingConfig, BatchPlan, BucketSpec, TokenBudgetBatchSampler
+from phalanx.compat.chuk_lazarus.data.batching import (
+    BatchingConfig,
+    BatchPlan,
+    BucketSpec,
+    TokenBudgetBatchSampler,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +53,12 @@ def sampler(lengths: dict[str, int], bucket_spec: BucketSpec) -> TokenBudgetBatc
 def test_quick_start(capsys: pytest.CaptureFixture[str]) -> None:
     import asyncio
 
-    from phalanx.compat.chuk_lazarus.data.batching import BatchingConfig, BatchPlanBuilder, BucketSpec, TokenBudgetBatchSampler
+    from phalanx.compat.chuk_lazarus.data.batching import (
+        BatchingConfig,
+        BatchPlanBuilder,
+        BucketSpec,
+        TokenBudgetBatchSampler,
+    )
 
     async def main():
         # Sample lengths (normally from tokenized data)
@@ -300,7 +310,12 @@ def test_batch_plan(
     resumed: list[tuple[int, int]] = []
 
     async def block() -> tuple[BatchPlan, BatchPlan]:
-        from phalanx.compat.chuk_lazarus.data.batching import BatchPlan, BatchPlanBuilder, load_batch_plan, save_batch_plan
+        from phalanx.compat.chuk_lazarus.data.batching import (
+            BatchPlan,
+            BatchPlanBuilder,
+            load_batch_plan,
+            save_batch_plan,
+        )
 
         # Build plan
         builder = BatchPlanBuilder(
@@ -367,7 +382,7 @@ def test_batch_files(
         model(batch["input_ids"])
 
     assert sum(int((array == 7).sum()) for array in seen) == sum(lengths.values())
-    assert reader.fingerprint == plan.fingerprint
+    assert reader.fingerprint == plan.fingerprint == reader.plan.fingerprint
 
 
 def test_analysis(

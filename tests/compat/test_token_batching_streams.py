@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from arcade_server import RealServer
 
-from phalanx.compat.chuk_lazarus.data.batching.streaming import BatchingConfig, ReplayBuffer, SampleSource, StreamSample
+from phalanx.compat.chuk_lazarus.data.batching.streaming import ReplayBuffer, SampleSource, StreamSample
+from phalanx.data import BatchingConfig
 from tests.helpers.puzzle_server import running_server
 
 
@@ -82,7 +83,12 @@ def test_complete_online_training_example(
         assert message
         return [1] * len(prompts[-1])
 
-    from phalanx.compat.chuk_lazarus.data.batching.streaming import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
+    from phalanx.compat.chuk_lazarus.data.batching.streaming import (
+        ReplayBuffer,
+        ReplayBufferConfig,
+        SampleSource,
+        StreamSample,
+    )
     from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
 
     async def collect_training_data():
@@ -133,12 +139,12 @@ def test_complete_online_training_example(
 
 def test_replay_buffer(capsys: pytest.CaptureFixture[str]) -> None:
     from phalanx.compat.chuk_lazarus.data.batching.streaming import (
-        EvictionPolicy,
         ReplayBuffer,
         ReplayBufferConfig,
         SampleSource,
         StreamSample,
     )
+    from phalanx.data import EvictionPolicy
 
     # Create buffer with difficulty tracking
     buffer = ReplayBuffer(

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from phalanx.data import EvictionPolicy, ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
 from phalanx.data.replay.stats import DIFFICULTY_BINS
+
+from phalanx.data import EvictionPolicy, ReplayBuffer, ReplayBufferConfig, Sample, SampleOrigin
 from tests.helpers.sample_cases import PRIORITIES, samples
 
 
@@ -21,11 +21,11 @@ class Held:
     """What the oracle knows of a sample."""
 
     serial: int
-    sample: StreamSample
+    sample: Sample
     priority: float
     replays: int
 
-    def as_sample(self, **changes: Any) -> StreamSample:
+    def as_sample(self, **changes: Any) -> Sample:
         return self.sample.replace(priority=self.priority, replay_count=self.replays, **changes)
 
 
@@ -39,7 +39,7 @@ class ReplayMachine(RuleBasedStateMachine):
         self.held: list[Held] = []
         self.added = 0
 
-    def _add(self, sample: StreamSample, priority: float) -> None:
+    def _add(self, sample: Sample, priority: float) -> None:
         """FIFO and PRIORITY are known beforehand; which one RANDOM gives up is asked of the buffer."""
         if len(self.held) == self.config.max_size:
             match self.config.eviction_policy:
@@ -56,13 +56,13 @@ class ReplayMachine(RuleBasedStateMachine):
         self.added += 1
 
     @rule(sample=samples(), priority=st.none() | PRIORITIES)
-    def add(self, sample: StreamSample, priority: float | None) -> None:
+    def add(self, sample: Sample, priority: float | None) -> None:
         self.buffer.add(sample, priority)
         self._add(sample, sample.priority if priority is None else priority)
 
     @precondition(lambda self: self.config.eviction_policy is not EvictionPolicy.RANDOM)
     @rule(batch=st.lists(samples(), max_size=12))
-    def add_many_before_looking(self, batch: list[StreamSample]) -> None:
+    def add_many_before_looking(self, batch: list[Sample]) -> None:
         self.buffer.add_batch(batch)
         for sample in batch:
             self._add(sample, sample.priority)
@@ -90,7 +90,7 @@ class ReplayMachine(RuleBasedStateMachine):
         after = self.buffer.get_all()
         for held in self.held:
             held.replays = after[counts[held.serial]].replay_count
-        wanted = [h.as_sample(source=SampleSource.REPLAY) for h in fitting if h.priority > 0]
+        wanted = [h.as_sample(origin=SampleOrigin.REPLAY) for h in fitting if h.priority > 0]
         assert all(sample in wanted for sample in drawn)
 
     @rule(n=st.integers(0, 9))
@@ -116,7 +116,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(held.priority for held in self.held))
     @rule(n=st.integers(1, 5), priority=PRIORITIES, later=st.lists(samples(), max_size=3))
-    def change_priorities_of_a_draw(self, n: int, priority: float, later: list[StreamSample]) -> None:
+    def change_priorities_of_a_draw(self, n: int, priority: float, later: list[Sample]) -> None:
         drawn = self.buffer.draw(n)
         for sample in later:
             self.add(sample, None)

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming import SampleSource, StreamSample
 from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
@@ -19,10 +20,8 @@ from phalanx.data import (
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    SampleSource,
     StreamingPlan,
     StreamingPlanConfig,
-    StreamSample,
     load_batch_plan,
     save_batch_plan,
 )
@@ -161,7 +160,7 @@ def live_ranks(world: World) -> None:
     """The same by a live plan, whose state is a few numbers: each place of its source is handed out once."""
     path = world.folder / "place.json"
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=10), rows=1, pool_packs=4, balance=world.chance.random() < 0.5
+        packing=PackingConfig(max_length=10), packs_per_batch=1, packing_buffer_size=4, balance=world.chance.random() < 0.5
     )
     plan = StreamingPlan({"all": DatasetSource(LENGTHS, epochs=2)}, config)
     learned: list[int] = []

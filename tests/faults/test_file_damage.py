@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from phalanx.compat.chuk_lazarus.data.batching.streaming import OfflineDatasetStream
 
 from phalanx.cli.doctor import examine
+from phalanx.compat.chuk_lazarus.data.batching.planning import BatchFingerprint, compute_batch_fingerprint
+from phalanx.compat.chuk_lazarus.data.batching.streaming import SampleSource, StreamSample
 from phalanx.data import (
-    BatchFingerprint,
     BatchingConfig,
     BatchPlanBuilder,
     BatchReader,
@@ -21,14 +23,10 @@ from phalanx.data import (
     LengthCache,
     ReplayBuffer,
     ReplayBufferConfig,
-    SampleSource,
-    StreamSample,
-    compute_batch_fingerprint,
     load_batch_plan,
     save_batch_plan,
     write_samples,
 )
-from phalanx.data.offline_stream import OfflineDatasetStream
 from phalanx.kg import Atom, DataHandler, IndexManager, KnowledgeBase
 from phalanx.kg.kge.config import KGEConfig
 from phalanx.kg.kge.embedding import KGE

@@ -79,7 +79,7 @@ def settings_of_packing(draw: st.DrawFn, token_budget: int) -> dict[str, Any] | 
         "mode": draw(st.sampled_from(PackingMode)),
         "max_length": draw(st.integers(3, token_budget)),
         "pad_to_max": draw(st.booleans()),
-        "add_separator": separate,
+        
         "separator_token_id": 0 if separate else None,
         "overlong": draw(st.sampled_from([OverlongPolicy.SKIP, OverlongPolicy.TRUNCATE])),
     }
@@ -102,4 +102,4 @@ def small_plan(num_epochs: int = 1, samples: int = 50, packing: PackingConfig | 
 
 def sample_lists(plan: BatchPlan, epoch: int = 0) -> list[tuple[str, ...]]:
     """The ids of every batch."""
-    return [batch.samples for batch in plan.iter_epoch(epoch)]
+    return [batch.sample_ids for batch in plan.iter_epoch(epoch)]

@@ -4,8 +4,9 @@ import os
 import signal
 from typing import Any
 
-from phalanx.data import ByteTokenizer
 from phalanx.data.corpus import FilePart
+
+from phalanx.data import ByteTokenizer
 
 
 class DyingTokenizer(ByteTokenizer):

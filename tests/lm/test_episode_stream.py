@@ -16,9 +16,11 @@ from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, EpisodeCo
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from phalanx.compat.chuk_lazarus.data.batching.streaming import SampleStream, StreamSample
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import Discrete, Space
-from phalanx.data import EpisodeStatus, SampleStream, StreamSample, StreamState
+from phalanx.data import EpisodeStatus
+from phalanx.data.stream_base import StreamState
 from phalanx.lm import (
     ArcTokenizer,
     EnvironmentStream,

@@ -858,7 +858,7 @@ def grpo_puzzles() -> Digests:
     """Train a language model by GRPO with the presets `lights_out` and `puzzles`."""
     from phalanx.training.lm.grpo import GRPOTraining, GRPOTrainingConfig
 
-    small = (*_SMALL_MODEL, "num_updates=3", "grpo.group_size=8", "grpo.rows=4", "grpo.width=96")
+    small = (*_SMALL_MODEL, "num_updates=3", "grpo.group_size=8", "grpo.packs_per_batch=4", "grpo.width=96")
     presets = {
         "lights_out": ("grpo.groups=6",),
         "puzzles": (

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 import pytest
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming import StreamSample
 from phalanx.config import load_config
 from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
     BatchWriter,
     PackingConfig,
-    StreamSample,
     save_batch_plan,
     write_samples,
 )

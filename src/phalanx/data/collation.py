@@ -103,6 +103,14 @@ class TokenBatch:
         """Return where the segments of a row begin and where the last one ends."""
         return cu_seqlens(self.segment_ids[row])
 
+    def flat_cu_seqlens(self) -> Int32[np.ndarray, " boundaries"]:
+        """Return where sequences begin if rows are put end to end; the padding of each row is a sequence."""
+        rows, width = self.input_ids.shape
+        if rows * width > np.iinfo(np.int32).max:
+            raise ValueError(f"{rows} rows of {width} tokens exceed 32 bits; use fewer rows at once")
+        changes = np.diff(self.segment_ids, axis=1, prepend=-1) != 0
+        return np.append(np.flatnonzero(changes), rows * width).astype(np.int32)
+
     def varlen(self, *, align: int = 1, pad_id: int = 0) -> dict[str, Any]:
         """Return all samples end to end without padding, for variable-length attention kernels.
 

@@ -62,9 +62,9 @@ class SampleInfo:
     """Where a sample comes from, and what is known about its episode. Unknown values are None."""
 
     dataset_id: str = ""
-    origin: SampleOrigin = SampleOrigin.OFFLINE
+    origin: SampleOrigin | str = SampleOrigin.OFFLINE
     episode_id: str | None = None
-    episode_status: EpisodeStatus | None = None
+    episode_status: EpisodeStatus | str | None = None
     step_index: int | None = None
     """Step of the episode, from 0; None if the sample is a complete episode."""
     total_steps: int | None = None
@@ -110,8 +110,8 @@ class Sample:
     """Token ids as an int32 array [length]; any sequence of integers is converted."""
     loss_mask: Any
     """1 where the token counts in the loss, as an int8 array [length]; any sequence is converted."""
-    columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=lambda: _NO_COLUMNS)
-    """Additional arrays [length, ...] with one entry per token."""
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _NO_COLUMNS)
+    """Additional arrays [length, ...] with one entry per token; sequences are converted."""
     info: SampleInfo | None = None
     """Origin and episode; None for plain datasets."""
 
@@ -175,9 +175,9 @@ class Sample:
             fields["columns"] = {name: values.tolist() for name, values in self.columns.items()}
         if self.info is not None:
             info = dataclasses.asdict(self.info)
-            info["origin"], info["timestamp"] = self.info.origin.value, self.info.timestamp.isoformat()
+            info["origin"], info["timestamp"] = str(self.info.origin), self.info.timestamp.isoformat()
             if self.info.episode_status is not None:
-                info["episode_status"] = self.info.episode_status.value
+                info["episode_status"] = str(self.info.episode_status)
             fields |= {name: value for name, value in info.items() if value is not None}
         return fields
 
@@ -422,7 +422,7 @@ _HAS_SEGMENTS, _HAS_EPISODE, _HAS_INFO = 1, 2, 4
 # Stored by number: add new members at the end.
 _ORIGINS, _STATUSES = tuple(SampleOrigin), tuple(EpisodeStatus)
 ORIGIN_CODES = {origin: code for code, origin in enumerate(_ORIGINS)}
-_STATUS_CODES = {None: -1} | {status: code for code, status in enumerate(_STATUSES)}
+_STATUS_CODES: dict[str | None, int] = {None: -1} | {status: code for code, status in enumerate(_STATUSES)}
 _EMPTY_INFO = SampleInfo(timestamp=datetime.fromtimestamp(0, UTC))
 
 PackedSample = tuple[bytes, bytes, tuple[Any, ...]]
@@ -456,7 +456,7 @@ def pack_sample(sample: Sample) -> PackedSample:
         -1 if info.step_index is None else info.step_index,
         -1 if info.total_steps is None else info.total_steps,
         info.replay_count,
-        ORIGIN_CODES[info.origin],
+        ORIGIN_CODES[SampleOrigin(info.origin)],
         _STATUS_CODES[info.episode_status],
         -1 if info.success is None else int(info.success),
         flags,

@@ -76,7 +76,8 @@ class PlanTrainerMixin:
 class _SavePosition(TrainerCallback):
     """Saves the position in the plan with every checkpoint."""
 
-    def __init__(self, batches: PlanDataset) -> None:
+    # Not PlanDataset: a run-time type checker would warn about its base class in torch.
+    def __init__(self, batches: Any) -> None:
         self._batches = batches
         self._first_step = 0
 

@@ -276,7 +276,7 @@ class PlanLoader(DataLoader):
         self._begin(dataset)
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **settings)
 
-    def _begin(self, dataset: PlanDataset) -> None:
+    def _begin(self, dataset: Any) -> None:
         if isinstance(dataset.plan, BatchPlan):
             self._start = (dataset.epoch, dataset.first_batch)
         self._num_used = 0

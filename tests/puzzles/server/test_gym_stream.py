@@ -7,8 +7,9 @@ import pytest
 from arcade_server import RealServer
 from pydantic import ValidationError
 
-from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample, StreamState
-from phalanx.data.stream_base import AsyncSampleStream
+from phalanx.compat.chuk_lazarus.data.batching.streaming import SampleSource, StreamSample
+from phalanx.data.samples import EpisodeStatus
+from phalanx.data.stream_base import AsyncSampleStream, StreamState
 from phalanx.data.tokenizers import ByteTokenizer
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.episodes import StepRewards, episode_samples, move_prompt, rollout_episode

@@ -22,6 +22,7 @@ from phalanx.data.plans.sharding import (
     ShardBalance,
     ShardedEpoch,
     ShardInfo,
+    ShardPolicy,
     ShardSpec,
     measure_balance,
     shard_epoch,
@@ -348,22 +349,40 @@ class BatchPlan:
         """
         return BatchPlanIterator(self, rank, ShardSpec.resolve(world_size))
 
-    def shard(self, rank: int, world_size: int | ShardSpec) -> "BatchPlan":
+    def shard(
+        self,
+        rank: int,
+        world_size: int | ShardSpec,
+        policy: ShardPolicy | str = ShardPolicy.SPLIT,
+        balance: bool = False,
+        d_model: int | None = None,
+    ) -> "BatchPlan":
         """Return the plan of one rank: disjoint from the others, with the same number of batches per epoch.
 
         Args:
             rank: Number of the rank, from 0.
-            world_size: Number of ranks, or a `ShardSpec` with policy and balancing.
+            world_size: Number of ranks, or a `ShardSpec` with all settings.
+            policy: What happens if the number of batches is not divisible by the number of ranks.
+            balance: Whether the batches of a step have about the same cost on all ranks.
+            d_model: Hidden size of the transformer whose FLOPs are balanced.
         """
         self._require_complete("shard")
-        spec = ShardSpec.resolve(world_size)
+        spec = ShardSpec.resolve(world_size, policy, balance, d_model)
         spec.check_rank(rank)
         settings = {name: getattr(spec, name) for name in ShardSpec.model_fields}
         info = ShardInfo(rank=rank, plan_fingerprint=self.fingerprint, **settings)
         epochs = [epoch.with_batches(self.shard_epoch(epoch, spec).shard(rank)) for epoch in self.epochs]
         return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(epochs))
 
-    def remaining(self, epoch: int, step: int, world_size: int | ShardSpec = 1) -> "BatchPlan":
+    def remaining(
+        self,
+        epoch: int,
+        step: int,
+        world_size: int | ShardSpec = 1,
+        policy: ShardPolicy | str = ShardPolicy.SPLIT,
+        balance: bool = False,
+        d_model: int | None = None,
+    ) -> "BatchPlan":
         """Return the batches that are left after every rank has processed `step` batches of `epoch`.
 
         Shard the result for another number of ranks: no sample of the epoch is lost or repeated.
@@ -372,17 +391,28 @@ class BatchPlan:
             epoch: Current epoch.
             step: Batches of this epoch that each rank has processed.
             world_size: Number of ranks so far, or the `ShardSpec` that was used.
+            policy: Policy that was used.
+            balance: Whether ranks were balanced.
+            d_model: Hidden size that was used for balancing.
         """
         self._require_complete("take the remainder of")
         current = self.get_epoch(epoch)
-        sharded = self.shard_epoch(current, ShardSpec.resolve(world_size))
+        sharded = self.shard_epoch(current, ShardSpec.resolve(world_size, policy, balance, d_model))
         left = current.with_batches(sharded.remaining(step))
         epochs = (left, *(plan for plan in self.epochs if plan.epoch > epoch))
         return BatchPlan(self.meta.model_copy(update={"num_epochs": len(epochs)}), self.table, epochs)
 
-    def measure_balance(self, epoch: int, spec: ShardSpec) -> ShardBalance:
-        """Measure how much longer than the ideal the ranks work in one epoch."""
+    def measure_balance(
+        self,
+        epoch: int,
+        world_size: int | ShardSpec,
+        policy: ShardPolicy | str = ShardPolicy.SPLIT,
+        balance: bool = True,
+        d_model: int | None = None,
+    ) -> ShardBalance:
+        """Measure how much longer than the ideal the ranks work in one epoch; arguments as for `shard`."""
         plan = self.get_epoch(epoch)
+        spec = ShardSpec.resolve(world_size, policy, balance, d_model)
         return measure_balance(self.shard_epoch(plan, spec), plan.lengths, spec.d_model)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:

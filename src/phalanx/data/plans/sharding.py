@@ -48,13 +48,20 @@ class ShardSpec(Config):
     """Hidden size of the transformer whose FLOPs are balanced; None balances the cost of attention only."""
 
     @classmethod
-    def resolve(cls, world_size: "int | ShardSpec") -> "ShardSpec":
-        """Return the spec itself, or the default one for a number of ranks."""
+    def resolve(
+        cls,
+        world_size: "int | ShardSpec",
+        policy: ShardPolicy | str = ShardPolicy.SPLIT,
+        balance: bool = False,
+        d_model: int | None = None,
+    ) -> "ShardSpec":
+        """Return the spec itself, or create one from a number of ranks and the other settings."""
         if isinstance(world_size, ShardSpec):
             return world_size
-        if world_size < 1:
-            raise ValueError(f"world_size must be at least 1, got {world_size}")
-        return cls(world_size=world_size)
+        for name, value in (("world_size", world_size), ("d_model", d_model)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        return cls(world_size=world_size, policy=ShardPolicy(policy), balance=balance, d_model=d_model)
 
     def check_rank(self, rank: int) -> None:
         """Raise `ValueError` if there is no such rank."""

@@ -20,13 +20,12 @@ _MODES = {"greedy": "next_fit", "hybrid": "subset_sum"}
 class PackingConfig(_PackingConfig):
     """`phalanx.data.PackingConfig` with the field `add_separator` and the mode `greedy`."""
 
-    removed_settings: ClassVar[dict[str, str]] = {}
     add_separator: bool = False
     """Whether `separator_token_id` is put between two segments."""
 
     @model_validator(mode="before")
     @classmethod
-    def _convert(cls, values: Any) -> Any:
+    def _reject_old_names(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
         values = dict(values)

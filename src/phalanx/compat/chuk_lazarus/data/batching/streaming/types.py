@@ -21,9 +21,9 @@ class SampleSource(StrEnum):
     SYNTHETIC = "synthetic"
 
     @classmethod
-    def from_origin(cls, origin: SampleOrigin) -> "SampleSource":
+    def from_origin(cls, origin: SampleOrigin | str) -> "SampleSource":
         """Convert the origin of `phalanx.data`."""
-        return cls.GYM if origin is SampleOrigin.ENVIRONMENT else cls(origin.value)
+        return cls.GYM if origin == SampleOrigin.ENVIRONMENT else cls(str(origin))
 
     @property
     def origin(self) -> SampleOrigin:

@@ -6,15 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.data import (
-    ByteTokenizer,
+from phalanx.compat.chuk_lazarus.data.batching.streaming import (
     OfflineDatasetStream,
-    ReplayBuffer,
     SampleSource,
     StreamSample,
-    StreamState,
-    write_samples,
 )
+from phalanx.data import ByteTokenizer, ReplayBuffer, write_samples
+from phalanx.data.stream_base import StreamState
 from tests.helpers.sample_cases import sample, samples
 
 
@@ -31,8 +29,8 @@ def test_what_is_written_is_read_again(made: list[StreamSample], suffix: str) ->
         path = Path(folder, f"samples{suffix}")
         assert write_samples(path, made) == len(made)
         read = list(OfflineDatasetStream(path))
-    assert read == made
-    assert [one.timestamp for one in read] == [one.timestamp for one in made]
+    assert read == [StreamSample.from_sample(one) for one in made]
+    assert [one.timestamp for one in read] == [one.info.timestamp for one in made]
 
 
 def test_a_stream_counts_what_it_gives_and_leaves_out() -> None:
@@ -54,7 +52,7 @@ def test_a_stream_counts_what_it_gives_and_leaves_out() -> None:
 
 
 def test_a_stream_goes_on_where_it_stands() -> None:
-    stream = OfflineDatasetStream([sample(name) for name in "abc"])
+    stream = OfflineDatasetStream([stream_sample(name) for name in "abc"])
     assert next(iter(stream)).sample_id == "a"
     assert stream.state is StreamState.STREAMING
     assert names(stream) == ["b", "c"]
@@ -62,7 +60,7 @@ def test_a_stream_goes_on_where_it_stands() -> None:
 
 def test_a_shuffled_stream_has_another_order_in_each_epoch_and_the_same_in_each_run() -> None:
     def epochs(seed: int) -> list[list[str]]:
-        stream = OfflineDatasetStream([sample(str(n)) for n in range(30)], shuffle=True, seed=seed)
+        stream = OfflineDatasetStream([stream_sample(str(n)) for n in range(30)], shuffle=True, seed=seed)
         first = names(stream)
         stream.reset()
         return [first, names(stream)]
@@ -130,3 +128,12 @@ def test_what_cannot_be_read_or_written_is_refused_in_words(tmp_path: Path) -> N
         OfflineDatasetStream([], min_length=2, max_length=1)
     with pytest.raises(ValueError, match=r"as \.jsonl or \.npz, not '\.csv'"):
         write_samples(tmp_path / "samples.csv", [])
+
+
+def test_rows_without_a_source_keep_their_fields(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    row = {"sample_id": "a", "input_ids": [1, 2], "difficulty": 0.5, "success": True, "reward": 1.5}
+    path.write_text(json.dumps({**row, "episode_id": "e", "step_index": 3}) + "\n")
+    (found,) = OfflineDatasetStream(path)
+    assert (found.difficulty, found.success, found.reward) == (0.5, True, 1.5)
+    assert (found.episode_id, found.step_index, found.source) == ("e", 3, SampleSource.OFFLINE)
