@@ -49,15 +49,19 @@ test: $(DEV_STAMP) $(TORCH_STAMP) $(OPENENV_STAMP)  ## the whole test suite
 
 openenv: $(OPENENV_STAMP)  ## OpenEnv's own client for the tests, in a venv of its own within .venv
 
-lint: $(DEV_STAMP)  ## ruff, mypy, and the import contracts
+NATIVE_SOURCES = $(wildcard src/native/*.h src/native/*.cc src/native/*/*.h src/native/*/*.cc)
+
+lint: $(DEV_STAMP)  ## ruff, clang-format, mypy, and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/clang-format --dry-run --Werror $(NATIVE_SOURCES)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: $(DEV_STAMP)  ## let ruff rewrite the files
+format: $(DEV_STAMP)  ## let ruff and clang-format rewrite the files
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(NATIVE_SOURCES)
 
 docs: $(DEV_STAMP)  ## the documentation as a site, into out/site; a warning is an error
 	@$(BIN)/python scripts/docs/generate.py

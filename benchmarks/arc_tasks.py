@@ -1,6 +1,6 @@
 """Agents over all 400 training tasks of ARC-AGI-1: one network that is told which task it is, cloned.
 
-It learns on fresh instances of the RE-ARC generators (`scripts/data/rearc.py` writes them), for so many
+It learns on fresh instances of the RE-ARC generators (`scripts/generate_rearc.py` writes them), for so many
 minutes, and then answers instances whose inputs it never saw, and the official test pairs. Answers are
 painted and handed in in the environment. Beside every figure: what handing in the input gets.
 

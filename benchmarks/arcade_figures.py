@@ -18,7 +18,7 @@ from measuring.verdicts import Verdict, show_verdicts
 
 from phalanx.compat.chuk_lazarus.data.batching.streaming import StreamSample
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
+from phalanx.puzzles.server.episodes import CollectConfig, PuzzleSampleStream
 from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame
 
@@ -67,8 +67,7 @@ async def collected(
 ) -> list[StreamSample]:
     """The samples of whole episodes; `after` is awaited between episodes."""
     config = CollectConfig(
-        host="127.0.0.1",
-        port=port,
+        client=PuzzleClientConfig(host="127.0.0.1", port=port),
         games=("lights", "binary", "mastermind", "sokoban", "knapsack", "bridges"),
         seed=3,
         pool=ConnectionPoolConfig(connections=8, ordered=True),

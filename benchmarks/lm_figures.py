@@ -1,8 +1,8 @@
 """The figures of the language model on puzzle text: how soon the loss falls, and what packing spares.
 
 The text comes from a real puzzle server, which is started from the Python that has it (this one, or
-PHALANX_ARCADE_PYTHON), or from a file that `phalanx arcade collect` wrote. One JSON line for each figure with
-`--json`, else a table; the exit code is 1 if a target is missed.
+PHALANX_ARCADE_PYTHON), or from a file that `phalanx puzzles collect` wrote. One JSON line for each figure
+with `--json`, else a table; the exit code is 1 if a target is missed.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from arcade_server import MISSING, RealServer, installed_server
 from measuring.verdicts import Verdict, show_verdicts
-from phalanx.compat.chuk_lazarus.data.batching.streaming import write_samples
 
-from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
+from phalanx.data.offline_stream import write_samples
+from phalanx.puzzles.server import CollectConfig, PuzzleClientConfig, PuzzleSampleStream
 from phalanx.training import LMTraining, load_lm_training, train
 
 BINARY = ("binary",)
@@ -45,7 +45,7 @@ class Point:
 
 async def collect(port: int, games: tuple[str, ...], episodes: int, path: Path) -> None:
     """Play puzzles by their hints and write the samples."""
-    config = CollectConfig(host="127.0.0.1", port=port, games=games, seed=0)
+    config = CollectConfig(client=PuzzleClientConfig(host="127.0.0.1", port=port), games=games, seed=0)
     async with PuzzleSampleStream(config, max_episodes=episodes) as stream:
         write_samples(path, [sample async for sample in stream])
 

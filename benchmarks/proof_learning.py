@@ -48,7 +48,7 @@ def measure_ppo(
 ) -> dict[str, Any]:
     """Environment steps a second of whole updates: rollout, advantages, gradient steps."""
     experiment = ProofTraining(config)
-    training = TimedTraining(experiment.ppo, experiment.make_network)
+    training = TimedTraining(experiment)
     rates = [training.steps_per_update / seconds_of(training.update) for _ in range(repeats)]
     facts = {
         "batch": config.ppo.num_envs,
@@ -57,7 +57,7 @@ def measure_ppo(
         "minibatches": config.ppo.minibatches,
         "padding_states": config.proofs.padding_states,
         "network": f"{config.network.width} wide, {config.network.depth} layers",
-        "num_parameters": count_parameters(training.learner.network),
+        "num_parameters": count_parameters(training.state.params),
         "compile_seconds": round(training.compile_seconds, 2),
     }
     return _told("ppo", dataset, "steps/s", rates, facts, _PPO_PEERS, _PPO_TIMES if judged else None)

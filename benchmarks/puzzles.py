@@ -84,7 +84,7 @@ def stepping(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]
     """Send the solvers' answers through `PuzzleVectorEnvironment.step`."""
     for kind in puzzle_kinds():
         for difficulty in kind.difficulties:
-            batch = PuzzleVectorEnvironment(kind, difficulty, size=size)
+            batch = PuzzleVectorEnvironment(kind, difficulty)
             batch.reset(range(size))
             answers = [environment.expert_actions() or [] for environment in batch.environments]
             rounds = [
@@ -122,7 +122,7 @@ def worded(size: int, seconds: float, repeats: int) -> Iterator[dict[str, Any]]:
 
     for name, moves in WORDED.items():
         environment = phalanx.make(name)
-        batch = TextVectorWrapper(environment, size=size)
+        batch = TextVectorWrapper(environment)
         form = environment.config.action.selection_format if name == "arc-v2" else ""
         cells = {"": "", "point": " 0 0", "bbox": " 0 0 1 1", "mask": " 0,0"}[form]
         batch.reset(range(size))

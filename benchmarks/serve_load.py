@@ -32,7 +32,7 @@ SEEDS = 64
 def server(kind: str, difficulty: str, sessions: int) -> Iterator[tuple[str, psutil.Process]]:
     """A server's address and process."""
     command = [sys.executable, "-m", "phalanx", "serve", kind, f"difficulty={difficulty}", "--port", "0"]
-    command += ["--sessions", str(sessions)]
+    command += ["--max-sessions", str(sessions)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

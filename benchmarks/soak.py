@@ -1,6 +1,6 @@
 """Everything at once for as long as you like, on loopback: do memory and descriptors stay as they were?
 
-A training (`phalanx train arc`), a server with sessions (`phalanx serve`), a collection (`phalanx arcade
+A training (`phalanx train arc`), a server with sessions (`phalanx serve`), a collection (`phalanx puzzles
 collect`) from a real puzzle server, and stepping that logs every batch. Every few seconds the memory and the
 open descriptors of each process are read. One JSON line for each process and one for the whole; exit code 1
 if one ended, complained, miscounted, or grew. Growth is judged from five minutes on.
@@ -208,7 +208,7 @@ class Soak:
         server = RealServer(package)
         server.start()
         stack.callback(server.kill)
-        command = [*_PHALANX, "arcade", "collect", "--games", _GAMES, "--episodes", "10000000"]
+        command = [*_PHALANX, "puzzles", "collect", "--games", _GAMES, "--episodes", "10000000"]
         command += ["--port", str(server.port), "--host", "127.0.0.1", "--connections", "2", "--json"]
         one = self._start("collecting", [*command, "--out", str(self._samples)], 130, stack)
         # What the command says when it is stopped is no complaint.
@@ -219,7 +219,7 @@ class Soak:
     async def _serve(self, stack: contextlib.ExitStack) -> list[asyncio.Task[None]]:
         from serve_load import solutions
 
-        command = [*_PHALANX, "serve", "lights_out", "--port", "0", "--sessions", "64"]
+        command = [*_PHALANX, "serve", "lights_out", "--port", "0", "--max-sessions", "64"]
         one = self._start("serving", command, -signal.SIGTERM, stack, piped=True)
         assert one.process.stdout is not None
         line = await asyncio.to_thread(one.process.stdout.readline)
@@ -253,12 +253,12 @@ class Soak:
     def _count(self) -> None:
         """What was done, by what is on the disk; every file must be whole."""
         if "collecting" in self._jobs:
-            from phalanx.cli.arcade import finished_episodes
-            from phalanx.puzzles.server import episode_specs
+            from phalanx.puzzles.server import CollectConfig
+            from phalanx.puzzles.server.collect import read_existing
 
-            specs = episode_specs(_GAMES.split(","), ["easy"], 0)
+            config = CollectConfig(games=tuple(_GAMES.split(",")))
             size = self._samples.stat().st_size
-            self.counts["collected episodes"] = finished_episodes(self._samples, specs, resume=True).count
+            self.counts["collected episodes"] = read_existing(self._samples, config, resume=True).count
             if self._samples.stat().st_size != size:
                 self.errors.append("the collection left an episode that is not whole")
         if "training" in self._jobs:

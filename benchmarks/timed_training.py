@@ -6,7 +6,6 @@ and `proof_learning`.
 
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +16,8 @@ from measuring.timing import calls_lasting, seconds_of, timed
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Key
 from phalanx.training.algorithm import UpdateResult
-from phalanx.training.ppo.update import PPO, PPOState
-from phalanx.training.rollout import RolloutState, collect
+from phalanx.training.ppo import PPO, PPOState
+from phalanx.training.rollout import RolloutState, collect_rollout
 
 _SECONDS_A_REPEAT = 1.0
 
@@ -50,32 +49,25 @@ class Parts(NamedTuple):
 
 
 class TimedTraining:
-    """A training whose updates are made one at a time, each waited for."""
+    """Runs the updates of a PPO run one at a time and waits for each."""
 
-    def __init__(self, ppo: PPO, make_network: Callable[[Key], PyTree], seed: int = 0) -> None:
+    def __init__(self, ppo: PPO, seed: int = 0) -> None:
         self.ppo = ppo
-        network_key, learner_key = jax.random.split(jax.random.key(seed))
-        numbers = jnp.arange(ppo.config.num_envs, dtype=jnp.int32)
-
-        def start(network_key: Key, learner_key: Key) -> PPOState:
-            return ppo.start(make_network(network_key), learner_key, numbers)
-
-        self.learner: PPOState = jax.jit(start)(network_key, learner_key)
-        self._update, self.compile_seconds = timed(
-            lambda: jax.jit(ppo.update, donate_argnums=0).lower(self.learner).compile()
-        )
-        """The whole update, and the seconds of tracing and compiling it."""
-        self.update()
+        self.state: PPOState = ppo.init(jax.random.key(seed))
+        _, first = timed(self.update)
+        _, second = timed(self.update)
+        self.compile_seconds = first - second
+        """Time to trace and compile the programs of an update."""
 
     @property
     def steps_per_update(self) -> int:
         """Environment steps of one update."""
-        return self.ppo.config.steps_per_update
+        return self.ppo.settings.steps_per_update
 
     def update(self) -> UpdateResult:
-        """One compiled call that takes the learner's memory over, waited for."""
-        self.learner, report = self._update(self.learner)
-        return jax.block_until_ready((self.learner, report))[1]
+        """Run one update and wait for it."""
+        self.state, result = self.ppo.update(self.state)
+        return jax.block_until_ready((self.state, result))[1]
 
     def updates_per_repeat(self) -> int:
         """How many updates make a repeat long enough to time."""
@@ -97,16 +89,16 @@ class TimedParts:
         The environments replay the actions of the rollouts from the same states, so that they do the very
         same steps and start the very same episodes.
         """
-        learner = self.training.learner
-        keys = jax.random.split(jax.random.fold_in(learner.key, 1), updates)
-        rollouts, actions = _copied(learner.rollouts), []
+        state = self.training.state
+        keys = jax.random.split(jax.random.fold_in(state.key, 1), updates)
+        rollouts, actions = _copied(state.rollout), []
         rollout = 0.0
         for key in keys:
             began = time.perf_counter()
-            rollouts, played = jax.block_until_ready(self._rollout(learner.network, rollouts, key))
+            rollouts, played = jax.block_until_ready(self._rollout(state.params, rollouts, key))
             rollout += time.perf_counter() - began
             actions.append(played[0].actions)
-        states = _copied(learner.rollouts.environments)
+        states = _copied(state.rollout.environments)
         environment = 0.0
         for chosen in actions:
             began = time.perf_counter()
@@ -117,7 +109,9 @@ class TimedParts:
 
     def _play(self, network: PyTree, start: RolloutState, key: Key) -> tuple[RolloutState, Any]:
         ppo = self.training.ppo
-        end, *played = collect(ppo.environment, ppo.network(network), start, key, ppo.config.num_steps)
+        end, *played = collect_rollout(
+            ppo.environment, ppo.network(network), start, key, ppo.settings.num_steps
+        )
         return end, played
 
     def _step_through(self, states: AutoResetState, actions: PyTree) -> tuple[AutoResetState, Any]:
@@ -128,7 +122,7 @@ class TimedParts:
             states, observations, rewards, done, info = auto_reset.step(states, chosen)
             # All that a rollout keeps of a step is written here too.
             kept = (observations, info.final_observation, rewards, done, info.terminated)
-            return states, (*kept, environment.measures(info.info))
+            return states, (*kept, environment.episode_metrics(info.info))
 
         return jax.lax.scan(step, states, actions)
 

@@ -26,7 +26,7 @@ from phalanx.config import load_config
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, RichHandler, SVGHandler
 from phalanx.training.algorithm import UpdateResult
 from phalanx.training.arc_training import ArcTraining, ArcTrainingConfig, load_arc_training
-from phalanx.training.journal import batch_data
+from phalanx.training.run import batch_data
 
 QUICK = (
     "arc.dataset.num_tasks=20",
@@ -60,7 +60,7 @@ _ROUND: tuple[Kind, ...] = ("sample", "aggregate", "silent")
 def timed_arc_training(preset: str, overrides: tuple[str, ...]) -> TimedTraining:
     """A training as `phalanx train arc` has it, ready to be timed."""
     experiment = ArcTraining(load_arc_training(preset, overrides))
-    return TimedTraining(experiment.ppo, experiment.make_network)
+    return TimedTraining(experiment)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ class TrainingBenchmark:
         """Every figure, as soon as it is measured."""
         for num_envs in dict.fromkeys((self.num_envs, *self.logging_envs)):
             experiment = ArcTraining(self.config(num_envs))
-            training = TimedTraining(experiment.ppo, experiment.make_network)
+            training = TimedTraining(experiment)
             if num_envs == self.num_envs:
                 yield self.measure_parts(experiment, training)
             if num_envs in self.logging_envs:
@@ -163,7 +163,7 @@ class TrainingBenchmark:
                 f"{config.network.kind}, hidden_dim {config.network.hidden_dim}, "
                 f"num_layers {config.network.num_layers}"
             ),
-            "num_parameters": count_parameters(training.learner.network),
+            "num_parameters": count_parameters(training.state.params),
             "num_steps": config.ppo.num_steps,
             "epochs": config.ppo.epochs,
             "minibatches": config.ppo.minibatches,
@@ -281,7 +281,7 @@ class LoggingCost:
             self._logger.log_batch_step(batch_data(report, rates, update))
         if settings.sampling_enabled and update % settings.sample_frequency == 0:
             key = jax.random.fold_in(jax.random.key(0), update)
-            for episode in self._experiment.sample_episodes(self._training.learner, key, update):
+            for episode in self._experiment.sample_episodes(self._training.state, key, update):
                 self._logger.log_episode_summary(episode)
 
 

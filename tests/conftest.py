@@ -44,8 +44,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if early := [name for name in sys.modules if name.partition(".")[0] == "phalanx"]:
     raise RuntimeError(f"{early[0]} was imported before the annotations could be switched on")
 
-if sanitized := os.environ.get("PHALANX_SANITIZED"):  # the kernels that `.ci/sanitize` has built
-    (library,) = Path(sanitized).glob("_native.*.so")
+if library := os.environ.get("PHALANX_NATIVE_LIBRARY"):  # another build of the extension, for `.ci/sanitize`
     spec = importlib.util.spec_from_file_location("phalanx._native", library)
     assert spec is not None
     assert spec.loader is not None

@@ -137,7 +137,7 @@ def test_proofs_take_fields_of_their_config() -> None:
 
 def test_importing_phalanx_and_listing_environments_imports_no_jax() -> None:
     code = (
-        "import sys, phalanx, phalanx.core, phalanx.config, phalanx.io.atomic, phalanx.system_info\n"
+        "import sys, phalanx, phalanx.config, phalanx.io.atomic, phalanx.system_info\n"
         "import phalanx.arc.config\n"
         "phalanx.registered_environments()\n"
         "assert not {'jax', 'numpy', 'pandas', 'torch'} & set(sys.modules), sorted(sys.modules)\n"

@@ -72,7 +72,7 @@ class JaxArcEnvironment(Environment):
     def is_done(self, state):
         raise NotImplementedError("JaxARC's state does not know; auto-reset in the same step does not ask")
 
-    def measures(self, info):
+    def episode_metrics(self, info):
         return {"success_mask": info.solved, "similarity_scores": info.similarity}
 
     def batch_reset_where(self, mask, keys, states, observations):

@@ -43,8 +43,8 @@ protocol.say(
     event="trained",
     seconds=seconds,
     cpu_seconds=cpu_seconds,
-    mrr=validate(learner.kge, data.valid, known).mrr,
+    mrr=validate(learner.params, data.valid, known).mrr,
     loss=float(loss),
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(learner.kge.model)),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(learner.params.model)),
     jax=jax.__version__,
 )

@@ -21,7 +21,7 @@ def main() -> None:
         numbers = map(int, difficulty.split(","))
         own = {difficulty: dict(zip(kind.difficulties["hard"], numbers, strict=True))}
         kind = type("Own", (type(kind),), {"difficulties": own})()
-    batch = PuzzleVectorEnvironment(kind, difficulty, size=BATCH, turns="single")
+    batch = PuzzleVectorEnvironment(kind, difficulty, turns="single")
     starts = itertools.count(0, BATCH)
 
     def call() -> None:

@@ -9,7 +9,6 @@ import functools
 import statistics
 from typing import Any
 
-import equinox as eqx
 import jax
 import protocol
 from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
@@ -18,8 +17,8 @@ from phalanx.arc import ActionConfig, ArcConfig, DatasetConfig, EpisodeConfig
 from phalanx.arc.networks.arc import create_arc_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.core import Environment
-from phalanx.training.ppo.config import PPOConfig
-from phalanx.training.ppo.update import PPO
+from phalanx.training.distributed import DeviceMesh
+from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
 
 OPERATIONS = tuple(range(35))
 """The operations that both environments have, with the same ids."""
@@ -55,12 +54,10 @@ def arc_config(arguments: argparse.Namespace) -> ArcConfig:
     )
 
 
-def make_ppo(arguments: argparse.Namespace, environment: Environment) -> tuple[PPO, Any]:
-    """The training, and the function from a key to its network."""
+def make_ppo(arguments: argparse.Namespace, environment: Environment) -> PPO:
+    """The training."""
     arc = arc_config(arguments)
     make_network = functools.partial(create_arc_network, NETWORKS[arguments.network], arc)
-    shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
-    structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
     config = PPOConfig(
         num_envs=arguments.batch,
         num_steps=arguments.steps,
@@ -72,12 +69,18 @@ def make_ppo(arguments: argparse.Namespace, environment: Environment) -> tuple[P
         learning_rate=1e-9,
         learning_rate_schedule="constant",
     )
-    return PPO(environment, config, structure), make_network
+    return PPO(
+        PPOTrainingConfig(ppo=config),
+        environment,
+        make_network,
+        max_episode_steps=arc.episode.max_episode_steps,
+        mesh=DeviceMesh(jax.devices()[:1]),
+    )
 
 
 def serve(arguments: argparse.Namespace, environment: Environment, **conditions: Any) -> None:
     """Compile, time the parts, then time whole updates whenever the comparison asks."""
-    training = TimedTraining(*make_ppo(arguments, environment), seed=arguments.seed)
+    training = TimedTraining(make_ppo(arguments, environment), seed=arguments.seed)
     timed = TimedParts(training)
     updates = max(1, round(arguments.seconds / timed.time(1).whole))
     parts = median_parts([timed.time(updates) for _ in range(_PART_REPEATS)])
@@ -88,7 +91,7 @@ def serve(arguments: argparse.Namespace, environment: Environment, **conditions:
         training.steps_per_update,
         arguments.seconds,
         network=arguments.network,
-        num_parameters=count_parameters(training.learner.network),
+        num_parameters=count_parameters(training.state.params),
         num_steps=arguments.steps,
         epochs=arguments.epochs,
         minibatches=arguments.minibatches,

@@ -53,13 +53,14 @@ def main() -> None:
     outcome = train(training, next_free_dir(arguments.out), show=show)
     first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
     print(
-        f"{outcome.counts['environment_steps']:,} steps in {outcome.seconds:.0f} s, written to {outcome.run}"
+        f"{outcome.counts['environment_steps']:,} steps in {outcome.seconds:.0f} s, "
+        f"written to {outcome.run_dir}"
     )
     print(f"unseen puzzles handed in right: {first:.0%} before, {last:.0%} after")
 
     # What the trained agent makes of a puzzle.
-    ppo, network = training.ppo, training.policy(outcome.learner)
-    (episode,) = record_episodes(ppo.environment, network, jax.random.key(7), 1, 8, greedy=True)
+    network = training.policy(outcome.state)
+    (episode,) = record_episodes(training.environment, network, jax.random.key(7), 1, 8, greedy=True)
     Console(highlight=False).print(render_state(episode["final_state"]))
 
 

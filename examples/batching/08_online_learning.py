@@ -9,6 +9,7 @@ import asyncio
 
 import jax
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.data import (
     BatchingConfig,
     PackingConfig,
@@ -19,7 +20,6 @@ from phalanx.data import (
     collate,
 )
 from phalanx.lm import LanguageModelConfig
-from phalanx.puzzles.server import MockGymStream
 from phalanx.training import LMTrainer, OptimizerConfig, token_batch
 
 WIDTH = 256

@@ -38,7 +38,9 @@ async def main(host: str, port: int) -> None:
         await client.quit_puzzle()
 
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=10_000))
-    config = CollectConfig(host=host, port=port, games=("binary", "lights"), seed=7)
+    config = CollectConfig(
+        client=PuzzleClientConfig(host=host, port=port), games=("binary", "lights"), seed=7
+    )
     async with PuzzleSampleStream(config, max_episodes=8) as stream:
         async for sample in stream:
             buffer.add(sample)

@@ -103,7 +103,7 @@ def main() -> None:
     print(f"unseen truths that the policy proves: {first:.0%} before, {last:.0%} after training")
 
     # A search guided by the policy, and the exact prover; both take a proof as a reason to believe.
-    policy = training.policy(outcome.learner)
+    policy = training.policy(outcome.state)
     data, index = read_data(config)
     for name, mode in (("search", "rl"), ("exact", "exact")):
         settings = LinkPredictionConfig(search=BeamSearchConfig(width=4, max_depth=9))

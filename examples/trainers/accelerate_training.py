@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
-from tiny import Samples, learned_tokens, planned, sums, tiny_model
+from tiny_model import Samples, learned_tokens, planned, sums, tiny_model
 
 from phalanx.data import BatchPlan
 from phalanx.integrations.torch_data import PlanDataset, PlanLoader

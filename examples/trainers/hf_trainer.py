@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tiny import Samples, learned_tokens, planned, same_weights, sums, tiny_model
+from tiny_model import Samples, learned_tokens, planned, same_weights, sums, tiny_model
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
 

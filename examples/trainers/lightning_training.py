@@ -14,7 +14,7 @@ from typing import Any
 import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from tiny import Samples, learned_tokens, planned, same_weights, sums, tiny_model
+from tiny_model import Samples, learned_tokens, planned, same_weights, sums, tiny_model
 
 from phalanx.data import BatchPlan
 from phalanx.integrations.torch_data import PlanDataset, PlanLoader, TorchBatch

@@ -10,7 +10,7 @@ import tempfile
 from typing import Any
 
 from hf_trainer import show
-from tiny import Samples, planned, tiny_model
+from tiny_model import Samples, planned, tiny_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar

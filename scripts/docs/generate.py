@@ -12,10 +12,10 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 sys.path.insert(0, str(Path(__file__).parent))
 
-import api_reference
-import architecture_picture
-import cli_reference
-import config_reference
+import api_pages
+import architecture_diagram
+import cli_page
+import config_page
 import operations_page
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -26,10 +26,10 @@ def generated() -> dict[str, str]:
     return {
         "operations.md": operations_page.page(),
         **operations_page.pictures(),
-        "images/architecture.svg": architecture_picture.draw(),
-        "reference/config.md": config_reference.page(),
-        "reference/cli.md": cli_reference.page(),
-        **api_reference.pages(),
+        "images/architecture.svg": architecture_diagram.draw(),
+        "reference/config.md": config_page.page(),
+        "reference/cli.md": cli_page.page(),
+        **api_pages.pages(),
     }
 
 
@@ -40,7 +40,7 @@ def differing(files: dict[str, str], docs: Path = DOCS) -> list[str]:
         for name, text in files.items()
         if not (docs / name).is_file() or (docs / name).read_text(encoding="utf-8") != text
     ]
-    folders = [docs / operations_page.FOLDER, docs / api_reference.FOLDER]
+    folders = [docs / operations_page.FOLDER, docs / api_pages.FOLDER]
     there = [path for folder in folders for path in folder.glob("*") if path.is_file()]
     stale = [path.relative_to(docs).as_posix() for path in there]
     return sorted([*changed, *(name for name in stale if name not in files)])

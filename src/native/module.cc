@@ -1,55 +1,36 @@
-// The Python module `phalanx._native`: the custom calls by name, for jax.ffi to register, and the
-// functions that Python calls by themselves.
+// The Python module `phalanx._native`.
 
-#include <nanobind/nanobind.h>
+#include "module.h"
 
-#include "arc/step_ffi.h"
-#include "arc/step.h"
-#include "arc/planner.h"
-#include "lm/attention_ffi.h"
-#include "kg/rules.h"
-#include "data/packing.h"
+#include <algorithm>
+
+#include "common/cpu_features.h"
 #include "common/parallel.h"
-#include "kg/path_network.h"
-#include "arc/color_equivariant_ffi.h"
-#include "proofs/expand_ffi.h"
-#include "puzzles/puzzles.h"
-#include "lm/decode_ffi.h"
 
 namespace nb = nanobind;
 
-namespace {
-
-nb::capsule target(XLA_FFI_Handler* handler) { return nb::capsule(reinterpret_cast<void*>(handler)); }
-
-}  // namespace
-
 NB_MODULE(_native, module) {
-  module.doc() = "Compiled kernels of Phalanx; `phalanx.core.native` registers them with JAX.";
+  using namespace phalanx;
+  module.doc() = "Compiled kernels of Phalanx.";
+  uses_avx2();  // an invalid PHALANX_ISA makes the import fail
+  static FfiTargets targets;
+  bind_arc(module, targets);
+  bind_data(module);
+  bind_kg(module);
+  bind_lm(targets);
+  bind_proofs(module, targets);
+  bind_puzzles(module);
   module.def(
-      "targets",
+      "ffi_targets",
       [] {
-        nb::dict table;
-        table["phalanx_arc_step"] = target(phalanx_arc_step);
-        table["phalanx_arc_reset"] = target(phalanx_arc_reset);
-        table["phalanx_attention_forward"] = target(phalanx_attention_forward);
-        table["phalanx_attention_backward"] = target(phalanx_attention_backward);
-        table["phalanx_lm_write"] = target(phalanx_lm_write);
-        table["phalanx_planes_forward"] = target(phalanx_planes_forward);
-        table["phalanx_planes_forward_saving"] = target(phalanx_planes_forward_saving);
-        table["phalanx_planes_backward"] = target(phalanx_planes_backward);
-        table["phalanx_proof_expand"] = target(phalanx_proof_expand);
-        return table;
+        nb::typed<nb::dict, nb::str, nb::object> handlers;
+        for (const auto& [name, handler] : targets)
+          handlers[name] = nb::capsule(reinterpret_cast<void*>(handler));
+        return handlers;
       },
-      "Custom-call targets by name.");
+      "Return the custom calls by name, for `jax.ffi.register_ffi_target`.");
   module.def(
-      "share_threads", [](int64_t devices) { phalanx::sharing_devices() = devices < 1 ? 1 : devices; },
-      nb::arg("devices"), "Say how many devices of this process run kernels at the same time.");
-  module.def("isa", [] { return phalanx::arc::kernels().isa; }, "The instruction set that the kernels use here.");
-  phalanx::arc::bind_plans(module);
-  phalanx::mining::bind_mining(module);
-  phalanx::packing::bind_packing(module);
-  phalanx::paths::bind_paths(module);
-  phalanx::proofs::bind_proofs(module);
-  phalanx::puzzles::bind_puzzles(module);
+      "set_num_devices", [](int64_t devices) { num_devices() = std::max<int64_t>(1, devices); },
+      nb::arg("num_devices"), "Set how many devices of this process run custom calls at the same time.");
+  module.def("instruction_set", &instruction_set, "Return the instruction set of the kernels in use.");
 }

@@ -62,4 +62,4 @@ def require_native(feature: str) -> ModuleType:
 def instruction_set() -> str:
     """Return the instruction set that the kernels use on this CPU, or an empty string without them."""
     loaded = _load()
-    return "" if isinstance(loaded, str) else str(loaded.isa())
+    return "" if isinstance(loaded, str) else str(loaded.instruction_set())

@@ -10,8 +10,10 @@ import importlib
 import importlib.metadata
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from phalanx.config import AnyConfig, load_config
 
@@ -33,6 +35,14 @@ class EnvSpec:
     id: str
     factory: Factory | str
     about: str = ""
+    interface: Literal["jax", "text"] = "jax"
+    """`jax` environments are created with `make`, `text` environments with `make_text_env`."""
+    fields: tuple[str, ...] = ()
+    """Settings that a text spec can give after the name, separated by colons, as in `sudoku:easy:single`."""
+    vector_factory: str = ""
+    """`package.module:name` of the vector version of a text environment, which takes a list of specs."""
+    report_panel: tuple[str, str] | None = None
+    """Name of a file in the run folder and `package.module:name` of the JAX-free function that reads it."""
 
     @property
     def name(self) -> str:
@@ -49,14 +59,26 @@ class EnvSpec:
         if not isinstance(self.factory, str):
             return self.factory
         module, _, name = self.factory.partition(":")
-        factory: Factory = getattr(importlib.import_module(module), name)
-        return factory
+        factory: Any = importlib.import_module(module)
+        for part in name.split("."):
+            factory = getattr(factory, part)
+        return cast(Factory, factory)
 
 
 _registered: dict[str, EnvSpec] = {}
+_groups: dict[str, tuple[str, EnvSpec]] = {}
 
 
-def register(id: str, factory: Factory | str, about: str = "") -> None:
+def register(
+    id: str,
+    factory: Factory | str,
+    about: str = "",
+    *,
+    interface: Literal["jax", "text"] = "jax",
+    fields: Sequence[str] = (),
+    vector_factory: str = "",
+    report_panel: tuple[str, str] | None = None,
+) -> None:
     """Make an environment known by an id that ends in its version, such as `maze-v1`.
 
     `factory` is called with the settings that `make` is given: an environment's class, a function, or
@@ -69,18 +91,69 @@ def register(id: str, factory: Factory | str, about: str = "") -> None:
     """
     if not _ID.fullmatch(id):
         raise ValueError(f"an environment's id ends in its version, such as 'maze-v1', got {id!r}")
-    if isinstance(factory, str) and not re.fullmatch(r"[\w.]+:\w+", factory):
+    if isinstance(factory, str) and not re.fullmatch(r"[\w.]+:[\w.]+", factory):
         raise ValueError(f"a factory is named as 'package.module:name', got {factory!r}")
     if id in _registered and _origin(_registered[id].factory) != _origin(factory):
         taken = _origin(_registered[id].factory)
         raise ValueError(f"{id!r} is registered already, as {taken}; choose another name")
-    _registered[id] = EnvSpec(id, factory, about)
+    _registered[id] = EnvSpec(id, factory, about, interface, tuple(fields), vector_factory, report_panel)
 
 
-def registered_environments() -> tuple[EnvSpec, ...]:
+def register_group(name: str, members: str, factory: str, fields: Sequence[str], vector_factory: str) -> None:
+    """Register text environments that share a factory, without importing them now.
+
+    Args:
+        name: Stands for all members in a text spec.
+        members: `package.module:name` of a mapping from names to objects with a `version` and a
+            `description`. `sudoku` is registered as `sudoku-v1`.
+        factory: `package.module:name` of a function that takes the name of a member and settings.
+        fields: Settings that a text spec can give after the name.
+        vector_factory: `package.module:name` of the vector version.
+    """
+    _groups[name] = members, EnvSpec(f"{name}-v1", factory, "", "text", tuple(fields), vector_factory)
+
+
+def group_members(name: str) -> tuple[str, ...]:
+    """Return the names of a group's members; empty if there is no such group."""
+    return tuple(import_object(_groups[name][0])) if name in _groups else ()
+
+
+def find_text_environment(name: str) -> EnvSpec | None:
+    """Find a text environment by its id or by its name without the version."""
+    for members, spec in _groups.values():
+        for member, kind in import_object(members).items():
+            if name in (member, f"{member}-v{kind.version}"):
+                factory = functools.partial(spec.load(), member)
+                return dataclasses.replace(
+                    spec, id=f"{member}-v{kind.version}", factory=factory, about=kind.description
+                )
+    _discover()
+    for spec in _registered.values():
+        if spec.interface == "text" and name in (spec.id, spec.name):
+            return spec
+    return None
+
+
+def import_object(address: str) -> Any:
+    """Import `package.module:name` or `path/file.py:name`. The folder of a file is added to `sys.path`."""
+    module, _, name = address.rpartition(":")
+    if module.endswith(".py"):
+        path = Path(module).resolve()
+        if not path.is_file():
+            raise ValueError(f"there is no file {module}")
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+        module = path.stem
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(f"cannot import {address!r}: {error}") from error
+
+
+def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:
     """Every environment that `make` knows, those of other installed packages included, sorted by id."""
     _discover()
-    return tuple(_registered[id] for id in sorted(_registered))
+    return tuple(_registered[id] for id in sorted(_registered) if _registered[id].interface == interface)
 
 
 def make(id: str, /, **settings: Any) -> "Environment":
@@ -92,6 +165,8 @@ def make(id: str, /, **settings: Any) -> "Environment":
     `tasks` for ARC, `data` and `split` for proofs.
     """
     found = _find(id)
+    if found.interface == "text":
+        raise ValueError(f"{id!r} is a text environment; use make_text_env")
     environment = found.load()(**settings)
     if environment.version != found.version:
         raise ValueError(
@@ -152,11 +227,27 @@ def _discover() -> None:
 # By name: the ground imports no domain.
 register(
     "arc-v2",
-    "phalanx.arc.making:make_arc",
+    "phalanx.arc.env:ArcEnvironment.from_config",
     "ARC grid puzzles: edit a working grid until it equals the pair's output",
+    report_panel=("browser_policy.json", "phalanx.arc.browser.report_panel:read_browser_policy"),
 )
 register(
     "proofs-v1",
     "phalanx.proofs.making:make_proofs",
     "proof search over a knowledge graph: reduce a query to nothing, one goal at a time",
+)
+register(
+    "puzzle_server-v1",
+    "phalanx.puzzles.server.env:PuzzleServerEnvironment.create",
+    "games of a puzzle server",
+    interface="text",
+    fields=("game", "difficulty"),
+    vector_factory="phalanx.puzzles.server.env:PuzzleServerVectorEnvironment",
+)
+register_group(
+    "puzzles",
+    "phalanx.puzzles.kinds:KINDS",
+    "phalanx.puzzles.env:PuzzleEnvironment",
+    ("difficulty", "turns"),
+    "phalanx.puzzles.env:PuzzleVectorEnvironment",
 )

@@ -1,8 +1,5 @@
-"""Where verifiers and prime-rl find Phalanx: the taskset `phalanx-verifiers`, its environment, its harness.
+"""Package in which verifiers and prime-rl find the taskset `phalanx-verifiers` and its environment."""
 
-All of it is defined in `phalanx.integrations.verifiers`.
-"""
+from phalanx.integrations.verifiers import ChatHarness, PhalanxTaskset, VerifiersEnv
 
-from phalanx.integrations.verifiers import ChatHarness, PhalanxEnv, PhalanxTaskset
-
-__all__ = ["ChatHarness", "PhalanxEnv", "PhalanxTaskset"]
+__all__ = ["ChatHarness", "PhalanxTaskset", "VerifiersEnv"]

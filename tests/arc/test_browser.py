@@ -74,7 +74,7 @@ def acted(environment: ArcEnvironment, network: Any, states: Any, observations: 
 
     actions, logits = jax.vmap(one)(observations)
     states, observations, _, done, info = environment.batch_step(states, actions)
-    return states, observations, done, environment.measures(info)["success_mask"], actions, logits
+    return states, observations, done, environment.episode_metrics(info)["success_mask"], actions, logits
 
 
 @functools.cache
@@ -156,7 +156,7 @@ def test_the_page_plays_200_episodes_as_python_does(
     page = opened(write_report([make_run(tmp_path, *overrides)]))
     found = page.evaluate(
         f"""() => {{ {SCRIPT}
-        const [agent] = DATA.agents;
+        const [agent] = DATA.panels.arc_policy;
         const network = networkOf(agent);
         const corners = agent.selection === "point" ? 2 : 4;
         return agent.puzzles.map((puzzle) => {{
@@ -209,7 +209,7 @@ def test_every_operation_does_in_the_page_what_it_means(opened: Any, tmp_path: P
         expected.append(wanted)
     found = page.evaluate(
         f"""(episodes) => {{ {SCRIPT}
-        const [agent] = DATA.agents;
+        const [agent] = DATA.panels.arc_policy;
         return episodes.map((actions, number) => {{
           let state = startOf(agent, gridOf(agent, agent.puzzles[number].input));
           return actions.map((action) => {{
@@ -300,10 +300,10 @@ def test_the_agent_fits_a_phone_and_other_runs_have_no_panel(
 def test_names_in_a_strangers_agent_stay_text(opened: Any, tmp_path: Path) -> None:
     nasty = '</script><img src=x onerror="document.title=1"><b id="harm">'
     make_run(tmp_path, *PAINTER)
-    said = json.loads((tmp_path / "agent.json").read_text())
+    said = json.loads((tmp_path / "browser_policy.json").read_text())
     said["puzzles"] = [said["puzzles"][0] | {"task": nasty, "family": nasty, "output": None}]
     said["operations"] = [one | {"name": nasty} for one in said["operations"]]
-    (tmp_path / "agent.json").write_text(json.dumps(said))
+    (tmp_path / "browser_policy.json").write_text(json.dumps(said))
     page = opened(write_report([tmp_path]))
     assert page.locator("#harm").count() == 0
     assert page.locator(".agent .caption strong").inner_text() == nasty
@@ -311,8 +311,8 @@ def test_names_in_a_strangers_agent_stay_text(opened: Any, tmp_path: Path) -> No
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "its format is 2": lambda said: said.update(format=2),
-    "canvas must be a whole number from 1 to 30": lambda said: said.update(canvas=[4, 3000]),
-    "max_steps must be a whole number": lambda said: said.update(max_steps=True),
+    "canvas must be an integer from 1 to 30": lambda said: said.update(canvas=[4, 3000]),
+    "max_steps must be an integer": lambda said: said.update(max_steps=True),
     "selection must be point or bbox": lambda said: said.update(selection="mask"),
     "operations must be sorted": lambda said: said["operations"].reverse(),
     "none may go to another pair": lambda said: said["operations"].append({"id": 37, "name": "Next"}),
@@ -328,12 +328,12 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("complaint", DAMAGE)
 def test_an_agent_file_that_cannot_be_used_is_named(complaint: str, tmp_path: Path) -> None:
     make_run(tmp_path, *PAINTER)
-    said = json.loads((tmp_path / "agent.json").read_text())
+    said = json.loads((tmp_path / "browser_policy.json").read_text())
     DAMAGE[complaint](said)
-    (tmp_path / "agent.json").write_text(json.dumps(said))
+    (tmp_path / "browser_policy.json").write_text(json.dumps(said))
     run = read_run(tmp_path)
-    assert run.agent is None
-    assert [note for note in run.notes if "agent.json was left out" in note and complaint in note]
+    assert not run.panels
+    assert [note for note in run.notes if "browser_policy.json was left out" in note and complaint in note]
 
 
 def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
         config = arc_config(*overrides)
         export_agent(drawn_network(config), config, (), tmp_path)
         run = read_run(tmp_path)
-        assert run.agent is None and any(why in note for note in run.notes)
+        assert not run.panels and any(why in note for note in run.notes)
     large = arc_config(*PAINTER)
     export_agent(drawn_network(large, width=96), large, (), tmp_path)
     assert any(f"{MOST_PARAMETERS:,} are the most" in note for note in read_run(tmp_path).notes)

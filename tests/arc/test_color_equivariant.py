@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from phalanx.arc import ArcConfig, ArcObservation, DatasetConfig, ObservationConfig
-from phalanx.arc.networks import planes_trunk
 from phalanx.arc.networks.arc import ColorEquivariantNetwork
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.native import is_native_available
@@ -52,7 +51,7 @@ def observations(count: int, rows: int, columns: int) -> ArcObservation:
 
 
 def loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
-    logits, values = jax.vmap(network)(seen)
+    logits, values = jax.vmap(network.logits)(seen)
     cells = jnp.where(jnp.isfinite(logits.places[0].cells), logits.places[0].cells, 0.0)
     return jnp.mean(jnp.square(values) + jnp.sum(jnp.sin(cells), axis=(1, 2, 3)))
 
@@ -106,20 +105,6 @@ def test_a_batch_of_batches_is_one_large_batch() -> None:
 
     gradient = eqx.filter_jit(eqx.filter_grad(nested))(native, folded)
     assert_close(gradient, eqx.filter_jit(eqx.filter_grad(loss))(native, seen))
-
-
-def test_weights_of_another_size_are_refused() -> None:
-    weights = planes_trunk.TrunkParams(
-        jnp.zeros((8, 8)), jnp.zeros(8), jnp.zeros((10, 8)), jnp.zeros((1, 9, 8, 8)),
-        jnp.zeros((1, 16, 8)), jnp.zeros((1, 8)), jnp.zeros((1, 16, 8)), jnp.zeros((1, 8)),
-    )  # fmt: skip
-    grids = jnp.zeros((2, 2, 3, 3), jnp.int8)
-    assert planes_trunk.trunk(grids, weights).shape == (2, 10, 3, 3, 8)
-    with pytest.raises(Exception, match="weights 1 have 7 numbers, not 8"):
-        planes_trunk.trunk(grids, weights._replace(stem_bias=jnp.zeros(7)))
-    narrow = jax.tree.map(lambda leaf: leaf[..., :7], weights)
-    with pytest.raises(Exception, match="no kernel for this width"):
-        planes_trunk.trunk(grids, narrow)
 
 
 def digest() -> str:

@@ -88,7 +88,7 @@ def test_evaluation_starts_from_a_test_pair_and_hides_target_and_score_until_the
     assert done and info.solved and info.similarity == 1.0 == seen.similarity
     assert reward == pytest.approx(10 - 0.01)
     assert (seen.target_grid == -1).all(), "for whoever looks on there is environment.reveal"
-    revealed = config.environment_for(state.tasks).reveal(state)
+    revealed = config.environment_for(state.tasks).with_answers(state)
     assert (revealed.target_grid[:2, :3] == 6).all()
 
 

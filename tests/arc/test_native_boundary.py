@@ -28,9 +28,8 @@ from phalanx.arc import (
     PointAction,
     TaskBuffer,
 )
-from phalanx.arc.backends.interface import KernelAction, Packed
-from phalanx.arc.backends.transition import reset, step
-from phalanx.arc.reward import reward_weights_by_name
+from phalanx.arc.actions import KernelAction
+from phalanx.arc.backends import reset, step
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.backends import register_ffi_targets
 from phalanx.native import is_native_available, native_unavailable_reason
@@ -96,7 +95,7 @@ def test_actions_that_do_not_match_the_states_are_refused_in_words(case: str, ba
     shape, action = WRONG_SHAPES[case]
     environment = ArcEnvironment.create(config(backend), tasks())
     states = batch(environment, shape[0]) if shape else single(environment)
-    with pytest.raises(ValueError, match=r"has shape .* it must have shape|does not cover a canvas"):
+    with pytest.raises(ValueError, match=r"has shape .*expected|the mask has shape"):
         environment.step(states, action)
 
 
@@ -110,7 +109,7 @@ def test_actions_that_are_not_whole_numbers_are_refused_not_cut(action: Any, dty
             continue
         values = {other.name: getattr(action, other.name) for other in dataclasses.fields(action)}
         values[field.name] = jnp.asarray(values[field.name], dtype)
-        words = f"made of (whole numbers|booleans), got {dtype}"
+        words = f"consists of (integers|booleans), got {dtype}"
         with pytest.raises(TypeError, match=words):
             type(action)(**values)
         # The annotations, switched on in tests, refuse such a mask before the words are said.
@@ -149,16 +148,16 @@ def test_states_whose_leaves_are_not_what_they_should_be_are_refused_in_words(ba
     ):
         broken = object.__new__(ArcState)
         vars(broken).update(vars(states), **changes)
-        with pytest.raises(ValueError, match=r"must be .* of shape|does not fit a canvas"):
+        with pytest.raises(ValueError, match=r"must be .* of shape|the states have a canvas"):
             environment.step(broken, action)
-        with pytest.raises(ValueError, match=r"must be .* of shape|does not fit a canvas"):
+        with pytest.raises(ValueError, match=r"must be .* of shape|the states have a canvas"):
             environment.batch_reset_where(jnp.ones(BATCH, bool), keys, broken, states.working_grid)
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
 def test_states_of_a_larger_buffer_are_invalid_in_a_smaller_one(backend: str) -> None:
     large, small = (ArcEnvironment.create(config(backend), tasks(count)) for count in (12, 1))
-    states = large.unbind(batch(large, 40))
+    states = large.detach_names(batch(large, 40))
     foreign = np.asarray(states.task_index) > 0
     assert foreign.any() and not foreign.all()
     fill = PointAction(*np.zeros((3, 40), np.int32))
@@ -206,7 +205,7 @@ def sprinkled(data: st.DataObject, array: Any, at_most: int = 12) -> jax.Array:
 @functools.cache
 def first_states() -> ArcState:
     environment = ArcEnvironment.create(config(), tasks())
-    return environment.unbind(batch(environment))
+    return environment.detach_names(batch(environment))
 
 
 @functools.cache
@@ -235,7 +234,7 @@ def test_both_engines_take_damaged_registers_for_invalid_states(data: st.DataObj
 def test_the_kernels_survive_any_content_of_their_buffers(data: st.DataObject) -> None:
     """Everything damaged at once, the tasks' table and sizes too: whatever comes out, the process lives."""
     environment = ArcEnvironment.create(config(), tasks())
-    arrays = environment.arrays
+    arrays = environment.task_arrays
     damaged = TaskArrays(
         arrays.pairs,
         sprinkled(data, arrays.sizes),
@@ -243,20 +242,21 @@ def test_the_kernels_survive_any_content_of_their_buffers(data: st.DataObject) -
         jnp.int32(data.draw(numbers)),
     )
     states = batch(environment)
-    packed = Packed(
+    damaged_states = ArcState(
         jax.device_put(drawn(data, (BATCH, 10, 1), words, np.uint32) * np.ones((1, 1, 7), np.uint32)),
         sprinkled(data, states.registers),
         jnp.asarray(drawn(data, (BATCH,), st.sampled_from([0.0, 1.0, np.nan, np.inf]), np.float32)),
+        None,
+        states.columns,
     )
     fields = [jnp.asarray(drawn(data, (BATCH,), numbers, np.int32)) for _ in range(4)]
     operation = jnp.asarray(drawn(data, (BATCH,), st.integers(-1, 42), np.int32))
     none = jnp.zeros((BATCH, 0, 0), bool)
-    pay = jnp.asarray(reward_weights_by_name(config().reward))
-    new, outcome = _step(damaged, pay, KernelAction(operation, *fields, none), packed)
+    new, grid, _ = _step(damaged, KernelAction(operation, *fields, none), damaged_states)
     where = jnp.asarray(drawn(data, (BATCH,), st.booleans(), bool))
     start = jnp.asarray(drawn(data, (BATCH, 3), words, np.uint32))
-    begun, seen = _reset(damaged, where, start, new, outcome.observation)
-    again, _ = _step(damaged, pay, KernelAction(operation, *fields, none), begun)
+    begun, seen = _reset(damaged, where, start, new, grid)
+    again, *_ = _step(damaged, KernelAction(operation, *fields, none), begun)
     jax.block_until_ready((again, seen))
 
 
@@ -274,17 +274,17 @@ def calls(rows: int = 7, columns: int = 6, size: int = BATCH) -> dict[str, tuple
     ]
     seen = [("observation", (size, rows, columns), "i1")]
     fields = [(name, (size,), "i4") for name in ("operation", "r1", "c1", "r2", "c2")]
-    told = [(name, (size,), "f4") for name in ("reward", "improvement")]
+    told = [("improvement", (size,), "f4")]
     told += [(name, (size,), "i4") for name in ("operation_type", "step_count")]
     told += [(name, (size,), "?") for name in ("done", "terminated", "truncated", "solved")]
     mask = [("mask", (size, rows, columns), "?")]
-    limits = np.array([columns, 10, 2**42 - 1, 0, 0, 0], np.int64)
+    rules = np.array([columns, 10, 2**42 - 1, 0, 0], np.int64)
     attributes = {"columns": np.int64(columns), "evaluation": np.bool_(False), "initial": np.int64(2)}
     return {
         "phalanx_arc_step": (
-            [*arrays, ("pay", (1, 7), "f4"), *fields, *mask, *state],
+            [*arrays, *fields, *mask, *state],
             [*state, *seen, *told],
-            {"limits": limits},
+            {"rules": rules},
         ),
         "phalanx_arc_reset": (
             [*arrays, ("where", (size,), "?"), ("words", (size, 3), "u4"), *state, *seen],
@@ -335,10 +335,10 @@ def _wrong_attributes(name: str) -> list[dict[str, Any]]:
     if name == "phalanx_arc_reset":
         sides = [{"columns": np.int64(side)} for side in (-1, 0, 5, 7, 31, 2**62, -(2**63))]
         return sides + [{"initial": np.int64(which)} for which in (-1, 4, 2**40)]
-    wrong = [right["limits"][:5], np.append(right["limits"], 0), np.zeros(0, np.int64)]
+    wrong = [right["rules"][:4], np.append(right["rules"], 0), np.zeros(0, np.int64)]
     for side in (-1, 0, 5, 7, 31, 2**62, -(2**63)):
-        wrong.append(np.array([side, *right["limits"][1:]], np.int64))
-    return [{"limits": limits} for limits in wrong]
+        wrong.append(np.array([side, *right["rules"][1:]], np.int64))
+    return [{"rules": rules} for rules in wrong]
 
 
 def _other_shapes(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[int, ...]]:
@@ -362,8 +362,6 @@ def _is_free(name: str, label: str, shape: tuple[int, ...], other: tuple[int, ..
         return len(other) == 2 and other[0] >= 1 and other[1] == 3
     if label == "pairs":
         return len(other) == 4 and other[:3] == shape[:3] and other[3] >= 1
-    if label == "pay":
-        return len(other) == 2 and other[1] == 7 and other[0] >= 1 and BATCH % other[0] == 0
     return False
 
 
@@ -393,9 +391,7 @@ def test_what_once_killed_the_process_is_refused_in_words_without_the_annotation
     done = subprocess.run([sys.executable, "-c", PUBLIC], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     first, second, third, fourth = done.stdout.splitlines()
-    assert first.startswith(
-        "ValueError PointAction.operation has shape (4,), but the states are a single one"
-    )
-    assert second.startswith("ValueError PointAction.operation has shape (8, 3), but the states are a batch")
-    assert third.startswith("ValueError PointAction.row has shape (8, 2), but the states are a batch")
-    assert fourth.startswith("TypeError an action is made of whole numbers, got float32")
+    assert first.startswith("ValueError PointAction.operation has shape (4,), expected () for a single state")
+    assert second.startswith("ValueError PointAction.operation has shape (8, 3), expected (8,) for a batch")
+    assert third.startswith("ValueError PointAction.row has shape (8, 2), expected (8,) for a batch")
+    assert fourth.startswith("TypeError an action consists of integers, got float32")

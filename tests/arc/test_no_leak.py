@@ -106,7 +106,7 @@ def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_i
     step = jax.jit(lambda environment, states, actions: environment.batch_step(states, actions))
     begin = jax.jit(lambda environment, rows: environment.batch_reset_to(rows, 0 * rows))
     begun = [begin(world, rows) for world in worlds]
-    states = [world.bind(state) for world, (state, _) in zip(worlds, begun, strict=True)]
+    states = [world.attach_names(state) for world, (state, _) in zip(worlds, begun, strict=True)]
     same(readable(begun[0][1]), readable(begun[1][1]), "first observation")
     ended_apart = 0
     for number in range(STEPS):
@@ -116,8 +116,8 @@ def test_worlds_that_differ_in_their_answers_look_the_same_until_the_last_hand_i
         actions = BboxAction(operations, *boxes)
         told = []
         for k, world in enumerate(worlds):
-            after, seen, reward, done, info = step(world, world.unbind(states[k]), actions)
-            states[k] = world.bind(after)
+            after, seen, reward, done, info = step(world, world.detach_names(states[k]), actions)
+            states[k] = world.attach_names(after)
             told.append(
                 (readable(states[k]), readable(seen), np.asarray(reward), np.asarray(done), readable(info))
             )
@@ -169,5 +169,5 @@ def test_a_state_holds_no_answer_and_no_solution() -> None:
     buffers = [value for value in readable_of_tasks if isinstance(value, TaskBuffer)]
     assert buffers, "what its tasks lead to in public has no answers either"
     assert all(pair.output is None for buffer in buffers for task in buffer for pair in task.tests)
-    revealed = environment.reveal(state)
+    revealed = environment.with_answers(state)
     assert (np.asarray(revealed.target_grid) >= 0).any()

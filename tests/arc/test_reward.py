@@ -21,7 +21,7 @@ from phalanx.arc import (
     Transition,
     as_grid,
 )
-from phalanx.arc.reward import REWARD_WEIGHTS, as_reward
+from phalanx.arc.reward import REWARD_WEIGHTS, as_reward_function
 from phalanx.core import batch_reset
 from tests.helpers.arc_rollouts import BACKENDS, batch_action, skip_without
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, keys_of, oracle_run, tasks_of
@@ -54,7 +54,7 @@ def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
     )
     states, _ = batch_reset(keys_of(scenario), environment)
     step = jax.jit(lambda e, s, a: e.batch_step(s, a))
-    states = environment.unbind(states)
+    states = environment.detach_names(states)
     for turn in oracle_run(scenario).turns:
         action = batch_action(scenario.format, turn.operations, turn.selections)
         states, _, rewards, _, _ = step(environment, states, action)
@@ -64,7 +64,8 @@ def test_numbers_that_are_arguments_pay_what_the_oracle_pays_for_the_configs(
 
 def transitions(happened: Transition) -> jax.Array:
     """All facts as the digits of one number, so that a test can read them."""
-    flags = (happened.invalid, happened.submitted, happened.solved, happened.terminated, happened.truncated)
+    ends = (happened.solved, happened.terminated, happened.truncated)
+    flags = (happened.is_invalid, happened.is_submission, *ends)
     quarters = 4 * jnp.stack([happened.similarity_before, happened.similarity_after])
     return jnp.sum(jnp.stack([*quarters, happened.step_count, *flags]) * 10.0 ** jnp.arange(8))
 
@@ -103,10 +104,10 @@ def test_a_function_sees_one_transition_at_a_time_whatever_the_batch(backend: st
     assert jax.jit(environment.batch_step)(states, actions)[2].tolist() == [-0.5] * 3
     assert jax.jit(jax.vmap(environment.step))(states, actions)[2].tolist() == [-0.5] * 3
     assert set(shapes) == {()}
-    with pytest.raises(ValueError, match=r"one number for one transition, got shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"must return a scalar, got shape \(2,\)"):
         environment.with_reward(lambda happened: jnp.zeros(2)).batch_step(states, actions)
-    with pytest.raises(TypeError, match="a reward is a function of a Transition, got float"):
-        as_reward.__wrapped__(1.0)  # the annotations, switched on in tests, would refuse it first
+    with pytest.raises(TypeError, match="a reward must be a function of a Transition, got float"):
+        as_reward_function.__wrapped__(1.0)  # the annotations, switched on in tests, would refuse it first
 
 
 class Bonus(eqx.Module):
@@ -121,7 +122,7 @@ class Bonus(eqx.Module):
 def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
     environment = ArcEnvironment.create(row_config(), ROW, reward=Bonus(jnp.float32(1)))
     states, _ = batch_reset(jax.random.split(jax.random.key(0), 2), environment)
-    states, actions = environment.unbind(states), PointAction([2, 2], [0, 0], [0, 1])
+    states, actions = environment.detach_names(states), PointAction([2, 2], [0, 0], [0, 1])
     step = jax.jit(lambda e: e.batch_step(states, actions)[2])
     for size in (1.0, 8.0):
         assert step(environment.with_reward(Bonus(jnp.float32(size)))).tolist() == [size / 4] * 2
@@ -135,13 +136,13 @@ def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
 def test_numbers_have_names() -> None:
     environment = ArcEnvironment.create(row_config(reward=RewardConfig(step_penalty=-0.5)), ROW)
     changed = environment.with_reward(success_bonus=3)
-    assert float(changed.reward_numbers["success_bonus"]) == 3.0
-    assert float(changed.reward_numbers["step_penalty"]) == -0.5
-    with pytest.raises(ValueError, match="no reward number is called 'bonus'; there are similarity_weight, "):
+    assert float(changed.reward_weights_by_name["success_bonus"]) == 3.0
+    assert float(changed.reward_weights_by_name["step_penalty"]) == -0.5
+    with pytest.raises(ValueError, match="unknown reward weight 'bonus'; choose from similarity_weight, "):
         environment.with_reward(bonus=1.0)
-    with pytest.raises(ValueError, match=r"step_penalty must be a single number, got shape \(2,\); use vmap"):
+    with pytest.raises(ValueError, match=r"step_penalty must be a scalar, got shape \(2,\); use vmap"):
         environment.with_reward(step_penalty=jnp.zeros(2))
-    with pytest.raises(ValueError, match="a function or numbers"):
+    with pytest.raises(ValueError, match="either a reward function or weights"):
         environment.with_reward(transitions, step_penalty=0.0)
 
 
@@ -170,5 +171,8 @@ def test_a_subclass_is_made_and_stepped_as_what_it_is() -> None:
     action = PointAction(99, 0, 0)
     assert float(generous.step(state, action)[2]) == 4.0
     step = jax.jit(lambda environment, state: environment.step(state, action)[2])
-    assert float(step(generous, plain.unbind(state))) == 4.0 and float(step(mine, plain.unbind(state))) == 0.0
+    assert (
+        float(step(generous, plain.detach_names(state))) == 4.0
+        and float(step(mine, plain.detach_names(state))) == 0.0
+    )
     assert repr(generous).startswith("Generous(canvas 2x4, ")

@@ -22,7 +22,7 @@ PROGRAM = textwrap.dedent("""
             states, seen, rewards, done, _ = environment.batch_step(carry[0], actions)
             return environment.batch_reset_where(done, keys, states, seen), rewards
         carry, rewards = jax.lax.scan(body, (states, seen), None, length=4)
-        return environment.unbind(carry[0]), carry[1], rewards
+        return environment.detach_names(carry[0]), carry[1], rewards
 
     keys = jax.random.split(jax.random.key(0), 256)
     mesh = jax.make_mesh((2,), ("batch",), axis_types=(AxisType.Auto,))

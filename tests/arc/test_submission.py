@@ -154,7 +154,7 @@ def test_handed_in_grids_are_those_of_a_final_state() -> None:
     from phalanx.arc import BboxAction, arc_step
 
     step = eqx.filter_jit(lambda state, action: arc_step(state, action, environment.config))
-    state, *_, info = step(environment.bind(state), BboxAction(34, 0, 0, 0, 0))
+    state, *_, info = step(environment.attach_names(state), BboxAction(34, 0, 0, 0, 0))
     ((grid,),) = submitted_grids(state)
     np.testing.assert_array_equal(grid, MADE[2].tests[0].output)
     assert bool(info.solved)

@@ -15,7 +15,8 @@ from phalanx.arc import (
     as_grid,
 )
 from phalanx.arc.task_sampling import cumulative_weights
-from phalanx.core import batch_reset, stack_states
+from phalanx.compat.jaxarc.batch_processing import stack_states
+from phalanx.core import batch_reset
 from tests.helpers.arc_rollouts import BACKENDS, oracle_starts, oracle_view, skip_without, view
 from tests.helpers.arc_scenarios import random_tasks
 
@@ -150,7 +151,7 @@ def test_grids_and_tasks_that_do_not_exist_are_refused_in_words() -> None:
         environment.state_from_grid([[1, 11]])
     with pytest.raises(ValueError, match=r"a grid of \(10, 1\) does not fit a canvas of \(9, 11\)"):
         environment.state_from_grid(np.zeros((10, 1), int))
-    with pytest.raises(ValueError, match="there are 1 tasks, so there is no task 1"):
+    with pytest.raises(ValueError, match="task 1 does not exist: there are 1 tasks"):
         environment.state_from_grid([[1]], task=1)
     with pytest.raises(KeyError, match="no task 'b'"):
         environment.state_from_grid([[1]], task="b")

@@ -99,8 +99,8 @@ def test_a_curriculum_of_tasks_weights_and_rewards_compiles_once(backend: str) -
     stages = [
         environment,
         environment.with_tasks(stage(1)),
-        environment.with_tasks(stage(2, count=5)).with_weights([0, 1, 0, 2, 0]),
-        environment.with_weights(np.arange(9)),
+        environment.with_tasks(stage(2, count=5)).with_task_weights([0, 1, 0, 2, 0]),
+        environment.with_task_weights(np.arange(9)),
         environment.with_reward(similarity_weight=5.0, step_penalty=-0.25),
     ]
     assert_equal(compiled(environment, KEYS), environment)
@@ -167,7 +167,7 @@ def test_a_population_over_reward_numbers_is_one_call_of_the_kernel(backend: str
 
 def test_a_population_over_tasks_and_weights_plays_as_its_members_do(backend: str) -> None:
     first = ArcEnvironment.create(small(backend), TaskBuffer.from_tasks(stage(0), **ROOM), weights=np.ones(9))
-    members = [first, first.with_tasks(stage(1)).with_weights([1, 0, 2, 0, 0, 0, 0, 0, 3])]
+    members = [first, first.with_tasks(stage(1)).with_task_weights([1, 0, 2, 0, 0, 0, 0, 0, 3])]
     members += [first.with_tasks(stage(2, count=4))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
     states, rewards = jax.jit(jax.vmap(play, (0, None)))(stacked, KEYS)
@@ -210,7 +210,7 @@ def large_constants(text: str) -> list[str]:
 
 def test_the_buffer_is_no_constant_of_a_users_program() -> None:
     environment = ArcEnvironment.create(small(), stage(0))
-    shape = "x".join(map(str, environment.arrays.pairs.shape))
+    shape = "x".join(map(str, environment.task_arrays.pairs.shape))
     as_constant = jax.jit(lambda keys: play(environment, keys)).lower(KEYS).as_text()
     assert shape in large_constants(as_constant), "how a constant looks"
     as_argument = jax.jit(play).lower(environment, KEYS).as_text()
@@ -228,18 +228,18 @@ def test_states_made_in_such_a_program_know_no_tasks_until_they_are_bound(backen
     environment = ArcEnvironment.create(small(backend), stage(0))
     states, _ = jax.jit(play)(environment, KEYS)
     assert states.tasks is None and states.working_grid.shape == (12, 7, 6)
-    with pytest.raises(ValueError, match=r"does not know its tasks.*environment\.bind"):
+    with pytest.raises(ValueError, match=r"does not know its tasks.*environment\.attach_names"):
         _ = states.target_grid
     with pytest.raises(ValueError, match="do not know their tasks: pass the environment"):
         batch_step(states, BboxAction(*jnp.zeros((5, 12), jnp.int32)), environment.config)
-    bound = environment.bind(states)
+    bound = environment.attach_names(states)
     assert bound.tasks is environment.tasks
     outputs = [task.pairs[pair].output for task, pair in _places(environment, bound)]
     expected = [0 if output is None else output.shape[0] for output in outputs]
     assert (bound.target_grid_mask.any(axis=2).sum(axis=1)).tolist() == expected
-    assert environment.unbind(bound).tasks is None
+    assert environment.detach_names(bound).tasks is None
     # Inside the program, too, a state can be read; it is bound to the arrays there.
-    inside = jax.jit(lambda e, s: e.bind(s).target_grid)(environment, states)
+    inside = jax.jit(lambda e, s: e.attach_names(s).target_grid)(environment, states)
     np.testing.assert_array_equal(inside, bound.target_grid)
 
 
@@ -254,7 +254,7 @@ def test_a_record_observation_is_the_same_whether_tasks_are_arguments_or_constan
     states, expected = environment.batch_reset(KEYS)
     _, traced = jax.jit(ArcEnvironment.batch_reset)(environment, KEYS)
     jax.tree.map(np.testing.assert_array_equal, traced, expected)
-    seen = jax.jit(lambda e, s: e.observe(s))(environment, environment.unbind(states))
+    seen = jax.jit(lambda e, s: e.observe(s))(environment, environment.detach_names(states))
     jax.tree.map(np.testing.assert_array_equal, seen, expected)
 
 
@@ -267,9 +267,9 @@ def test_states_of_other_tasks_are_refused_where_both_are_known(backend: str) ->
         lambda: batch_step(states, actions, other),
         lambda: other.batch_step(states, actions),
         lambda: other.batch_reset_where(jnp.ones(12, bool), KEYS, states, seen),
-        lambda: other.unbind(states),
+        lambda: other.detach_names(states),
     ):
-        with pytest.raises(ValueError, match="belong to other tasks than this environment's"):
+        with pytest.raises(ValueError, match="belong to other tasks than the environment"):
             attempt()
 
 
@@ -282,7 +282,7 @@ def test_environments_are_still_static_arguments_and_equal_by_content() -> None:
     assert static._cache_size() == 1 and one == same and hash(one) == hash(same)
     for other in (
         one.with_tasks(stage(1)),
-        one.with_weights(np.ones(9)),
+        one.with_task_weights(np.ones(9)),
         one.with_reward(step_penalty=-1.0),
         one.with_reward(lambda happened: 0.0),
         ArcEnvironment.create(small(episode=EpisodeConfig(mode="evaluation")), stage(0)),
@@ -293,9 +293,7 @@ def test_environments_are_still_static_arguments_and_equal_by_content() -> None:
     def hashed(environment: ArcEnvironment) -> int:
         return hash(environment)
 
-    with pytest.raises(
-        TypeError, match="with traced arrays has no hash: pass it to compiled functions as an"
-    ):
+    with pytest.raises(TypeError, match="with traced arrays has no hash: pass it to jitted functions as"):
         jax.jit(hashed)(one)
 
 
@@ -305,11 +303,11 @@ def test_reprs_are_short() -> None:
     layered = AutoReset(environment).reset(KEYS)[0]
     assert repr(states) == "ArcState(batch of 12, canvas 30x30, TaskBuffer(64 tasks, 256 pairs, up to 10x10))"
     assert repr(states[0]).startswith("ArcState(canvas 30x30, ")
-    assert repr(environment.unbind(states)) == "ArcState(batch of 12, canvas 30x30, unbound)"
+    assert repr(environment.detach_names(states)) == "ArcState(batch of 12, canvas 30x30, no tasks)"
     for thing in (
         states,
         environment,
-        environment.with_weights(np.ones(64)),
+        environment.with_task_weights(np.ones(64)),
         layered,
         AutoReset(environment),
     ):

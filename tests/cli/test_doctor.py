@@ -15,7 +15,7 @@ from tests.helpers.descent import Descent, DescentConfig
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(Descent(DescentConfig()), tmp_path_factory.mktemp("runs") / "run").run
+    return train(Descent(DescentConfig()), tmp_path_factory.mktemp("runs") / "run").run_dir
 
 
 def doctor(*paths: Path) -> tuple[int, list[str]]:

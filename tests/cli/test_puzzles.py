@@ -13,7 +13,7 @@ runner = CliRunner()
 
 def test_the_list_names_every_kind_and_how_many_solutions_it_has() -> None:
     lines = runner.invoke(app, ["puzzles", "list"]).output.splitlines()
-    assert lines[0].split() == ["KIND", "SOLUTIONS", "ABOUT"]
+    assert lines[0].split() == ["KIND", "SOLUTIONS", "DESCRIPTION"]
     assert [line.split()[0] for line in lines[1:]] == list(KINDS)
     assert "sokoban     any" in "\n".join(lines)
 
@@ -36,7 +36,19 @@ def test_a_puzzle_is_shown_as_a_model_is_asked_and_with_its_solution() -> None:
     shown = runner.invoke(app, ["puzzles", "show", "countdown", "--seed", "0"]).output
     assert "Numbers: 9, 5, 1\nTarget: 13\n" in shown and "Solution" not in shown
     solved = runner.invoke(
-        app, ["puzzles", "show", "sudoku", "--seed", "3", "--difficulty", "hard", "--single", "--solution"]
+        app,
+        [
+            "puzzles",
+            "show",
+            "sudoku",
+            "--seed",
+            "3",
+            "--difficulty",
+            "hard",
+            "--turns",
+            "single",
+            "--solution",
+        ],
     ).output
     answer = solved.partition("Solution:\n")[2].splitlines()
     assert len(answer) == 9 and all(sorted(line.split()) == list("123456789") for line in answer)

@@ -25,20 +25,20 @@ def test_settings_of_ids_are_a_preset_and_overrides() -> None:
 
 
 def test_a_game_of_a_puzzle_server_is_named_with_its_address() -> None:
-    made = _factory("arcade:sudoku", ["host=127.0.0.1", "port=1", "difficulty=hard"])()
+    made = _factory("puzzle_server:sudoku", ["host=127.0.0.1", "port=1", "difficulty=hard"])()
     made.close()
     with pytest.raises(ValueError, match="hrad"):
-        _factory("arcade:sudoku", ["difficulty=hrad"])
+        _factory("puzzle_server:sudoku", ["difficulty=hrad"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["sudko"], "unknown puzzle kind 'sudko'"),
-        (["sudoku", "hard"], "settings read name=value, got 'hard'"),
+        (["sudko"], "unknown text environment 'sudko'; did you mean 'sudoku'?"),
+        (["sudoku", "hard"], "settings must be NAME=VALUE, got 'hard'"),
         (["sudoku", "dificulty=hard"], "dificulty"),
         (["arc-v9"], "'arc' is at version 2 here"),
-        (["sudoku", "--idle-seconds", "0"], "idle_seconds must be above 0"),
+        (["sudoku", "--idle-timeout", "0"], "idle_timeout must be positive"),
     ],
 )
 def test_a_mistake_is_told_in_words(arguments: list[str], words: str) -> None:
@@ -50,4 +50,4 @@ def test_a_port_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         told = CliRunner().invoke(app, ["serve", "sudoku", "--port", port]).exception
-    assert isinstance(told, UserError) and f"cannot listen at 127.0.0.1:{port}" in str(told)
+    assert isinstance(told, UserError) and f"cannot listen on 127.0.0.1:{port}" in str(told)

@@ -64,7 +64,7 @@ def test_a_servers_board_hint_and_name_are_only_written(text: str, phalanx: Call
     server.scripts |= {"toy easy 1": name, "hint": hint}
     with serving(server):
         options = ("--seed", 1, "--pause", 0, "--host", "127.0.0.1", "--port", server.port)
-        result = phalanx("arcade", "play", "toy", *options)
+        result = phalanx("play", "puzzle_server:toy", *options)
     assert result.code == 1, result.err
     assert "Toy" in result.out and "board" in result.out and "stuck after 0 moves" in result.out
     assert is_harmless(result.out) and is_harmless(result.err)
@@ -82,7 +82,7 @@ def test_a_greeting_that_refuses_is_only_written(phalanx: Callable[..., Any]) ->
     server = ScriptedServer()
     server.serve = refuse  # type: ignore[method-assign]
     with serving(server):
-        result = phalanx("arcade", "play", "toy", "--host", "127.0.0.1", "--port", server.port)
+        result = phalanx("play", "puzzle_server:toy", "--host", "127.0.0.1", "--port", server.port)
     assert result.code == 2 and "maximum capacity" in result.err
     assert is_harmless(result.err)
 
@@ -108,7 +108,7 @@ def test_a_reply_of_any_shape_gives_words_or_a_game_and_no_traceback(
     server.scripts["toy easy 1"] = strange
     with serving(server):
         options = ("--seed", 1, "--pause", 0, "--host", "127.0.0.1", "--port", server.port)
-        result = phalanx("arcade", "play", "toy", *options)
+        result = phalanx("play", "puzzle_server:toy", *options)
     assert result.code in (1, 2) and "Traceback" not in result.err
     assert is_harmless(result.out) and is_harmless(result.err)
 
@@ -126,9 +126,9 @@ def test_a_silent_server_is_told_try_by_try_and_given_up_at_the_deadline(
     server.scripts[first], server.always[first] = hang_up, silence
     with serving(server):
         where = ("--host", "127.0.0.1", "--port", server.port, "--deadline", 0.5)
-        result = phalanx("arcade", "collect", "--episodes", 1, "--out", tmp_path / "s.jsonl", *where)
+        result = phalanx("puzzles", "collect", "--episodes", 1, "--out", tmp_path / "s.jsonl", *where)
     told, gave_up = result.err.splitlines()
-    assert result.code == 2 and "attempt 2 follows" in told
+    assert result.code == 2 and "attempt 2 in" in told
     assert f"did not answer '{first}'" in gave_up and "after 2 attempt(s) in 0.5 s" in gave_up
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from phalanx import core
 from phalanx.arc import ArcEnvState, JaxArcConfig, JaxArcTask, PointAction, arc_reset
-from phalanx.core import batch_reset, batch_step, combine_batch_results, pad_actions, pad_states, unpad_results
+from phalanx.compat.jaxarc.batch_processing import combine_batch_results, pad_actions, pad_states, unpad_results
+from phalanx.core import batch_reset, batch_step
 
 
 def test_conditional_batch_processing(batch_states: ArcEnvState, batch_size: int, config: JaxArcConfig) -> None:

@@ -27,7 +27,7 @@ def flags(data: TensorDict, *names: str) -> list[list[bool]]:
 
 
 def host(env: BatchedVecEnv) -> list[np.ndarray]:
-    return [np.array(leaf) for leaf in jax.tree.leaves(env.batch)]
+    return [np.array(leaf) for leaf in jax.tree.leaves(env.state)]
 
 
 def test_the_specs_hold_for_what_the_environment_gives() -> None:
@@ -113,12 +113,12 @@ def test_a_reset_of_none_changes_nothing() -> None:
 def test_the_first_reset_must_be_of_all() -> None:
     env = ancestors()
     some = TensorDict({"_reset": torch.tensor([[True], [False], [True]])}, batch_size=[3])
-    with pytest.raises(RuntimeError, match="first reset must start all environments"):
+    with pytest.raises(RuntimeError, match="first reset must reset all environments"):
         env.reset(some)
 
 
 def test_a_step_before_the_first_reset_is_refused_in_words() -> None:
-    with pytest.raises(RuntimeError, match="have not begun: call reset"):
+    with pytest.raises(RuntimeError, match="have not been reset: call reset"):
         act(ancestors(), 0, 0, 0)
 
 
@@ -192,7 +192,7 @@ def test_writing_into_a_tensordict_reaches_neither_the_state_nor_later_observati
     for tensor in first.values(include_nested=True, leaves_only=True):
         tensor.fill_(1)
     assert all((new == old).all() for new, old in zip(host(env), before, strict=True))
-    assert (env._entries(env.batch) == seen).all()
+    assert (env._entries(env.state) == seen).all()
 
 
 def test_writing_into_an_action_after_the_step_does_not_reach_the_state() -> None:
@@ -221,7 +221,7 @@ def test_actions_that_no_successor_has_are_invalid_and_change_nothing() -> None:
     ("action", "words"),
     [
         (torch.zeros(3, 1, dtype=torch.int64), r"shape \(3,\), got \(3, 1\)"),
-        (torch.zeros(3), "whole numbers"),
+        (torch.zeros(3), "integers"),
     ],
 )
 def test_a_malformed_action_is_refused_in_words(action: torch.Tensor, words: str) -> None:
@@ -277,7 +277,7 @@ def test_the_environment_moves_to_another_device(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [(0, "at least 1, got 0"), (2.5, "whole number"), ([2, 3], "size of")]
+    ("size", "words"), [(0, "at least 1, got 0"), (2.5, "integer"), ([2, 3], "size with one axis")]
 )
 def test_a_batch_size_that_is_none_is_refused_in_words(size: object, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):

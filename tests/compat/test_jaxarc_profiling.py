@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from phalanx.core import profiling
-from phalanx.core.profiling import (
+from phalanx.compat.jaxarc import batch_processing as profiling
+from phalanx.compat.jaxarc.batch_processing import (
     BatchPerformanceMonitor,
     analyze_memory_usage,
     find_optimal_batch_size,
     inspect_batch_states,
+    stack_states,
     warm_up_batch_functions,
 )
-from phalanx.core.vector import _reset, _step, batch_reset, batch_step, stack_states
+from phalanx.core.vector import _reset, _step, batch_reset, batch_step
 from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig, walker
 
 
@@ -54,7 +55,7 @@ def test_the_search_ends_where_memory_does(capsys, monkeypatch):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
         return {"per_env_time": 1.0, "throughput": 1.0 * batch_size, "reset_throughput": 1.0}
 
-    monkeypatch.setattr(profiling, "_measure", measure)
+    monkeypatch.setattr(profiling, "_measure_batch_size", measure)
     best, results = find_optimal_batch_size(Corridor(), max_batch_size=64)
     assert (best, list(results)) == (2, [1, 2])
     assert "Batch   4: out of memory, stopping here" in capsys.readouterr().out
@@ -64,7 +65,7 @@ def test_other_failures_of_the_search_are_not_swallowed(monkeypatch):
     def measure(environment, batch_size, repeats):
         raise jax.errors.JaxRuntimeError("INTERNAL: broken kernel")
 
-    monkeypatch.setattr(profiling, "_measure", measure)
+    monkeypatch.setattr(profiling, "_measure_batch_size", measure)
     with pytest.raises(jax.errors.JaxRuntimeError, match="broken kernel"):
         find_optimal_batch_size(Corridor())
     with pytest.raises(ValueError, match="max_batch_size must be at least 1, got 0"):

@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.core.vector import (
-    _step,
-    batch_step,
+from phalanx.compat.jaxarc.batch_processing import (
     combine_batch_results,
     pad_actions,
     pad_states,
     process_dynamic_batch,
-    select_rows,
     stack_actions,
     stack_states,
     unpad_results,
 )
+from phalanx.core.vector import _step, batch_step, select_rows
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
 
@@ -90,9 +88,9 @@ def test_what_cannot_form_a_batch_is_refused_in_words():
         stack_states([])
     with pytest.raises(ValueError, match="cannot pad an empty list of actions"):
         pad_actions([], 4)
-    with pytest.raises(ValueError, match="cannot pad 3 states to 2; raise the size or split the list"):
+    with pytest.raises(ValueError, match="cannot pad 3 states to 2; increase the size or split the list"):
         pad_states([walker(0)] * 3, 2)
-    with pytest.raises(ValueError, match=r"actions of different kinds .* action 1 is"):
+    with pytest.raises(ValueError, match=r"actions with different structures .* action 1 is"):
         stack_actions([jnp.int32(0), {"action": jnp.int32(0)}])
     with pytest.raises(ValueError, match=r"state 1 has shapes \[\(3,\)\], state 0 has \[\(2,\)\]"):
         stack_states([jnp.zeros(2), jnp.zeros(3)])

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from arcade_server import RealServer
 
-from phalanx.compat.chuk_lazarus.data.batching.streaming import ReplayBuffer, SampleSource, StreamSample
-from phalanx.data import BatchingConfig
+from phalanx.data import BatchingConfig, ReplayBuffer, SampleSource, StreamSample
 from tests.helpers.puzzle_server import running_server
 
 
@@ -33,10 +32,15 @@ def server_at_8023() -> Iterator[RealServer]:
 
 def test_telnet_client(server_at_8023: RealServer, capsys: pytest.CaptureFixture[str]) -> None:
     async def block() -> Any:
-        from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
+        from phalanx.compat.chuk_lazarus.data.batching.streaming.telnet_client import (
+            PuzzleDifficulty,
+            PuzzleGame,
+            TelnetClientConfig,
+            TelnetGymClient,
+        )
 
         # Configure connection
-        config = PuzzleClientConfig(
+        config = TelnetClientConfig(
             host="localhost",
             port=8023,
             connect_timeout=10.0,
@@ -44,7 +48,7 @@ def test_telnet_client(server_at_8023: RealServer, capsys: pytest.CaptureFixture
         )
 
         # Connect and play puzzles
-        async with PuzzleClient(config) as client:
+        async with TelnetGymClient(config) as client:
             # Start a puzzle
             obs = await client.start_puzzle(PuzzleGame.SUDOKU, PuzzleDifficulty.EASY)
             print(f"Game: {obs.game}, Seed: {obs.seed}")
@@ -83,16 +87,16 @@ def test_complete_online_training_example(
         assert message
         return [1] * len(prompts[-1])
 
-    from phalanx.compat.chuk_lazarus.data.batching.streaming import (
-        ReplayBuffer,
-        ReplayBufferConfig,
-        SampleSource,
-        StreamSample,
+    from phalanx.compat.chuk_lazarus.data.batching.streaming.telnet_client import (
+        PuzzleDifficulty,
+        PuzzleGame,
+        TelnetClientConfig,
+        TelnetGymClient,
     )
-    from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
+    from phalanx.data import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
 
     async def collect_training_data():
-        config = PuzzleClientConfig(host="localhost", port=8023)
+        config = TelnetClientConfig(host="localhost", port=8023)
         buffer = ReplayBuffer(ReplayBufferConfig(max_size=10000))
 
         puzzles = [
@@ -102,7 +106,7 @@ def test_complete_online_training_example(
         ]
 
         for game, difficulty in puzzles:
-            async with PuzzleClient(config) as client:
+            async with TelnetGymClient(config) as client:
                 obs = await client.start_puzzle(game, difficulty)
                 episode_id = f"{game.value}_{obs.seed}"
 
@@ -138,13 +142,13 @@ def test_complete_online_training_example(
 
 
 def test_replay_buffer(capsys: pytest.CaptureFixture[str]) -> None:
-    from phalanx.compat.chuk_lazarus.data.batching.streaming import (
+    from phalanx.data import (
+        EvictionPolicy,
         ReplayBuffer,
         ReplayBufferConfig,
         SampleSource,
         StreamSample,
     )
-    from phalanx.data import EvictionPolicy
 
     # Create buffer with difficulty tracking
     buffer = ReplayBuffer(
@@ -207,7 +211,7 @@ def test_rolling_window(batching_config: BatchingConfig) -> None:
         trained.extend(sample.sample_id for sample in batch)
 
     async def block() -> Any:
-        from phalanx.compat.chuk_lazarus.data.batching.streaming import RollingBatchPlanWindow, WindowConfig
+        from phalanx.data import RollingBatchPlanWindow, WindowConfig
 
         # Configure rolling window
         window = RollingBatchPlanWindow(

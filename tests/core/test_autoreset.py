@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from phalanx.compat.jaxarc.batch_processing import stack_states
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.vector import map_where, stack_states
+from phalanx.core.vector import map_where
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
 KEYS = np.asarray(jax.random.split(jax.random.PRNGKey(1), 2))

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phalanx.compat.jaxarc.batch_processing import stack_states
 from phalanx.core.episodes import run_episode_batch
-from phalanx.core.vector import batch_reset, batch_step, stack_states
+from phalanx.core.vector import batch_reset, batch_step
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
 
 STEPS = 5
@@ -158,7 +159,7 @@ def test_what_an_agent_gets_wrong_is_said_in_words():
 
     with pytest.raises(TypeError, match=r"agent_fn must return \(actions, new_agent_states\)"):
         run_episode_batch(by_hand(), forgets_its_state, STEPS, Corridor())
-    with pytest.raises(TypeError, match="agent state of another structure"):
+    with pytest.raises(TypeError, match="agent state with another structure"):
         run_episode_batch(by_hand(), changes_its_state, STEPS, Corridor())
     with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
         run_episode_batch(by_hand(), go_right, 0, Corridor())

@@ -17,7 +17,7 @@ from phalanx.arc import ArcEnvironment
 from phalanx.arc.evaluation import mean_pass_at_k, pass_at_k
 from phalanx.arc.rendering import draw_state
 from phalanx.core.environment import Environment
-from phalanx.core.evaluation import record_episodes, rollout_episodes
+from phalanx.core.episodes import record_episodes, rollout_episodes
 from phalanx.core.spaces import Box, Discrete
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 from phalanx.nn.distributions import MaskedCategorical
@@ -69,7 +69,7 @@ class Burning(Environment[Fuse, Array, Array]):
     def sample_action(self, key: Array, state: Fuse) -> Array:
         return jnp.int32(1)
 
-    def measures(self, info: Any) -> dict[str, Array]:
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
         return {"success_mask": info.terminated, "left": info.left}
 
 
@@ -119,15 +119,15 @@ def test_episodes_end_one_by_one_and_take_no_further_steps() -> None:
 
 def test_measures_are_those_of_each_episodes_own_last_step() -> None:
     # A step after the end would say -10.
-    assert burn(SLOW, [1, 3, 4, 2]).measures["left"].tolist() == [0, 0, 0, 0]
+    assert burn(SLOW, [1, 3, 4, 2]).episode_metrics["left"].tolist() == [0, 0, 0, 0]
 
 
 def test_an_episode_that_needs_more_steps_than_it_may_take_is_not_done() -> None:
     played = burn(SLOW, [1, 3, 9, 6])
     assert played.done.tolist() == [True, True, False, False]
     assert played.lengths.tolist() == [1, 3, 4, 4]
-    assert played.measures["left"].tolist() == [0, 0, 5, 2]
-    assert played.measures["success_mask"].tolist() == [True, True, False, False]
+    assert played.episode_metrics["left"].tolist() == [0, 0, 5, 2]
+    assert played.episode_metrics["success_mask"].tolist() == [True, True, False, False]
 
 
 def test_recorded_states_are_those_after_each_step_and_stay_at_the_end() -> None:

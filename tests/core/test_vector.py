@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phalanx.compat.jaxarc.batch_processing import stack_states
 from phalanx.core.environment import as_environment
 from phalanx.core.spaces import Box, Composite, Discrete
-from phalanx.core.vector import _reset, _step, batch_reset, batch_step, environment_of, stack_states
+from phalanx.core.vector import _reset, _step, batch_reset, batch_step, environment_of
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
 
 KEYS = jax.random.split(jax.random.PRNGKey(0), 3)
@@ -81,7 +82,7 @@ def test_states_that_hold_their_tasks_name_the_environment():
 
 
 def test_an_environment_takes_no_second_task_and_other_things_are_refused():
-    with pytest.raises(TypeError, match="Corridor already holds its tasks"):
+    with pytest.raises(TypeError, match="Corridor already has its tasks"):
         as_environment(Corridor(), 5)
     with pytest.raises(TypeError, match=r"expected an Environment or a config .* got int"):
         as_environment.__wrapped__(7)

@@ -99,7 +99,7 @@ def test_keys_that_are_not_random_are_sorted_too():
         order = np.empty(5000, np.int32)
         kernels.sort_random_keys(keys.copy(), 2**13 - 1, order)
         assert order.tolist() == list(range(5000))
-    with pytest.raises(ValueError, match="equally long"):
+    with pytest.raises(ValueError, match="same length"):
         kernels.sort_random_keys(np.zeros(3, np.uint64), 3, np.zeros(2, np.int32))
 
 
@@ -108,14 +108,14 @@ def test_runs_are_copied_from_their_places_and_from_nowhere_else():
         pytest.skip("the compiled extension is not in use")
     taken = np.empty(5, np.int32)
     starts, ends = np.array([6, 2, 4, 0]), np.array([8, 4, 4, 1])
-    kernels.take_runs(np.arange(10, 18, dtype=np.int32), starts, ends, taken)
+    kernels.gather_runs(np.arange(10, 18, dtype=np.int32), starts, ends, taken)
     assert taken.tolist() == [16, 17, 12, 13, 10]
     for start, end in ((-1, 1), (7, 9), (2, 1)):
-        with pytest.raises(ValueError, match="outside the values"):
-            kernels.take_runs(taken, np.array([start]), np.array([end]), np.zeros(2, np.int32))
+        with pytest.raises(ValueError, match="outside of the values"):
+            kernels.gather_runs(taken, np.array([start]), np.array([end]), np.zeros(2, np.int32))
     for size in (1, 3):
-        with pytest.raises(ValueError, match="hold the runs exactly"):
-            kernels.take_runs(taken, np.array([0]), np.array([2]), np.zeros(size, np.int32))
+        with pytest.raises(ValueError, match="total length of the runs"):
+            kernels.gather_runs(taken, np.array([0]), np.array([2]), np.zeros(size, np.int32))
 
 
 def test_a_shuffle_puts_everything_everywhere():

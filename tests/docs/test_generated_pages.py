@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-import cli_reference
-import config_reference
+import cli_page
+import config_page
 import generate
 import pytest
 from operation_scenes import SCENES, play
@@ -67,8 +67,8 @@ def test_every_public_config_is_in_the_reference() -> None:
         text = path.read_text(encoding="utf-8")
         defined |= set(re.findall(r"^class ([A-Z]\w+)\(Config\):", text, re.MULTILINE))
         defined |= set(re.findall(r"^class ([A-Z]\w+Config)\(BaseModel\):", text, re.MULTILINE))
-    listed = {model.__name__ for _, _, model in config_reference.models()}
-    assert defined - listed == set(), "add them to GROUPS in scripts/docs/config_reference.py"
+    listed = {model.__name__ for _, _, model in config_page.models()}
+    assert defined - listed == set(), "add them to GROUPS in scripts/docs/config_page.py"
 
 
 def test_a_setting_is_shown_with_type_default_bounds_and_docstring(files: dict[str, str]) -> None:
@@ -79,7 +79,7 @@ def test_a_setting_is_shown_with_type_default_bounds_and_docstring(files: dict[s
 def test_every_setting_has_a_docstring() -> None:
     silent = [
         f"{model.__name__}.{name}"
-        for _, _, model in config_reference.models()
+        for _, _, model in config_page.models()
         for name, field in model.model_fields.items()
         if not field.description
     ]
@@ -87,7 +87,7 @@ def test_every_setting_has_a_docstring() -> None:
 
 
 def test_commands_that_are_imported_late_are_in_the_reference(files: dict[str, str]) -> None:
-    paths = [context.command_path for context in cli_reference.commands()]
+    paths = [context.command_path for context in cli_page.commands()]
     assert {"phalanx demo", "phalanx train arc", "phalanx data batchplan shard"} <= set(paths)
     headings = re.findall(r"^#+ (phalanx.*)$", files["reference/cli.md"], re.MULTILINE)
     assert headings == paths

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-import site_links
+import site_hooks
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -60,30 +60,30 @@ def test_nothing_is_fetched() -> None:
     ],
 )
 def test_a_link_out_of_the_documents_becomes_a_name(page: str, text: str, shown: str) -> None:
-    assert site_links.replace_outside_links(text, page) == shown
+    assert site_hooks.replace_outside_links(text, page) == shown
 
 
 def test_a_link_to_a_file_that_the_site_shows_leads_to_its_page() -> None:
-    text = "[Lights Out](../examples/custom_environment.py), ```[x](../examples/reinforce.py)```"
-    assert site_links.linked_files({"index.md": text, "a.md": "```\n[x](../README.md)\n```\n"}) == [
-        "examples/custom_environment.py",
-        "examples/reinforce.py",
+    text = "[Lights Out](../examples/custom/environment.py), ```[x](../examples/custom/algorithm.py)```"
+    assert site_hooks.linked_files({"index.md": text, "a.md": "```\n[x](../README.md)\n```\n"}) == [
+        "examples/custom/algorithm.py",
+        "examples/custom/environment.py",
     ]
-    shown = ["examples/custom_environment.py"]
-    link = "[Lights Out](../../examples/custom_environment.py#top)"
+    shown = ["examples/custom/environment.py"]
+    link = "[Lights Out](../../examples/custom/environment.py#top)"
     assert (
-        site_links.replace_outside_links(link, "reference/cli.md", shown)
-        == "[Lights Out](../source/examples/custom_environment.py.md)"
+        site_hooks.replace_outside_links(link, "reference/cli.md", shown)
+        == "[Lights Out](../source/examples/custom/environment.py.md)"
     )
-    page = site_links.shown_file("examples/custom_environment.py")
-    source = (ROOT / "examples/custom_environment.py").read_text(encoding="utf-8")
+    page = site_hooks.shown_file("examples/custom/environment.py")
+    source = (ROOT / "examples/custom/environment.py").read_text(encoding="utf-8")
     assert page.startswith("---\nsearch:\n  exclude: true\n") and source.rstrip() in page
 
 
 def test_no_link_of_a_page_leads_out_once_the_hook_has_seen_it() -> None:
     for path in DOCS.rglob("*.md"):
         page = path.relative_to(DOCS).as_posix()
-        text = site_links.replace_outside_links(path.read_text(encoding="utf-8"), page)
+        text = site_hooks.replace_outside_links(path.read_text(encoding="utf-8"), page)
         for target in re.findall(r"(?<!!)\[[^\]]+\]\(([^)\s#]+)", text):
             if "://" not in target:
                 assert (path.parent / target).resolve().is_relative_to(DOCS), (page, target)

@@ -19,7 +19,7 @@ SMALL = (
     "evaluation.attempts=0",
     "evaluation.every=0",
 )
-EXAMPLE = Path(__file__).parents[2] / "examples" / "hydra_training.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sweeps/hydra_training.py"
 
 
 def test_hydra_composes_a_preset_and_phalanx_trains_with_it(tmp_path: Path) -> None:

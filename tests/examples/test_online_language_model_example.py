@@ -8,7 +8,7 @@ from tests.helpers.example_runs import run_example
 
 
 def test_the_loss_falls_as_puzzles_are_played(capsys: pytest.CaptureFixture[str]) -> None:
-    run_example("online_language_model.py", "--updates", 12)
+    run_example("lm/online_language_model.py", "--updates", 12)
     told = capsys.readouterr().out
     losses = [float(loss) for loss in re.findall(r"loss ([\d.]+),", told)]
     assert losses[0] > 5 and losses[-1] < losses[0] / 2

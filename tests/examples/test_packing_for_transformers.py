@@ -13,7 +13,7 @@ def test_packed_losses_are_the_unpacked_ones_and_the_model_learns(
         pytest.importorskip(name)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several wait for one another in loops on a busy machine
-    run_example("packing_for_transformers.py", "--samples", 40, "--steps", 8)
+    run_example("trainers/packing_for_transformers.py", "--samples", 40, "--steps", 8)
     torch.set_num_threads(threads)
     said = capsys.readouterr().out
     packed, leaky = (line for line in said.splitlines() if "equal" in line)

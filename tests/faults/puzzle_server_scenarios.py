@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from phalanx.cli.arcade import _collect, finished_episodes
 from phalanx.puzzles.server import (
     CollectConfig,
     ConnectionPoolConfig,
@@ -24,14 +23,15 @@ from phalanx.puzzles.server import (
     episode_specs,
     rollout_episode,
 )
-from phalanx.puzzles.server.errors import ProtocolError
+from phalanx.puzzles.server.collect import collect, read_existing
+from phalanx.puzzles.server.protocol import ProtocolError
 from tests.faults import network
 from tests.faults.simulator import MOST_PROCESSES, World
 from tests.helpers.scripted_puzzle_server import ScriptedServer
 
 
 def collecting(world: World) -> None:
-    """`phalanx arcade collect`, killed, cut off and without space, then resumed: the file of a calm run."""
+    """`phalanx puzzles collect`, killed, cut off and without space, then resumed: the file of a calm run."""
     out = world.folder / "samples.jsonl"
     acknowledged = 0
     for attempt in itertools.count():
@@ -39,20 +39,18 @@ def collecting(world: World) -> None:
         faults = 10 if attempt < 8 else 0
         with world.process(within=400 if attempt < 20 else 10**9):
             try:
-                there = finished_episodes(out, episode_specs(GAMES, ["easy"], _SEED), resume=True)
+                there = read_existing(out, COLLECTION, resume=True)
                 # Lines are not synced one by one: a power cut takes some back, and they are played again.
                 assert there.count >= acknowledged or world.power_was_cut, "an acknowledged episode is lost"
                 acknowledged = there.count
 
-                def acknowledge(count: int) -> None:
+                def acknowledge() -> None:
                     nonlocal acknowledged
-                    acknowledged += count
+                    acknowledged += 1
 
-                collect = functools.partial(
-                    _collect, COLLECTION, _bytes, out, _EPISODES, there.count, there.last, acknowledge
-                )
+                start = functools.partial(collect, COLLECTION, _bytes, out, _EPISODES, there, acknowledge)
                 network.run(
-                    world, ScriptedServer(longest=300.0).serve, lambda _, go=collect: go(), faults=faults
+                    world, ScriptedServer(longest=300.0).serve, lambda _, go=start: go(), faults=faults
                 )
                 break
             except ProtocolError:
@@ -69,7 +67,7 @@ def pool_of_connections(world: World) -> None:
     config = ConnectionPoolConfig(
         connections=world.chance.randrange(1, 6),
         queue_size=world.chance.randrange(1, 9),
-        recycle_after=world.chance.choice([0.05, 240.0]),
+        max_connection_age=world.chance.choice([0.05, 240.0]),
         ordered=ordered,
     )
     calm, taken = calm_episodes(), list[int]()
@@ -191,4 +189,4 @@ def _timeless(sample: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in sample.items() if name != "timestamp"}
 
 
-ARCADE = (collecting, pool_of_connections, one_client)
+PUZZLE_SERVER = (collecting, pool_of_connections, one_client)

@@ -27,7 +27,7 @@ from phalanx.data import (
 )
 from phalanx.io.atomic import atomic_write, remove_stale_temporaries
 from phalanx.io.checksum import read_verified_json, write_json
-from tests.faults.puzzle_server_scenarios import ARCADE
+from tests.faults.puzzle_server_scenarios import PUZZLE_SERVER
 from tests.faults.simulator import MOST_PROCESSES, World
 
 LENGTHS = {f"s{n}": 1 + n % 5 for n in range(24)}
@@ -259,6 +259,6 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
         changing_ranks,
         live_ranks,
         replay,
-        *ARCADE,
+        *PUZZLE_SERVER,
     )
 }

@@ -97,7 +97,7 @@ class Corridor(Environment[Walker, Array, Array]):
         outside = jnp.where(key[0] % 2 == 0, 3, -1)
         return jnp.where(jnp.all(legal), outside, jnp.argmin(legal)).astype(jnp.int32)
 
-    def content(self, state: Walker) -> tuple[Array, Array]:
+    def comparable_state(self, state: Walker) -> tuple[Array, Array]:
         return state.position, state.key
 
     def legal_actions(self, state: Walker) -> Bool[Array, "*batch 3"] | None:

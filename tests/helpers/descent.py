@@ -9,7 +9,15 @@ from pydantic import Field
 
 from phalanx.core.environment import Key
 from phalanx.logging import LoggingConfig
-from phalanx.training import Algorithm, CheckpointConfig, EvaluationConfig, RunConfig, UpdateResult
+from phalanx.training import (
+    Algorithm,
+    CheckpointConfig,
+    EvaluationConfig,
+    RunConfig,
+    TrainState,
+    UpdateResult,
+    jit_method,
+)
 
 
 class DescentConfig(RunConfig):
@@ -31,27 +39,25 @@ class DescentConfig(RunConfig):
     """What is written."""
 
 
-class Descent(Algorithm[dict[str, Array]]):
+class Descent(Algorithm[TrainState]):
     """Each update halves the number, and ends an episode that returns it."""
 
-    kind = "descent"
+    name = "descent"
     config_type = DescentConfig
     unit = "steps"
 
-    def __init__(self, config: DescentConfig) -> None:
-        super().__init__(config, num_updates=config.num_updates, seed=config.seed, num_seeds=config.num_seeds)
+    def init(self, key: Key, params: Array | None = None) -> TrainState:
+        return TrainState(1 + jax.random.uniform(key) if params is None else params, (), jnp.int32(0))
 
-    def start(self, key: Key) -> dict[str, Array]:
-        return {"number": 1 + jax.random.uniform(key), "key": jnp.zeros(2)}
-
-    def update(self, learner: dict[str, Array]) -> tuple[dict[str, Array], UpdateResult]:
-        number = learner["number"] * self.config.rate
+    @jit_method(donate=("state",))
+    def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
+        number = state.params * self.config.rate
         episodes = {"episode_returns": number[None], "episode_mask": jnp.ones(1, bool)}
         counts = {"steps": jnp.int32(3)}
-        return learner | {"number": number}, UpdateResult({"loss": number}, episodes, counts)
+        return TrainState(number, (), state.step + 1), UpdateResult({"loss": number}, episodes, counts)
 
-    def policy(self, learner: dict[str, Array]) -> Array:
-        return learner["number"]
+    def policy(self, state: TrainState) -> Array:
+        return state.params
 
-    def evaluate(self, learner: dict[str, Array], update: int, last: bool) -> list[dict[str, Any]]:
-        return [{"split": "all", "mode": "greedy", "distance": float(learner["number"]), "last": last}]
+    def evaluate(self, state: TrainState, update: int, final: bool) -> list[dict[str, Any]]:
+        return [{"split": "all", "mode": "greedy", "distance": float(state.params), "last": final}]

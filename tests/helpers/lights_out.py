@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-_EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "custom_environment.py"))
+_EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "custom/environment.py"))
 
 LightsOut, LAMPS = _EXAMPLE["LightsOut"], _EXAMPLE["LAMPS"]
 

@@ -32,7 +32,7 @@ NOT_RUN: dict[str, str] = {
     r"make ": "installs, trains, tests or measures as a whole; continuous integration does it",
     r"(pip|python3? -m venv|\S*/bin/pip) ": "installs packages from the network",
     r"(python benchmarks|\S*/bin/python scripts)/": "measures for minutes; tests/benchmarks does it in small",
-    r"server-launcher |phalanx arcade ": "needs a puzzle server; tests/cli/test_arcade.py starts one",
+    r"server-launcher |phalanx puzzles collect|phalanx play puzzle_server": "needs a puzzle server",
     r"phalanx serve ": "serves until it is stopped; tests/cli/test_serve.py starts and stops it",
     r"phalanx data kg fetch .*\w": "needs the network; tests/cli/test_kg_download.py serves it",
     r"phalanx \S+ data/kg-standard/": "needs published triples; tests/cli/test_mine.py mines others",

@@ -77,7 +77,7 @@ class ShortWalk(Environment[WalkState, Sight, Array]):
     def sample_action(self, key: Key, state: WalkState) -> Int32[Array, ""]:
         return jnp.int32(RIGHT)
 
-    def measures(self, info: WalkState) -> dict[str, Array]:
+    def episode_metrics(self, info: WalkState) -> dict[str, Array]:
         return {"success_mask": info.terminated}
 
 

@@ -40,7 +40,7 @@ def test_episode_statistics_are_the_sums_of_rewards_and_steps(mode: AutoresetMod
 
 
 def test_observations_are_normalized() -> None:
-    envs = wrappers.NormalizeObservation(lane(flat=True))
+    envs = wrappers.NormalizeObservation(lane(flatten=True))
     envs.reset(seed=0)
     rows = np.concatenate([envs.step(RIGHT)[0] for _ in range(200)])
     assert rows in gym.spaces.Box(-np.inf, np.inf, rows.shape)
@@ -99,7 +99,7 @@ def test_ppo_of_stable_baselines3_learns_to_paint_a_cell() -> None:
     from stable_baselines3.common.env_checker import check_env
     from stable_baselines3.common.monitor import Monitor
 
-    env = Monitor(GymnasiumEnv(arc(), flat=True))
+    env = Monitor(GymnasiumEnv(arc(), flatten=True))
     check_env(env, skip_render_check=True)
     model = stable_baselines3.PPO(
         "MlpPolicy", env, n_steps=128, batch_size=64, n_epochs=4, learning_rate=2e-2, gamma=0.5, seed=0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phalanx.core.autoreset import AutoReset
-from phalanx.core.spaces import Composite
+from phalanx.core.spaces import Box, Composite
 from phalanx.core.testing.recorded_rollouts import differences
 from phalanx.integrations.gymnax import EnvParams, GymnaxEnv
 from tests.helpers.small_environments import CELLS, LEFT, RIGHT, Lane, arc, proofs
@@ -67,7 +67,7 @@ def walk(env: GymnaxEnv, actions: list[int], raw: bool = False) -> list[tuple[An
 
 
 def test_six_values_tell_the_two_ends_apart() -> None:
-    steps = walk(GymnaxEnv(Lane(), values=6), [LEFT] * 6 + [RIGHT] * 4)
+    steps = walk(GymnaxEnv(Lane(), step_values=6), [LEFT] * 6 + [RIGHT] * 4)
     assert all(len(step) == 6 for step in steps)
     ends = [(bool(terminated), bool(truncated)) for *_, terminated, truncated, _ in steps]
     assert ends[5] == (False, True) and ends[:5] == [(False, False)] * 5
@@ -93,13 +93,13 @@ def test_it_says_what_gymnax_says_of_an_environment() -> None:
     assert lane.name == "Lane" and lane.num_actions == lane.action_space(EnvParams()).n == 2
     assert lane.observation_space(lane.default_params).shape == (CELLS + 1,)
     assert isinstance(puzzles.action_space(), Composite) and puzzles == GymnaxEnv(arc())
-    with pytest.raises(TypeError, match="an action of ArcEnvironment is not one number"):
+    with pytest.raises(TypeError, match="an action of ArcEnvironment is not a single integer"):
         puzzles.num_actions  # noqa: B018
     _, state = jax.jit(puzzles.reset)(jax.random.PRNGKey(0))
     assert jnp.flatnonzero(puzzles.action_mask(state)).tolist() == [2, 3, 34]
     assert lane.action_mask(lane.reset(jax.random.PRNGKey(0))[1]) is None
-    with pytest.raises(ValueError, match="a step has 5 or 6 values, got values=4"):
-        GymnaxEnv(Lane(), values=4)
+    with pytest.raises(ValueError, match="step_values must be 5 or 6, got 4"):
+        GymnaxEnv(Lane(), step_values=4)
 
 
 def test_equal_environments_share_one_compilation() -> None:
@@ -113,3 +113,41 @@ def test_equal_environments_share_one_compilation() -> None:
     for _ in range(2):
         begin(GymnaxEnv(Lane()), jax.random.PRNGKey(0))
     assert len(traced) == 1
+
+
+def test_gymnax_1_methods_of_states() -> None:
+    env = GymnaxEnv(Lane(), step_values=6)
+    _, state = env.reset(jax.random.PRNGKey(1))
+    flags = []
+    for number, action in enumerate([LEFT] * 6):
+        _, state, *_ = env.step_env(jax.random.PRNGKey(number), state, jnp.int32(action))
+        flags.append(
+            (bool(env.is_terminated(state)), bool(env.is_truncated(state)), float(env.discount(state)))
+        )
+    assert flags == [(False, False, 1.0)] * 5 + [(False, True, 1.0)]
+    _, state = env.reset(jax.random.PRNGKey(1))
+    while not env.is_terminal(state):
+        _, state, *_ = env.step_env(jax.random.PRNGKey(0), state, jnp.int32(RIGHT))
+    assert env.is_terminated(state) and not env.is_truncated(state) and env.discount(state) == 0
+
+
+def test_state_space_has_the_shapes_and_dtypes_of_a_state() -> None:
+    space = GymnaxEnv(Lane()).state_space()
+    assert isinstance(space, Composite)
+    assert {name: (field.shape, np.dtype(field.dtype).name) for name, field in space.fields} == {
+        "position": ((), "int32"),
+        "clock": ((), "int32"),
+        "terminated": ((), "bool"),
+        "truncated": ((), "bool"),
+    }
+    for name in ("arc", "proofs"):
+        env = GymnaxEnv(ENVIRONMENTS[name])
+        _, state = env.reset(jax.random.PRNGKey(0))
+        space = env.state_space(env.default_params)
+        assert isinstance(space, Composite) and space.constructor is type(state)
+        leaves = [getattr(state, field) for field, _ in space.fields]
+        assert all(
+            leaf.shape == inner.shape
+            for leaf, (_, inner) in zip(leaves, space.fields, strict=True)
+            if isinstance(inner, Box)
+        )

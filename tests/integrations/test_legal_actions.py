@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.core.environment import Environment
+from phalanx.core.environment import Environment, mask_size
 from phalanx.core.spaces import Composite
-from phalanx.integrations.environments import mask_size
 from phalanx.integrations.gymnax import GymnaxEnv
 from phalanx.registry import register
 from tests.helpers.lights_out import LAMPS, LightsOut, all_but
@@ -107,9 +106,9 @@ def test_floats_are_refused_and_not_cut(environment: Environment) -> None:
     key = jax.random.PRNGKey(0)
     state, _ = environment.reset(key)
     own = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), environment.sample_action(key, state))
-    with pytest.raises(TypeError, match=r"action.* must be whole numbers, got float32"):
+    with pytest.raises(TypeError, match=r"action.* must be integers, got float32"):
         GymnaxEnv(environment).step(key, state, own)
-    with pytest.raises(TypeError, match=r"action.* must be whole numbers, got float32"):
+    with pytest.raises(TypeError, match=r"action.* must be integers, got float32"):
         GymnaxEnv(environment).step_env(key, state, own)
     numbers = np.stack([np.asarray(leaf) for leaf in jax.tree.leaves(own)])
     numbers = numbers if isinstance(environment.action_space, Composite) else numbers[0]
@@ -117,14 +116,14 @@ def test_floats_are_refused_and_not_cut(environment: Environment) -> None:
     from phalanx.integrations.stoa import PhalanxToStoa
 
     stoa = PhalanxToStoa(environment)
-    with pytest.raises(TypeError, match=r"action.* must be whole numbers, got float32"):
+    with pytest.raises(TypeError, match=r"action.* must be integers, got float32"):
         jax.jit(stoa.step)(stoa.reset(key)[0], numbers)
     pytest.importorskip("gymnasium")
     from phalanx.integrations.gymnasium import GymnasiumVectorEnv
 
     envs = GymnasiumVectorEnv(environment, 1)
     envs.reset(seed=0)
-    with pytest.raises(TypeError, match="actions must be whole numbers, got float"):
+    with pytest.raises(TypeError, match="actions must be integers, got float"):
         envs.step(numbers[None])
 
 
@@ -135,7 +134,7 @@ def test_float_masks_of_cells_are_refused_too() -> None:
     envs = GymnasiumVectorEnv(arc("mask"), 1)
     envs.reset(seed=0)
     half = {"operation": np.array([3]), "selection": np.full((1, 2, 3), 0.5)}
-    with pytest.raises(TypeError, match=r"actions\['selection'\] must be whole numbers, got float"):
+    with pytest.raises(TypeError, match=r"actions\['selection'\] must be integers, got float"):
         envs.step(half)
     torch = pytest.importorskip("torch")
     pytest.importorskip("torchrl")
@@ -146,5 +145,5 @@ def test_float_masks_of_cells_are_refused_too() -> None:
     env = TorchRLVecEnv(arc("mask"), 1)
     env.reset()
     entries = {"operation": torch.tensor([3]), "selection": torch.full((1, 2, 3), 0.5)}
-    with pytest.raises(TypeError, match="'action, selection' must be whole numbers, got torch"):
+    with pytest.raises(TypeError, match="'action, selection' must be integers, got torch"):
         env.step(TensorDict({"action": entries}, [1]))

@@ -26,7 +26,8 @@ from tests.helpers.openenv_processes import running, wait_until
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[OpenEnvServer]:
-    with running(text_env_factory("sudoku"), sessions=8, message_bytes=4096, opening_seconds=0.5) as found:
+    limits = {"max_sessions": 8, "max_message_bytes": 4096, "connect_timeout": 0.5}
+    with running(text_env_factory("sudoku"), **limits) as found:
         yield found
 
 
@@ -136,7 +137,7 @@ def test_sessions_are_bounded_and_places_of_clients_that_vanish_come_free(server
             asked(client, {"type": "reset", "data": {"seed": number}})
         with opened(server) as ninth:
             told = json.loads(ninth.recv(20))
-            assert told["data"] == {"message": "all 8 sessions are taken", "code": "CAPACITY_REACHED"}
+            assert told["data"] == {"message": "all 8 sessions are in use", "code": "CAPACITY_REACHED"}
             with pytest.raises(ConnectionClosed):
                 ninth.recv(20)
         assert fetched(server, "/reset", b"{}")[0] == 503
@@ -212,13 +213,13 @@ class Slow(TextEnvironment):
 
 
 def test_silent_clients_and_clients_that_do_not_read_are_closed() -> None:
-    with running(Slow, sessions=3, idle_seconds=0.5) as server:
+    with running(Slow, max_sessions=3, idle_timeout=0.5) as server:
         with opened(server) as silent:
             asked(silent, {"type": "reset"})
             with pytest.raises(ConnectionClosed) as closed:
                 silent.recv(20)
             assert closed.value.rcvd is not None
-            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "silent for 0.5 seconds")
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "idle for 0.5 seconds")
         with opened(server, max_queue=1) as deaf:
             wait_until(lambda: server.open_sessions == 1)
             for _ in range(30):
@@ -235,19 +236,19 @@ def test_what_an_environment_cannot_do_is_told() -> None:
 
 
 def test_limits_are_checked() -> None:
-    with pytest.raises(ValueError, match="sessions must be above 0, got 0"):
-        ServerLimits(sessions=0)
+    with pytest.raises(ValueError, match="max_sessions must be positive, got 0"):
+        ServerLimits(max_sessions=0)
 
 
 def test_the_command_serves_on_this_machine_and_sigterm_ends_it() -> None:
     command = [sys.executable, "-m", "phalanx", "serve", "lights_out", "difficulty=medium", "--port", "0",
-               "--sessions", "2", "--idle-seconds", "60", "--message-bytes", "2048",
+               "--max-sessions", "2", "--idle-timeout", "60", "--max-message-bytes", "2048",
                "--host", "127.0.0.1"]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line.startswith("serving lights_out at http://127.0.0.1:") and "2 sessions at most" in line
+        assert line.startswith("serving lights_out at http://127.0.0.1:") and "up to 2 sessions" in line
         url = line.split()[3].rstrip(",")
         with connect(url.replace("http", "ws") + "/ws", compression=None, open_timeout=60) as client:
             told = asked(client, {"type": "reset", "data": {"seed": 1}})

@@ -108,12 +108,12 @@ def test_arc_takes_a_vector_of_numbers_a_dictionary_or_its_own_action() -> None:
     state, _ = reset(env, jax.random.PRNGKey(0))
     assert env.action_space().num_values.tolist() == [42, 2, 3]
     fields = {"operation": jnp.int32(3), "row": jnp.int32(0), "col": jnp.int32(0)}
-    own = env.environment.action_space.build(**fields)
+    own = env.environment.action_space.constructor(**fields)
     for action in (jnp.array([3, 0, 0]), fields, own):
         _, timestep = step(env, state, action)
         assert timestep.observation.tolist() == [[3, 0, -1], [-1, -1, -1]]
         assert timestep.step_type == StepType.TERMINATED and timestep.extras["info"]["solved"]
-    with pytest.raises(ValueError, match=r"the 3 numbers operation, row, col; got the shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"the 3 numbers operation, row, col; got shape \(2,\)"):
         step(env, state, jnp.array([3, 0]))
     with pytest.raises(KeyError, match="has the fields operation, row, col; got operation"):
         step(env, state, {"operation": jnp.int32(3)})
@@ -135,7 +135,7 @@ def test_the_mask_of_legal_actions_is_in_the_extras_and_in_the_observation_when_
     masked = stoa.AddActionMaskWrapper(PhalanxToStoa(proofs()))
     _, timestep = jax.jit(masked.reset)(jax.random.PRNGKey(1))
     assert timestep.observation["action_mask"].shape == (4,)
-    with pytest.raises(ValueError, match="Lane has no mask of legal actions to show"):
+    with pytest.raises(ValueError, match="Lane has no mask of legal actions"):
         PhalanxToStoa(Lane(), mask_in_observation=True)
 
 
@@ -244,7 +244,7 @@ def test_an_arc_state_draws_itself_under_wrappers_and_others_say_that_they_do_no
     state, _ = jax.jit(env.reset)(jax.random.PRNGKey(0))
     assert "<svg" in env.render(state)
     bare = PhalanxToStoa(Lane())
-    with pytest.raises(TypeError, match="Lane has no pictures"):
+    with pytest.raises(TypeError, match="Lane cannot be rendered"):
         bare.render(reset(bare, jax.random.PRNGKey(0))[0])
     env.close()
 

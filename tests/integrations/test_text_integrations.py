@@ -207,7 +207,7 @@ def test_an_adapter_gives_the_episodes_and_rewards_of_the_environment(
 
 
 def test_names_settings_and_seeds_are_checked() -> None:
-    with pytest.raises(ValueError, match="unknown puzzle kind 'sudko'"):
+    with pytest.raises(ValueError, match="unknown text environment 'sudko'"):
         text_env_factory("sudko")
     with pytest.raises(ValueError, match="no difficulty 'odd'"):
         text_env_factory("sudoku", difficulty="odd")
@@ -222,7 +222,7 @@ def test_skyrl_needs_an_environment_and_a_seed() -> None:
     pytest.importorskip("skyrl_gym")
     from phalanx.integrations.skyrl import SkyRLEnvironment
 
-    with pytest.raises(ValueError, match="must name an environment"):
+    with pytest.raises(ValueError, match="must have an environment"):
         SkyRLEnvironment({}, {"seed": 1})
     with pytest.raises(ValueError, match="seed must be an integer"):
         SkyRLEnvironment({"environment": "sudoku"}, {})

@@ -22,7 +22,7 @@ from phalanx.arc.tasks import ArcTask  # noqa: E402
 from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
 from phalanx.core.environment import Environment, Key  # noqa: E402
 from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space  # noqa: E402
-from phalanx.integrations.torchrl.specs import spec_of, to_jax, to_torch, torch_dtype  # noqa: E402
+from phalanx.integrations.torchrl import make_spec, to_jax, to_torch, torch_dtype  # noqa: E402
 
 
 def arc(selection: str, *, scalars: bool = False) -> BatchedVecEnv:
@@ -73,7 +73,7 @@ def test_an_action_that_lacks_a_part_is_refused_in_words() -> None:
     env.reset()
     with pytest.raises(KeyError, match="'action' has no entry 'row'; it has operation"):
         env.step(TensorDict({"action": {"operation": torch.zeros(2, dtype=torch.int64)}}, [2]))
-    with pytest.raises(TypeError, match="must hold the entries operation, row, col"):
+    with pytest.raises(TypeError, match="must have the entries operation, row, col"):
         env.step(TensorDict({"action": torch.zeros(2, dtype=torch.int64)}, [2]))
 
 
@@ -149,7 +149,7 @@ def test_records_in_records_become_nested_keys_and_no_value_is_lost() -> None:
 
 
 def test_a_discrete_space_is_categorical_and_an_unknown_one_is_refused_in_words() -> None:
-    spec = spec_of(Discrete(5), torch.Size([2]), None)
+    spec = make_spec(Discrete(5), torch.Size([2]), None)
     assert isinstance(spec, Categorical) and spec.n == 5 and not isinstance(spec, Composite)
 
     class Odd(Space):
@@ -158,9 +158,9 @@ def test_a_discrete_space_is_categorical_and_an_unknown_one_is_refused_in_words(
         def contains(self, value: object) -> bool:
             return False
 
-    with pytest.raises(TypeError, match="Odd has no TorchRL spec"):
-        spec_of(Odd(), torch.Size([2]), None)
-    with pytest.raises(TypeError, match="no torch type holds complex64"):
+    with pytest.raises(TypeError, match="Odd cannot be converted to a TorchRL spec"):
+        make_spec(Odd(), torch.Size([2]), None)
+    with pytest.raises(TypeError, match="no torch dtype for complex64"):
         torch_dtype(np.complex64)
 
 
@@ -180,3 +180,13 @@ def test_arrays_cross_the_border_and_back_without_sharing_memory(dtype: str) -> 
     aligned.zero_()
     assert (taken == 1).all()
     assert to_jax(torch.ones(2, 3).t(), jnp.float32).shape == (3, 2)
+
+
+def test_torchrls_own_gymnasium_wrapper_works() -> None:
+    """`GymEnv` passes `frameskip` and repeats the call without it after a `TypeError` about that argument."""
+    from torchrl.envs import GymEnv
+
+    import phalanx.integrations.gymnasium  # noqa: F401
+
+    env = GymEnv("phalanx/arc-v2", config="mini", categorical_action_encoding=True)
+    assert env.rollout(2).batch_size == (2,)

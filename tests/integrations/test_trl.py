@@ -37,7 +37,7 @@ def test_the_only_tool_is_a_move_and_it_is_described() -> None:
 def test_any_text_environment_can_be_given() -> None:
     tools = environment_factory(lambda: PuzzleEnvironment("lights_out"))()
     assert "lights out" in tools.reset(seed=1)
-    with pytest.raises(ValueError, match="unknown puzzle kind 'sudko'"):
+    with pytest.raises(ValueError, match="unknown text environment 'sudko'"):
         environment_factory("sudko")
     with pytest.raises(TypeError, match="takes no settings, got max_steps"):
         environment_factory(lambda: PuzzleEnvironment("lights_out"), max_steps=3)

@@ -1,11 +1,7 @@
 """The path network: gradients as JAX's, any number of threads, what it learns, and its files."""
 
-import os
-from contextlib import suppress
-
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from phalanx.kg import PathNetwork, PathNetworkConfig, fit_path_network, rank_by_network
 from phalanx.kg.atoms import Atom
@@ -48,16 +44,19 @@ def drawn(specific: bool, layers: int = 3) -> tuple[np.ndarray, np.ndarray, np.n
 def test_native_losses_gradients_and_scores_are_those_of_jax(specific: bool) -> None:
     triples, rows, parameters = drawn(specific)
     # One more entity, which no edge leads to.
-    here = native.PathQuestions(native.MiningGraph(triples, 10, 2), 3, specific, 2)
-    there = PathQuestions(plain.MiningGraph(triples, 10, 2), 3, specific, 1)
+    here = native.PathNetwork(native.TripleGraph(triples, 10, 2), 3, specific, 2)
+    there = PathQuestions(plain.TripleGraph(triples, 10, 2), 3, specific, 1)
     mine, other = np.empty_like(parameters), np.empty_like(parameters)
-    losses = here.learn(parameters, rows[:5], mine), there.learn(parameters, rows[:5], other)
+    losses = (
+        here.loss_and_gradient(parameters, rows[:5], mine),
+        there.loss_and_gradient(parameters, rows[:5], other),
+    )
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert np.abs(other).max() > 0.1
     np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4)
     tables = [np.empty((4, 10), np.float32) for _ in range(2)]
     for questions, table in zip((here, there), tables, strict=True):
-        questions.scores(parameters, np.ascontiguousarray(rows[:4, :2]), table)
+        questions.score(parameters, np.ascontiguousarray(rows[:4, :2]), table)
     np.testing.assert_allclose(*tables, rtol=1e-4, atol=1e-5)
     assert tables[0][0, 9] == parameters[-4 + rows[0, 1]]
 
@@ -65,35 +64,14 @@ def test_native_losses_gradients_and_scores_are_those_of_jax(specific: bool) -> 
 @needs_native
 def test_questions_outside_the_graph_and_other_sizes_are_refused() -> None:
     triples, rows, parameters = drawn(specific=False)
-    questions = native.PathQuestions(native.MiningGraph(triples, 10, 2), 3, False, 1)
+    questions = native.PathNetwork(native.TripleGraph(triples, 10, 2), 3, False, 1)
     gradient = np.empty_like(parameters)
-    with pytest.raises(ValueError, match="outside the graph"):
-        questions.learn(parameters, rows[:1] + 10, gradient)
-    with pytest.raises(ValueError, match="parameters are not as many"):
-        questions.learn(parameters[1:], rows[:1], gradient[1:])
-    with pytest.raises(ValueError, match="layers are out of range"):
-        native.PathQuestions(native.MiningGraph(triples, 10, 2), 9, False, 1)
-
-
-@needs_native
-@settings(max_examples=int(os.environ.get("PHALANX_FUZZ", "50")), deadline=None, derandomize=True)
-@given(
-    st.lists(st.tuples(*[st.sampled_from([0, 1, 3, 4, 9, 10, -1, 2**31 - 1, -(2**31)])] * 3), max_size=4),
-    st.integers(0, 9),
-    st.booleans(),
-    st.sampled_from([-1, 0, 1]),
-    st.sampled_from([0.3, 1e30, np.nan]),
-)
-def test_learning_and_scoring_survive_anything(rows, layers, specific, more, scale) -> None:
-    triples, _, parameters = drawn(specific, max(layers, 1))
-    asked = np.array(rows, np.int32).reshape(-1, 3)
-    given_parameters = np.resize(parameters * np.float32(scale), len(parameters) + more)
-    with suppress(ValueError):
-        questions = native.PathQuestions(native.MiningGraph(triples, 10, 2), layers, specific, 2)
-        questions.scores(
-            given_parameters, np.ascontiguousarray(asked[:, :2]), np.empty((len(asked), 10), np.float32)
-        )
-        questions.learn(given_parameters, asked, np.empty_like(given_parameters))
+    with pytest.raises(ValueError, match="unknown entity or relation"):
+        questions.loss_and_gradient(parameters, rows[:1] + 10, gradient)
+    with pytest.raises(ValueError, match="length of parameters does not match"):
+        questions.loss_and_gradient(parameters[1:], rows[:1], gradient[1:])
+    with pytest.raises(ValueError, match="num_layers must be 1 to 8"):
+        native.PathNetwork(native.TripleGraph(triples, 10, 2), 9, False, 1)
 
 
 @needs_native

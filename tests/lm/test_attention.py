@@ -90,10 +90,10 @@ def test_the_bits_do_not_depend_on_the_number_of_threads() -> None:
     given = qkv, angles, segments_of("one segment", 2, 203), cotangent
     many = jax.block_until_ready(attend(*given, "native"))
     try:
-        kernels.share_threads(10_000)
+        kernels.set_num_devices(10_000)
         alone = jax.block_until_ready(attend(*given, "native"))
     finally:
-        kernels.share_threads(len(jax.local_devices(backend="cpu")))
+        kernels.set_num_devices(len(jax.local_devices(backend="cpu")))
     jax.tree.map(np.testing.assert_array_equal, many, alone)
 
 

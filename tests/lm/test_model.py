@@ -14,7 +14,7 @@ from phalanx.lm.flops import train_flops
 from phalanx.lm.generation import generate
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.training.lm import update
-from phalanx.training.lm.batches import TokenArrays
+from phalanx.training.lm.batches import TokenBatch
 from phalanx.training.lm.config import OptimizerConfig
 from phalanx.training.lm.update import LMTrainer, SFTState, losses
 
@@ -39,7 +39,7 @@ def begun() -> SFTState:
     return jax.device_get(jax.jit(LMTrainer(CONFIG, OptimizerConfig()).start)(jax.random.key(0)))
 
 
-def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed: bool = True) -> TokenArrays:
+def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed: bool = True) -> TokenBatch:
     """Samples packed into rows, or each in a row of its own; always four rows."""
     masks = [[1] * len(sample) for sample in samples] if masks is None else masks
     together = [list(range(len(samples)))] if packed else [[i] for i in range(len(samples))]
@@ -54,7 +54,7 @@ def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed:
     ]
     names = ("input_ids", "loss_mask", "segment_ids", "position_ids")
     arrays = [np.concatenate([getattr(part, name) for part in parts]).astype(np.int32) for name in names]
-    return TokenArrays(*(np.pad(array, ((0, 4 - len(array)), (0, 0))) for array in arrays))
+    return TokenBatch(*(np.pad(array, ((0, 4 - len(array)), (0, 0))) for array in arrays))
 
 
 def test_rotated_vectors_meet_by_their_distance_alone() -> None:
@@ -120,11 +120,11 @@ def test_a_new_model_is_about_as_good_as_guessing() -> None:
 
 def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> None:
     trainer = LMTrainer(CONFIG, OptimizerConfig(weight_decay=0.0, num_updates=5))
-    kept = begun().arrays
-    empty = TokenArrays(*(np.zeros((4, WIDTH), np.int32) for _ in range(4)))
+    kept = begun().params
+    empty = TokenBatch(*(np.zeros((4, WIDTH), np.int32) for _ in range(4)))
     after, metrics = trainer.update(begun(), empty)
     assert (float(metrics["loss"]), int(metrics["loss_tokens"]), int(after.update)) == (0.0, 0, 1)
-    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.arrays), kept)
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.params), kept)
 
 
 @pytest.mark.parametrize("method", ["adamw", "muon"])
@@ -192,11 +192,11 @@ def test_several_batches_move_a_model_as_one_batch_with_all_their_rows_does() ->
     trainer = LMTrainer(CONFIG, OptimizerConfig(num_updates=5))
     # Of unequal counts, so that a mean of means would not do.
     first, second = rows([[1, 2, 3, 4, 5]]), rows([[9, 7], [6, 5, 4]])
-    whole = TokenArrays(*(np.concatenate(parts) for parts in zip(first, second, strict=True)))
+    whole = TokenBatch(*(np.concatenate(parts) for parts in zip(first, second, strict=True)))
     large, expected = trainer.update(begun(), whole)
     small, metrics = trainer.update_on(begun(), [first, second])
     assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-5)
-    for a, b in zip(jax.tree.leaves(small.arrays), jax.tree.leaves(large.arrays), strict=True):
+    for a, b in zip(jax.tree.leaves(small.params), jax.tree.leaves(large.params), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 

@@ -9,12 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from phalanx.arc.generators import generate_tasks
-from phalanx.arc.text import OPERATION_NAMES
+from phalanx.arc.text import OPERATION_NAMES, compact_task
 from phalanx.cli.app import app
 from phalanx.config import load_config
 from phalanx.lm import LMPolicy, SamplingConfig
-from phalanx.lm.arc_demonstrations import compact_task
-from phalanx.lm.arcade_scores import random_command
 from phalanx.lm.evaluation import mean_score, score_puzzles, score_random
 from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.lm.playing import episode_record, play_at_random
@@ -27,10 +25,10 @@ from phalanx.lm.tasks import (
     read_tasks,
     split_of,
 )
+from phalanx.puzzles import PuzzleVectorEnvironment
 from phalanx.puzzles.kinds import KINDS
 from phalanx.puzzles.server import PuzzleClientConfig, PuzzleServerVectorEnvironment
 from phalanx.puzzles.server.episodes import move_prompt
-from phalanx.text.env import TextVectorEnvironment
 from phalanx.training import (
     LMTraining,
     LMTrainingConfig,
@@ -159,11 +157,11 @@ def test_random_legal_moves_are_moves_and_solve_little() -> None:
     score = score_random(TextTask("sudoku"), count=20)
     assert (score.legal_rate, score.player) == (1.0, "random")
     assert score.solved_rate < 0.5
-    environments = [LIGHTS.environment() for _ in range(3)]
-    for seed, environment in enumerate(environments):
-        environment.reset(seed)
-    told = play_at_random(TextVectorEnvironment(environments), seed=1)
-    assert all(one.turns and environment.done for one, environment in zip(told, environments, strict=True))
+    batch = PuzzleVectorEnvironment(LIGHTS.name, prompt_format="compact")
+    batch.reset(range(3))
+    told = play_at_random(batch, seed=1)
+    pairs = zip(told, batch.environments, strict=True)
+    assert all(one.turns and environment.done for one, environment in pairs)
 
 
 def test_eval_prints_the_model_beside_an_untrained_one_and_random_moves(run: Path, tmp_path: Path) -> None:
@@ -200,20 +198,20 @@ def test_eval_plays_the_games_of_a_live_server(run: Path) -> None:
         with batch:
             [text] = batch.reset([1])
             # A command of the right form is taken, and what the tokenizer lacks does not stop a model.
-            [command] = {random_command("lights", batch.games[0].observation, random.Random(0))}
+            [command] = batch.sample_actions([0], random.Random(0))
             assert not batch.step([command]).infos[0].error
         read = PuzzleServerPromptTokenizer(PromptTokenizer(config.data.tokenizer)).prompt(text)
         assert "\n1 |?|" in PromptTokenizer(config.data.tokenizer).text(read)
     assert [line["player"] for line in lines[:3]] == ["model", "untrained", "random"]
     assert [line["task"] for line in lines[::3]] == [
-        "lights:easy:arcade",
-        "logic:easy:arcade",
-        "sokoban:easy:arcade",
+        "lights:easy",
+        "logic:easy",
+        "sokoban:easy",
         "all",
     ]
     by_player = {(line["task"], line["player"]): line for line in lines}
-    assert by_player["lights:easy:arcade", "random"]["legal_rate"] == 1
-    assert by_player["logic:easy:arcade", "random"]["legal_rate"] == 0
+    assert by_player["lights:easy", "random"]["legal_rate"] == 1
+    assert by_player["logic:easy", "random"]["legal_rate"] == 0
     assert all(line["puzzles"] == line["different"] == 2 for line in lines[:9])
 
 

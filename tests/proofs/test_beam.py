@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float32, Int32
 
-from phalanx.core.profiling import available_memory, batch_size_for_memory, retry_with_smaller_batches
+from phalanx.core.device_memory import available_memory, batch_size_for_memory, retry_with_smaller_batches
 from phalanx.kg.chaining import proof_depths
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
@@ -170,15 +170,15 @@ def test_logits_that_are_no_numbers_are_an_error_and_not_a_failed_proof() -> Non
 
 def test_a_batch_is_a_power_of_two_that_a_quarter_of_the_memory_holds() -> None:
     assert batch_size_for_memory(1_000, available=300_000) == 64
-    assert batch_size_for_memory(1_000, available=256_000, at_most=48) == 32
+    assert batch_size_for_memory(1_000, available=256_000, max_batch_size=48) == 32
     assert batch_size_for_memory(1_000, available=10) == 1
-    with pytest.raises(ValueError, match="need positive numbers, got 0 bytes"):
+    with pytest.raises(ValueError, match="must be positive, got 0"):
         batch_size_for_memory(0)
 
 
 def test_the_memory_of_this_machine_holds_a_batch() -> None:
     assert available_memory() > 1 << 20
-    assert batch_size_for_memory(bytes_per_query(PRUNED, NARROW), at_most=8) == 8
+    assert batch_size_for_memory(bytes_per_query(PRUNED, NARROW), max_batch_size=8) == 8
 
 
 def test_a_batch_is_halved_until_it_fits() -> None:

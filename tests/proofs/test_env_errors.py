@@ -153,4 +153,4 @@ def test_8_a_step_expands_once() -> None:
     env = f.environment(engine="native")
     state = f.start(env, f.QUERIES[0])
     text = jax.jit(env.step).lower(state, jnp.int32(0)).as_text()
-    assert text.count("stablehlo.custom_call @phalanx_proof_expand") == 1
+    assert text.count("stablehlo.custom_call @phalanx_proofs_expand") == 1

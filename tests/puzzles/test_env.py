@@ -1,12 +1,15 @@
 """Puzzles through the text interface: answers of every sort, single and many turns, one and a batch."""
 
+import itertools
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.puzzles import PuzzleEnvironment, PuzzleVectorEnvironment
 from phalanx.puzzles.kinds import KINDS
-from phalanx.text import TextRewards, TextVectorEnvironment
+from phalanx.text import EpisodeId, TextRewards, TextVectorEnvironment, split_of
 
 TURNS = ("multi", "single")
 GARBLED = (
@@ -143,8 +146,8 @@ def test_rewards_are_settings() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_batch_does_what_single_environments_do(name: str) -> None:
     seeds = list(range(12))
-    batch, alone = PuzzleVectorEnvironment(name, size=12), [PuzzleEnvironment(name) for _ in seeds]
-    together = TextVectorEnvironment([PuzzleEnvironment(name) for _ in seeds])
+    batch, alone = PuzzleVectorEnvironment(name), [PuzzleEnvironment(name) for _ in seeds]
+    together = TextVectorEnvironment({name: lambda: PuzzleEnvironment(name)})
     texts = [each.reset(seed) for each, seed in zip(alone, seeds, strict=True)]
     assert batch.reset(seeds) == together.reset(seeds) == texts
     for turn in range(3):
@@ -159,7 +162,7 @@ def test_a_batch_does_what_single_environments_do(name: str) -> None:
 
 
 def test_a_batch_starts_new_episodes_only_where_it_is_told_to() -> None:
-    batch = PuzzleVectorEnvironment("sudoku", size=3)
+    batch = PuzzleVectorEnvironment("sudoku")
     first = batch.reset([0, 1, 2])
     texts = batch.reset_where([False, True, False], [7, 8, 9])
     assert [texts[0], texts[2]] == [first[0], first[2]]
@@ -167,14 +170,22 @@ def test_a_batch_starts_new_episodes_only_where_it_is_told_to() -> None:
 
 
 def test_what_a_batch_cannot_do_is_refused_in_words() -> None:
-    batch = PuzzleVectorEnvironment("sudoku", size=2)
-    with pytest.raises(ValueError, match="seeds must be 2, one for each environment, got 3"):
-        batch.reset([1, 2, 3])
-    batch.reset([1, 2])
-    with pytest.raises(ValueError, match="answers must be 2"):
+    batch = PuzzleVectorEnvironment("sudoku")
+    with pytest.raises(ValueError, match="there are no episodes yet; call reset or start"):
         batch.step(["1 1 1"])
-    with pytest.raises(ValueError, match="at least one environment"):
-        PuzzleVectorEnvironment("sudoku", size=0)
+    batch.reset([1, 2])
+    with pytest.raises(ValueError, match=r"answers must have one item per episode \(2\), got 1"):
+        batch.step(["1 1 1"])
+    with pytest.raises(ValueError, match=r"seeds must have one item per episode \(2\), got 3"):
+        batch.reset_where([True, False], [1, 2, 3])
+    with pytest.raises(ValueError, match=r"expected 1 to .* episodes, got 0"):
+        batch.reset([])
+    with pytest.raises(ValueError, match="unknown task 'binary:easy:multi'; choose from sudoku:easy:multi"):
+        batch.start([EpisodeId("binary:easy:multi", 0)])
+    with pytest.raises(ValueError, match="the task sudoku:easy:multi appears twice"):
+        PuzzleVectorEnvironment("sudoku,sudoku:easy")
+    with pytest.raises(ValueError, match=r"expected KIND\[:DIFFICULTY\[:TURNS\]\], got 'sudoku"):
+        PuzzleVectorEnvironment("sudoku:easy:multi:3")
 
 
 def test_settings_that_make_no_sense_are_refused_in_words() -> None:
@@ -188,3 +199,46 @@ def test_settings_that_make_no_sense_are_refused_in_words() -> None:
         PuzzleEnvironment("sudoku", "huge")
     with pytest.raises(ValueError, match="this environment is for binary puzzles, got a sudoku puzzle"):
         PuzzleEnvironment("binary").start(PuzzleEnvironment("sudoku").kind.generate(0))
+
+
+def test_a_batch_of_several_kinds_starts_the_puzzles_of_its_episodes() -> None:
+    batch = PuzzleVectorEnvironment("sokoban:easy:multi,sudoku", turns="single", prompt_format="compact")
+    assert batch.tasks == ("sokoban:easy:multi", "sudoku:easy:single")
+    assert batch.fingerprint == "sokoban:easy:multi@1 sudoku:easy:single@1"
+    episodes = [EpisodeId(batch.tasks[1], 5), EpisodeId(batch.tasks[0], 5), EpisodeId(batch.tasks[1], 5)]
+    prompts = batch.start(episodes)
+    single = PuzzleEnvironment("sudoku", turns="single", prompt_format="compact")
+    assert prompts[0] == prompts[2] == single.reset(5)
+    assert batch.legal_actions([0, 1])[0] is None and batch.legal_actions([1])[0]
+    answers = batch.expert_actions([0, 1, 2])
+    assert answers[0] == (single.expert_actions() or [])[0]
+    step = batch.step([answers[0] or "", answers[1] or "", "nonsense"])
+    assert [info.solved for info in step.infos] == [True, False, False]
+    assert batch.expert_actions([0]) == [None]
+    assert batch.state_keys()[1] != batch.episode_keys()[1]
+
+
+def test_seeds_of_a_split_are_found_without_disturbing_episodes() -> None:
+    batch = PuzzleVectorEnvironment("lights_out:easy")
+    prompts = batch.reset([0, 1])
+    for split in ("train", "validation", "test"):
+        seeds = list(itertools.islice(batch.seeds("lights_out:easy:multi", split, first=7), 5))
+        assert min(seeds) >= 7 and seeds == sorted(set(seeds))
+        assert batch.prompts == prompts
+        other = PuzzleVectorEnvironment("lights_out:easy")
+        other.reset(seeds)
+        assert {split_of(key) for key in other.episode_keys()} == {split}
+    generic = TextVectorEnvironment({"lights": lambda: PuzzleEnvironment("lights_out")})
+    found = itertools.islice(generic.seeds("lights", "test", first=7), 5)
+    assert list(found) == list(itertools.islice(batch.seeds("lights_out:easy:multi", "test", first=7), 5))
+
+
+def test_random_actions_are_legal() -> None:
+    batch = PuzzleVectorEnvironment("sudoku")
+    batch.reset([1, 2])
+    [first, second] = batch.sample_actions([0, 1], random.Random(3))
+    assert not any(info.error for info in batch.step([first, second]).infos)
+    single = PuzzleVectorEnvironment("sudoku", turns="single")
+    single.reset([1])
+    with pytest.raises(ValueError, match="cannot list its legal actions"):
+        single.sample_actions([0], random.Random(3))

@@ -267,14 +267,14 @@ def test_the_native_engine_refuses_what_would_leave_its_arrays() -> None:
         ("futoshiki", [4, 99, 1]), ("sokoban", [9, 8, 1, 1, 1, 1, 1]), ("chess", [8]), ("hitori", [4]),
     ):  # fmt: skip
         with pytest.raises(ValueError):
-            extension.puzzle_records(kind, [0], parameters)
+            extension.generate_puzzles(kind, [0], parameters)
     for kind, puzzle, parameters in (
         ("sudoku", b"\x09" * 16, [4, 2, 2, 1]), ("sudoku", b"\x00", [4, 2, 2, 1]),
         ("futoshiki", bytes(16) + b"\x00\x63", [4, 1, 1]), ("sokoban", bytes(65), [8, 8, 1, 1, 1, 1, 1]),
         ("bridges", b"\x01", [5, 5]), ("hitori", b"", [4, 4]), ("nonogram", b"", [4, 50]),
     ):  # fmt: skip
         with pytest.raises(ValueError):
-            extension.puzzle_solutions(kind, puzzle, parameters, 2)
+            extension.solve_puzzle(kind, puzzle, parameters, 2)
 
 
 def test_random_numbers_match_the_splitmix64_reference() -> None:

@@ -1,13 +1,13 @@
 """PPO's loss on the short walk, written plainly: one formula after the other, the whole batch at once.
 
-It shares nothing with `phalanx.training.ppo.update` but the settings; `test_ppo` compares with it.
+It shares nothing with `phalanx.training.ppo` but the settings; `test_ppo` compares with it.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from phalanx.training.ppo.config import PPOConfig
+from phalanx.training.ppo import PPOConfig
 from phalanx.training.rollout import Rollout
 from tests.helpers.short_walk import CELLS, Sight, WalkNetwork
 

@@ -27,7 +27,7 @@ def play(environment: Environment, seed: int, steps: int) -> list[tuple[str, flo
     played = []
     for number in range(steps):
         action = sample_action(jax.random.fold_in(key, number), state)
-        text = environment.action_text(action, environment.bind(state))
+        text = environment.action_text(action, environment.attach_names(state))
         state, _, reward, done, _ = step(state, action)
         played.append((text, float(reward), bool(done)))
         if done:
@@ -49,7 +49,9 @@ def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
     for seed in range(2):
         played = play(environment, seed, 4)
         state, _ = compiled(environment)[0](jax.random.PRNGKey(seed))
-        assert text.reset(seed) == environment.observation_text(environment.bind(state)) == text.prompt
+        assert (
+            text.reset(seed) == environment.observation_text(environment.attach_names(state)) == text.prompt
+        )
         for answer, reward, done in played:
             step = text.step(answer)
             assert (step.info.error, step.done) == ("", done)
@@ -58,7 +60,7 @@ def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
 
 def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
     environment = Corridor()
-    batch = TextVectorWrapper(environment, size=3, max_invalid_answers=2, rewards=TextRewards(invalid=-0.5))
+    batch = TextVectorWrapper(environment, max_invalid_answers=2, rewards=TextRewards(invalid=-0.5))
     first = batch.reset([0, 1, 2])
     alone = TextWrapper(environment)
     assert first == [alone.reset(seed) for seed in range(3)]
@@ -79,7 +81,7 @@ def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
 
 
 def test_what_cannot_be_done_is_said_in_words() -> None:
-    batch = TextVectorWrapper(Corridor(), size=2)
+    batch = TextVectorWrapper(Corridor())
     for call in (
         lambda: batch.prompts,
         lambda: batch.step(["a", "b"]),
@@ -91,5 +93,5 @@ def test_what_cannot_be_done_is_said_in_words() -> None:
     class Mute(Corridor):
         has_text = False
 
-    with pytest.raises(ValueError, match="Mute has no words"):
+    with pytest.raises(ValueError, match="Mute has no text"):
         TextWrapper(Mute())

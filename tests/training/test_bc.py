@@ -117,21 +117,21 @@ def test_a_policy_learns_to_paint_and_then_to_hand_in(trained):
 
 def test_a_run_is_read_like_one_of_ppo(trained):
     training, outcome = trained
-    config, network = load_arc_policy(outcome.run)
+    config, network = load_arc_policy(outcome.run_dir)
     assert config == training.config
     for ours, theirs in zip(
-        jax.tree.leaves(network), jax.tree.leaves(training.policy(outcome.learner)), strict=True
+        jax.tree.leaves(network), jax.tree.leaves(training.policy(outcome.state)), strict=True
     ):
         assert np.array_equal(ours, theirs)
 
 
 def test_a_run_leaves_its_policy_for_the_report(trained):
     training, outcome = trained
-    agent = read_run(outcome.run).agent
+    agent = read_run(outcome.run_dir).panels[0].data
     assert agent is not None
     assert len(agent["puzzles"]) == 16
     weights = np.frombuffer(base64.b64decode(agent["network"]["weights"]), "<f4")
-    stem = np.asarray(training.policy(outcome.learner).stem.weight).ravel()
+    stem = np.asarray(training.policy(outcome.state).stem.weight).ravel()
     assert np.array_equal(weights[: len(stem)], stem)
 
 
@@ -149,7 +149,7 @@ def test_a_run_that_goes_on_comes_to_the_same_numbers(tmp_path: Path):
     assert cut.interrupted
     rest = train(small(), tmp_path / "cut", resume=True)
     for ours, theirs in zip(
-        jax.tree.leaves(whole.learner.network), jax.tree.leaves(rest.learner.network), strict=True
+        jax.tree.leaves(whole.state.params), jax.tree.leaves(rest.state.params), strict=True
     ):
         assert np.array_equal(ours, theirs)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.training.ppo.config import gae
+from phalanx.training.ppo import gae
 
 NO, YES = False, True
 compiled = jax.jit(gae, static_argnums=(5, 6))

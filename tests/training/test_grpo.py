@@ -1,5 +1,6 @@
 """Learning from reward: advantages, ratios, rows, resuming, and that it learns something."""
 
+import dataclasses
 import functools
 import os
 import signal
@@ -19,11 +20,11 @@ from phalanx.training.lm.grpo_update import (
     Completion,
     GRPOState,
     GRPOTrainer,
+    copy_params,
     group_advantages,
     merge_duplicates,
     pack_completions,
     turn_advantages,
-    with_reference,
 )
 
 MODEL = LanguageModelConfig(vocab_size=98, d_model=16, num_layers=1, num_heads=2, d_ff=16)
@@ -58,7 +59,8 @@ def trainer(**settings: object) -> GRPOTrainer:
 @functools.cache
 def begun() -> GRPOState:
     """What every trainer of `MODEL` starts with, on the host, where nobody can use it up."""
-    return jax.device_get(jax.jit(trainer().start)(jax.random.key(0)))
+    state = jax.device_get(jax.jit(trainer().start)(jax.random.key(0)))
+    return dataclasses.replace(state, step=jnp.int32(0))
 
 
 @jax.jit
@@ -91,12 +93,12 @@ def test_the_loss_is_the_clipped_gain_written_out(level: str) -> None:
     found, learner = trainer(level=level, kl=0.5), begun()
     [batch] = pack_completions(ANSWERS, width=16, rows=2)
     count = 5 if level == "token" else 2
-    total, metrics = jax.jit(found.loss)(learner.arrays, learner.reference, batch, np.float32(count))
+    total, metrics = jax.jit(found.loss)(learner.params, learner.reference, batch, np.float32(count))
     gains, tokens = [], []
     for answer in ANSWERS:
         row = np.array([*answer.read, *answer.written], np.int32)
         # As wide as the longest; what stands behind a text is not seen in it.
-        logs = np.asarray(plain_log_probs(learner.arrays, np.pad(row, (0, 6 - len(row)))))
+        logs = np.asarray(plain_log_probs(learner.params, np.pad(row, (0, 6 - len(row)))))
         at = range(len(answer.read) - 1, len(row) - 1)
         now = np.array([logs[place, row[place + 1]] for place in at])
         gap = now - np.array(answer.log_probs)
@@ -114,14 +116,17 @@ def test_the_loss_is_the_clipped_gain_written_out(level: str) -> None:
 
 def test_what_was_better_becomes_likelier_and_the_reference_stays() -> None:
     found = trainer(kl=0.01)
-    loss, learner = jax.jit(found.loss), with_reference(begun())
+    loss, learner = (
+        jax.jit(found.loss),
+        dataclasses.replace(state := begun(), reference=copy_params(state.params)),
+    )
     kept = jax.tree.map(np.asarray, learner.reference)
     [batch] = pack_completions(ANSWERS, width=16, rows=2)
     count = np.float32(5)
-    before = float(loss(learner.arrays, learner.reference, batch, count)[1]["policy_loss"])
+    before = float(loss(learner.params, learner.reference, batch, count)[1]["policy_loss"])
     for _ in range(3):
         learner, metrics = found.update(learner, ANSWERS)
-    _, told = loss(learner.arrays, learner.reference, batch, count)
+    _, told = loss(learner.params, learner.reference, batch, count)
     assert float(told["policy_loss"]) < before
     assert float(told["kl"]) > 0
     assert metrics["gradient_steps"] == 1
@@ -139,7 +144,7 @@ def test_a_step_is_the_same_however_answers_fall_into_rows() -> None:
         found = GRPOTrainer(MODEL, OptimizerConfig(num_updates=9, warmup=0, clip=1e6), config, 1.0)
         learner, metrics = found.update(begun(), answers)
         assert metrics["gradient_steps"] == 1
-        moved.append((metrics, jax.tree.leaves(learner.optimizer)))
+        moved.append((metrics, jax.tree.leaves(learner.opt_state)))
     for metrics, state in moved[1:]:
         assert metrics["policy_loss"] == pytest.approx(moved[0][0]["policy_loss"], abs=1e-5)
         assert metrics["gradient_norm"] == pytest.approx(moved[0][0]["gradient_norm"], rel=1e-4)
@@ -161,7 +166,7 @@ def test_equal_answers_are_computed_once_and_move_as_all_of_them() -> None:
         both = []
         for rows in (batch, alike):
             found_rows = rows._replace(log_probs=np.full_like(rows.log_probs, -4.6))
-            both.append(gradient(learner.arrays, learner.reference, found_rows, np.float32(11))[0])
+            both.append(gradient(learner.params, learner.reference, found_rows, np.float32(11))[0])
         for a, b in zip(*map(jax.tree.leaves, both), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -192,7 +197,7 @@ def test_reward_alone_teaches_which_token_to_write() -> None:
     arms = [arm for arm in (3, 12) for _ in range(32)]
     for number in range(80):
         told = generate_batch(
-            found.model(learner.arrays),
+            found.model(learner.params),
             [[1, arm] for arm in arms],
             1,
             sampling=SamplingConfig(),
@@ -234,7 +239,7 @@ def test_a_run_goes_on_to_the_same_bits_and_writes_as_it_learns(ahead: bool, tmp
     assert (half.interrupted, half.update) == (True, 2)
     rest = train(GRPOTraining(config), tmp_path / "half", resume=True)
     assert rest.counts == whole.counts
-    for a, b in zip(jax.tree.leaves(rest.learner), jax.tree.leaves(whole.learner), strict=True):
+    for a, b in zip(jax.tree.leaves(rest.state), jax.tree.leaves(whole.state), strict=True):
         np.testing.assert_array_equal(a, b)
     metrics = [line["metrics"] for line in read_records(tmp_path / "whole" / "batch_metrics.jsonl")]
     assert [line["written_tokens"] for line in metrics] == sorted(line["written_tokens"] for line in metrics)

@@ -125,7 +125,7 @@ def test_the_binary_loss_says_yes_to_every_known_answer() -> None:
 def test_sampling_every_entity_costs_the_same_as_taking_all(examples: Examples, reciprocal: bool) -> None:
     settings = {"model": "complex", "dim": 4, "reciprocal": reciprocal, "regularization": 0.1}
     everything, sampled = KGEConfig(**settings), KGEConfig(**settings, negatives=4)
-    model = KGETrainer(everything, TRAIN, 2, 4).start().kge.model
+    model = KGETrainer(everything, TRAIN, 2, 4).start().params.model
     cost = jax.jit(minibatch_loss, static_argnums=(1, 3))
     batch = np.arange(3, dtype=np.int32)
     costs = []
@@ -177,16 +177,16 @@ def test_every_model_learns_the_generated_family(family: tuple, settings: dict) 
     numbers, train, _, known = family
     learner, losses = learn(family, config)
     start = KGETrainer(config, train, numbers.num_predicates, numbers.num_constants).start()
-    before, after = (validate(kge, train, known, 100).mrr for kge in (start.kge, learner.kge))
+    before, after = (validate(kge, train, known, 100).mrr for kge in (start.params, learner.params))
     assert losses[-1] < losses[0]
-    assert int(learner.epoch) == 25
+    assert int(learner.step) == 25
     assert before < 0.35 < 0.7 < after
 
 
 def test_a_seed_decides_every_bit_of_a_training(family: tuple) -> None:
     # The settings of a test above, for which the epoch is compiled already.
     config = settled({"model": "rotate", "negatives": 24, "schedule": "cosine"})
-    first, again = (learn(family, config)[0].kge.model.entities for _ in range(2))
+    first, again = (learn(family, config)[0].params.model.entities for _ in range(2))
     np.testing.assert_array_equal(first, again)
-    other = learn(family, config.model_copy(update={"seed": 1}))[0].kge.model.entities
+    other = learn(family, config.model_copy(update={"seed": 1}))[0].params.model.entities
     assert not np.array_equal(first, other)

@@ -59,7 +59,7 @@ def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(
     whole: tuple[KGETraining, TrainResult], data: KGEData
 ) -> None:
     training, outcome = whole
-    result, run = training.result, outcome.run
+    result, run = training.result, outcome.run_dir
     assert result is not None
     facts = runs.read_metadata(run)
     assert (facts["kind"], facts["status"], facts["updates"]) == ("kge", "finished", 6)
@@ -97,14 +97,14 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
     load_kge(run / "kge", data.index_manager)
     second = train(training, run, resume=True)
     assert not second.interrupted
-    assert bits(second.learner) == bits(whole[1].learner)
+    assert bits(second.state) == bits(whole[1].state)
     assert bits(training.result) == bits(whole[0].result)
 
 
 def test_a_run_goes_on_only_with_its_own_data(whole: tuple[KGETraining, TrainResult], data: KGEData) -> None:
     changed = data._replace(train=data.train[1:])
     with pytest.raises(ValueError, match="the data has changed since checkpoint 6"):
-        train(KGETraining(small_config(), changed), whole[1].run, resume=True)
+        train(KGETraining(small_config(), changed), whole[1].run_dir, resume=True)
 
 
 def test_queries_that_leak_into_the_training_file_are_not_learned(tmp_path: Path) -> None:

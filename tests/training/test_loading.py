@@ -10,7 +10,7 @@ ONE = Path(__file__).parents[1] / "helpers" / "descent.py"
 
 
 def test_the_one_algorithm_of_a_file_is_found() -> None:
-    assert load_algorithm(ONE).kind == "descent"
+    assert load_algorithm(ONE).name == "descent"
 
 
 @pytest.mark.parametrize(

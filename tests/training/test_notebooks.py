@@ -39,9 +39,9 @@ def test_a_curve_leaves_out_what_is_not_finite() -> None:
 
 def test_a_run_draws_its_figures_and_a_curve_with_its_band(tmp_path: Path) -> None:
     outcome = train(Descent(DescentConfig(num_updates=3, num_seeds=2)), tmp_path / "run")
-    assert repr(outcome) == f"Outcome({outcome.run}, finished at update 3, 4 evaluations)"
-    run = read_run(outcome.run)
-    assert repr(run) == f"RunData(run, descent, finished, 3 updates, {outcome.run})"
+    assert repr(outcome) == f"TrainResult({outcome.run_dir}, finished at update 3, 4 evaluations)"
+    run = read_run(outcome.run_dir)
+    assert repr(run) == f"RunData(run, descent, finished, 3 updates, {outcome.run_dir})"
     shown = outcome._repr_html_()
     assert shown == run._repr_html_()
     assert "run: finished" in texts(shown)

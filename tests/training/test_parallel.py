@@ -21,9 +21,8 @@ from typer.testing import CliRunner
 
 from phalanx.cli.app import app
 from phalanx.training.arc_training import load_arc_policy
-from phalanx.training.ppo.config import PPOConfig
-from phalanx.training.ppo.parallel import DataParallel
-from phalanx.training.ppo.update import PPO
+from phalanx.training.distributed import DeviceMesh
+from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
 from phalanx.training.processes import LOST, Processes, ProcessLostError, connect
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
@@ -74,18 +73,16 @@ CONFIG = PPOConfig(
 )
 
 
-def trained(processes: Processes, num_seeds: int = 1) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Learner, metrics and episodes after three updates; the second goes on from what a checkpoint holds."""
-    structure = eqx.filter_eval_shape(WalkNetwork, jax.random.key(0))
-    structure = eqx.filter(structure, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
-    parallel = DataParallel(PPO(ShortWalk(), CONFIG, structure), None, num_seeds, processes)
-    learner = parallel.start(WalkNetwork, jax.random.key(0))
-    learner, _ = parallel.update(learner)
-    learner, _ = parallel.update(parallel.share(parallel.whole(learner)))
-    learner, report = parallel.update(learner)
-    steps = np.asarray(report.metrics["gradient_steps"])
+def trained(processes: Processes) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """State, metrics and episodes after three updates; the second continues from a checkpoint's state."""
+    mesh = DeviceMesh(jax.devices()[:1], processes)
+    ppo = PPO(PPOTrainingConfig(ppo=CONFIG), ShortWalk(), WalkNetwork, max_episode_steps=16, mesh=mesh)
+    state, _ = ppo.update(ppo.init(jax.random.key(0)))
+    state, _ = ppo.update(mesh.shard_state(mesh.gather_state(state)))
+    state, result = ppo.update(state)
+    steps = np.asarray(result.metrics["gradient_steps"])
     assert (steps < CONFIG.gradient_steps).any(), "no update was stopped: the case shows less than it could"
-    return bits(parallel.whole(learner)), bits(report.metrics), bits(report.episodes)
+    return bits(mesh.gather_state(state)), bits(result.metrics), bits(result.episodes)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +131,7 @@ def test_a_training_that_lost_a_process_goes_on_with_fewer_to_the_same_weights(t
     children[1].send_signal(signal.SIGKILL)
     said = [child.communicate(timeout=60)[0] for child in children]
     assert [child.returncode for child in children] == [LOST, -signal.SIGKILL], said
-    assert "process 1 was lost" in said[0] and "--resume goes on" in said[0]
+    assert "process 1 was lost" in said[0] and "--resume continues" in said[0]
     assert json.loads((tmp_path / "two" / "run.json").read_text())["status"] == "interrupted"
 
     go(tmp_path / "two", "--resume")

@@ -14,9 +14,8 @@ from pydantic import ValidationError
 from phalanx.config import format_validation_error
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.training import UpdateResult
-from phalanx.training.ppo.config import PPOConfig
-from phalanx.training.ppo.update import PPO, PPOBatch, PPOState
-from phalanx.training.rollout import Rollout, collect, start_rollouts
+from phalanx.training.ppo import PPO, PPOConfig, PPOState, PPOTrainingConfig
+from phalanx.training.rollout import Rollout, collect_rollout, init_rollout
 from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork
 from tests.reference.ppo import advantages_of, plain_loss
 
@@ -54,13 +53,9 @@ def network(seed: int = 0) -> WalkNetwork:
     return make_network(jax.random.key(seed))
 
 
-def is_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.ShapeDtypeStruct)
-
-
 def ppo(**settings: Any) -> PPO:
-    structure = eqx.filter(eqx.filter_eval_shape(WalkNetwork, jax.random.key(0)), is_shape, inverse=True)
-    return PPO(ShortWalk(), PPOConfig(**(CONFIG.model_dump() | settings)), structure)
+    config = PPOTrainingConfig(ppo=PPOConfig(**(CONFIG.model_dump() | settings)))
+    return PPO(config, ShortWalk(), WalkNetwork, max_episode_steps=16)
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -80,24 +75,26 @@ def close(one: Any, other: Any, **tolerance: float) -> None:
 
 @pytest.fixture(scope="module")
 def update() -> Callable[[PPOState], tuple[PPOState, UpdateResult]]:
-    return quickly(ppo().update, donate_argnums=0)
+    return ppo().update
 
 
 @pytest.fixture(scope="module")
 def start() -> Callable[[int], PPOState]:
-    begin = quickly(ppo().start)
-    return lambda seed: begin(network(), jax.random.key(seed), NUMBERS)
+    def state(seed: int) -> PPOState:
+        return ppo().init(jax.random.key(seed), eqx.filter(network(), eqx.is_array))
+
+    return state
 
 
 # -- a whole update, by hand -----------------------------------------------------------------------
 
 
 def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Callable) -> None:
-    learner = eqx.tree_at(lambda l: l.update, start(0), jnp.int32(5))  # half way
+    learner = eqx.tree_at(lambda state: state.step, start(0), jnp.int32(5))  # half way
     rate, entropy_weight = 0.06, 0.15
     play_key = jax.random.split(learner.key, 3)[1]
-    rollouts, rollout, episodes = quickly(collect, static_argnums=(0, 4))(
-        ShortWalk(), network(), learner.rollouts, play_key, STEPS
+    rollouts, rollout, episodes = quickly(collect_rollout, static_argnums=(0, 4))(
+        ShortWalk(), network(), learner.rollout, play_key, STEPS
     )
     rollout = jax.tree.map(np.asarray, rollout)
     advantages = advantages_of(rollout, CONFIG)
@@ -129,8 +126,8 @@ def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Calla
     steps[0].pop("value_clipped")
 
     after, report = update(learner)
-    close(after.network, net, rtol=2e-3, atol=2e-4)
-    close((after.optimizer[1].mu, after.optimizer[1].nu), (first, second), rtol=2e-3, atol=1e-6)
+    close(after.params, net, rtol=2e-3, atol=2e-4)
+    close((after.opt_state[1].mu, after.opt_state[1].nu), (first, second), rtol=2e-3, atol=1e-6)
     for name in steps[0]:
         expected = (steps[0][name] + steps[1][name]) / 2
         assert float(report.metrics[name]) == pytest.approx(float(expected), rel=2e-3, abs=2e-5), name
@@ -140,9 +137,9 @@ def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Calla
     targets = advantages + rollout.values
     explained = 1 - np.mean((targets - rollout.values) ** 2) / targets.var()
     assert float(report.metrics["explained_variance"]) == pytest.approx(explained, rel=1e-3)
-    assert equal(report.episodes, episodes)
-    assert equal(after.rollouts, rollouts)
-    assert int(after.update) == 6
+    assert equal(report.episodes, jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), episodes))
+    assert equal(after.rollout, rollouts)
+    assert int(after.step) == 6
 
 
 # -- reproducible, in parallel, in place -----------------------------------------------------------
@@ -150,39 +147,36 @@ def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Calla
 
 def test_the_same_key_gives_the_same_bits_and_another_key_others(update: Callable, start: Callable) -> None:
     one, again, other = update(start(0)), update(start(0)), update(start(1))
-    assert equal(one, again)
-    assert not equal(one[0].network, other[0].network)
+    assert equal((one[0], one[1].metrics, one[1].episodes), (again[0], again[1].metrics, again[1].episodes))
+    assert not equal(one[0].params, other[0].params)
 
 
-def test_the_learner_is_donated_and_the_callers_network_is_not(update: Callable) -> None:
-    mine, numbers = network(), jnp.arange(ENVS, dtype=jnp.int32)
-    learner = ppo().start(
-        mine, jax.random.key(0), numbers
-    )  # not compiled, so that nothing is copied by chance
-    update(learner)  # a donation that cannot be used would be a warning, which is an error here
-    assert all(leaf.is_deleted() for leaf in jax.tree.leaves((learner.network, learner.optimizer)))
-    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves((mine, numbers)))
+def test_an_update_consumes_its_state_but_not_the_given_parameters(update: Callable) -> None:
+    mine = eqx.filter(network(), eqx.is_array)
+    state = ppo().init(jax.random.key(0), mine)
+    update(state)  # a donation that cannot be used would be a warning, which is an error here
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves((state.params, state.opt_state)))
+    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(mine))
 
 
-def test_two_seeds_trained_at_once_are_the_two_trained_apart(update: Callable, start: Callable) -> None:
-    both = quickly(lambda *learners: jax.tree.map(lambda *leaves: jnp.stack(leaves), *learners))
-    together, report = quickly(jax.vmap(ppo().update))(both(start(3), start(4)))
-    found = jax.device_get((together.network, report.metrics))
-    for place, seed in enumerate((3, 4)):
-        apart, alone = update(start(seed))
-        mine = jax.tree.map(lambda leaf, place=place: leaf[place], found)
-        close(mine, (apart.network, alone.metrics), rtol=1e-3, atol=1e-4)
+def test_equal_algorithms_share_their_compiled_programs() -> None:
+    one, other = ppo(), ppo()
+    reseeded = one.with_seed(7)
+    assert one == other == reseeded
+    assert hash(one) == hash(other) == hash(reseeded)
+    assert reseeded.seed == 7
+    assert one != ppo(gamma=0.5)
 
 
 def test_an_update_stops_at_the_target_and_leaves_the_parameters_alone(
     update: Callable, start: Callable
 ) -> None:
     # The first gradient step moves the policy, the second notices, and the last three are not taken.
-    stopped, report = quickly(ppo(epochs=5, target_kl=1e-6).update)(start(0))
+    stopped, report = ppo(epochs=5, target_kl=1e-6).update(start(0))
     assert float(report.metrics["gradient_steps"]) == 2
     two_epochs, alone = update(start(0))
-    close(stopped.network, two_epochs.network, rtol=1e-5, atol=1e-6)
-    assert int(stopped.optimizer[1].count) == 2
+    close(stopped.params, two_epochs.params, rtol=1e-5, atol=1e-6)
+    assert int(stopped.opt_state[1].count) == 2
     for name in ("policy_loss", "approx_kl", "gradient_norm"):
         assert float(report.metrics[name]) == pytest.approx(float(alone.metrics[name]), rel=1e-4), name
 
@@ -191,7 +185,7 @@ def test_an_update_stops_at_the_target_and_leaves_the_parameters_alone(
 
 
 def order_of(trainer: PPO, numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    return quickly(trainer._order, static_argnums=2)(jax.random.key(0), numbers, shape)
+    return quickly(trainer._minibatches, static_argnums=2)(jax.random.key(0), numbers, shape)
 
 
 def test_every_step_is_used_once_an_epoch_and_each_group_as_often_in_each_minibatch() -> None:
@@ -211,15 +205,18 @@ def test_a_groups_order_is_the_same_on_a_device_that_has_only_half_of_them() -> 
     np.testing.assert_array_equal(np.asarray(whole)[:, 2:], half)
 
 
-def test_a_group_is_neighboring_environments_with_all_of_their_steps() -> None:
-    # Environment 3 at time 5 is written 3.05.
-    written = (np.arange(ENVS) + 0.01 * np.arange(STEPS)[:, None]).astype(np.float32)
-    grouped = quickly(lambda written: ppo()._grouped(PPOBatch(*[written] * 6)).log_probs)
-    rows = np.asarray(grouped(written))
+def test_a_shard_is_neighboring_environments_with_all_of_their_steps(start: Callable) -> None:
+    state = start(0)
+    key = jax.random.key(0)
+    _, batch, _, _ = ppo().collect(state.params, state.rollout, key, key)
+    _, rollout, _ = quickly(collect_rollout, static_argnums=(0, 4))(
+        ShortWalk(), network(), state.rollout, key, STEPS
+    )
+    rows, rewards = np.asarray(batch.log_probs), np.asarray(rollout.log_probs)
     assert rows.shape == (4, 2 * STEPS)
-    for group in range(4):
-        expected = [env + 0.01 * t for env in (2 * group, 2 * group + 1) for t in range(STEPS)]
-        np.testing.assert_allclose(rows[group], expected, rtol=1e-6)
+    for shard in range(4):
+        expected = [rewards[time, env] for env in (2 * shard, 2 * shard + 1) for time in range(STEPS)]
+        np.testing.assert_allclose(rows[shard], expected, rtol=1e-4)
 
 
 # -- playing ---------------------------------------------------------------------------------------
@@ -239,8 +236,8 @@ def test_a_truncated_episode_is_worth_its_last_observation_and_a_terminated_one_
 
     @quickly
     def play(key: jax.Array) -> tuple:
-        rollouts = start_rollouts(walk, key, jnp.arange(envs, dtype=jnp.int32))
-        return collect(walk, ruler, rollouts, key, 8)[1:]
+        rollouts = init_rollout(walk, key, jnp.arange(envs, dtype=jnp.int32))
+        return collect_rollout(walk, ruler, rollouts, key, 8)[1:]
 
     rollout, episodes = jax.tree.map(np.asarray, play(jax.random.key(0)))
     truncated = rollout.done & ~rollout.terminated
@@ -265,8 +262,8 @@ def test_no_masked_move_is_ever_played_and_the_log_probabilities_are_the_policys
 
     @quickly
     def play(key: jax.Array) -> Rollout:
-        rollouts = start_rollouts(walk, key, NUMBERS)
-        return collect(walk, ruler, rollouts, key, 8, chunk=3)[1]
+        rollouts = init_rollout(walk, key, NUMBERS)
+        return collect_rollout(walk, ruler, rollouts, key, 8, microbatch_size=3)[1]
 
     rollout = jax.device_get(play(jax.random.key(1)))
     assert (rollout.actions[rollout.observations.position == 0] == RIGHT).all()
@@ -281,8 +278,8 @@ def test_an_environments_fate_depends_on_its_number_and_not_on_its_batch() -> No
 
     @quickly
     def play(numbers: jax.Array) -> Rollout:
-        rollouts = start_rollouts(walk, jax.random.key(0), numbers)
-        return collect(walk, ruler, rollouts, jax.random.key(1), 8)[1]
+        rollouts = init_rollout(walk, jax.random.key(0), numbers)
+        return collect_rollout(walk, ruler, rollouts, jax.random.key(1), 8)[1]
 
     whole, part = (jax.device_get(play(np.asarray(NUMBERS)[own])) for own in (slice(4), slice(2, 4)))
     assert equal(jax.tree.map(lambda leaf: leaf[:, 2:], whole), part)
@@ -299,12 +296,10 @@ def test_ppo_learns_to_walk_to_the_end() -> None:
         learning_rate_end=0.01,
         chunk=None,
     )
-    trainer = PPO.of(ShortWalk(), config, network())
-    step = quickly(trainer.update, donate_argnums=0)
-    learner = quickly(trainer.start)(network(), jax.random.key(0), np.arange(32, dtype=np.int32))
-    success = []
+    algorithm = PPO(PPOTrainingConfig(ppo=config), ShortWalk(), WalkNetwork, max_episode_steps=16)
+    state, success = algorithm.init(jax.random.key(0)), []
     for _ in range(config.num_updates):
-        learner, report = step(learner)
+        state, report = algorithm.update(state)
         done = np.asarray(report.episodes["episode_mask"])
         success.append(np.asarray(report.episodes["success_mask"])[done].mean())
     assert success[0] < 0.5

@@ -1,6 +1,5 @@
 """A training as a whole: its folder, its logs, its end at any time, and going on with it."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -23,21 +22,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
     return train(ArcTraining(small_config()), folder, handlers=small_handlers)
 
 
-def test_the_first_of_several_seeds_is_left_for_the_report_where_a_page_can_play_it(
+def test_a_policy_that_the_page_can_run_is_exported_for_the_report(
     whole: TrainResult, tmp_path: Path
 ) -> None:
-    assert not (whole.run / "agent.json").exists(), "the network of this run is another"
+    assert not (whole.run_dir / "browser_policy.json").exists(), "the network of this run is another"
     training = ArcTraining(small_config("network.kind=color_equivariant"))
-    training.num_seeds = 2
-    learner = jax.jit(training.start)(jax.random.key(0))
-    # On the host, where taking a seed's part is no program for each shape.
-    twice = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), jax.device_get(learner.network))
-    training.finish(dataclasses.replace(learner, network=twice), tmp_path)
-    seeds = tmp_path / "seed_0"
-    seeds.mkdir()
-    for folder in (tmp_path, seeds):
-        (folder / "run.json").write_text(json.dumps({"status": "finished"}))
-    agent = read_run(tmp_path).agent
+    training.export(training.init(jax.random.key(0)), tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps({"status": "finished"}))
+    agent = read_run(tmp_path).panels[0].data
     assert agent is not None
     assert agent["network"]["width"] == 8
 
@@ -61,24 +53,24 @@ def bits(tree) -> list[np.ndarray]:
 
 
 def test_a_run_has_the_files_that_the_documents_name(whole: TrainResult) -> None:
-    facts = runs.read_metadata(whole.run)
+    facts = runs.read_metadata(whole.run_dir)
     assert facts["status"] == "finished"
     assert (facts["kind"], facts["updates"], facts["environment_steps"]) == ("arc", 6, 6 * 8 * 4)
     assert facts["families"] == ["fill_enclosed"]
-    assert sorted(metrics_of(whole.run)) == [1, 2, 3, 4, 5, 6]
-    lines = (whole.run / "evaluations.jsonl").read_text().splitlines()
+    assert sorted(metrics_of(whole.run_dir)) == [1, 2, 3, 4, 5, 6]
+    lines = (whole.run_dir / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 6]
     assert json.loads(lines[1])["environment_steps"] == 6 * 8 * 4
-    assert runs.read_config(whole.run, type(small_config())) == small_config()
-    assert read_run(whole.run).notes == []
+    assert runs.read_config(whole.run_dir, type(small_config())) == small_config()
+    assert read_run(whole.run_dir).notes == []
 
 
 def test_sampled_episodes_are_whole_and_drawn_step_by_step(whole: TrainResult) -> None:
-    episodes = [json.loads(line) for line in (whole.run / "episodes.jsonl").read_text().splitlines()]
+    episodes = [json.loads(line) for line in (whole.run_dir / "episodes.jsonl").read_text().splitlines()]
     assert [episode["episode_num"] for episode in episodes] == [3, 3, 6, 6]
     for episode in episodes:
         folder = (
-            whole.run
+            whole.run_dir
             / "episodes"
             / f"episode_{episode['episode_num']:06d}_env_{episode['environment_id']:04d}"
         )
@@ -96,15 +88,15 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
     assert runs.read_metadata(tmp_path / "run")["status"] == "interrupted"
     second = train(ArcTraining(config), tmp_path / "run", resume=True, handlers=small_handlers)
     assert not second.interrupted
-    for ours, theirs in zip(bits(second.learner), bits(whole.learner), strict=True):
+    for ours, theirs in zip(bits(second.state), bits(whole.state), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert metrics_of(tmp_path / "run") == metrics_of(whole.run)
+    assert metrics_of(tmp_path / "run") == metrics_of(whole.run_dir)
 
 
 def test_the_network_of_a_run_is_loaded_as_it_was(whole: TrainResult) -> None:
-    _, network = load_arc_policy(whole.run)
+    _, network = load_arc_policy(whole.run_dir)
     loaded = [leaf for leaf in jax.tree.leaves(network) if isinstance(leaf, jax.Array)]
-    for ours, theirs in zip(loaded, jax.tree.leaves(whole.learner.network), strict=True):
+    for ours, theirs in zip(loaded, jax.tree.leaves(whole.state.params), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
@@ -121,7 +113,7 @@ def test_a_run_goes_on_only_with_its_own_config(whole: TrainResult) -> None:
     ):
         train(
             ArcTraining(small_config("ppo.learning_rate=0.003")),
-            whole.run,
+            whole.run_dir,
             resume=True,
             handlers=small_handlers,
         )
@@ -131,7 +123,7 @@ def test_a_run_goes_on_only_with_its_own_tasks(whole: TrainResult, monkeypatch: 
     training = ArcTraining(small_config())
     monkeypatch.setattr(training, "data_fingerprint", lambda: "of other tasks")
     with pytest.raises(ValueError, match=r"the data has changed since checkpoint 6 .* another --out"):
-        train(training, whole.run, resume=True)
+        train(training, whole.run_dir, resume=True)
     assert ArcTraining(small_config("arc.dataset.seed=5")).data_fingerprint() not in (
         "",
         ArcTraining(small_config()).data_fingerprint(),
@@ -141,7 +133,7 @@ def test_a_run_goes_on_only_with_its_own_tasks(whole: TrainResult, monkeypatch: 
 def test_a_checkpoint_of_another_config_is_refused(whole: TrainResult, tmp_path: Path) -> None:
     other = small_config("ppo.gamma=0.5")
     run = runs.create_run(tmp_path / "other", other, {"kind": "arc"})
-    (run / "checkpoints").symlink_to(whole.run / "checkpoints")
+    (run / "checkpoints").symlink_to(whole.run_dir / "checkpoints")
     with pytest.raises(ValueError, match="saved with another config"):
         train(ArcTraining(other), run, resume=True, handlers=small_handlers)
 
@@ -170,7 +162,7 @@ def test_a_full_disk_is_reported_and_the_training_goes_on(
         ArcTraining(small_config()), tmp_path / "run", handlers=lambda folder, config: {"disk": FullDisk()}
     )
     assert outcome.update == 6
-    for ours, theirs in zip(bits(outcome.learner), bits(whole.learner), strict=True):
+    for ours, theirs in zip(bits(outcome.state), bits(whole.state), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     said = caplog.text
     assert "handler 'disk' failed in log_aggregated_metrics" in said
@@ -184,7 +176,7 @@ def test_several_seeds_at_once_have_a_run_each(tmp_path: Path) -> None:
         tmp_path / "run",
         handlers=small_handlers,
     )
-    runs_of_seeds = [metrics_of(outcome.run / f"seed_{seed}") for seed in range(2)]
+    runs_of_seeds = [metrics_of(outcome.run_dir / f"seed_{seed}") for seed in range(2)]
     assert sorted(runs_of_seeds[0]) == sorted(runs_of_seeds[1]) == [1, 2]
     assert runs_of_seeds[0][2]["policy_loss"] != runs_of_seeds[1][2]["policy_loss"]
     assert {line["seed"] for line in outcome.evaluations} == {0, 1}

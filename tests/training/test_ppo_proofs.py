@@ -18,6 +18,7 @@ from phalanx.kg.formats import write_knowledge
 from phalanx.kg.kge import KGE, KGEConfig, save_kge
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
+from phalanx.nn.distributions import MaskedCategorical
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.evaluation import evaluate_prover, held_out_queries
 from phalanx.proofs.network import create_proof_network
@@ -53,9 +54,10 @@ def setting() -> ProofSetting:
 class FirstChoice(eqx.Module):
     """The first successor always: the facts of a goal come before its rules."""
 
-    def __call__(self, observation: ProofObservation) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, observation: ProofObservation) -> tuple[MaskedCategorical, jax.Array]:
         count = observation.action_mask.shape[-1]
-        return -jnp.arange(count, dtype=jnp.float32), jnp.float32(0)
+        logits = -jnp.arange(count, dtype=jnp.float32)
+        return MaskedCategorical(logits, observation.action_mask), jnp.float32(0)
 
 
 def test_every_preset_loads_and_has_the_padding_of_the_reference() -> None:
@@ -189,5 +191,5 @@ def test_an_embedding_closes_goals_in_training_and_belongs_to_its_data(
     last = int(np.asarray(seen.action_mask).sum()) - 1
     goal = np.asarray(seen.derived_sub_indices)[last, 0]
     assert closing.index.decode_atom(goal).predicate.endswith("_kge")
-    logits, value = eqx.filter_jit(network)(seen)
+    logits, value = eqx.filter_jit(network.logits)(seen)
     assert np.isfinite(logits).all() and np.isfinite(value)

@@ -14,8 +14,8 @@ import pytest
 from phalanx.logging import read_records
 from phalanx.training import (
     CheckpointConfig,
-    CheckpointRef,
     EvaluationConfig,
+    TrainState,
     read_metadata,
     restore_policy,
     train,
@@ -55,10 +55,10 @@ def test_a_run_that_is_requeued_after_every_update_comes_to_the_same_numbers(tmp
             break
         stops += 1
     assert stops == 9
-    np.testing.assert_array_equal(outcome.learner["number"], whole.learner["number"])
+    np.testing.assert_array_equal(outcome.state.params, whole.state.params)
     assert outcome.counts == whole.counts
-    assert losses(outcome.run) == losses(whole.run)
-    steps = [line["step"] for line in read_records(outcome.run / "evaluations.jsonl")]
+    assert losses(outcome.run_dir) == losses(whole.run_dir)
+    steps = [line["step"] for line in read_records(outcome.run_dir / "evaluations.jsonl")]
     assert steps == [0, 10]
 
 
@@ -66,7 +66,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(tmp_path
     run = tmp_path / "run"
     killed = subprocess.run([sys.executable, "-c", KILLED, Path(__file__).parents[2], run], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert run_status(run) == "killed early"
+    assert run_status(run) == "no_checkpoint"
     with pytest.raises(ValueError, match="no checkpoint to resume from: start it again with --resume auto"):
         train(Descent(config()), run, resume=True)
     with pytest.raises(ValueError, match=r"was started with another config: rate: 0.5"):
@@ -88,14 +88,14 @@ def test_what_a_start_left_that_was_killed_in_the_middle_is_no_hindrance(tmp_pat
 
 
 def test_a_finished_run_can_be_extended_and_again(tmp_path: Path) -> None:
-    run = train(Descent(config(num_updates=2)), tmp_path / "run").run
+    run = train(Descent(config(num_updates=2)), tmp_path / "run").run_dir
     longer = config(num_updates=4)
     with pytest.raises(ValueError, match="num_updates: 2"):
         train(Descent(longer), run, resume=True)
     outcome = train(Descent(longer), run, resume=True, extend=True)
     assert (outcome.update, outcome.interrupted) == (4, False)
-    assert losses(run) == losses(train(Descent(longer), tmp_path / "at once").run)
-    assert restore_policy(Descent(longer), run) == outcome.learner["number"]
+    assert losses(run) == losses(train(Descent(longer), tmp_path / "at once").run_dir)
+    assert restore_policy(Descent(longer), run) == outcome.state.params
     stopped = train(
         Descent(config(num_updates=6)),
         run,
@@ -112,7 +112,7 @@ def test_a_finished_run_can_be_extended_and_again(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_killed_while_it_was_extended_is_still_a_run(tmp_path: Path) -> None:
-    run = train(Descent(config(num_updates=2)), tmp_path / "run").run
+    run = train(Descent(config(num_updates=2)), tmp_path / "run").run_dir
     text = (run / "config.yaml").read_text()
     train(Descent(config(num_updates=4)), run, resume=True, extend=True)
     # As if the process had ended between the two files, before any further checkpoint.
@@ -123,88 +123,74 @@ def test_a_run_that_was_killed_while_it_was_extended_is_still_a_run(tmp_path: Pa
 
 def test_a_run_begins_with_the_weights_of_another_and_says_so(tmp_path: Path) -> None:
     first = train(Descent(config(checkpoint=CheckpointConfig(every=2, keep=9))), tmp_path / "first")
-    outcome = train(Descent(config(seed=7)), tmp_path / "second", init_from=f"{first.run}@4")
+    outcome = train(Descent(config(seed=7)), tmp_path / "second", init_from=f"{first.run_dir}@4")
     start = float(first.evaluations[0]["distance"])
     assert outcome.evaluations[0]["distance"] == pytest.approx(start / 2**4)
-    assert read_metadata(outcome.run)["init_from"] == {
-        "run": str(first.run),
+    assert read_metadata(outcome.run_dir)["init_from"] == {
+        "run": str(first.run_dir),
         "step": 4,
         "kind": "descent",
     }
     # The same command again goes on with the run, and does not begin it anew.
-    again = train(Descent(config(seed=7)), outcome.run, resume="auto", init_from=str(first.run))
-    np.testing.assert_array_equal(again.learner["number"], outcome.learner["number"])
+    again = train(Descent(config(seed=7)), outcome.run_dir, resume="auto", init_from=str(first.run_dir))
+    np.testing.assert_array_equal(again.state.params, outcome.state.params)
     with pytest.raises(ValueError, match=r"began with the weights of .*/first, not with those of .*/third"):
-        train(Descent(config(seed=7)), outcome.run, resume="auto", init_from=str(tmp_path / "third"))
+        train(Descent(config(seed=7)), outcome.run_dir, resume="auto", init_from=str(tmp_path / "third"))
     with pytest.raises(ValueError, match="has no checkpoint 3; there are 2, 4, 6"):
-        train(Descent(config()), tmp_path / "third", init_from=f"{first.run}@3")
+        train(Descent(config()), tmp_path / "third", init_from=f"{first.run_dir}@3")
     assert not (tmp_path / "third").exists()
 
 
-def test_weights_are_shared_out_among_the_seeds(tmp_path: Path) -> None:
-    one = train(Descent(config()), tmp_path / "one").run
+def test_each_seed_starts_from_its_own_seed_of_another_run_or_all_from_one(tmp_path: Path) -> None:
+    one = train(Descent(config()), tmp_path / "one").run_dir
     several = train(Descent(config(num_seeds=3)), tmp_path / "three")
-    number = several.learner["number"]
+    numbers = [float(seed.state.params) for seed in several.seeds]
     none = {"num_updates": 1, "rate": 1.0}
     same = train(Descent(config(num_seeds=2, **none)), tmp_path / "same", init_from=str(one))
-    assert len(set(np.asarray(same.learner["number"]).tolist())) == 1
-    own = train(Descent(config(num_seeds=3, **none)), tmp_path / "own", init_from=str(several.run))
-    np.testing.assert_array_equal(own.learner["number"], number)
-    single = train(Descent(config(**none)), tmp_path / "single", init_from=f"{several.run}/seed_2@6")
-    assert single.learner["number"] == number[2]
-    with pytest.raises(ValueError, match=r"has 3 seeds and this training 2: name one of them, as .*seed_0"):
-        train(Descent(config(num_seeds=2)), tmp_path / "two", init_from=str(several.run))
+    assert len({float(seed.state.params) for seed in same.seeds}) == 1
+    own = train(Descent(config(num_seeds=3, **none)), tmp_path / "own", init_from=str(several.run_dir))
+    assert [float(seed.state.params) for seed in own.seeds] == numbers
+    single = train(Descent(config(**none)), tmp_path / "single", init_from=f"{several.run_dir}/seed_2@6")
+    assert float(single.state.params) == numbers[2]
+    with pytest.raises(ValueError, match=r"has 3 seeds; choose one of them, such as .*seed_0"):
+        train(Descent(config(**none)), tmp_path / "refused", init_from=str(several.run_dir))
+    with pytest.raises(ValueError, match=r"has 3 seeds, but seed 3 is needed; choose one of them"):
+        train(Descent(config(num_seeds=4)), tmp_path / "four", init_from=str(several.run_dir))
 
 
 class Wide(Descent):
     """A number for each of four places."""
 
-    def start(self, key):
-        return {"number": jnp.ones(4), "key": jnp.zeros(2)}
+    def init(self, key, params=None):
+        return TrainState(jnp.ones(4), (), jnp.int32(0))
 
 
 class Deep(Descent):
-    """Two numbers of other names."""
+    """Two numbers with other names."""
 
-    def start(self, key):
-        return {"number": jnp.float32(1), "key": jnp.zeros(2)}
-
-    def policy(self, learner):
-        return {"head": learner["number"], "trunk": learner["key"]}
-
-
-class Opaque(Descent):
-    """What it has learned is computed, and is no array of the learner."""
-
-    def policy(self, learner):
-        return learner["number"] + 1
+    def init(self, key, params=None):
+        return TrainState({"head": jnp.float32(1), "trunk": jnp.zeros(2)}, (), jnp.int32(0))
 
 
 @pytest.mark.parametrize(
     ("algorithm", "words"),
     [
         (Wide, r"has other sizes than this one: .*float32\[\] there and float32\[4\] here"),
-        (Deep, "is built otherwise than this one; arrays only there: .*; only here: head, trunk"),
+        (Deep, "has another structure than this one; arrays only there: .*; only here: head, trunk"),
     ],
 )
 def test_a_network_of_another_architecture_is_refused_in_words(
     tmp_path: Path, algorithm: type[Descent], words: str
 ) -> None:
-    first = train(Descent(config(num_updates=1)), tmp_path / "first").run
+    first = train(Descent(config(num_updates=1)), tmp_path / "first").run_dir
     with pytest.raises(ValueError, match=words):
         train(algorithm(config()), tmp_path / "second", init_from=str(first))
-
-
-def test_an_algorithm_without_weights_of_its_own_trains_and_is_no_origin(tmp_path: Path) -> None:
-    first = train(Opaque(config(num_updates=1)), tmp_path / "first").run
-    with pytest.raises(ValueError, match="does not say which of its arrays are weights"):
-        train(Opaque(config()), tmp_path / "second", init_from=CheckpointRef(first))
 
 
 class Wandering(Descent):
     """Comes nearest to zero at the fourth evaluation."""
 
-    def evaluate(self, learner, update, last):
+    def evaluate(self, state, update, final):
         return [{"split": "all", "mode": "greedy", "distance": abs(update - 3.0), "name": "x"}]
 
 
@@ -212,23 +198,25 @@ def test_the_best_by_an_evaluation_is_kept_beside_the_newest(tmp_path: Path) -> 
     kept = CheckpointConfig(every=100, keep=1, best="distance", best_mode="min")
     settings = config(evaluation=EvaluationConfig(every=1), checkpoint=kept)
     outcome = train(Wandering(settings), tmp_path / "run")
-    assert [path.name for path in (outcome.run / "best").iterdir()] == ["3"]
-    best, newest = (restore_policy(Wandering(settings), outcome.run, which) for which in ("best", "newest"))
+    assert [path.name for path in (outcome.run_dir / "best").iterdir()] == ["3"]
+    best, newest = (
+        restore_policy(Wandering(settings), outcome.run_dir, which) for which in ("best", "newest")
+    )
     assert best == newest * 8
-    facts = json.loads((outcome.run / "best" / "3" / "facts" / "metadata").read_text())
+    facts = json.loads((outcome.run_dir / "best" / "3" / "facts" / "metadata").read_text())
     assert facts["best"] == {"metric": "distance", "value": 0.0}
     # A run that goes on knows what was best.
     longer = settings.model_copy(update={"num_updates": 8})
-    train(Wandering(longer), outcome.run, resume=True, extend=True)
-    assert [path.name for path in (outcome.run / "best").iterdir()] == ["3"]
-    second = train(Descent(config(num_updates=1)), tmp_path / "second", init_from=f"{outcome.run}@best")
-    assert second.learner["number"] == best / 2
+    train(Wandering(longer), outcome.run_dir, resume=True, extend=True)
+    assert [path.name for path in (outcome.run_dir / "best").iterdir()] == ["3"]
+    second = train(Descent(config(num_updates=1)), tmp_path / "second", init_from=f"{outcome.run_dir}@best")
+    assert second.state.params == best / 2
 
 
 def test_a_number_that_no_evaluation_has_is_refused_with_those_there_are(tmp_path: Path) -> None:
     settings = config(checkpoint=CheckpointConfig(best="succes_rate"))
     with pytest.raises(ValueError, match=r"no number of this training's evaluations; they have distance$"):
         train(Wandering(settings), tmp_path / "run")
-    run = train(Wandering(config()), tmp_path / "plain").run
+    run = train(Wandering(config()), tmp_path / "plain").run_dir
     with pytest.raises(ValueError, match=r"has no best checkpoint: it was trained without checkpoint.best"):
         restore_policy(Wandering(config()), run, "best")

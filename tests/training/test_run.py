@@ -19,6 +19,7 @@ from phalanx.training import (
     CheckpointConfig,
     EvaluationConfig,
     Progress,
+    TrainState,
     UpdateResult,
     initial_policy,
     read_metadata,
@@ -49,7 +50,7 @@ def test_it_is_measured_first_now_and_then_and_last(tmp_path: Path) -> None:
     outcome = train(Descent(config(evaluation=EvaluationConfig(every=2))), tmp_path / "run")
     lines = [
         (line["step"], line["steps"], line["last"])
-        for line in read_records(outcome.run / "evaluations.jsonl")
+        for line in read_records(outcome.run_dir / "evaluations.jsonl")
     ]
     assert lines == [(0, 0, False), (2, 6, False), (4, 12, False), (6, 18, True)]
     assert [line["step"] for line in outcome.evaluations] == [0, 2, 4, 6]
@@ -63,18 +64,18 @@ def test_progress_tells_how_far_how_fast_and_the_headline(tmp_path: Path) -> Non
     assert seen[0].metrics == {"reward_mean": pytest.approx(start / 2)}
     assert seen[0].per_second > 0
     assert (outcome.first, outcome.last) == (seen[0], seen[-1])
-    metrics = [line["metrics"] for line in read_records(outcome.run / "batch_metrics.jsonl")]
+    metrics = [line["metrics"] for line in read_records(outcome.run_dir / "batch_metrics.jsonl")]
     assert metrics[1].keys() >= {"reward_mean", "loss", "steps", "steps_per_second", "seconds"}
     assert metrics[1]["reward_mean"] == metrics[1]["loss"] == pytest.approx(start / 4)
 
 
 def test_it_is_saved_by_count_and_by_time(tmp_path: Path) -> None:
     by_count = CheckpointConfig(every=4, minutes=None, keep=9)
-    assert saved(train(Descent(config(checkpoint=by_count)), tmp_path / "count").run) == [4, 6]
+    assert saved(train(Descent(config(checkpoint=by_count)), tmp_path / "count").run_dir) == [4, 6]
     at_once = CheckpointConfig(every=100, minutes=1e-9, keep=9)
-    assert saved(train(Descent(config(checkpoint=at_once)), tmp_path / "time").run) == [1, 2, 3, 4, 5, 6]
+    assert saved(train(Descent(config(checkpoint=at_once)), tmp_path / "time").run_dir) == [1, 2, 3, 4, 5, 6]
     in_an_hour = CheckpointConfig(every=100, minutes=60, keep=9)
-    assert saved(train(Descent(config(checkpoint=in_an_hour)), tmp_path / "later").run) == [6]
+    assert saved(train(Descent(config(checkpoint=in_an_hour)), tmp_path / "later").run_dir) == [6]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -86,12 +87,12 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on_to_the_same_bits(
     first = train(Descent(config()), tmp_path / "run", show=send(number, at=2))
     assert (first.signal, first.update, first.interrupted) == (number, 2, True)
     assert signal.getsignal(number) is before
-    assert read_metadata(first.run)["status"] == "interrupted"
+    assert read_metadata(first.run_dir)["status"] == "interrupted"
     second = train(Descent(config()), tmp_path / "run", resume=True)
     assert (second.signal, second.update, second.interrupted) == (None, 6, False)
-    np.testing.assert_array_equal(second.learner["number"], whole.learner["number"])
+    np.testing.assert_array_equal(second.state.params, whole.state.params)
     assert second.counts == whole.counts == {"steps": 18}
-    assert restore_policy(Descent(config()), second.run) == whole.learner["number"]
+    assert restore_policy(Descent(config()), second.run_dir) == whole.state.params
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
@@ -117,47 +118,60 @@ def test_an_error_is_passed_on_and_leaves_a_run_that_says_so(tmp_path: Path) -> 
 class Exhausted(Descent):
     """There is nothing left to learn from after the second update."""
 
-    def compile(self):
-        start, update = super().compile()
-        left = iter(range(2))
-
-        def limited(learner) -> tuple[object, UpdateResult]:
-            next(left)
-            return update(learner)
-
-        return start, limited
+    def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
+        if state.step == 2:
+            raise StopIteration
+        return super().update(state)
 
 
 def test_a_training_whose_data_ends_is_finished(tmp_path: Path) -> None:
     outcome = train(Exhausted(config()), tmp_path / "run")
     assert (outcome.update, outcome.interrupted) == (2, False)
     assert outcome.evaluations[-1]["last"]
-    assert saved(outcome.run) == [2]
-    assert read_metadata(outcome.run)["status"] == "finished"
+    assert saved(outcome.run_dir) == [2]
+    assert read_metadata(outcome.run_dir)["status"] == "finished"
 
 
-def test_seeds_are_trained_at_once_and_each_has_its_own_counts(tmp_path: Path) -> None:
-    outcome = train(Descent(config(num_seeds=3)), tmp_path / "run")
-    assert outcome.counts == {"steps": 3 * 18}
-    files = [tmp_path / "run" / f"seed_{seed}" / "batch_metrics.jsonl" for seed in range(3)]
-    numbers = [[line["metrics"]["loss"] for line in read_records(file)] for file in files]
-    assert len({values[-1] for values in numbers}) == 3
-    np.testing.assert_array_equal([values[-1] for values in numbers], outcome.learner["number"])
-    assert [line["steps"] for line in outcome.evaluations] == [0] * 3 + [18] * 3
-    # The whole run's facts count all seeds; a seed's agree with its own logs.
-    assert (read_metadata(outcome.run)["steps"], read_metadata(outcome.run)["num_seeds"]) == (54, 3)
-    assert [read_metadata(file.parent)["steps"] for file in files] == [18] * 3
-    each = [restore_policy(Descent(config(num_seeds=3)), outcome.run, seed=seed) for seed in range(3)]
-    np.testing.assert_array_equal(each, outcome.learner["number"])
-    with pytest.raises(ValueError, match="has 3 seeds, and none of number 3"):
-        restore_policy(Descent(config(num_seeds=3)), outcome.run, seed=3)
+def test_every_seed_is_a_complete_run_equal_to_a_run_with_that_seed(tmp_path: Path) -> None:
+    result = train(Descent(config(seed=5, num_seeds=3)), tmp_path / "run")
+    assert result.counts == {"steps": 3 * 18}
+    assert [(line["seed"], line["steps"]) for line in result.evaluations] == [
+        (seed, steps) for seed in range(3) for steps in (0, 18)
+    ]
+    metadata = read_metadata(result.run_dir)
+    assert (metadata["steps"], metadata["num_seeds"], metadata["status"]) == (54, 3, "finished")
+    for number, seed in enumerate(result.seeds):
+        alone = train(Descent(config(seed=5 + number)), tmp_path / f"alone_{number}")
+        assert seed.run_dir == tmp_path / "run" / f"seed_{number}"
+        np.testing.assert_array_equal(seed.state.params, alone.state.params)
+        assert restore_policy(Descent(config(seed=5 + number)), seed.run_dir) == alone.state.params
+        assert losses(seed.run_dir) == losses(alone.run_dir)
+        assert read_metadata(seed.run_dir)["steps"] == 18
+        assert (seed.run_dir / "config.yaml").read_text() == (alone.run_dir / "config.yaml").read_text()
+    assert len({float(seed.state.params) for seed in result.seeds}) == 3
+
+
+def losses(run: Path) -> list[float]:
+    return [line["metrics"]["loss"] for line in read_records(run / "batch_metrics.jsonl")]
+
+
+def test_several_seeds_are_interrupted_resumed_and_extended_together(tmp_path: Path) -> None:
+    at_once = train(Descent(config(num_seeds=2, num_updates=8)), tmp_path / "at_once")
+    stopped = train(Descent(config(num_seeds=2)), tmp_path / "run", show=send(signal.SIGTERM, at=2))
+    assert (stopped.update, stopped.interrupted) == (2, True)
+    assert read_metadata(tmp_path / "run")["status"] == "interrupted"
+    assert train(Descent(config(num_seeds=2)), tmp_path / "run", resume=True).update == 6
+    extended = train(Descent(config(num_seeds=2, num_updates=8)), tmp_path / "run", resume=True, extend=True)
+    for ours, theirs in zip(extended.seeds, at_once.seeds, strict=True):
+        np.testing.assert_array_equal(ours.state.params, theirs.state.params)
+        assert losses(ours.run_dir) == losses(theirs.run_dir)
 
 
 def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
     train(Descent(config()), tmp_path / "run")
 
     class Ascent(Descent):
-        kind = "ascent"
+        name = "ascent"
 
     with pytest.raises(ValueError, match="is a run of kind 'descent' and cannot go on as 'ascent'"):
         train(Ascent(config()), tmp_path / "run", resume=True)
@@ -165,14 +179,14 @@ def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
     outcome = train(Descent(config()), tmp_path / "run")
-    facts = outcome.run / "checkpoints" / "6" / "facts" / "metadata"
+    facts = outcome.run_dir / "checkpoints" / "6" / "facts" / "metadata"
     told = json.loads(facts.read_text())
     del told["counts"], told["data"]
     facts.write_text(json.dumps(told))
     digests = {"facts/metadata": hashlib.sha256(facts.read_bytes()).hexdigest()}
     write_json(facts.parents[1] / "digests.json", {"files": digests})
     with pytest.raises(ValueError, match="saved by another version of Phalanx: it lacks counts, data"):
-        train(Descent(config()), outcome.run, resume=True)
+        train(Descent(config()), outcome.run_dir, resume=True)
 
 
 def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
@@ -223,7 +237,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_aloud(
     with caplog.at_level("WARNING", "phalanx.training"):
         assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**4
         outcome = train(Descent(wanted), run, resume=True)
-    assert "checkpoint 5 of" in caplog.text and "passed over" in caplog.text
+    assert "checkpoint 5 of" in caplog.text and "is skipped" in caplog.text
     assert (outcome.update, outcome.first.update) == (6, 5)
     assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**6
     with pytest.raises(ValueError, match="is corrupt: its SHA-256 does not match"):
@@ -250,7 +264,7 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_nothing_that_holds_it
     monkeypatch.setattr("phalanx.training.checkpoints.sha256_of_files", no_room)
     outcome = train(Descent(config(checkpoint=CheckpointConfig(every=2, minutes=None))), tmp_path / "run")
     assert outcome.update == 6
-    assert list((outcome.run / "checkpoints").iterdir()) == []
+    assert list((outcome.run_dir / "checkpoints").iterdir()) == []
 
 
 def test_a_damaged_best_checkpoint_is_passed_over_aloud(
@@ -278,7 +292,7 @@ def test_a_run_without_a_whole_checkpoint_says_so(tmp_path: Path) -> None:
 
 
 def test_facts_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
-    run = train(Descent(config()), tmp_path / "run").run
+    run = train(Descent(config()), tmp_path / "run").run_dir
     for text in ("[]", "{", "[" * 100_000, "1" * 5000, "\x00"):
         (run / "run.json").write_text(text)
         with pytest.raises(ValueError, match=r"run\.json"):
@@ -286,7 +300,7 @@ def test_facts_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_start_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
-    run = train(Descent(config()), tmp_path / "run").run
+    run = train(Descent(config()), tmp_path / "run").run_dir
     left = run / f".run.json.999999999-{_machine_id()}0123.tmp"
     other = run / ".run.json.999999999-ffff0123.tmp"  # of another machine, whose processes are not known
     mine = run / f".run.json.{os.getpid()}-{_machine_id()}0123.tmp"

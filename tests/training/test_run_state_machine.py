@@ -71,7 +71,7 @@ class RunFolderMachine(RuleBasedStateMachine):
     def trains_to_the_end(self) -> None:
         outcome = self._train(resume="auto")
         assert (outcome.update, outcome.interrupted) == (UPDATES, False)
-        assert float(outcome.learner["number"]) == self.start / 2**UPDATES
+        assert float(outcome.state.params) == self.start / 2**UPDATES
         assert not (self.run / "run.lock").exists()
         # What an interrupted run wrote again counts as it was last written.
         table = metrics_table(read_records(self.run / "batch_metrics.jsonl"))
@@ -154,7 +154,7 @@ class RunFolderMachine(RuleBasedStateMachine):
         if not self.begun:
             return
         there = self.run / "checkpoints"
-        assert (run_status(self.run) == "killed early") == (
+        assert (run_status(self.run) == "no_checkpoint") == (
             not there.is_dir() or not any(path.name.isdecimal() for path in there.iterdir())
         )
         if self.whole:

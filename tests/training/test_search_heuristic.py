@@ -60,18 +60,18 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(folder, whole, tmp_p
     short = config.model_copy(update={"guide": config.guide.model_copy(update={"rounds": 1})})
     train(HeuristicTraining(short), tmp_path / "stopped")
     again = train(HeuristicTraining(config), tmp_path / "stopped", resume=True, extend=True)
-    for one, other in zip(*(jax.tree.leaves(run.learner.network) for run in (whole, again)), strict=True):
+    for one, other in zip(*(jax.tree.leaves(run.state.params) for run in (whole, again)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_the_command_proves_by_a_run_and_says_how_many_nodes_it_took(whole, folder):
-    training, guide = load_heuristic(whole.run)
+    training, guide = load_heuristic(whole.run_dir)
     tried = training.search(guide, training.valid, 40, 14)
     row = int(np.flatnonzero(tried.proved)[0])
     query = str(training.data.names.decode_atom(training.valid[row]))
 
     def prove(*arguments: str):
-        words = ["prove", *arguments, "--guide", str(whole.run), "--depth", "14", "--nodes", "40"]
+        words = ["prove", *arguments, "--guide", str(whole.run_dir), "--depth", "14", "--nodes", "40"]
         return CliRunner().invoke(app, words)
 
     told = json.loads(prove(query, "--json").stdout)

@@ -8,18 +8,18 @@ import jax
 import numpy as np
 import pytest
 
-from phalanx.compat.chuk_lazarus.data.batching.streaming import StreamSample
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.config import load_config
 from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
     BatchWriter,
     PackingConfig,
+    StreamSample,
     save_batch_plan,
     write_samples,
 )
 from phalanx.logging import read_records
-from phalanx.puzzles.server import MockGymStream
 from phalanx.training import (
     LMTraining,
     LMTrainingConfig,
@@ -31,7 +31,7 @@ from phalanx.training import (
     open_source,
     train,
 )
-from phalanx.training.lm.batches import TokenArrays
+from phalanx.training.lm.batches import TokenBatch
 from phalanx.training.lm.sources import blocking
 
 TINY = (
@@ -106,7 +106,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert losses(tmp_path / "half") == losses(tmp_path / "whole")
     assert rest.counts == whole.counts
     assert rest.counts["padded_tokens"] > rest.counts["real_tokens"] > 0
-    for a, b in zip(jax.tree.leaves(rest.learner), jax.tree.leaves(whole.learner), strict=True):
+    for a, b in zip(jax.tree.leaves(rest.state), jax.tree.leaves(whole.state), strict=True):
         np.testing.assert_array_equal(a, b)
     # The files of the buffer go with their checkpoints.
     kept = {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
@@ -114,7 +114,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert kept <= buffers <= kept | {"3"}
     loaded, model = load_language_model(tmp_path / "whole")
     assert loaded == config
-    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.learner.arrays), strict=True):
+    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.state.params), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -134,7 +134,7 @@ def test_a_plan_and_the_files_made_of_it_give_the_same_training(tmp_path: Path) 
     texts = {f"t{i}": [2 + (i + j) % 9 for j in range(3 + i % 5)] for i in range(20)}
     lengths = {name: len(tokens) for name, tokens in texts.items()}
     batching = BatchingConfig(token_budget=64, bucket_edges=(8,), overflow_max=16)
-    plan = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=16)).build(num_epochs=2)
+    plan = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=16)).build_now(num_epochs=2)
     save_batch_plan(plan, tmp_path / "plan")
     with (tmp_path / "data.jsonl").open("w") as file:
         for name, tokens in texts.items():
@@ -145,14 +145,14 @@ def test_a_plan_and_the_files_made_of_it_give_the_same_training(tmp_path: Path) 
     plain = config_of(tmp_path / "plan", "data.source=plan", f"data.dataset={tmp_path / 'data.jsonl'}")
     files = config_of(tmp_path / "files", "data.source=plan")
     first, _ = run(plain, tmp_path / "one"), run(files, tmp_path / "two")
-    assert first.update == plan.num_batches < 8
+    assert first.update == plan.total_microbatches < 8
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-6)
     with pytest.raises(ValueError, match="give --dataset"):
         open_source(config_of(tmp_path / "plan", "data.source=plan"))
 
 
 def test_packed_and_unpacked_batches_hold_the_same_tokens_in_different_room(samples: Path) -> None:
-    def window(*overrides: str) -> list[TokenArrays]:
+    def window(*overrides: str) -> list[TokenBatch]:
         source = open_source(config_of(samples, *overrides, "data.window_size=24"))
         assert isinstance(source, StreamedBatches)
         batches, seen = [], 0
@@ -201,7 +201,7 @@ def test_an_asynchronous_stream_is_read_by_a_plain_loop_and_its_errors_arrive() 
 
 
 def test_a_plan_gives_no_batch_after_its_last() -> None:
-    plan = BatchPlanBuilder({"a": 2}, BatchingConfig(token_budget=8)).build(num_epochs=1)
+    plan = BatchPlanBuilder({"a": 2}, BatchingConfig(token_budget=8)).build_now(num_epochs=1)
     source = PlannedBatches.of_plan(plan, {"a": {"input_ids": [1, 2]}})
     assert source.num_batches == 1
     assert source.next() is not None

@@ -45,16 +45,16 @@ def same(actions: Any, others: Any) -> None:
 
 
 def test_it_is_the_network_of_the_run(outcome: TrainResult) -> None:
-    policy = phalanx.load_policy(outcome.run)
-    same(eqx.filter(policy.network, eqx.is_array), outcome.learner.network)
-    same(eqx.filter(load_arc_policy(outcome.run)[1], eqx.is_array), outcome.learner.network)
-    size = sum(leaf.size for leaf in jax.tree.leaves(outcome.learner.network))
-    assert repr(policy) == f"Policy(arc, {size:,} parameters, update 1 of {outcome.run})"
+    policy = phalanx.load_policy(outcome.run_dir)
+    same(eqx.filter(policy.network, eqx.is_array), outcome.state.params)
+    same(eqx.filter(load_arc_policy(outcome.run_dir)[1], eqx.is_array), outcome.state.params)
+    size = sum(leaf.size for leaf in jax.tree.leaves(outcome.state.params))
+    assert repr(policy) == f"Policy(arc, {size:,} parameters, update 1 of {outcome.run_dir})"
     assert len(repr(outcome)) < 2000
 
 
 def test_it_acts_alone_as_in_a_batch_and_draws_with_a_key(outcome: TrainResult, observations: Any) -> None:
-    policy = phalanx.load_policy(f"{outcome.run}@1")
+    policy = phalanx.load_policy(f"{outcome.run_dir}@1")
     together = policy.act_batch(observations)
     for row in range(5):
         alone = policy.act(jax.tree.map(lambda leaf, row=row: leaf[row], observations))
@@ -68,7 +68,7 @@ def test_it_acts_alone_as_in_a_batch_and_draws_with_a_key(outcome: TrainResult, 
 def test_the_export_acts_as_the_policy_does_on_batches_of_any_size(
     outcome: TrainResult, environment: ArcEnvironment, observations: Any
 ) -> None:
-    policy = phalanx.load_policy(outcome.run)
+    policy = phalanx.load_policy(outcome.run_dir)
     assert isinstance(policy, Policy)
     exported = policy.export(environment)
     called = re.findall(r"custom_call @(\w+)", exported.mlir_module())
@@ -93,7 +93,7 @@ def test_the_export_is_written_and_read_back(
     outcome: TrainResult, environment: ArcEnvironment, observations: Any, tmp_path: Path
 ) -> None:
     pytest.importorskip("flatbuffers")
-    policy = phalanx.load_policy(outcome.run)
+    policy = phalanx.load_policy(outcome.run_dir)
     policy.save_stablehlo(tmp_path / "policy.bin", environment)
     again = jax.export.deserialize((tmp_path / "policy.bin").read_bytes())
     names = _names(again)
@@ -124,7 +124,7 @@ def test_the_policy_is_shown_as_a_moving_picture(outcome: TrainResult, tmp_path:
 
     gif = tmp_path / "shown.gif"
     options = ["--episodes", "2", "--milliseconds", "100", "--scale", "2", "--seed", "3", "--gif", str(gif)]
-    done = CliRunner().invoke(app, [str(outcome.run), *options])
+    done = CliRunner().invoke(app, [str(outcome.run_dir), *options])
     assert done.exit_code == 0, done.output
     with image.open(gif) as shown:
         assert (shown.format, shown.info["duration"]) == ("GIF", 100)
@@ -157,7 +157,7 @@ def test_the_policy_is_shown_as_a_film(outcome: TrainResult, tmp_path: Path) -> 
 
     film = tmp_path / "shown.mp4"
     # As the other test has it, so that nothing more is compiled.
-    options = [str(outcome.run), "--episodes", "2", "--milliseconds", "100", "--seed", "3"]
+    options = [str(outcome.run_dir), "--episodes", "2", "--milliseconds", "100", "--seed", "3"]
     done = CliRunner().invoke(app, [*options, "--mp4", str(film)])
     assert done.exit_code == 0, done.output
     told = re.search(r"2 episodes, (\d+) frames", done.output)

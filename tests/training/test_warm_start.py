@@ -1,4 +1,4 @@
-"""A training that begins with another's weights, for every algorithm that has some."""
+"""Runs that start from the parameters of another run, for every algorithm."""
 
 import functools
 from pathlib import Path
@@ -18,13 +18,14 @@ from phalanx.training import (
     LMTraining,
     ProofTraining,
     RunConfig,
+    TrainState,
     UpdateResult,
     load_kge_training,
     load_proof_training,
     read_metadata,
     train,
 )
-from phalanx.training.warm_start import begin_with, weight_names
+from phalanx.training.warm_start import load_params
 from tests.helpers.small_training import small_config
 from tests.training.test_ppo_proofs import SMALL as SMALL_PROOFS
 from tests.training.test_sft import config_of, samples as samples
@@ -47,77 +48,69 @@ def proofs(samples: Path) -> ProofTraining:
     return ProofTraining(load_proof_training(None, (*SMALL_PROOFS, "ppo.num_envs=2", "ppo.num_steps=8")))
 
 
-def started(algorithm: Algorithm):
-    return jax.eval_shape(algorithm.start, jax.random.key(0))
-
-
 @pytest.mark.parametrize("make", [proofs, lm, arc])
-def test_the_weights_are_the_arrays_of_the_policy_and_nothing_else(make, samples: Path) -> None:
+def test_a_state_starts_from_given_parameters(make, samples: Path) -> None:
     algorithm = make(samples)
-    learner = started(algorithm)
-    own = jax.tree.leaves(algorithm.weights(learner))
-    assert len(weight_names(algorithm, learner)) == len(own) > 4
-    changed = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.int8), algorithm.weights(learner)
-    )
-    after = algorithm.with_weights(learner, changed)
-    assert {leaf.dtype for leaf in jax.tree.leaves(algorithm.weights(after))} == {jnp.dtype("int8")}
-    both = zip(jax.tree.leaves(learner), jax.tree.leaves(after), strict=True)
-    assert sum(before is not now for before, now in both) == len(own)
+    first = eqx.filter_eval_shape(algorithm.init, jax.random.key(0))
+    assert len(jax.tree.leaves(first.params)) > 4
+    given = jax.tree.map(lambda leaf: np.full(leaf.shape, 0.5, leaf.dtype), first.params)
+    state = algorithm.init(jax.random.key(0), given)
+    assert jax.tree.structure(state.params) == jax.tree.structure(first.params)
+    assert all((np.asarray(leaf) == 0.5).all() for leaf in jax.tree.leaves(state.params))
+    assert int(state.step) == 0
 
 
-def test_an_embedding_goes_on_from_the_newest_epoch_of_another(tmp_path: Path) -> None:
+def test_an_embedding_starts_from_the_newest_epoch_of_another(tmp_path: Path) -> None:
     first = train(kge(), tmp_path / "first")
     algorithm = kge("kge.seed=4")
-    start, _ = algorithm.compile()
-    learner, told = begin_with(algorithm, start(jax.random.key(0)), CheckpointRef(first.run))
-    assert told == {"run": str(first.run), "step": 2, "kind": "kge"}
-    newest = first.learner.learner.kge
-    for own, other in zip(jax.tree.leaves(learner.learner.kge), jax.tree.leaves(newest), strict=True):
+    ref = CheckpointRef(first.run_dir)
+    params, origin = load_params(ref, algorithm.init(jax.random.key(0)).params)
+    assert origin == {"run": str(first.run_dir), "step": 2, "kind": "kge"}
+    state = algorithm.init(jax.random.key(0), params)
+    for own, other in zip(jax.tree.leaves(state.params), jax.tree.leaves(first.state.params), strict=True):
         np.testing.assert_array_equal(own, other)
-    np.testing.assert_array_equal(learner.best.kge.model.entities, newest.model.entities)
-    assert int(learner.learner.epoch) == 0
-    wide = kge("kge.dim=8")
-    wider = jax.jit(wide.start)(jax.random.key(0))
+    np.testing.assert_array_equal(state.best.kge.model.entities, first.state.params.model.entities)
+    assert int(state.step) == 0
     with pytest.raises(ValueError, match=r"has other sizes than this one: model-entities is float32\[.*4\]"):
-        begin_with(wide, wider, CheckpointRef(first.run))
+        load_params(ref, kge("kge.dim=8").init(jax.random.key(0)).params)
 
 
-class Imitation(Algorithm[dict]):
-    """Another algorithm with the network of a training on ARC, under a name of its own."""
+class Imitation(Algorithm[TrainState]):
+    """Another algorithm with the network of a training on ARC."""
 
-    kind = "imitation"
+    name = "imitation"
     config_type = RunConfig
+    seed = 0
+    num_updates_setting = "checkpoint.keep"
 
     def __init__(self, config: RunConfig, width: int) -> None:
-        super().__init__(config, num_updates=1)
+        super().__init__(config)
+        self.num_updates = 1
         arc = small_config(f"network.hidden_dim={width}")
         make = functools.partial(create_arc_network, arc.network, arc.arc)
         self._network = eqx.filter_jit(make)(jax.random.key(5))
 
-    def start(self, key):
-        return {"student": eqx.filter(self._network, eqx.is_array), "seen": jnp.int32(0)}
+    def init(self, key, params=None):
+        return TrainState(eqx.filter(self._network, eqx.is_array), (), jnp.int32(0))
 
-    def update(self, learner):
-        return learner, UpdateResult({}, counts={"environment_steps": jnp.int32(1)})
+    def update(self, state):
+        return state, UpdateResult({}, counts={"environment_steps": jnp.int32(1)})
 
-    def policy(self, learner):
-        return eqx.combine(learner["student"], self._network)
+    def policy(self, state):
+        return eqx.combine(state.params, self._network)
 
 
-def test_a_policy_begins_with_the_network_of_another_algorithm(tmp_path: Path) -> None:
+def test_a_policy_starts_from_the_network_of_another_algorithm(tmp_path: Path) -> None:
     origin = train(Imitation(RunConfig(), 8), tmp_path / "imitation")
     algorithm = ArcTraining(small_config("ppo.num_updates=1"))
-    learner, told = begin_with(
-        algorithm, jax.jit(algorithm.start)(jax.random.key(0)), CheckpointRef(origin.run)
-    )
+    ref = CheckpointRef(origin.run_dir)
+    params, told = load_params(ref, algorithm.init(jax.random.key(0)).params)
     assert told["kind"] == "imitation"
-    wanted = jax.tree.leaves(origin.learner["student"])
-    for own, other in zip(jax.tree.leaves(learner.network), wanted, strict=True):
+    for own, other in zip(jax.tree.leaves(params), jax.tree.leaves(origin.state.params), strict=True):
         np.testing.assert_array_equal(own, other)
-    outcome = train(algorithm, tmp_path / "arc", init_from=str(origin.run))
-    assert read_metadata(outcome.run)["init_from"]["step"] == 1
-    wide = train(Imitation(RunConfig(), 16), tmp_path / "wide").run
+    outcome = train(algorithm, tmp_path / "arc", init_from=str(origin.run_dir))
+    assert read_metadata(outcome.run_dir)["init_from"]["step"] == 1
+    wide = train(Imitation(RunConfig(), 16), tmp_path / "wide").run_dir
     with pytest.raises(ValueError, match=r"has other sizes than this one: .*16.* there and .*8.* here"):
         train(algorithm, tmp_path / "refused", init_from=str(wide))
     assert not (tmp_path / "refused").exists()

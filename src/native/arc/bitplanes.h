@@ -1,5 +1,5 @@
-// Arithmetic on row words and 32x32 bit boards: runs, reversals, transposes, and cells from bits.
-// No standard templates here: this header is compiled once for each instruction set.
+// Arithmetic on bit masks of rows and on 32x32 bit boards. Everything has internal linkage, because kernels
+// are compiled once per instruction set; no standard library templates here.
 #pragma once
 
 #include <stdint.h>
@@ -12,30 +12,31 @@ namespace {
 
 inline uint32_t low_bits(int count) { return count >= 32 ? ~0u : (1u << count) - 1u; }
 
-inline uint32_t span(int first, int last) { return low_bits(last + 1) & ~low_bits(first); }
+// The columns from `first` to `last`.
+inline uint32_t column_range(int first, int last) { return low_bits(last + 1) & ~low_bits(first); }
 
-inline int lowest(uint32_t word) { return __builtin_ctz(word); }
+inline int lowest_bit(uint32_t word) { return __builtin_ctz(word); }
 
-inline int highest(uint32_t word) { return 31 - __builtin_clz(word); }
+inline int highest_bit(uint32_t word) { return 31 - __builtin_clz(word); }
 
-inline uint32_t reversed(uint32_t x) {
+inline uint32_t reverse_bits(uint32_t x) {
   x = ((x >> 1) & 0x55555555u) | ((x & 0x55555555u) << 1);
   x = ((x >> 2) & 0x33333333u) | ((x & 0x33333333u) << 2);
   x = ((x >> 4) & 0x0F0F0F0Fu) | ((x & 0x0F0F0F0Fu) << 4);
   return __builtin_bswap32(x);
 }
 
-// A shift to higher columns for positive `by`, to lower ones for negative; bits that leave are lost.
-inline uint32_t shifted(uint32_t x, int by) {
+// Shifts to higher columns if `by` is positive, to lower ones if it is negative.
+inline uint32_t shift_columns(uint32_t x, int by) {
   if (by <= -32 || by >= 32) return 0;
   return by >= 0 ? x << by : x >> -by;
 }
 
-// Every bit of `run` that is reached from `seed` without leaving `run`.
-inline uint32_t filled_run(uint32_t run, uint32_t seed) {
-  // Upwards one addition does it: the carry ripples through the run.
+// Returns the bits of `run` that are connected to `seed` within `run`.
+inline uint32_t fill_run(uint32_t run, uint32_t seed) {
+  // Upward: the carry of one addition propagates through the run.
   uint32_t filled = (run & ~(run + seed)) | seed;
-  // Downwards by doubling.
+  // Downward: by doubling the distance.
   uint32_t through = run;
   filled |= through & (filled >> 1);
   through &= through >> 1;
@@ -49,9 +50,10 @@ inline uint32_t filled_run(uint32_t run, uint32_t seed) {
   return filled;
 }
 
-// Grow `region` to its 4-connected component inside `open`.
+// Grows `region` to its 4-connected component within `open`.
 inline void flood(const uint32_t* open, uint32_t* region, int rows) {
-  // Sweep down and up until nothing grows: a serpentine needs many sweeps, everything else two or three.
+  // Sweep down and up until nothing changes. A winding path needs many sweeps; usually, two or three are
+  // enough.
   bool changed = true;
   while (changed) {
     changed = false;
@@ -61,7 +63,7 @@ inline void flood(const uint32_t* open, uint32_t* region, int rows) {
         const int r = sweep == 0 ? k : rows - 1 - k;
         const uint32_t seed = (region[r] | before) & open[r];
         if (seed != 0) {
-          const uint32_t grown = filled_run(open[r], seed);
+          const uint32_t grown = fill_run(open[r], seed);
           changed |= grown != region[r];
           region[r] = grown;
         }
@@ -71,7 +73,7 @@ inline void flood(const uint32_t* open, uint32_t* region, int rows) {
   }
 }
 
-// Rows become columns: bit c of word r moves to bit r of word c.
+// Transposes a board: bit c of row r moves to bit r of row c.
 inline void transpose32(uint32_t* board) {
   uint32_t mask = 0x0000FFFFu;
   for (int j = 16; j != 0; j >>= 1, mask ^= mask << j) {
@@ -83,24 +85,25 @@ inline void transpose32(uint32_t* board) {
   }
 }
 
-inline uint64_t spread8(uint32_t byte) {
+// Spreads the eight bits of a byte to the lowest bits of eight bytes.
+inline uint64_t spread_bits(uint32_t byte) {
   const uint64_t picked = (byte * 0x0101010101010101ull) & 0x8040201008040201ull;
   return ((picked + 0x7F7F7F7F7F7F7F7Full) >> 7) & 0x0101010101010101ull;
 }
 
-// Eight cells from four planes; those not `inside` become -1.
-inline uint64_t cells8(const uint32_t* plane, int64_t stride, int shift, uint32_t inside) {
-  uint64_t cells = spread8((plane[0] >> shift) & 0xFF);
-  cells |= spread8((plane[stride] >> shift) & 0xFF) << 1;
-  cells |= spread8((plane[2 * stride] >> shift) & 0xFF) << 2;
-  cells |= spread8((plane[3 * stride] >> shift) & 0xFF) << 3;
-  return cells | spread8(~(inside >> shift) & 0xFF) * 0xFF;
+// Converts eight columns of four bit-planes to colors; columns that are not `inside` become -1.
+inline uint64_t unpack8(const uint32_t* plane, int64_t stride, int shift, uint32_t inside) {
+  uint64_t cells = spread_bits((plane[0] >> shift) & 0xFF);
+  cells |= spread_bits((plane[stride] >> shift) & 0xFF) << 1;
+  cells |= spread_bits((plane[2 * stride] >> shift) & 0xFF) << 2;
+  cells |= spread_bits((plane[3 * stride] >> shift) & 0xFF) << 3;
+  return cells | spread_bits(~(inside >> shift) & 0xFF) * 0xFF;
 }
 
-// One row of cells; writes 8 bytes for up to 8 columns and 32 bytes otherwise.
+// Converts a row of bit-planes to colors. Writes 8 bytes for up to 8 columns, and 32 bytes otherwise.
 inline void unpack_row(const uint32_t* plane, int64_t stride, uint32_t inside, int64_t columns, int8_t* out) {
   if (columns <= 8) {
-    const uint64_t cells = cells8(plane, stride, 0, inside);
+    const uint64_t cells = unpack8(plane, stride, 0, inside);
     memcpy(out, &cells, 8);
     return;
   }
@@ -119,31 +122,31 @@ inline void unpack_row(const uint32_t* plane, int64_t stride, uint32_t inside, i
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), cells);
 #else
   for (int shift = 0; shift < 32; shift += 8) {
-    const uint64_t cells = cells8(plane, stride, shift, inside);
+    const uint64_t cells = unpack8(plane, stride, shift, inside);
     memcpy(out + shift, &cells, 8);
   }
 #endif
 }
 
-inline uint32_t packed8(const uint8_t* cells) {
+inline uint32_t pack8(const uint8_t* cells) {
   uint64_t eight;
   memcpy(&eight, cells, 8);
   return static_cast<uint32_t>((eight * 0x0102040810204080ull) >> 56);
 }
 
-// A row word from `columns` bytes of 0 or 1, eight at a time; the last eight overlap those before.
-inline uint32_t packed_row(const uint8_t* cells, int64_t columns) {
+// Converts `columns` bytes of 0 or 1 to a bit mask, eight at a time. The last eight overlap those before.
+inline uint32_t pack_row(const uint8_t* cells, int64_t columns) {
   uint32_t word = 0;
   if (columns < 8) {
     for (int64_t c = 0; c < columns; ++c) word |= static_cast<uint32_t>(cells[c] & 1) << c;
     return word;
   }
-  for (int64_t c = 0; c + 8 <= columns; c += 8) word |= packed8(cells + c) << c;
-  return word | packed8(cells + columns - 8) << (columns - 8);
+  for (int64_t c = 0; c + 8 <= columns; c += 8) word |= pack8(cells + c) << c;
+  return word | pack8(cells + columns - 8) << (columns - 8);
 }
 
-// A word that looks random, from a seed and a counter (the finalizer of MurmurHash3).
-inline uint32_t mixed(uint32_t seed, uint32_t counter) {
+// Returns a pseudorandom number (the finalizer of MurmurHash3), as the XLA backend does.
+inline uint32_t murmur3_mix32(uint32_t seed, uint32_t counter) {
   uint32_t x = seed + counter * 0x9E3779B9u;
   x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
   x = (x ^ (x >> 13)) * 0xC2B2AE35u;

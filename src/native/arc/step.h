@@ -1,62 +1,52 @@
-// The ARC kernels' interface: what one call over a batch needs, and the table of functions that each
-// instruction set provides. How an operation works is in arc_kernel.inc; JAX's side of the call in arc_ffi.cc.
+// Interface of the kernels that reset and step a batch of ARC environments.
 #pragma once
 
 #include <cstdint>
 
 namespace phalanx::arc {
 
-// A state's boards, in this order; each is `rows` words, bit c of a word is column c.
-enum Board { kWorking = 0, kClipboard = 4, kClipboardMask = 8, kSelection = 9, kBoards = 10 };
+// The boards of a state, each with one bit mask of columns per row. The working grid and the clipboard have four bit-planes.
+enum Board { kWorking = 0, kClipboard = 4, kClipboardMask = 8, kSelection = 9, kNumBoards = 10 };
 
-enum Register { kTask, kPair, kHeight, kWidth, kStepCount, kStatus, kSolvedPairs, kLastOperation, kRegisters };
+enum Register { kTask, kPair, kHeight, kWidth, kStepCount, kStatus, kSolvedPairs, kLastOperation, kNumRegisters };
 
 enum Status { kTerminated = 1, kTruncated = 2 };
 
-// Where the working grid of a new episode comes from; the order of `INITIAL_GRIDS` in config.py.
-enum InitialGrid { kFromInput, kBlank, kRandom, kFromDemonstration, kInitialGrids };
+// The source of the first working grid. The order is that of `INITIAL_GRIDS` in Python.
+enum InitialGrid { kFromInput, kBlank, kRandom, kFromDemonstration, kNumInitialGrids };
 
-// Canvases have at most this many rows and columns, and tasks at most this many pairs.
-constexpr int64_t kMaxSide = 30;
-constexpr int kMaxPairs = 31;
+constexpr int64_t kMaxSide = 30;  // maximum number of rows and columns
+constexpr int kMaxPairs = 31;  // maximum number of pairs in a task
 
 struct Tasks {
   const uint32_t* pairs;  // [pairs][input, output][4 planes][rows]
-  const int32_t* sizes;   // [pairs][input height, width, output height, width]
-  const int32_t* table;   // [tasks][first pair, demonstrations, tests]
+  const int32_t* sizes;  // [pairs][input height, input width, output height, output width]
+  const int32_t* task_table;  // [tasks][first pair, demonstrations, tests]
   int64_t rows;
   int64_t num_pairs;
-  int64_t count;  // rows of the table
+  int64_t count;  // number of tasks
 };
 
 struct States {
-  uint32_t* boards;    // [batch][kBoards][rows]
-  int32_t* registers;  // [batch][kRegisters]
-  float* similarity;   // [batch]
-  int8_t* observation; // [batch][rows][columns], or null
+  uint32_t* boards;  // [batch][kNumBoards][rows]
+  int32_t* registers;  // [batch][kNumRegisters]
+  float* similarity;  // [batch]
+  int8_t* observation;  // [batch][rows][columns], or null
 };
 
 struct Rules {
-  int64_t rows, columns, max_steps, allowed;
-  bool evaluation, require_submit, submit_only;
+  int64_t rows, columns, max_steps, allowed_operations;
+  bool evaluation, require_submit;
 };
 
-// The numbers of a reward, in the order of `REWARD_NUMBERS` in rewards.py.
-struct Pay {
-  float similarity_weight, step_penalty, success_bonus, efficiency_bonus, efficiency_threshold;
-  float unsolved_submission, invalid_action;
-};
-constexpr int64_t kPayNumbers = 7;
-static_assert(sizeof(Pay) == kPayNumbers * sizeof(float));
-
-// A box names its corners in any order; a mask, where given, takes its place.
+// The corners of a box in any order. A mask, if given, replaces the box.
 struct Actions {
   const int32_t *operation, *r1, *c1, *r2, *c2;
   const uint8_t* mask;  // [batch][rows][columns], or null
 };
 
-struct Outcomes {
-  float *reward, *improvement;
+struct StepResults {
+  float* improvement;
   int32_t *operation_type, *step_count;
   bool *done, *terminated, *truncated, *solved;
 };
@@ -64,35 +54,33 @@ struct Outcomes {
 struct StepCall {
   Tasks tasks;
   Rules rules;
-  const Pay* pay;      // one for each `per_pay` environments in turn
-  int64_t per_pay;
   Actions actions;
   States states;
-  Outcomes outcomes;
+  StepResults results;
 };
 
 struct ResetCall {
   Tasks tasks;
   Rules rules;
   InitialGrid initial;
-  const bool* where;     // [batch]
-  const uint32_t* bits;  // [batch][task, pair, noise]: words, the first two taken modulo what there is
+  const bool* should_reset;  // [batch]
+  const uint32_t* random_bits;  // [batch][task, pair, initial grid]
   States states;
 };
 
-// One instruction set's compilation of the kernels; each works on environments [begin, end).
+// Process the environments [begin, end).
 struct Kernels {
-  const char* isa;
   void (*step)(const StepCall&, int64_t begin, int64_t end);
   void (*reset)(const ResetCall&, int64_t begin, int64_t end);
 };
 
-extern const Kernels kBaselineKernels;
-#ifdef PHALANX_HAVE_AVX2
-extern const Kernels kAvx2Kernels;
-#endif
+namespace baseline {
+extern const Kernels kernels;
+}
+namespace avx2 {
+extern const Kernels kernels;
+}
 
-// The best kernels that this processor can run.
 const Kernels& kernels();
 
 }  // namespace phalanx::arc

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-namespace phalanx::packing {
+namespace phalanx::data {
 
-// A tree of 64-bit words: a bit in one level says that the word below it is not empty. Three levels hold
-// a quarter of a million values, so a search touches at most five words going up and down.
+// A tree of 64-bit words: a bit of one level says whether a word of the level below is not empty. Three
+// levels hold 262,144 values, so a search reads at most five words.
 class CapacityIndex {
  public:
   explicit CapacityIndex(int32_t size) {
@@ -36,19 +36,19 @@ class CapacityIndex {
     }
   }
 
-  // The smallest member that is at least `value`; -1 if there is none.
-  int32_t at_least(int32_t value) const {
-    int64_t at = value;
+  // Returns the smallest member that is at least `value`, or -1 if there is none.
+  int32_t lower_bound(int32_t value) const {
+    int64_t position = value;
     for (size_t level = 0; level < levels_.size(); ++level) {
-      const int64_t word = at >> 6;
+      const int64_t word = position >> 6;
       if (word >= static_cast<int64_t>(levels_[level].size())) return -1;
-      const uint64_t rest = levels_[level][word] & (~uint64_t{0} << (at & 63));
+      const uint64_t rest = levels_[level][word] & (~uint64_t{0} << (position & 63));
       if (rest != 0) {
-        at = (word << 6) + __builtin_ctzll(rest);
-        while (level-- > 0) at = (at << 6) + __builtin_ctzll(levels_[level][at]);
-        return static_cast<int32_t>(at);
+        position = (word << 6) + __builtin_ctzll(rest);
+        while (level-- > 0) position = (position << 6) + __builtin_ctzll(levels_[level][position]);
+        return static_cast<int32_t>(position);
       }
-      at = word + 1;
+      position = word + 1;
     }
     return -1;
   }
@@ -57,4 +57,4 @@ class CapacityIndex {
   std::vector<std::vector<uint64_t>> levels_;
 };
 
-}  // namespace phalanx::packing
+}  // namespace phalanx::data

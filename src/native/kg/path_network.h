@@ -1,8 +1,6 @@
-// Questions (entity, directed relation) to a path network over a graph: the scores of all entities, and the
-// gradient of the softmax loss of facts, each without itself.
+// A path network over a graph: scores of all entities for queries (entity, directed relation), and the
+// gradient of the softmax loss of triples, each of which is hidden from its own query.
 #pragma once
-
-#include <nanobind/nanobind.h>
 
 #include <cstdint>
 #include <memory>
@@ -12,30 +10,29 @@
 #include "kg/graph.h"
 #include "kg/path_network_kernel.h"
 
-namespace phalanx::paths {
+namespace phalanx::kg::path_network {
 
-class Questions {
+class PathNetwork {
  public:
-  Questions(std::shared_ptr<const mining::Graph> graph, int32_t layers, bool specific, int32_t threads);
-  ~Questions();
-  Questions(const Questions&) = delete;
-  // The loss of (entity, directed relation, answer) rows, summed, and its gradient.
-  double learn(const float* parameters, const int32_t* rows, int64_t count, float* gradient);
-  // Of all entities; those that are too far have one score, which is learned.
-  void scores(const float* parameters, const int32_t* rows, int64_t count, float* table);
-  const mining::Graph& graph() const { return *graph_; }
+  PathNetwork(std::shared_ptr<const TripleGraph> graph, int32_t num_layers, bool query_dependent_relations,
+              int32_t num_threads);
+  ~PathNetwork();
+  PathNetwork(const PathNetwork&) = delete;
+  // Returns the total loss of rows (entity, directed relation, answer) and writes its gradient.
+  double loss_and_gradient(const float* parameters, const int32_t* rows, int64_t count, float* gradient);
+  // Writes the scores of all entities. Entities out of reach share one learned score per relation.
+  void score(const float* parameters, const int32_t* rows, int64_t count, float* table);
+  const TripleGraph& graph() const { return *graph_; }
   const Layout& layout() const { return layout_; }
 
  private:
-  struct Desk;
-  void teach(Desk& desk, const float* parameters, const int32_t* row) const;
-  std::shared_ptr<const mining::Graph> graph_;
+  struct Workspace;
+  void accumulate_gradient(Workspace& workspace, const float* parameters, const int32_t* row) const;
+  std::shared_ptr<const TripleGraph> graph_;
   const Layout layout_;
-  const int32_t threads_;
-  std::mutex busy_;  // the desks are for one call at a time
-  std::vector<std::unique_ptr<Desk>> desks_;
+  const int32_t num_threads_;
+  std::mutex mutex_;  // workspaces can be used by one call at a time
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 
-void bind_paths(nanobind::module_& module);
-
-}  // namespace phalanx::paths
+}  // namespace phalanx::kg::path_network

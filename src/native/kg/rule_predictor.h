@@ -1,5 +1,5 @@
-// Rules applied to queries (entity, directed relation, ?): which rules predict which answers, how the known
-// answer ranks among all entities, and weights that are learned to rank it first.
+// Answers queries (entity, directed relation, ?) with rules: predictions with their rules, ranks of known
+// answers, scores, and rule weights that are fitted to the graph.
 #pragma once
 
 #include <cstdint>
@@ -8,61 +8,69 @@
 
 #include "kg/rules.h"
 
-namespace phalanx::mining {
+namespace phalanx::kg {
 
-struct Question {
-  int32_t entity, relation;  // directed
+struct Query {
+  int32_t entity, relation;
 };
 
-// What is predicted for one question: for each answer the rules that do, the first (most confident) first.
+// For each answer, the rules that predict it in the order of their confidence, the most confident first.
 struct Predictions {
   std::vector<int32_t> answers;
-  std::vector<int64_t> begins;  // answers + 1
+  std::vector<int64_t> begins;  // [answers + 1]: first rule of each answer
   std::vector<int32_t> rules;
 };
 
-enum class Aggregation { maximum, sum };
+// `maxplus` compares the most confident rules of two answers, in case of a tie the next ones, and so on.
+// `sum` adds the weights of all rules (noisy-or, if the weights are -log(1 - confidence)).
+enum class Aggregation { maxplus, sum };
 
-class Applier {
+class RulePredictor {
  public:
-  // Rules in the order of their confidence, which is what `level` numbers: equal ones have equal levels.
-  Applier(std::shared_ptr<const Graph> graph, std::vector<MinedRule> rules, std::vector<int32_t> levels,
-          int64_t limit, int32_t threads);
+  // `rules` are sorted by confidence; rules of equal confidence have equal `confidence_ranks`.
+  RulePredictor(std::shared_ptr<const TripleGraph> graph, std::vector<MinedRule> rules,
+                std::vector<int32_t> confidence_ranks, int64_t max_paths, int32_t num_threads);
 
-  // For each question, and each of its targets (a range of `targets`): how many entities rank above the
-  // target, and how many others level with it, without those that are known to be true in `known`.
-  void rank(const Graph& known, const std::vector<Question>& questions, const int64_t* begins,
-            const int32_t* targets, Aggregation how, const double* weights, int64_t* above, int64_t* level) const;
-  // For each question and entity the sum of the weights of the rules that predict it; for `maximum` each rule
-  // counts a hundredth of the one before it.
-  void scores(const std::vector<Question>& questions, Aggregation how, const double* weights, float* table) const;
-  // Changes the weights (two for each rule: of questions forth and back) so that the facts of the graph rank
-  // first, by gradient descent on the softmax loss; held near where they begin by `decay`.
-  void learn(double* weights, int32_t relation, int64_t most, int64_t negatives, int32_t epochs, double rate,
-             double decay, uint64_t seed) const;
-  Predictions predict(Question question) const;
-  const Graph& graph() const { return *graph_; }
-  int32_t threads() const { return threads_; }
+  // For each query and each of its targets (a range of `targets`), counts the entities that score higher than
+  // the target and the other entities with the same score. Answers in `known` are not counted.
+  void count_ranks(const TripleGraph& known, const std::vector<Query>& queries, const int64_t* begins,
+                   const int32_t* targets, Aggregation aggregation, const double* weights,
+                   int64_t* num_higher, int64_t* num_tied) const;
+  // Writes the score of every entity for each query. For `maxplus`, each rule has a hundredth of the
+  // influence of the one before it.
+  void score(const std::vector<Query>& queries, Aggregation aggregation, const double* weights,
+             float* score_table) const;
+  // Fits the weights of one relation (two per rule: for queries in each direction) to the edges of the graph
+  // by minimizing a softmax loss with Adagrad, regularized towards the initial weights. `max_negatives`
+  // limits the wrong answers per example.
+  void fit_weights(double* weights, int32_t relation, int64_t max_examples, int64_t max_negatives,
+                   int32_t num_epochs, double learning_rate, double regularization, uint64_t seed) const;
+  Predictions predict(Query query) const;
+  const TripleGraph& graph() const { return *graph_; }
+  int32_t num_threads() const { return num_threads_; }
   size_t num_rules() const { return rules_.size(); }
 
  private:
-  struct Gatherer;
-  struct Lookup {  // rules by a number
+  struct Workspace;
+  // Rules by an integer key.
+  struct Lookup {
     std::vector<int64_t> keys;
     std::vector<int32_t> rules;
     std::pair<const int32_t*, const int32_t*> find(int64_t key) const;
   };
-  void gather(Question question, Gatherer& gatherer) const;
-  static int64_t weight_at(int32_t rule, int32_t relation) { return 2 * static_cast<int64_t>(rule) + relation % 2; }
+  void collect_predictions(Query query, Workspace& workspace) const;
+  static int64_t weight_index(int32_t rule, int32_t relation) {
+    return 2 * static_cast<int64_t>(rule) + relation % 2;
+  }
 
-  std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<const TripleGraph> graph_;
   std::vector<MinedRule> rules_;
-  std::vector<int32_t> levels_;
-  const int64_t limit_;
-  const int32_t threads_;
-  std::vector<Trie> tries_;                         // by directed relation
-  std::vector<std::vector<int32_t>> trie_rules_;    // by directed relation and body
-  std::vector<Lookup> by_body_, by_loose_body_, by_constant_;  // by directed relation
+  std::vector<int32_t> confidence_ranks_;
+  const int64_t max_paths_;
+  const int32_t num_threads_;
+  std::vector<Trie> tries_;  // for each directed relation, like the members below
+  std::vector<std::vector<int32_t>> trie_rules_;
+  std::vector<Lookup> by_body_, by_dangling_body_, by_constant_;
 };
 
-}  // namespace phalanx::mining
+}  // namespace phalanx::kg

@@ -1,368 +1,406 @@
-// A language model that writes after prompts, as one XLA custom call: sizes and numbers are checked here. Each thread
-// has places for some rows, which go forward together, a token a step; a row that ends leaves its place to the next, so
-// that products stay large. Prompts are read row by row, and one that stands in a place already is not read again.
-
-#include "lm/decode_ffi.h"
-
-#include <sys/mman.h>
+// The custom call `phalanx_lm_generate`. Each worker has slots for some rows that are decoded together, one
+// token per step. When a row ends, the next row takes its slot, so that matrix products stay large. Prompts
+// are processed row by row; if the same prompt is already in the cache of a slot, its keys and values are
+// reused.
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
+#include "common/cpu_features.h"
 #include "common/ffi_shapes.h"
 #include "common/parallel.h"
-#include "common/cpu_features.h"
-#include "lm/sampling.h"
+#include "common/scratch.h"
 #include "lm/decode.h"
+#include "lm/sampling.h"
 
-namespace phalanx::writing {
+namespace phalanx::lm::decode {
 namespace {
 
 using F32 = ffi::Buffer<ffi::F32>;
 using S32 = ffi::Buffer<ffi::S32>;
-using Pred = ffi::Buffer<ffi::PRED>;
+using Flags = ffi::Buffer<ffi::PRED>;
 
-constexpr int64_t kRowsOfAThread = 32;  // more of them need more of the cache than larger products give back
-constexpr int64_t kSameTogether = 8;    // rows of one prompt that one thread takes
-constexpr int64_t kHugePage = int64_t{1} << 21;
-constexpr int64_t kMostFloats = int64_t{1} << 38;
+constexpr int64_t kMaxSlots = 32;  // per worker; with more, the caches cost more than larger products save
+constexpr int64_t kMaxEqualPrompts = 8;  // consecutive rows with equal prompts that one worker takes at once
+constexpr int64_t kMaxFloats = int64_t{1} << 38;
 
-const Kernels& kernels() { return PHALANX_BEST_KERNELS; }
-
-struct Free {
-  void operator()(float* memory) const { std::free(memory); }
-};
-using Memory = std::unique_ptr<float, Free>;
-
-// Null where there is not so much. Caches are read from end to end at every step, so large pages spare a tenth.
-Memory allocate(int64_t floats) {
-  const int64_t bytes = floats * static_cast<int64_t>(sizeof(float)), page = bytes < kHugePage ? 64 : kHugePage;
-  const int64_t whole = (bytes + page) / page * page;
-  void* memory = std::aligned_alloc(static_cast<size_t>(page), static_cast<size_t>(whole));
-#ifdef MADV_HUGEPAGE
-  if (memory != nullptr && page == kHugePage) madvise(memory, static_cast<size_t>(whole), MADV_HUGEPAGE);
-#endif
-  return Memory(static_cast<float*>(memory));
-}
+const Kernels& kernels() { return PHALANX_SELECT_KERNELS; }
 
 struct Prompts {
-  const int32_t *tokens, *starts;  // [rows][width] and [rows]: prompts stand at the ends of their rows
+  const int32_t *tokens, *starts;  // [rows][width] and [rows]: a prompt is at the end of its row
   int64_t rows, width;
 
   const int32_t* begin(int64_t row) const { return tokens + row * width + starts[row]; }
+  const int32_t* end(int64_t row) const { return tokens + (row + 1) * width; }
   int64_t length(int64_t row) const { return width - starts[row]; }
-  bool same(int64_t a, int64_t b) const {
-    return length(a) == length(b) && std::equal(begin(a), begin(a) + length(a), begin(b));
+  bool equal(int64_t a, int64_t b) const {
+    return length(a) == length(b) && std::equal(begin(a), end(a), begin(b));
   }
 };
 
-struct Written {
-  int32_t* tokens;  // [rows][room]
-  float* log_probs;
-  int32_t* lengths;
-  bool* ended;
+struct Completions {
+  int32_t* tokens;   // [rows][max_new_tokens]
+  float* logps;      // [rows][max_new_tokens]
+  int32_t* lengths;  // [rows]
+  bool* ended;       // [rows]: whether the last token is the stop token
 };
 
 struct Call {
-  Sizes sizes;
-  Arrays arrays;
+  Shape shape;
+  Weights weights;
   Prompts prompts;
-  const float* uniforms;   // [rows][room]
-  const int32_t* choices;  // [rows][texts][room], with -1 behind the texts; none where there are no texts
-  int64_t texts, room;
+  const float* uniforms;  // [rows][max_new_tokens]: random numbers
+  const int32_t*
+      choices;  // [rows][num_choices][max_new_tokens], padded with -1: allowed completions, or none
+  int64_t num_choices, max_new_tokens;
   Sampling sampling;
   int32_t stop_token;
-  Written written;
+  Completions completions;
 };
 
-// Rows in the order of their prompts, in runs of equal ones.
-class Queue {
+// Rows sorted by prompt, in groups with equal prompts.
+class PromptQueue {
  public:
-  explicit Queue(const Prompts& prompts) : order_(static_cast<size_t>(prompts.rows)) {
+  explicit PromptQueue(const Prompts& prompts) : order_(static_cast<size_t>(prompts.rows)) {
     std::iota(order_.begin(), order_.end(), int64_t{0});
     std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) {
-      return std::lexicographical_compare(prompts.begin(a), prompts.begin(a) + prompts.length(a), prompts.begin(b),
-                                          prompts.begin(b) + prompts.length(b));
+      return std::lexicographical_compare(prompts.begin(a), prompts.end(a), prompts.begin(b), prompts.end(b));
     });
-    for (int64_t at = 0; at < prompts.rows; ++at) {
-      if (at == 0 || at - begins_.back() == kSameTogether || !prompts.same(order_[at], order_[at - 1]))
-        begins_.push_back(at);
-    }
-    runs_ = static_cast<int64_t>(begins_.size());
+    for (int64_t i = 0; i < prompts.rows; ++i)
+      if (i == 0 || i - begins_.back() == kMaxEqualPrompts || !prompts.equal(order_[i], order_[i - 1]))
+        begins_.push_back(i);
+    num_groups_ = static_cast<int64_t>(begins_.size());
     begins_.push_back(prompts.rows);
   }
 
-  // The next run: nothing behind the last.
+  // Returns the rows of the next group, or null pointers if there is none.
   std::pair<const int64_t*, const int64_t*> take() {
-    const int64_t run = next_.fetch_add(1, std::memory_order_relaxed);
-    if (run >= runs_) return {nullptr, nullptr};
-    return {order_.data() + begins_[run], order_.data() + begins_[run + 1]};
+    const int64_t group = next_.fetch_add(1, std::memory_order_relaxed);
+    if (group >= num_groups_) return {nullptr, nullptr};
+    return {order_.data() + begins_[group], order_.data() + begins_[group + 1]};
   }
 
  private:
   std::vector<int64_t> order_, begins_;
-  int64_t runs_ = 0;
+  int64_t num_groups_ = 0;
   std::atomic<int64_t> next_{0};
 };
 
-// Where a row stands while it is written.
-struct Place {
+// The state of a row that is being decoded.
+struct Slot {
   float* cache;
-  float* prompt_logits;           // behind the prompt
-  const float* logits = nullptr;  // behind what was written
-  int64_t row = -1;               // none
-  int64_t prompt = -1;            // the row whose prompt the cache begins with
-  int64_t written = 0;
-  std::vector<uint8_t> alive{};  // choices that begin with what was written
+  float* prompt_logits;                     // after the prompt
+  const float* logits = nullptr;            // after the last token
+  int64_t row = -1;                         // -1 if the slot is free
+  int64_t prompt_row = -1;                  // row whose prompt is at the start of the cache
+  int64_t length = 0;                       // number of new tokens
+  std::vector<uint8_t> possible_choices{};  // choices that start with the tokens so far
 };
 
-class Writer {
+class Decoder {
  public:
-  Writer(const Call& call, const float* packed, int64_t places, Queue& queue)
-      : call_(call), packed_(packed), queue_(queue), count_(places), memory_(allocate(floats())) {}
+  Decoder(const Call& call, const float* packed_weights, int64_t num_slots, PromptQueue& queue)
+      : call_(call),
+        packed_weights_(packed_weights),
+        queue_(queue),
+        num_slots_(num_slots),
+        memory_(allocate_floats(memory_size())) {}
 
-  bool ready() const { return memory_ != nullptr; }
+  bool has_memory() const { return memory_ != nullptr; }
 
-  void write() {
-    const int64_t row = whole_panels(call_.sizes.vocabulary), aligned = (call_.sizes.cache_floats() + 15) / 16 * 16;
-    float* at = memory_.get();
-    for (int64_t p = 0; p < count_; ++p, at += aligned + row) places_.push_back(Place{at, at + aligned});
-    logits_ = at, scratch_ = at + kTogether * row;
+  void run() {
+    const int64_t logits_size = pad_to_panel(call_.shape.vocab_size), cache_size = aligned_cache_size();
+    float* next = memory_.get();
+    for (int64_t i = 0; i < num_slots_; ++i, next += cache_size + logits_size)
+      slots_.push_back(Slot{next, next + cache_size});
+    logits_ = next, scratch_ = next + kMaxTokens * logits_size;
     for (;;) {
-      for (Place& place : places_)
-        if (place.row < 0) begin(place);
-      Token tokens[kTogether];
-      Place* moving[kTogether];
+      for (Slot& slot : slots_)
+        if (slot.row < 0) start_row(slot);
+      Token tokens[kMaxTokens];
+      Slot* active[kMaxTokens];
       int64_t count = 0;
-      for (Place& place : places_) {
-        if (place.row < 0 || !choose(place, tokens[count])) continue;
-        moving[count++] = &place;
+      for (Slot& slot : slots_) {
+        if (slot.row < 0 || !choose_token(slot, tokens[count])) continue;
+        active[count++] = &slot;
       }
       if (count == 0) {
         if (rows_.first == rows_.second && (rows_ = queue_.take()).first == nullptr) return;
         continue;
       }
-      kernels().advance(call_.sizes, call_.arrays, packed_, tokens, count, count, logits_, scratch_);
-      for (int64_t i = 0; i < count; ++i) moving[i]->logits = logits_ + i * row;
+      kernels().forward_tokens(call_.shape, call_.weights, packed_weights_, tokens, count, count, logits_,
+                               scratch_);
+      for (int64_t i = 0; i < count; ++i) active[i]->logits = logits_ + i * logits_size;
     }
   }
 
  private:
-  int64_t floats() const {
-    const int64_t row = whole_panels(call_.sizes.vocabulary), aligned = (call_.sizes.cache_floats() + 15) / 16 * 16;
-    return count_ * (aligned + row) + kTogether * row + kernels().scratch_floats(call_.sizes);
+  int64_t aligned_cache_size() const { return pad_to_panel(call_.shape.cache_floats()); }
+
+  int64_t memory_size() const {
+    const int64_t logits_size = pad_to_panel(call_.shape.vocab_size);
+    return num_slots_ * (aligned_cache_size() + logits_size) + kMaxTokens * logits_size +
+           kernels().scratch_size(call_.shape);
   }
 
-  // The next row, its prompt read.
-  void begin(Place& place) {
+  // Assigns the next row to a slot and fills its cache with the prompt.
+  void start_row(Slot& slot) {
     if (rows_.first == rows_.second) rows_ = queue_.take();
     if (rows_.first == rows_.second) return;
-    place.row = *rows_.first++;
-    place.written = 0;
-    place.logits = place.prompt_logits;
-    if (call_.texts > 0) {
-      place.alive.resize(static_cast<size_t>(call_.texts));
-      for (int64_t t = 0; t < call_.texts; ++t) place.alive[t] = *following(place, t) >= 0;
+    slot.row = *rows_.first++;
+    slot.length = 0;
+    slot.logits = slot.prompt_logits;
+    if (call_.num_choices > 0) {
+      slot.possible_choices.resize(static_cast<size_t>(call_.num_choices));
+      for (int64_t c = 0; c < call_.num_choices; ++c) slot.possible_choices[c] = next_of_choice(slot, c) >= 0;
     }
-    const auto twin = std::find_if(places_.begin(), places_.end(), [&](const Place& other) {
-      return other.prompt >= 0 && call_.prompts.same(other.prompt, place.row);
+    const auto cached = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& other) {
+      return other.prompt_row >= 0 && call_.prompts.equal(other.prompt_row, slot.row);
     });
-    if (twin != places_.end() && &*twin != &place) copy(*twin, place);
-    if (twin == places_.end()) read(place);
-    place.prompt = place.row;
+    if (cached == slots_.end())
+      process_prompt(slot);
+    else if (&*cached != &slot)
+      copy_prompt(*cached, slot);
+    slot.prompt_row = slot.row;
   }
 
-  void read(Place& place) {
-    const int32_t* prompt = call_.prompts.begin(place.row);
-    const int64_t length = call_.prompts.length(place.row);
-    Token tokens[kTogether];
-    for (int64_t from = 0; from < length; from += kTogether) {
-      const int64_t count = std::min(kTogether, length - from);
-      for (int64_t i = 0; i < count; ++i) tokens[i] = {prompt[from + i], static_cast<int32_t>(from + i), place.cache};
-      const int64_t wanted = from + count == length ? 1 : 0;
-      kernels().advance(call_.sizes, call_.arrays, packed_, tokens, count, wanted, place.prompt_logits, scratch_);
+  void process_prompt(Slot& slot) {
+    const int32_t* prompt = call_.prompts.begin(slot.row);
+    const int64_t length = call_.prompts.length(slot.row);
+    Token tokens[kMaxTokens];
+    for (int64_t start = 0; start < length; start += kMaxTokens) {
+      const int64_t count = std::min(kMaxTokens, length - start);
+      for (int64_t i = 0; i < count; ++i)
+        tokens[i] = {prompt[start + i], static_cast<int32_t>(start + i), slot.cache};
+      const int64_t num_logits = start + count == length ? 1 : 0;
+      kernels().forward_tokens(call_.shape, call_.weights, packed_weights_, tokens, count, num_logits,
+                               slot.prompt_logits, scratch_);
     }
   }
 
-  void copy(const Place& from, Place& to) const {
-    const Sizes& s = call_.sizes;
+  void copy_prompt(const Slot& from, Slot& to) const {
+    const Shape& s = call_.shape;
     const int64_t length = call_.prompts.length(to.row);
-    const int64_t keys = whole_panels(length) * s.size(), values = length * s.padded();
-    for (int64_t head = 0; head < s.depth * s.heads; ++head) {
-      const int64_t k = head * s.places * s.size(), v = s.keys() + head * s.places * s.padded();
-      std::copy(from.cache + k, from.cache + k + keys, to.cache + k);
-      std::copy(from.cache + v, from.cache + v + values, to.cache + v);
+    const int64_t num_keys = pad_to_panel(length) * s.head_dim(), num_values = length * s.padded_dim();
+    for (int64_t head = 0; head < s.num_layers * s.num_heads; ++head) {
+      const int64_t keys = head * s.cache_length * s.head_dim();
+      const int64_t values = s.key_floats() + head * s.cache_length * s.padded_dim();
+      std::copy(from.cache + keys, from.cache + keys + num_keys, to.cache + keys);
+      std::copy(from.cache + values, from.cache + values + num_values, to.cache + values);
     }
-    std::copy(from.prompt_logits, from.prompt_logits + whole_panels(s.vocabulary), to.prompt_logits);
+    std::copy(from.prompt_logits, from.prompt_logits + pad_to_panel(s.vocab_size), to.prompt_logits);
   }
 
-  const int32_t* following(const Place& place, int64_t text) const {
-    return call_.choices + (place.row * call_.texts + text) * call_.room + place.written;
+  int32_t next_of_choice(const Slot& slot, int64_t choice) const {
+    return call_.choices[(slot.row * call_.num_choices + choice) * call_.max_new_tokens + slot.length];
   }
 
-  // Writes a row's next token; whether the row goes on with it.
-  bool choose(Place& place, Token& next) {
-    const int64_t vocabulary = call_.sizes.vocabulary, at = place.row * call_.room + place.written;
-    if (call_.texts > 0) {
-      allowed_.assign(static_cast<size_t>(vocabulary), 0);
-      for (int64_t t = 0; t < call_.texts; ++t) {
-        const int32_t token = *following(place, t);
-        if (place.alive[t] != 0 && token >= 0 && token < vocabulary) allowed_[token] = 1;
+  // Samples the next token of a row; returns whether the row continues.
+  bool choose_token(Slot& slot, Token& next) {
+    const int64_t vocab_size = call_.shape.vocab_size, index = slot.row * call_.max_new_tokens + slot.length;
+    if (call_.num_choices > 0) {
+      allowed_.assign(static_cast<size_t>(vocab_size), 0);
+      for (int64_t c = 0; c < call_.num_choices; ++c) {
+        const int32_t token = next_of_choice(slot, c);
+        if (slot.possible_choices[c] != 0 && token >= 0 && token < vocab_size) allowed_[token] = 1;
       }
     }
-    const Draw drawn = draw(place.logits, vocabulary, call_.sampling, call_.uniforms[at],
-                            call_.texts > 0 ? allowed_.data() : nullptr, draws_);
-    for (int64_t t = 0; t < call_.texts; ++t) place.alive[t] = place.alive[t] != 0 && *following(place, t) == drawn.token;
-    const bool ended = drawn.token == call_.stop_token;
-    call_.written.tokens[at] = drawn.token;
-    call_.written.log_probs[at] = drawn.log_prob;
-    next = {drawn.token, static_cast<int32_t>(call_.prompts.length(place.row) + place.written), place.cache};
-    if (++place.written < call_.room && !ended) return true;
-    call_.written.lengths[place.row] = static_cast<int32_t>(place.written);
-    call_.written.ended[place.row] = ended;
-    place.row = -1;
+    const SampledToken sampled =
+        sample_token(slot.logits, vocab_size, call_.sampling, call_.uniforms[index],
+                     call_.num_choices > 0 ? allowed_.data() : nullptr, sampling_scratch_);
+    for (int64_t c = 0; c < call_.num_choices; ++c)
+      slot.possible_choices[c] = slot.possible_choices[c] != 0 && next_of_choice(slot, c) == sampled.token;
+    const bool ended = sampled.token == call_.stop_token;
+    call_.completions.tokens[index] = sampled.token;
+    call_.completions.logps[index] = sampled.logp;
+    next = {sampled.token, static_cast<int32_t>(call_.prompts.length(slot.row) + slot.length), slot.cache};
+    if (++slot.length < call_.max_new_tokens && !ended) return true;
+    call_.completions.lengths[slot.row] = static_cast<int32_t>(slot.length);
+    call_.completions.ended[slot.row] = ended;
+    slot.row = -1;
     return false;
   }
 
   const Call& call_;
-  const float* packed_;
-  Queue& queue_;
-  int64_t count_;
-  Memory memory_;
+  const float* packed_weights_;
+  PromptQueue& queue_;
+  int64_t num_slots_;
+  FloatBuffer memory_;
   float *logits_ = nullptr, *scratch_ = nullptr;
-  std::vector<Place> places_;
-  std::pair<const int64_t*, const int64_t*> rows_{nullptr, nullptr};  // of the run that is being begun
+  std::vector<Slot> slots_;
+  std::pair<const int64_t*, const int64_t*> rows_{nullptr, nullptr};  // rest of the current group
   std::vector<uint8_t> allowed_;
-  std::vector<float> draws_;
+  std::vector<float> sampling_scratch_;
 };
 
-void expect_arrays(phalanx::Sizes& check, const Sizes& s, const F32& embedding, const F32& head, const F32& norm,
-                   const F32& first_norm, const F32& second_norm, const F32& qkv, const F32& qkv_bias, const F32& out,
-                   const F32& out_bias, const F32& gate, const F32& gate_bias, const F32& down, const F32& down_bias,
-                   const F32& cosine, const F32& sine) {
-  const int64_t most = std::numeric_limits<int32_t>::max();
-  check.require(s.vocabulary >= 1 && s.vocabulary < most, "embedding must be [vocabulary, width]");
-  check.require(s.width >= 1 && s.width < 1 << 20 && s.depth >= 1 && s.depth < 1 << 20 && s.hidden >= 1 &&
-                    s.hidden < 1 << 20,
-                "width, depth and hidden must be at least 1");
-  check.require(s.heads >= 1 && s.width % (2 * s.heads) == 0, "width must be a multiple of twice the heads");
-  check.require(s.places >= 1 && s.places < most, "cosine must have a row for each place");
-  check.expect("embedding", embedding, {s.vocabulary, s.width});
-  check.expect("head", head, {s.vocabulary, s.width});
-  check.expect("norm", norm, {s.width});
-  check.expect("first_norm", first_norm, {s.depth, s.width});
-  check.expect("second_norm", second_norm, {s.depth, s.width});
-  check.expect("qkv", qkv, {s.depth, s.width, 3 * s.width});
-  check.expect("qkv_bias", qkv_bias, {s.depth, 3 * s.width});
-  check.expect("out", out, {s.depth, s.width, s.width});
-  check.expect("out_bias", out_bias, {s.depth, s.width});
-  check.expect("gate", gate, {s.depth, s.width, 2 * s.hidden});
-  check.expect("gate_bias", gate_bias, {s.depth, 2 * s.hidden});
-  check.expect("down", down, {s.depth, s.hidden, s.width});
-  check.expect("down_bias", down_bias, {s.depth, s.width});
-  if (check.wrong()) return;
-  check.expect("cosine", cosine, {s.places, s.size() / 2});
-  check.expect("sine", sine, {s.places, s.size() / 2});
+void check_weights(ShapeCheck& check, const Shape& s, const F32& embedding, const F32& head, const F32& norm,
+                   const F32& first_norm, const F32& second_norm, const F32& qkv, const F32& qkv_bias,
+                   const F32& out, const F32& out_bias, const F32& gate, const F32& gate_bias,
+                   const F32& down, const F32& down_bias, const F32& cosine, const F32& sine) {
+  const int64_t max_size = std::numeric_limits<int32_t>::max();
+  check.require(s.vocab_size >= 1 && s.vocab_size < max_size,
+                "embedding must have the shape [vocab_size, d_model]");
+  check.require(s.d_model >= 1 && s.d_model < 1 << 20 && s.num_layers >= 1 && s.num_layers < 1 << 20 &&
+                    s.d_ff >= 1 && s.d_ff < 1 << 20,
+                "d_model, num_layers and d_ff must be at least 1 and less than 2^20");
+  check.require(s.num_heads >= 1 && s.d_model % (2 * s.num_heads) == 0,
+                "d_model must be a multiple of 2 * num_heads");
+  check.require(s.cache_length >= 1 && s.cache_length < max_size, "cosine must have a row for each position");
+  check.expect("embedding", embedding, {s.vocab_size, s.d_model});
+  check.expect("head", head, {s.vocab_size, s.d_model});
+  check.expect("norm", norm, {s.d_model});
+  check.expect("first_norm", first_norm, {s.num_layers, s.d_model});
+  check.expect("second_norm", second_norm, {s.num_layers, s.d_model});
+  check.expect("qkv", qkv, {s.num_layers, s.d_model, 3 * s.d_model});
+  check.expect("qkv_bias", qkv_bias, {s.num_layers, 3 * s.d_model});
+  check.expect("out", out, {s.num_layers, s.d_model, s.d_model});
+  check.expect("out_bias", out_bias, {s.num_layers, s.d_model});
+  check.expect("gate", gate, {s.num_layers, s.d_model, 2 * s.d_ff});
+  check.expect("gate_bias", gate_bias, {s.num_layers, 2 * s.d_ff});
+  check.expect("down", down, {s.num_layers, s.d_ff, s.d_model});
+  check.expect("down_bias", down_bias, {s.num_layers, s.d_model});
+  if (check.failed()) return;
+  check.expect("cosine", cosine, {s.cache_length, s.head_dim() / 2});
+  check.expect("sine", sine, {s.cache_length, s.head_dim() / 2});
 }
 
-bool prompts_are_whole(const Prompts& prompts, int64_t vocabulary) {
+bool are_valid(const Prompts& prompts, int64_t vocab_size) {
   for (int64_t row = 0; row < prompts.rows; ++row) {
     if (prompts.starts[row] < 0 || prompts.starts[row] >= prompts.width) return false;
-    for (const int32_t* token = prompts.begin(row); token != prompts.begin(row) + prompts.length(row); ++token)
-      if (*token < 0 || *token >= vocabulary) return false;
+    for (const int32_t* token = prompts.begin(row); token != prompts.end(row); ++token)
+      if (*token < 0 || *token >= vocab_size) return false;
   }
   return true;
 }
 
-ffi::Error write(ffi::ThreadPool pool, F32 embedding, F32 head, F32 norm, F32 first_norm, F32 second_norm, F32 qkv,
-                 F32 qkv_bias, F32 out, F32 out_bias, F32 gate, F32 gate_bias, F32 down, F32 down_bias, F32 cosine,
-                 F32 sine, S32 prompts, S32 starts, F32 uniforms, F32 temperature, F32 top_p, S32 stop_token,
-                 S32 choices, ffi::Result<S32> tokens, ffi::Result<F32> log_probs, ffi::Result<S32> lengths,
-                 ffi::Result<Pred> ended, int64_t heads, int64_t top_k, float epsilon) {
-  const Sizes s = {axis(embedding, 0), axis(embedding, 1), axis(qkv, 0), heads, axis(down, 1), axis(cosine, 0)};
-  phalanx::Sizes check("phalanx_lm_write");
-  expect_arrays(check, s, embedding, head, norm, first_norm, second_norm, qkv, qkv_bias, out, out_bias, gate, gate_bias,
-                down, down_bias, cosine, sine);
-  const int64_t rows = axis(prompts, 0), width = axis(prompts, 1), room = axis(uniforms, 1), texts = axis(choices, 1);
+ffi::Error generate(ffi::ThreadPool pool, F32 embedding, F32 head, F32 norm, F32 first_norm, F32 second_norm,
+                    F32 qkv, F32 qkv_bias, F32 out, F32 out_bias, F32 gate, F32 gate_bias, F32 down,
+                    F32 down_bias, F32 cosine, F32 sine, S32 prompts, S32 starts, F32 uniforms,
+                    F32 temperature, F32 top_p, S32 stop_token, S32 choices, ffi::Result<S32> tokens,
+                    ffi::Result<F32> logps, ffi::Result<S32> lengths, ffi::Result<Flags> ended,
+                    int64_t num_heads, int64_t top_k, float epsilon) {
+  const Shape s = {axis_size(embedding, 0), axis_size(embedding, 1), axis_size(qkv, 0), num_heads,
+                   axis_size(down, 1),      axis_size(cosine, 0)};
+  ShapeCheck check("phalanx_lm_generate");
+  check_weights(check, s, embedding, head, norm, first_norm, second_norm, qkv, qkv_bias, out, out_bias, gate,
+                gate_bias, down, down_bias, cosine, sine);
+  const int64_t rows = axis_size(prompts, 0), width = axis_size(prompts, 1);
+  const int64_t max_new_tokens = axis_size(uniforms, 1), num_choices = axis_size(choices, 1);
   check.expect("prompts", prompts, {rows, width});
   check.expect("starts", starts, {rows});
-  check.expect("uniforms", uniforms, {rows, room});
+  check.expect("uniforms", uniforms, {rows, max_new_tokens});
   check.expect("temperature", temperature, {});
   check.expect("top_p", top_p, {});
   check.expect("stop_token", stop_token, {});
-  check.expect("choices", choices, {rows, texts, room});
-  check.expect("tokens", *tokens, {rows, room});
-  check.expect("log_probs", *log_probs, {rows, room});
+  check.expect("choices", choices, {rows, num_choices, max_new_tokens});
+  check.expect("tokens", *tokens, {rows, max_new_tokens});
+  check.expect("logps", *logps, {rows, max_new_tokens});
   check.expect("lengths", *lengths, {rows});
   check.expect("ended", *ended, {rows});
   check.require(top_k >= 0, "top_k must not be negative");
-  if (check.wrong()) return check.error();
-  check.require(width <= s.places && room <= s.places && width + room <= s.places && s.places % 16 == 0,
-                "places must be a multiple of 16 and hold the prompts and what is written");
-  if (check.wrong()) return check.error();
-  const Call call = {
-      s,
-      {embedding.typed_data(), head.typed_data(), norm.typed_data(), {first_norm.typed_data(), second_norm.typed_data()},
-       qkv.typed_data(), qkv_bias.typed_data(), out.typed_data(), out_bias.typed_data(), gate.typed_data(),
-       gate_bias.typed_data(), down.typed_data(), down_bias.typed_data(), cosine.typed_data(), sine.typed_data(),
-       epsilon},
-      {prompts.typed_data(), starts.typed_data(), rows, width},
-      uniforms.typed_data(),
-      choices.typed_data(),
-      texts,
-      room,
-      {temperature.typed_data()[0], top_p.typed_data()[0], top_k},
-      stop_token.typed_data()[0],
-      {tokens->typed_data(), log_probs->typed_data(), lengths->typed_data(), ended->typed_data()}};
-  if (!prompts_are_whole(call.prompts, s.vocabulary))
-    return ffi::Error::InvalidArgument("phalanx_lm_write: each prompt must have a token, and only tokens of the model");
-  std::fill_n(call.written.tokens, rows * room, 0);
-  std::fill_n(call.written.log_probs, rows * room, 0.0f);
-  std::fill_n(call.written.lengths, rows, 0);
-  std::fill_n(call.written.ended, rows, false);
-  if (rows == 0 || room == 0) return ffi::Error::Success();
+  if (check.failed()) return check.error();
+  check.require(width <= s.cache_length && max_new_tokens <= s.cache_length &&
+                    width + max_new_tokens <= s.cache_length && s.cache_length % 16 == 0,
+                "the rows of cosine must be a multiple of 16 and enough for the prompts and the new tokens");
+  if (check.failed()) return check.error();
+  const Call call = {s,
+                     {embedding.typed_data(),
+                      head.typed_data(),
+                      norm.typed_data(),
+                      {first_norm.typed_data(), second_norm.typed_data()},
+                      qkv.typed_data(),
+                      qkv_bias.typed_data(),
+                      out.typed_data(),
+                      out_bias.typed_data(),
+                      gate.typed_data(),
+                      gate_bias.typed_data(),
+                      down.typed_data(),
+                      down_bias.typed_data(),
+                      cosine.typed_data(),
+                      sine.typed_data(),
+                      epsilon},
+                     {prompts.typed_data(), starts.typed_data(), rows, width},
+                     uniforms.typed_data(),
+                     choices.typed_data(),
+                     num_choices,
+                     max_new_tokens,
+                     {temperature.typed_data()[0], top_p.typed_data()[0], top_k},
+                     stop_token.typed_data()[0],
+                     {tokens->typed_data(), logps->typed_data(), lengths->typed_data(), ended->typed_data()}};
+  if (!are_valid(call.prompts, s.vocab_size))
+    return ffi::Error::InvalidArgument(
+        "phalanx_lm_generate: each prompt must have at least one token, and all tokens must be below "
+        "vocab_size");
+  std::fill_n(call.completions.tokens, rows * max_new_tokens, 0);
+  std::fill_n(call.completions.logps, rows * max_new_tokens, 0.0f);
+  std::fill_n(call.completions.lengths, rows, 0);
+  std::fill_n(call.completions.ended, rows, false);
+  if (rows == 0 || max_new_tokens == 0) return ffi::Error::Success();
 
-  const int64_t threads =
-      std::max<int64_t>(1, pool.num_threads() / sharing_devices().load(std::memory_order_relaxed));
-  const int64_t places = std::min(kRowsOfAThread, (rows + threads - 1) / threads);
-  const int64_t packed_floats = kernels().packed_floats(s);
-  if (packed_floats > kMostFloats || s.cache_floats() > kMostFloats / places)
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "phalanx_lm_write: the model or its cache is too large");
-  const Memory packed = allocate(packed_floats);
-  Queue queue(call.prompts);
-  std::vector<std::unique_ptr<Writer>> writers;
-  bool ready = packed != nullptr;
-  for (int64_t at = 0; at < rows && ready; at += places) {
-    if (static_cast<int64_t>(writers.size()) == threads) break;
-    writers.push_back(std::make_unique<Writer>(call, packed.get(), places, queue));
-    ready = writers.back()->ready();
+  const int64_t max_workers = PoolLauncher(pool).max_workers();
+  const int64_t num_slots = std::min(kMaxSlots, (rows + max_workers - 1) / max_workers);
+  const int64_t packed_size = kernels().packed_size(s);
+  if (packed_size > kMaxFloats || s.cache_floats() > kMaxFloats / num_slots)
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted,
+                      "phalanx_lm_generate: the model or its cache is too large");
+  const FloatBuffer packed_weights = allocate_floats(packed_size);
+  PromptQueue queue(call.prompts);
+  std::vector<std::unique_ptr<Decoder>> decoders;
+  bool has_memory = packed_weights != nullptr;
+  for (int64_t row = 0; row < rows && has_memory; row += num_slots) {
+    if (static_cast<int64_t>(decoders.size()) == max_workers) break;
+    decoders.push_back(std::make_unique<Decoder>(call, packed_weights.get(), num_slots, queue));
+    has_memory = decoders.back()->has_memory();
   }
-  if (!ready) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "phalanx_lm_write: no memory for the cache");
-  kernels().pack(s, call.arrays, packed.get());
-  parallel_for(pool, static_cast<int64_t>(writers.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t which = begin; which < end; ++which) writers[which]->write();
-  });
+  if (!has_memory)
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted,
+                      "phalanx_lm_generate: not enough memory for the cache");
+  kernels().pack(s, call.weights, packed_weights.get());
+  parallel_for(PoolLauncher(pool), static_cast<int64_t>(decoders.size()), 1,
+               [&](int64_t, int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) decoders[i]->run();
+               });
   return ffi::Error::Success();
 }
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_lm_write, write,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_lm_generate, NoThrow<generate>::call,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
-                                  .Arg<F32>().Arg<F32>().Arg<F32>().Arg<F32>().Arg<F32>()   // to the norms
-                                  .Arg<F32>().Arg<F32>().Arg<F32>().Arg<F32>()              // attention
-                                  .Arg<F32>().Arg<F32>().Arg<F32>().Arg<F32>()              // the gated layer
-                                  .Arg<F32>().Arg<F32>()                                    // positions
-                                  .Arg<S32>().Arg<S32>().Arg<F32>().Arg<F32>().Arg<F32>()   // prompts, sampling
-                                  .Arg<S32>().Arg<S32>()                                    // where texts end
-                                  .Ret<S32>().Ret<F32>().Ret<S32>().Ret<Pred>()
-                                  .Attr<int64_t>("heads").Attr<int64_t>("top_k").Attr<float>("epsilon"));
+                                  .Arg<F32>()    // embedding
+                                  .Arg<F32>()    // head
+                                  .Arg<F32>()    // norm
+                                  .Arg<F32>()    // first norm
+                                  .Arg<F32>()    // second norm
+                                  .Arg<F32>()    // qkv
+                                  .Arg<F32>()    // qkv bias
+                                  .Arg<F32>()    // out
+                                  .Arg<F32>()    // out bias
+                                  .Arg<F32>()    // gate
+                                  .Arg<F32>()    // gate bias
+                                  .Arg<F32>()    // down
+                                  .Arg<F32>()    // down bias
+                                  .Arg<F32>()    // cosine
+                                  .Arg<F32>()    // sine
+                                  .Arg<S32>()    // prompts
+                                  .Arg<S32>()    // starts
+                                  .Arg<F32>()    // uniforms
+                                  .Arg<F32>()    // temperature
+                                  .Arg<F32>()    // top_p
+                                  .Arg<S32>()    // stop token
+                                  .Arg<S32>()    // choices
+                                  .Ret<S32>()    // tokens
+                                  .Ret<F32>()    // logps
+                                  .Ret<S32>()    // lengths
+                                  .Ret<Flags>()  // ended
+                                  .Attr<int64_t>("num_heads")
+                                  .Attr<int64_t>("top_k")
+                                  .Attr<float>("epsilon"));
 
-}  // namespace phalanx::writing
+}  // namespace phalanx::lm::decode

@@ -5,85 +5,90 @@
 
 #include "common/simd.h"
 
-namespace phalanx::writing {
+namespace phalanx::lm {
 namespace {
 
-constexpr float kNever = -1e30f;
+constexpr float kMinLogit = -1e30f;
 
-// e to the x less the greatest, of numbers in whole vectors, and their sum.
-struct Shares {
-  float most, total;
+struct Softmax {
+  float max_logit, sum;
 };
 
-Shares exponentials(const float* logits, int64_t count, float* to) {
-  float most = kNever;
-  for (int64_t j = 0; j < count; ++j) most = logits[j] > most ? logits[j] : most;
-  Vector total = {};
+// Writes exp(logit - max_logit) of all logits to `to`, which is padded to whole vectors.
+Softmax exponentiate(const float* logits, int64_t count, float* to) {
+  float max_logit = kMinLogit;
+  for (int64_t j = 0; j < count; ++j) max_logit = logits[j] > max_logit ? logits[j] : max_logit;
+  Vector sum = {};
   for (int64_t j = 0; j < count; j += kLanes) {
-    const Vector powers = power_of_two((*reinterpret_cast<const Loose*>(logits + j) - most) * kLog2E);
-    *reinterpret_cast<Loose*>(to + j) = choose(seen_of(count - j), powers, Vector{});
-    total += choose(seen_of(count - j), powers, Vector{});
+    const Vector powers = exp2_lanes((unaligned_at(logits + j) - max_logit) * kLog2E);
+    unaligned_at(to + j) = select(first_lanes(count - j), powers, Vector{});
+    sum += select(first_lanes(count - j), powers, Vector{});
   }
-  return {most, sum_of(total)};
+  return {max_logit, horizontal_sum(sum)};
 }
 
-// The least logit that is drawn from.
-float least_of(const float* logits, int64_t count, const Sampling& sampling, float* heap, float* shares) {
-  const bool few = sampling.top_k > 0 && sampling.top_k < count, nucleus = sampling.top_p < 1.0f;
-  if (!few && !nucleus) return kNever;
-  // What is no number has no place in an order.
-  for (int64_t j = 0; j < count; ++j) heap[j] = logits[j] >= kNever ? logits[j] : kNever;
-  float least = kNever;
-  int64_t left = count;
-  if (few) {
-    std::nth_element(heap, heap + sampling.top_k - 1, heap + count, std::greater<float>());
-    least = heap[sampling.top_k - 1];
-    // Tokens as likely as the last stay with it.
-    left = std::partition(heap + sampling.top_k, heap + count, [least](float x) { return x >= least; }) - heap;
+// Returns the smallest logit that top-k and top-p keep.
+float min_sampled_logit(const float* logits, int64_t count, const Sampling& sampling, float* candidates,
+                        float* weights) {
+  const bool use_top_k = sampling.top_k > 0 && sampling.top_k < count, use_top_p = sampling.top_p < 1.0f;
+  if (!use_top_k && !use_top_p) return kMinLogit;
+  // NaN has no order.
+  for (int64_t j = 0; j < count; ++j) candidates[j] = logits[j] >= kMinLogit ? logits[j] : kMinLogit;
+  float min_logit = kMinLogit;
+  int64_t num_left = count;
+  if (use_top_k) {
+    std::nth_element(candidates, candidates + sampling.top_k - 1, candidates + count, std::greater<float>());
+    min_logit = candidates[sampling.top_k - 1];
+    // Tokens that are as likely as the last one are kept, too.
+    num_left = std::partition(candidates + sampling.top_k, candidates + count,
+                              [min_logit](float x) { return x >= min_logit; }) -
+               candidates;
   }
-  if (!nucleus) return least;
-  const Shares all = exponentials(heap, left, shares);
-  std::make_heap(heap, heap + left);
-  // From the likeliest on, which always stays; the one that passes the share is the last.
-  for (float before = 0.0f; left > 0 && before < sampling.top_p; --left) {
-    least = heap[0];
-    before += expf(least - all.most) / all.total;
-    std::pop_heap(heap, heap + left);
+  if (!use_top_p) return min_logit;
+  const Softmax all = exponentiate(candidates, num_left, weights);
+  std::make_heap(candidates, candidates + num_left);
+  // From the most likely token on, which is always kept, up to and including the one that exceeds top_p.
+  for (float cumulative = 0.0f; num_left > 0 && cumulative < sampling.top_p; --num_left) {
+    min_logit = candidates[0];
+    cumulative += expf(min_logit - all.max_logit) / all.sum;
+    std::pop_heap(candidates, candidates + num_left);
   }
-  return least;
+  return min_logit;
 }
 
 }  // namespace
 
-Draw draw(const float* logits, int64_t vocabulary, const Sampling& sampling, float uniform, const uint8_t* allowed,
-          std::vector<float>& memory) {
-  const int64_t room = round_up(vocabulary, kLanes);
-  memory.resize(static_cast<size_t>(4 * room));
-  float *scaled = memory.data(), *shares = scaled + room, *heap = shares + room;
-  const float scale = sampling.temperature > 0.0f ? sampling.temperature : 1.0f;
-  for (int64_t j = 0; j < vocabulary; ++j)
-    scaled[j] = allowed == nullptr || allowed[j] != 0 ? logits[j] / scale : kNever;
-  const Shares all = exponentials(scaled, vocabulary, shares);
+SampledToken sample_token(const float* logits, int64_t vocab_size, const Sampling& sampling, float uniform,
+                          const uint8_t* allowed, std::vector<float>& scratch) {
+  const int64_t padded_size = round_up(vocab_size, kLanes);
+  scratch.resize(static_cast<size_t>(4 * padded_size));
+  float *scaled = scratch.data(), *weights = scaled + padded_size, *candidates = weights + padded_size;
+  const float temperature = sampling.temperature > 0.0f ? sampling.temperature : 1.0f;
+  for (int64_t j = 0; j < vocab_size; ++j)
+    scaled[j] = allowed == nullptr || allowed[j] != 0 ? logits[j] / temperature : kMinLogit;
+  const Softmax all = exponentiate(scaled, vocab_size, weights);
   int64_t token = 0;
   if (sampling.temperature > 0.0f) {
-    const float least = least_of(scaled, vocabulary, sampling, heap, heap + room);
-    float cumulated = 0.0f;
-    for (int64_t j = 0; j < vocabulary; ++j) {
-      if (scaled[j] < least) shares[j] = 0.0f;
-      cumulated += shares[j];
+    const float min_logit =
+        min_sampled_logit(scaled, vocab_size, sampling, candidates, candidates + padded_size);
+    float cumulative = 0.0f;
+    for (int64_t j = 0; j < vocab_size; ++j) {
+      if (scaled[j] < min_logit) weights[j] = 0.0f;
+      cumulative += weights[j];
     }
-    // The cumulated share that the number falls into; the last that has any, should rounding put it behind all.
-    const float wanted = uniform * cumulated;
-    cumulated = 0.0f;
-    for (int64_t j = 0; j < vocabulary; ++j) {
-      cumulated += shares[j];
-      if (shares[j] > 0.0f) token = j;
-      if (shares[j] > 0.0f && cumulated > wanted) break;
+    // Select the token whose interval of cumulative weights contains the threshold. If rounding puts the
+    // threshold beyond the last interval, select the last token with a positive weight.
+    const float threshold = uniform * cumulative;
+    cumulative = 0.0f;
+    for (int64_t j = 0; j < vocab_size; ++j) {
+      cumulative += weights[j];
+      if (weights[j] > 0.0f) token = j;
+      if (weights[j] > 0.0f && cumulative > threshold) break;
     }
   } else {
-    for (int64_t j = 1; j < vocabulary; ++j) token = scaled[j] > scaled[token] ? j : token;
+    for (int64_t j = 1; j < vocab_size; ++j) token = scaled[j] > scaled[token] ? j : token;
   }
-  return {static_cast<int32_t>(token), scaled[token] - all.most - logf(all.total)};
+  return {static_cast<int32_t>(token), scaled[token] - all.max_logit - logf(all.sum)};
 }
 
-}  // namespace phalanx::writing
+}  // namespace phalanx::lm

@@ -1,49 +1,60 @@
-// Programs as Python objects: one holds its program in the registry for as long as it lives.
+// Python class: a program that custom calls can refer to.
 
-#include <nanobind/ndarray.h>
+#include <nanobind/nanobind.h>
 
-#include "proofs/expand_ffi.h"
+#include <memory>
+#include <utility>
+
+#include "common/arrays.h"
+#include "module.h"
 #include "proofs/program.h"
+#include "xla/ffi/api/ffi.h"
 
 namespace nb = nanobind;
 
-namespace phalanx::proofs {
+XLA_FFI_DECLARE_HANDLER_SYMBOL(phalanx_proofs_expand);
+
+namespace phalanx {
+namespace proofs {
 namespace {
 
-template <typename Shape>
-using Numbers = nb::ndarray<const int32_t, Shape, nb::c_contig, nb::device::cpu>;
+using Atoms = InputArray<int32_t, nb::shape<-1, -1>>;
+using Bodies = InputArray<int32_t, nb::shape<-1, -1, -1>>;
 
-class HeldProgram {
+// Keeps a program registered for as long as the Python object exists.
+class ProgramHandle {
  public:
-  HeldProgram(int64_t key, Numbers<nb::shape<-1, -1>> facts, Numbers<nb::shape<-1, -1>> heads,
-              Numbers<nb::shape<-1, -1, -1>> bodies, int64_t predicates, int64_t constants)
+  ProgramHandle(int64_t key, Atoms facts, Atoms heads, Bodies bodies, int64_t num_predicates,
+                int64_t num_constants)
       : key(key) {
     if (heads.shape(1) != facts.shape(1) || bodies.shape(2) != facts.shape(1))
       throw nb::value_error("facts, heads and bodies must have atoms of the same length");
-    if (heads.shape(0) != bodies.shape(0)) throw nb::value_error("heads and bodies must be of the same rules");
+    if (heads.shape(0) != bodies.shape(0))
+      throw nb::value_error("heads and bodies must have the same length");
     auto program = find_program(key);
     if (program == nullptr)
       program = std::make_shared<const Program>(facts.data(), facts.shape(0), heads.data(), bodies.data(),
-                                                heads.shape(0), bodies.shape(1), predicates, constants,
-                                                static_cast<int64_t>(facts.shape(1)) - 1);
-    keep_program(key, std::move(program));
+                                                heads.shape(0), bodies.shape(1), num_predicates,
+                                                num_constants, static_cast<int64_t>(facts.shape(1)) - 1);
+    register_program(key, std::move(program));
   }
-  ~HeldProgram() { release_program(key); }
-  HeldProgram(const HeldProgram&) = delete;
-  HeldProgram& operator=(const HeldProgram&) = delete;
+  ~ProgramHandle() { release_program(key); }
+  ProgramHandle(const ProgramHandle&) = delete;
+  ProgramHandle& operator=(const ProgramHandle&) = delete;
 
   const int64_t key;
 };
 
 }  // namespace
+}  // namespace proofs
 
-void bind_proofs(nb::module_& module) {
-  nb::class_<HeldProgram>(module, "ProofProgram", "A program that the proof kernel can name by its key.")
-      .def(nb::init<int64_t, Numbers<nb::shape<-1, -1>>, Numbers<nb::shape<-1, -1>>,
-                    Numbers<nb::shape<-1, -1, -1>>, int64_t, int64_t>(),
-           nb::arg("key"), nb::arg("facts"), nb::arg("heads"), nb::arg("bodies"), nb::arg("predicates"),
-           nb::arg("constants"))
-      .def_ro("key", &HeldProgram::key);
+void bind_proofs(nb::module_& module, FfiTargets& targets) {
+  using proofs::Atoms, proofs::Bodies, proofs::ProgramHandle;
+  targets.emplace_back("phalanx_proofs_expand", phalanx_proofs_expand);
+  nb::class_<ProgramHandle>(module, "ProofProgram", "A program that custom calls can refer to by its key.")
+      .def(nb::init<int64_t, Atoms, Atoms, Bodies, int64_t, int64_t>(), nb::arg("key"), nb::arg("facts"),
+           nb::arg("heads"), nb::arg("bodies"), nb::arg("num_predicates"), nb::arg("num_constants"))
+      .def_ro("key", &ProgramHandle::key);
 }
 
-}  // namespace phalanx::proofs
+}  // namespace phalanx

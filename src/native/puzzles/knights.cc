@@ -1,107 +1,117 @@
-// Knights and knaves: statements as truth tables over all ways that things can be, one bit for each.
+// Knights and knaves: everybody makes a statement; knights tell the truth and knaves lie. A world assigns a
+// role to every person, and a statement is represented by the set of worlds in which it is true, one bit per
+// world. Parameters: number of people, number of statement forms. Bytes: indices of the names, five numbers
+// per statement, and for each person 2 (knight) or 1 (knave).
 
+#include <array>
+#include <stdexcept>
+#include <vector>
+
+#include "common/random.h"
 #include "puzzles/puzzles.h"
 
 namespace phalanx::puzzles {
 
 namespace {
 
-constexpr int kNames = 12;
-using Table = uint64_t;
-using Statement = std::array<int, 5>;  // form, a person and whether a knight is meant, another and the same
+constexpr int kNumNames = 12;
+using WorldSet = uint64_t;
+using Statement =
+    std::array<int, 5>;  // form, person, whether that person is a knight, second person, the same
 
-struct Tables {
-  explicit Tables(int people) : every(people == 6 ? ~Table{0} : (Table{1} << (1 << people)) - 1) {
-    for (int way = 0; way < 1 << people; ++way) {
+struct WorldSets {
+  explicit WorldSets(int people)
+      : all_worlds(people == 6 ? ~WorldSet{0} : (WorldSet{1} << (1 << people)) - 1) {
+    for (int world = 0; world < 1 << people; ++world) {
       for (int person = 0; person < people; ++person) {
-        if (way >> person & 1) knight[person] |= Table{1} << way;
+        if (world >> person & 1) knight[person] |= WorldSet{1} << world;
       }
-      counts[__builtin_popcount(way)] |= Table{1} << way;
+      counts[__builtin_popcount(world)] |= WorldSet{1} << world;
     }
   }
 
-  // The ways in which a statement is true.
-  Table of(const Statement& said) const {
-    if (said[0] == 4) return counts[said[1]];
-    const Table first = said[2] ? knight[said[1]] : every & ~knight[said[1]];
-    const Table second = said[4] ? knight[said[3]] : every & ~knight[said[3]];
-    switch (said[0]) {
+  // Returns the worlds in which a statement is true.
+  WorldSet worlds_where(const Statement& statement) const {
+    if (statement[0] == 4) return counts[statement[1]];
+    const WorldSet first = statement[2] ? knight[statement[1]] : all_worlds & ~knight[statement[1]];
+    const WorldSet second = statement[4] ? knight[statement[3]] : all_worlds & ~knight[statement[3]];
+    switch (statement[0]) {
       case 0: return first;
-      case 1: return every & ~(first ^ second);
+      case 1: return all_worlds & ~(first ^ second);
       case 2: return first & second;
       case 3: return first | second;
-      default: return (every & ~first) | second;
+      default: return (all_worlds & ~first) | second;
     }
   }
 
-  std::array<Table, 6> knight{};
-  std::array<Table, 7> counts{};
-  Table every;
+  std::array<WorldSet, 6> knight{};
+  std::array<WorldSet, 7> counts{};
+  WorldSet all_worlds;
 };
 
-Statement draw_statement(Draws& draws, int speaker, int people, int forms) {
-  const int form = draws.below(forms);
-  if (form == 4) return {form, draws.below(people + 1), 0, 0, 0};
-  const std::vector<int> order = draws.order(people - 1);
-  const int one = (speaker + 1 + order[0]) % people, other = (speaker + 1 + order[1]) % people;
-  if (form == 1) return {form, one, 1, other, 1};
-  const int one_knight = draws.below(2), other_knight = draws.below(2);
-  return {form, one, one_knight, other, other_knight};
+Statement draw_statement(SplitMix64& rng, int speaker, int people, int forms) {
+  const int form = rng.below(forms);
+  if (form == 4) return {form, rng.below(people + 1), 0, 0, 0};
+  const std::vector<int> order = rng.permutation(people - 1);
+  const int first = (speaker + 1 + order[0]) % people, second = (speaker + 1 + order[1]) % people;
+  if (form == 1) return {form, first, 1, second, 1};
+  const int first_is_knight = rng.below(2), second_is_knight = rng.below(2);
+  return {form, first, first_is_knight, second, second_is_knight};
 }
 
 }  // namespace
 
-// Parameters: people, forms of statements. Record: the numbers of the names, five numbers for each statement,
-// and 2 for a knight or 1 for a knave.
-Record make_knights(uint64_t seed, const Parameters& parameters) {
-  Draws draws(seed);
+PuzzleBytes generate_knights(uint64_t seed, const Parameters& parameters) {
+  SplitMix64 rng(seed);
   const int people = parameters.at(0), forms = parameters.at(1);
-  const Tables tables(people);
-  Record record;
-  const std::vector<int> names = draws.order(kNames);
-  for (int person = 0; person < people; ++person) record.push_back(static_cast<uint8_t>(names[person]));
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-    const int way = draws.below(1 << people);
+  const WorldSets sets(people);
+  PuzzleBytes bytes;
+  const std::vector<int> names = rng.permutation(kNumNames);
+  for (int person = 0; person < people; ++person) bytes.push_back(static_cast<uint8_t>(names[person]));
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    const int world = rng.below(1 << people);
     std::vector<Statement> statements;
-    Table models = tables.every;
+    WorldSet worlds = sets.all_worlds;
     while (static_cast<int>(statements.size()) < people) {
       const int speaker = static_cast<int>(statements.size());
-      const Statement said = draw_statement(draws, speaker, people, forms);
-      const Table wrong = tables.knight[speaker] ^ tables.of(said);
-      if (wrong >> way & 1) continue;
-      statements.push_back(said);
-      models &= ~wrong;
+      const Statement statement = draw_statement(rng, speaker, people, forms);
+      const WorldSet contradicting = sets.knight[speaker] ^ sets.worlds_where(statement);
+      if (contradicting >> world & 1) continue;
+      statements.push_back(statement);
+      worlds &= ~contradicting;
     }
-    if (models != Table{1} << way) continue;
-    for (const Statement& said : statements) record.insert(record.end(), said.begin(), said.end());
-    for (int person = 0; person < people; ++person) record.push_back(1 + (way >> person & 1));
-    return record;
+    if (worlds != WorldSet{1} << world) continue;
+    for (const Statement& statement : statements)
+      bytes.insert(bytes.end(), statement.begin(), statement.end());
+    for (int person = 0; person < people; ++person) bytes.push_back(1 + (world >> person & 1));
+    return bytes;
   }
-  throw std::runtime_error("no statements that leave one way were found");
+  throw std::runtime_error("knights: no puzzle with a unique solution found; use more forms of statements");
 }
 
-// The puzzle: the statements.
-Solutions solve_knights(const Record& puzzle, const Parameters& parameters, size_t limit) {
+// The puzzle consists of the statements.
+Solutions solve_knights(const PuzzleBytes& puzzle, const Parameters& parameters, size_t max_solutions) {
   const int people = parameters.at(0);
-  if (puzzle.size() != static_cast<size_t>(5 * people)) throw std::invalid_argument("not the statements of it");
-  const Tables tables(people);
-  Table models = tables.every;
+  if (puzzle.size() != static_cast<size_t>(5 * people))
+    throw std::invalid_argument("knights: the puzzle must have five bytes per person");
+  const WorldSets sets(people);
+  WorldSet worlds = sets.all_worlds;
   for (int speaker = 0; speaker < people; ++speaker) {
-    Statement said;
-    for (int i = 0; i < 5; ++i) said[i] = puzzle[5 * speaker + i];
-    if (said[0] > 5 || said[1] >= people + (said[0] == 4) || said[3] >= people) {
-      throw std::invalid_argument("a statement speaks of nobody");
+    Statement statement;
+    for (int i = 0; i < 5; ++i) statement[i] = puzzle[5 * speaker + i];
+    if (statement[0] > 5 || statement[1] >= people + (statement[0] == 4) || statement[3] >= people) {
+      throw std::invalid_argument("knights: a statement has an unknown form or person");
     }
-    models &= ~(tables.knight[speaker] ^ tables.of(said));
+    worlds &= ~(sets.knight[speaker] ^ sets.worlds_where(statement));
   }
-  Solutions found;
-  for (; models && found.size() < limit; models &= models - 1) {
-    const int way = __builtin_ctzll(models);
-    Record roles(people);
-    for (int person = 0; person < people; ++person) roles[person] = 1 + (way >> person & 1);
-    found.push_back(roles);
+  Solutions solutions;
+  for (; worlds && solutions.size() < max_solutions; worlds &= worlds - 1) {
+    const int world = __builtin_ctzll(worlds);
+    PuzzleBytes roles(people);
+    for (int person = 0; person < people; ++person) roles[person] = 1 + (world >> person & 1);
+    solutions.push_back(roles);
   }
-  return found;
+  return solutions;
 }
 
 }  // namespace phalanx::puzzles

@@ -9,6 +9,9 @@ from .actions import (
     create_bbox_action as create_bbox_action,
     create_mask_action as create_mask_action,
     create_point_action as create_point_action,
+    legal_operations as legal_operations,
+    validate_action as validate_action,
+    validate_action_jax as validate_action_jax,
 )
 from .answers import submit_grids as submit_grids
 from .augmentation import augment as augment, augment_tasks as augment_tasks
@@ -45,12 +48,7 @@ from .networks.transduction import (
     predict_output as predict_output,
     transduction_loss as transduction_loss,
 )
-from .observation import (
-    ArcObservation as ArcObservation,
-    create_observation as create_observation,
-    legal_operations as legal_operations,
-    validate_action_jax as validate_action_jax,
-)
+from .observation import ArcObservation as ArcObservation, create_observation as create_observation
 from .operations import (
     CATEGORIES as CATEGORIES,
     NUM_OPERATIONS as NUM_OPERATIONS,

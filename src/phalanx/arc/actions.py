@@ -1,7 +1,7 @@
-"""Actions: an operation and the cells it names, as a point, a box or a mask.
+"""Actions: an operation and the selected cells, as a point, a bounding box or a mask."""
 
-Whether an operation is allowed depends on the config and is checked by the engines.
-"""
+import dataclasses
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
+from phalanx.arc.state import ArcState
 from phalanx.core.environment import Key
 from phalanx.core.spaces import Box, Composite, Discrete, Space
 
@@ -19,75 +20,75 @@ _INT32 = np.iinfo(np.int32)
 
 
 def check_integers(value: ArrayLike, where: str = "an action") -> Int32[Array, "*batch"]:
-    """Whole numbers as int32; fractions are refused, not cut, and what is too large stays too large."""
+    """Convert integers to int32. Floats raise an error, and values out of range are clipped to the limits."""
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if array.dtype == jnp.int32:
         return jnp.asarray(array)
     if not jnp.issubdtype(array.dtype, jnp.integer):
-        raise TypeError(f"{where} is made of whole numbers, got {array.dtype}; round them yourself")
+        raise TypeError(f"{where} consists of integers, got {array.dtype}; round the values first")
     if array.dtype.itemsize >= 4:
-        # Beyond int32 lie no operation and no cell, where a plain cast would wrap round.
+        # No operation or cell is outside the range of int32, and a cast would wrap around.
         array = array.clip(0 if array.dtype.kind == "u" else _INT32.min, _INT32.max)
     return jnp.asarray(array, jnp.int32)
 
 
 def cell_mask(value: ArrayLike) -> Bool[Array, "*batch rows columns"]:
-    """Cells as booleans, from booleans or whole numbers; fractions are refused."""
+    """Convert booleans or integers to booleans; floats raise an error."""
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if array.dtype != bool and not jnp.issubdtype(array.dtype, jnp.integer):
-        raise TypeError(f"a selection is made of booleans, got {array.dtype}")
+        raise TypeError(f"a selection consists of booleans, got {array.dtype}")
     return jnp.asarray(array, bool)
 
 
-def _known(operation: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
+def _is_operation(operation: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
     return (operation >= 0) & (operation < NUM_OPERATIONS)
 
 
-def _within(value: Int[Array, "*batch"], side: int) -> Bool[Array, "*batch"]:
+def _is_within(value: Int[Array, "*batch"], side: int) -> Bool[Array, "*batch"]:
     return (value >= 0) & (value < side)
 
 
 class PointAction(eqx.Module):
-    """An operation on one cell, or a batch of them."""
+    """An operation on one cell, or a batch of such actions."""
 
     operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """0 to 41; see `phalanx.arc.operations`."""
+    """Id of the operation, 0 to 41."""
     row: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """Counted from the top."""
+    """Row, counted from the top."""
     col: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """Counted from the left."""
+    """Column, counted from the left."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """The cell as a mask; empty where it lies outside the canvas."""
+        """Convert the cell to a mask, which is empty if the cell is outside the canvas."""
         return BboxAction(self.operation, self.row, self.col, self.row, self.col).to_selection_mask(
             grid_shape
         )
 
     def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Whether the operation is known and the cell lies on the canvas."""
+        """Check that the operation exists and the cell is on the canvas."""
         rows, columns = grid_shape
-        return _known(self.operation) & _within(self.row, rows) & _within(self.col, columns)
+        return _is_operation(self.operation) & _is_within(self.row, rows) & _is_within(self.col, columns)
 
     def __jax_array__(self) -> Int32[Array, "*batch 3"]:
         return jnp.stack([self.operation, self.row, self.col], axis=-1)
 
 
 class BboxAction(eqx.Module):
-    """An operation on a box of cells, or a batch of them; corners are included and come in any order."""
+    """An operation on a bounding box, or a batch of such actions. The corners are inclusive, in any order."""
 
     operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """0 to 41; see `phalanx.arc.operations`."""
+    """Id of the operation, 0 to 41."""
     r1: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """One corner's row."""
+    """Row of one corner."""
     c1: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """One corner's column."""
+    """Column of one corner."""
     r2: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """The other corner's row."""
+    """Row of the opposite corner."""
     c2: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """The other corner's column."""
+    """Column of the opposite corner."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """The box as a mask, as far as it lies on the canvas."""
+        """Convert the part of the box that is on the canvas to a mask."""
         r1, r2 = jnp.minimum(self.r1, self.r2), jnp.maximum(self.r1, self.r2)
         c1, c2 = jnp.minimum(self.c1, self.c2), jnp.maximum(self.c1, self.c2)
         rows, columns = jnp.arange(grid_shape[0]), jnp.arange(grid_shape[1])
@@ -96,33 +97,38 @@ class BboxAction(eqx.Module):
         return in_rows[..., :, None] & in_columns[..., None, :]
 
     def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Whether the operation is known and both corners lie on the canvas."""
+        """Check that the operation exists and both corners are on the canvas."""
         rows, columns = grid_shape
-        in_rows = _within(self.r1, rows) & _within(self.r2, rows)
-        return _known(self.operation) & in_rows & _within(self.c1, columns) & _within(self.c2, columns)
+        in_rows = _is_within(self.r1, rows) & _is_within(self.r2, rows)
+        return (
+            _is_operation(self.operation)
+            & in_rows
+            & _is_within(self.c1, columns)
+            & _is_within(self.c2, columns)
+        )
 
     def __jax_array__(self) -> Int32[Array, "*batch 5"]:
         return jnp.stack([self.operation, self.r1, self.c1, self.r2, self.c2], axis=-1)
 
 
 class MaskAction(eqx.Module):
-    """An operation on any set of cells, or a batch of them."""
+    """An operation on any set of cells, or a batch of such actions."""
 
     operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """0 to 41; see `phalanx.arc.operations`."""
+    """Id of the operation, 0 to 41."""
     selection: Bool[Array, "*batch rows columns"] = eqx.field(converter=cell_mask)
-    """The cells, on the whole canvas."""
+    """Selected cells of the canvas."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """The mask itself; its shape must be the canvas's."""
+        """Return the mask, whose shape must equal the canvas's."""
         if self.selection.shape[-2:] != tuple(grid_shape):
-            raise ValueError(f"a mask of {self.selection.shape[-2:]} does not cover a canvas of {grid_shape}")
+            raise ValueError(f"the mask has shape {self.selection.shape[-2:]}, the canvas {grid_shape}")
         return self.selection
 
     def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Whether the operation is known; a mask cannot leave the canvas."""
+        """Check that the operation exists; a mask is always on the canvas."""
         self.to_selection_mask(grid_shape)
-        return _known(self.operation)
+        return _is_operation(self.operation)
 
     def __jax_array__(self) -> Int32[Array, "*batch cells"]:
         cells = self.selection.reshape(*self.operation.shape, -1).astype(jnp.int32)
@@ -133,26 +139,26 @@ Action = PointAction | BboxAction | MaskAction
 
 
 def create_point_action(operation: ArrayLike, row: ArrayLike, col: ArrayLike) -> PointAction:
-    """A point action from plain numbers or arrays."""
+    """Create a point action from numbers or arrays."""
     return PointAction(operation, row, col)  # type: ignore[arg-type]
 
 
 def create_bbox_action(
     operation: ArrayLike, r1: ArrayLike, c1: ArrayLike, r2: ArrayLike, c2: ArrayLike
 ) -> BboxAction:
-    """A box action from plain numbers or arrays."""
+    """Create a bounding-box action from numbers or arrays."""
     return BboxAction(operation, r1, c1, r2, c2)  # type: ignore[arg-type]
 
 
 def create_mask_action(operation: ArrayLike, selection: ArrayLike) -> MaskAction:
-    """A mask action from plain numbers and a boolean array."""
+    """Create a mask action from numbers and a boolean array."""
     return MaskAction(operation, selection)  # type: ignore[arg-type]
 
 
 def check_bounds_jax(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*batch"]:
-    """Whether the cells that an action names lie on the canvas (the last two axes of a grid's shape)."""
-    known = eqx.tree_at(lambda a: a.operation, action, jnp.zeros_like(action.operation))
-    return known.validate((grid_shape[-2], grid_shape[-1]))
+    """Check that the selected cells are on the canvas (the last two axes of `grid_shape`)."""
+    valid = eqx.tree_at(lambda a: a.operation, action, jnp.zeros_like(action.operation))
+    return valid.validate((grid_shape[-2], grid_shape[-1]))
 
 
 def random_action(
@@ -162,9 +168,9 @@ def random_action(
     height: Int32[Array, ""],
     width: Int32[Array, ""],
 ) -> Action:
-    """One of the operations on random cells of an area."""
-    from_key, row_key, column_key = jax.random.split(key, 3)
-    operation = jnp.asarray(operations)[jax.random.randint(from_key, (), 0, len(operations))]
+    """Sample one of the operations and random cells of an area."""
+    operation_key, row_key, column_key = jax.random.split(key, 3)
+    operation = jnp.asarray(operations)[jax.random.randint(operation_key, (), 0, len(operations))]
     rows = jax.random.randint(row_key, (2,), 0, height)
     columns = jax.random.randint(column_key, (2,), 0, width)
     box = BboxAction(operation, rows[0], columns[0], rows[1], columns[1])
@@ -178,7 +184,7 @@ def random_action(
 
 
 def action_space(config: ArcConfig) -> Space:
-    """The space of the config's action format."""
+    """Return the action space of the config's selection format."""
     rows, columns = config.grid_shape
     operation = Discrete(NUM_OPERATIONS)
     row, column = Discrete(rows), Discrete(columns)
@@ -191,3 +197,56 @@ def action_space(config: ArcConfig) -> Space:
         case "mask":
             cells = Box(0, 1, (rows, columns), np.bool_)
             return Composite.of(MaskAction, {"operation": operation, "selection": cells})
+
+
+class KernelAction(NamedTuple):
+    """An action of any format, as the backends take it: a bounding box, or a mask if that is not empty."""
+
+    operation: Int32[Array, "*batch"]
+    r1: Int32[Array, "*batch"]
+    c1: Int32[Array, "*batch"]
+    r2: Int32[Array, "*batch"]
+    c2: Int32[Array, "*batch"]
+    mask: Bool[Array, "*batch rows columns"]
+
+
+def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int, int]) -> KernelAction:
+    """Check the shapes of a batch of actions and convert it for the backends; a point becomes a 1x1 box."""
+    operation = action.operation
+    no_mask = jnp.zeros((*jnp.shape(operation), 0, 0), bool)
+    if isinstance(action, PointAction):
+        encoded = KernelAction(operation, action.row, action.col, action.row, action.col, no_mask)
+    elif isinstance(action, BboxAction):
+        encoded = KernelAction(operation, action.r1, action.c1, action.r2, action.c2, no_mask)
+    elif isinstance(action, MaskAction):
+        encoded = KernelAction(*(operation,) * 5, action.to_selection_mask(grid_shape))
+    else:
+        raise TypeError(f"expected a PointAction, BboxAction or MaskAction, got {type(action).__name__}")
+    name = type(action).__name__
+    for field in dataclasses.fields(action):
+        value = getattr(action, field.name)
+        expected = (*batch, *grid_shape) if field.name == "selection" else batch
+        if jnp.shape(value) != expected:
+            states = f"a batch of shape {batch}" if batch else "a single state"
+            raise ValueError(
+                f"{name}.{field.name} has shape {jnp.shape(value)}, expected {expected} for {states}"
+            )
+    # Constructors convert to int32, but `jax.tree.map` may have changed the fields since.
+    operation, r1, c1, r2, c2 = (check_integers(value, name) for value in encoded[:5])
+    return KernelAction(operation, r1, c1, r2, c2, cell_mask(encoded.mask))
+
+
+def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
+    """Return a mask of the legal operations."""
+    legal = np.isin(np.arange(NUM_OPERATIONS), config.action.operations)
+    return jnp.broadcast_to(jnp.asarray(legal), (*state.batch_shape, NUM_OPERATIONS))
+
+
+def validate_action(action: Action, state: ArcState, config: ArcConfig) -> Bool[Array, "*batch"]:
+    """Check that an action would be executed: a legal operation on cells of the canvas."""
+    legal = legal_operations(state, config)
+    operation = jnp.clip(action.operation, 0, NUM_OPERATIONS - 1)
+    return action.validate(config.grid_shape) & jnp.take_along_axis(legal, operation[..., None], -1)[..., 0]
+
+
+validate_action_jax = validate_action

@@ -69,7 +69,7 @@ def _handed_in(
 def _started(environment: ArcEnvironment, count: int) -> ArcState:
     """An episode of each task's only pair."""
     states, _ = environment.batch_reset_to(jnp.arange(count), jnp.zeros(count, jnp.int32))
-    return environment.unbind(states)
+    return environment.detach_names(states)
 
 
 def _step(
@@ -82,4 +82,4 @@ def _step(
 def _stepped(environment: ArcEnvironment, states: ArcState, action: MaskAction) -> tuple[ArcState, Array]:
     """The next states, and what the environment calls solved: never so before the hand-in."""
     states, _, _, _, info = environment.batch_step(states, action)
-    return environment.unbind(states), jnp.asarray(info.solved)
+    return environment.detach_names(states), jnp.asarray(info.solved)

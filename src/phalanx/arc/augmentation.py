@@ -3,6 +3,7 @@
 What the drawn tasks are used for is the learners' part: `ArcEnvironment.with_tasks` takes the arrays.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 
@@ -67,7 +68,7 @@ def transform_tasks(
     planes = jnp.where(turned[..., None, None], _transposed(planes), planes)
     planes = jnp.where((symmetry & 2 > 0)[:, None, None, None], _mirrored(planes, after[..., 1]), planes)
     planes = jnp.where((symmetry & 4 > 0)[:, None, None, None], _upended(planes, after[..., 0]), planes)
-    return arrays._replace(pairs=planes[..., :rows], sizes=after.reshape(num_pairs, 4))
+    return dataclasses.replace(arrays, pairs=planes[..., :rows], sizes=after.reshape(num_pairs, 4))
 
 
 def augment_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> list[ArcTask]:

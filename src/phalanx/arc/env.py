@@ -1,112 +1,219 @@
-"""The ARC environment: reset, step, what an agent sees, and which operations are legal.
-
-How operations work is in the engines; tasks are in `tasks`, `buffer` and `readers`, rewards in `rewards`.
-"""
+"""The ARC environment: reset, step, observation, and its optional capabilities."""
 
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
+import numpy as np
+from jaxtyping import Array, Bool, Float32, Int8, Int32, PyTree, UInt32
 
-from phalanx.arc import text as words
-from phalanx.arc.actions import Action, action_space, random_action
-from phalanx.arc.backends import transition
-from phalanx.arc.backends.interface import Packed, blank_states, check_packed, encode_action
+from phalanx.arc import backends, evaluation_mode, text
+from phalanx.arc.actions import Action, action_space, encode_action, legal_operations, random_action
 from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, start, step, words_by_test
-from phalanx.arc.observation import (
-    Observation,
-    is_plain,
-    legal_operations,
-    observation_of,
-    observation_space,
-    working_of,
-)
+from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, split_answers
+from phalanx.arc.observation import Observation, create_observation, observation_space, observed_grid
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
-from phalanx.arc.parts import ArcParts, Made
 from phalanx.arc.reward import (
+    REWARD_WEIGHTS,
     RewardFunction,
-    RewardNumbers,
+    RewardWeights,
     StepInfo,
-    as_reward,
+    as_reward_function,
     compute_reward,
-    info_of,
-    reward_weights_by_name,
-    transition_of,
+    replace_reward_weights,
+    reward_weights_from_config,
 )
-from phalanx.arc.state import STATUS, STEP_COUNT, ArcState, SubmissionState, bound_to
-from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, UnnamedTasks, as_buffer, with_answers
+from phalanx.arc.state import (
+    NUM_BOARDS,
+    NUM_REGISTERS,
+    STATUS,
+    STEP_COUNT,
+    ArcState,
+    blank_states,
+    replace_fields,
+)
+from phalanx.arc.task_buffer import PaddedShape, TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
 from phalanx.arc.task_files import config_tasks
-from phalanx.arc.task_sampling import START_WORDS, cumulative_weights, sample_start, start_at
-from phalanx.arc.tasks import as_grid
+from phalanx.arc.task_sampling import (
+    NUM_START_BITS,
+    cumulative_weights,
+    sample_start,
+    start_at,
+    uniform_weights,
+    validate_task_weights,
+)
+from phalanx.arc.tasks import ArcTask, as_grid
 from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
 from phalanx.core.spaces import Space
 from phalanx.core.vector import map_where, select_rows
 from phalanx.native import native_unavailable_reason
+from phalanx.registry import config_from
+
+Env = TypeVar("Env", bound="ArcEnvironment")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action]):
-    """ARC puzzles: an agent edits a working grid until it equals the pair's output.
+class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
+    """ARC tasks as grid editing: the agent changes a working grid until it equals the pair's output.
 
-    - Observation: the working grid, int8 [rows, columns], -1 outside its area; more by `config.observation`.
-    - Action: one of 42 operations on a point, a box or a mask of cells.
-    - Reward: change of similarity, a step penalty, a success bonus (`RewardConfig`), or your own function.
-    - Termination: submission or solution; truncation at `max_episode_steps`.
+    - Observation: the working grid, int8 [rows, columns] with -1 outside, and more parts if
+      `config.observation`
+      enables them.
+    - Action: one of 42 operations on a point, a bounding box or a mask of cells.
+    - Reward: change in similarity to the target, a step penalty and a success bonus (`RewardConfig`), or a
+      custom
+      function.
+    - Termination: when the grid is submitted or solved. Truncation: after `max_episode_steps` steps.
 
-    In evaluation an episode is a whole task and its answers are handed in by Submit: states and engines have
-    the tasks without the outputs of their test pairs, and nothing is told before the last hand-in.
+    In evaluation mode, an episode is about a complete task. The agent edits one grid per test pair and
+    submits all of them; states and backends contain the tasks without their test outputs, and nothing about
+    the answer is revealed before the last submission.
 
-    Make it with `create`, which settles the engine and checks that the tasks fit; `with_tasks`,
-    `with_weights` and `with_reward` give changed copies. Tasks, weights and the numbers of the reward are
-    arrays: as an argument of a compiled function an environment brings them along, so that a changed copy
-    needs no new compilation. As a static argument or in a closure they are constants of the program.
+    Use `create` or `from_config` to create an environment, and `with_tasks`, `with_task_weights` and
+    `with_reward` to change it. Tasks, task weights and reward weights are arrays: if an environment is an
+    argument of a compiled function, they are traced, and a changed copy does not recompile. If it is a static
+    argument or in a closure, they are constants of the program.
     """
 
     config: ArcConfig
-    tasks: TaskBuffer | None
-    """The tasks that `reset` draws from; None inside a program that has the environment as an argument."""
-    arrays: TaskArrays
-    """What the engines read of the tasks; in evaluation without the outputs of test pairs."""
-    weights: Float32[Array, "*groups tasks"] | None
-    """How often each task is drawn in proportion to the others; None draws all equally often."""
-    numbers: RewardNumbers
-    """What the default reward pays, in the order of `REWARD_WEIGHTS`; `config.reward` has the first ones."""
-    reward: RewardFunction | None = None
-    """Pays in the default reward's place."""
+    task_arrays: TaskArrays
+    """Arrays of the tasks; in evaluation mode without the test outputs."""
+    task_weights: Float32[Array, "*groups tasks"] | None
+    """Relative frequency of each task; None samples all tasks equally often."""
+    reward_weights: RewardWeights
+    """Weights of the default reward, in the order of `REWARD_WEIGHTS`. Initially those of `config.reward`."""
+    tasks: TaskBuffer | None = None
+    """The tasks; None inside a program that has the environment as an argument."""
+    reward_function: RewardFunction | None = None
+    """Custom reward function, in place of the default reward."""
     answers: HiddenTestOutputs | None = None
-    """The outputs of test pairs, in evaluation."""
+    """The test outputs, in evaluation mode."""
 
     version: ClassVar[int] = 2
-    traced_fields: ClassVar = ("arrays", "weights", "numbers", "reward", "answers")
-    named_fields: ClassVar = ("tasks",)
+    array_fields: ClassVar = ("task_arrays", "task_weights", "reward_weights", "reward_function", "answers")
+    name_fields: ClassVar = ("tasks",)
 
     @classmethod
     def create(
-        cls: type[Made],
+        cls: type[Env],
         config: ArcConfig,
         task: Tasks | None = None,
         *,
         weights: object = None,
         reward: RewardFunction | None = None,
-    ) -> Made:
-        """The environment over a task, several tasks or a buffer; None takes the config's own.
+    ) -> Env:
+        """Create an environment.
 
-        `weights` are as in `with_weights`. `reward` is a function from one `Transition` to a number; an
-        Equinox module in its place may hold arrays, which are traced as the tasks are.
+        Args:
+            config: Settings. The backend `auto` is replaced by the one that is used.
+            task: A task, several tasks or a task buffer; None uses the config's dataset.
+            weights: Relative frequency of each task; None samples all tasks equally often.
+            reward: Function of one `Transition` that returns a scalar. The arrays of an Equinox module are
+            traced.
         """
         buffer = None if task is None else with_answers(as_buffer(task))
-        made: Any = _environment(cls, config, buffer, native_unavailable_reason())  # type: ignore[arg-type]
+        environment: Any = _create(cls, config, buffer, native_unavailable_reason())
         if reward is not None:
-            made = dataclasses.replace(made, reward=as_reward(reward))
-        return made if weights is None else made.with_weights(weights)
+            environment = dataclasses.replace(environment, reward_function=as_reward_function(reward))
+        return environment if weights is None else environment.with_task_weights(weights)
+
+    @classmethod
+    def from_config(
+        cls: type[Env],
+        config: Any = None,
+        *,
+        task: ArcTask | str | None = None,
+        tasks: Tasks | None = None,
+        max_episode_steps: int | None = None,
+        overrides: Sequence[str] = (),
+        **settings: Any,
+    ) -> Env:
+        """Create an environment for `phalanx.make("arc-v2", ...)`.
+
+        Args:
+            config: An `ArcConfig`, the name of a preset or the path to a YAML file.
+            task: One task, or the id of a task of the config's dataset.
+            tasks: Several tasks or a task buffer.
+            max_episode_steps: Replaces `episode.max_episode_steps`.
+            overrides: `key=value` overrides.
+            settings: Sections or settings of the config: `dataset={"families": ("recolor",)}`,
+            `backend="xla"`.
+        """
+        changed = config_from(ArcConfig, config, overrides, settings)
+        if max_episode_steps is not None:
+            steps = {"episode": {"max_episode_steps": max_episode_steps}}
+            changed = config_from(ArcConfig, changed, settings=steps)
+        if task is not None and tasks is not None:
+            raise TypeError("both task and tasks were given; pass only one of them")
+        if isinstance(task, str):
+            buffer = cls.create(changed).task_buffer
+            task = buffer[buffer.index_of(task)]
+        return cls.create(changed, tasks if task is None else task)
+
+    def with_tasks(self: Env, tasks: Tasks | TaskArrays) -> Env:
+        """Return the environment with other tasks. Task weights, if there are any, become equal.
+
+        If the new tasks fit in the shape of the present ones, they are padded to it and do not recompile;
+        `TaskBuffer.from_tasks` can add padding. States of running episodes belong to the old tasks: start new
+        episodes.
+        """
+        if isinstance(tasks, TaskArrays):
+            buffer, arrays, answers = None, tasks, self.answers
+            if answers is not None:
+                arrays, answers = split_answers(tasks, answers.sizes.shape[-2], self.config.grid_shape[0])
+        else:
+            buffer = with_answers(as_buffer(tasks))
+            buffer.check(self.config)
+            shape = PaddedShape(*self.task_arrays.table.shape[-2:-1], *self.task_arrays.pairs.shape[-4::3])
+            buffer = buffer.pad_to(shape) if buffer.fits(shape) else buffer
+            arrays, answers = hide_answers(self.config, buffer)
+        weights = None if self.task_weights is None else uniform_weights(arrays)
+        return dataclasses.replace(
+            self, tasks=buffer, task_arrays=arrays, task_weights=weights, answers=answers
+        )
+
+    def with_task_weights(self: Env, weights: object) -> Env:
+        """Return the environment with other sampling weights; None samples all tasks equally often."""
+        if weights is None:
+            return dataclasses.replace(self, task_weights=None)
+        padded_tasks = self.task_arrays.table.shape[-2]
+        num_tasks = padded_tasks if self.tasks is None else len(self.tasks)
+        return dataclasses.replace(self, task_weights=validate_task_weights(weights, num_tasks, padded_tasks))
+
+    def with_reward(self: Env, function: RewardFunction | None = None, **weights: Any) -> Env:
+        """Return the environment with another reward.
+
+        Args:
+            function: Function of one `Transition` that returns a scalar.
+            weights: Weights of the default reward by name, such as `step_penalty=-0.1`. They may be traced.
+        """
+        if function is not None and weights:
+            raise ValueError("pass either a reward function or weights of the default reward, not both")
+        if function is not None:
+            return dataclasses.replace(self, reward_function=as_reward_function(function))
+        changed = replace_reward_weights(self.reward_weights, weights)
+        return dataclasses.replace(self, reward_weights=changed, reward_function=None)
+
+    @property
+    def reward_weights_by_name(self) -> dict[str, Array]:
+        """Weights of the default reward by name."""
+        return dict(zip(REWARD_WEIGHTS, self.reward_weights, strict=True))
+
+    @property
+    def task_buffer(self) -> TaskBuffer:
+        """The tasks with their ids and grids."""
+        if self.tasks is None:
+            raise ValueError(
+                "this environment was an argument of a compiled program (or of jax.tree.map), so it has only "
+                "the arrays of its tasks. Use the environment that was passed to the program"
+            )
+        return self.tasks
 
     @property
     def observation_space(self) -> Space:
@@ -117,32 +224,30 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         return action_space(self.config)
 
     def reset(self, key: Key) -> tuple[ArcState, Observation]:
-        return self._start(self._drawn(key, self._bounds))
+        return self._start(self._sample_start(key, self._cumulative_weights))
 
     def batch_reset(self, keys: Keys) -> tuple[ArcState, Observation]:
-        return self._start(jax.vmap(self._drawn, (0, None))(keys, self._bounds))
-
-    def _drawn(self, key: Key, bounds: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
-        words = sample_start(key, self.arrays, bounds)
-        # A whole task begins with its first test pair.
-        return words if self.answers is None else words.at[1].set(0)
+        return self._start(jax.vmap(self._sample_start, (0, None))(keys, self._cumulative_weights))
 
     def batch_reset_to(
         self, tasks: Int32[Array, " batch"], pairs: Int32[Array, " batch"]
     ) -> tuple[ArcState, Observation]:
-        """Start the given pairs of the given tasks, for evaluations that leave none out.
+        """Start episodes on given pairs of given tasks, for evaluations that cover all of them.
 
-        Pairs count from 0 among those that the mode starts from: the tests in evaluation, where it is
-        the one that a whole task begins with, and for a task without demonstrations; the demonstrations
-        otherwise. After the last comes the first again.
+        Args:
+            tasks: Indices of the tasks.
+            pairs: Index of the pair that an episode starts with, modulo their number: among the test pairs in
+                evaluation mode and for tasks without demonstrations, among the demonstrations otherwise.
         """
-        return self._start(start_at(tasks, pairs, self.arrays))
+        return self._start(start_at(tasks, pairs, self.task_arrays))
 
     def state_from_grid(self, grid: object, task: int | str = 0, pair: int = 0) -> ArcState:
-        """The first state of an episode whose working grid is this one, on a pair as `batch_reset_to` counts.
+        """Create the first state of an episode with a given working grid. `stack_states` builds batches of
+        states.
 
-        The grid is rows of colors or an array; cells of -1 at its lower and right edge, as an observation has
-        them outside its area, are left out. `task` is an index or an id. `stack_states` makes batches.
+        Args:
+            grid: Rows of colors or an array. Cells of -1 at the lower and right edge, as in observations, are
+            ignored. task: Index or id of the task. pair: Index of the pair, as in `batch_reset_to`.
         """
         rows, columns = self.config.grid_shape
         cells = as_grid(trim(grid), "state_from_grid")
@@ -150,116 +255,68 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
             raise ValueError(f"a grid of {cells.shape} does not fit a canvas of {(rows, columns)}")
         index = self.task_buffer.index_of(task) if isinstance(task, str) else task
         if not 0 <= index < len(self.task_buffer):
-            raise ValueError(f"there are {len(self.task_buffer)} tasks, so there is no task {index}")
-        state, _ = self._start(start_at(jnp.int32(index), jnp.int32(pair), self.arrays))
+            raise ValueError(f"task {index} does not exist: there are {len(self.task_buffer)} tasks")
+        state, _ = self._start(start_at(jnp.int32(index), jnp.int32(pair), self.task_arrays))
         planes = pack_grid(cells, rows)
-        packed: Packed = transition.with_grid(
-            self.config, self.arrays, packed_of(state), planes, *cells.shape
+        changed: ArcState = backends.replace_grid(
+            self.config, self.task_arrays, state.detach(), planes, *cells.shape
         )
-        return ArcState(*packed, state.tasks, columns, state.work)
-
-    @property
-    def _bounds(self) -> Float32[Array, " tasks"] | None:
-        return None if self.weights is None else cumulative_weights(self.weights, self.arrays)
-
-    def _start(self, words: UInt32[Array, "*batch 3"]) -> tuple[ArcState, Observation]:
-        if self.answers is not None:
-            tests = words_by_test(words, self.answers.sizes.shape[-2])
-            packed: Packed
-            packed, work = start(self.config, self.arrays, words, self._first_states(tests)[0])
-            state = ArcState(*packed, self._shown, self.config.grid_shape[1], work)
-            return state, self._observation(state, None)
-        packed, working = self._first_states(words)
-        state = ArcState(*packed, self.tasks, self.config.grid_shape[1])
-        return state, self._observation(state, working)
-
-    def _first_states(self, words: UInt32[Array, "*batch 3"]) -> tuple[Packed, Array]:
-        batch = words.shape[:-1]
-        rows, columns = self.config.grid_shape
-        seen = (rows, columns) if self.config.observation.working_grid else (0, 0)
-        return transition.reset(
-            self.config,
-            self.arrays,
-            jnp.ones(batch, bool),
-            words,
-            blank_states(batch, rows),
-            jnp.zeros((*batch, *seen), jnp.int8),
-        )
+        return replace_fields(changed, tasks=state.tasks, submission=state.submission)
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: ArcState, observations: Observation
     ) -> tuple[ArcState, Observation]:
         self._check(states)
-        bounds = self._bounds
+        cumulative = self._cumulative_weights
         if self.answers is not None:
-            fresh, seen = self.batch_reset(keys)
-            return select_rows(mask, (fresh, seen), (bound_to(fresh.tasks, states), observations))
-        words = map_where(
+            new, new_observations = self.batch_reset(keys)
+            old = replace_fields(states, tasks=new.tasks), observations
+            return select_rows(mask, (new, new_observations), old)
+        start_bits = map_where(
             sample_start,
             mask,
             keys,
-            jnp.zeros((mask.shape[0], START_WORDS), jnp.uint32),
-            shared=(self.arrays, bounds),
+            jnp.zeros((mask.shape[0], NUM_START_BITS), jnp.uint32),
+            shared=(self.task_arrays, cumulative),
         )
-        packed, working = transition.reset(
-            self.config, self.arrays, mask, words, packed_of(states), working_of(observations)
+        state, grid = backends.reset(
+            self.config, self.task_arrays, mask, start_bits, states.detach(), observed_grid(observations)
         )
-        state = ArcState(*packed, states.tasks, states.columns)
-        return state, self._observation(state, working)
+        state = replace_fields(state, tasks=states.tasks)
+        return state, self._observe(state, grid)
 
     def step(
         self, state: ArcState, action: Action
     ) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
         self._check(state)
-        fields = encode_action(action, state.batch_shape, state.grid_shape)
-        packed, outcome = transition.step(self.config, self.arrays, self.numbers, fields, packed_of(state))
-        work: SubmissionState | None = None
-        seen: Array | None = outcome.observation
+        encoded = encode_action(action, state.batch_shape, state.grid_shape)
+        grid: Array | None
+        new, grid, info = backends.step(self.config, self.task_arrays, encoded, state.detach())
         if self.answers is not None:
-            nameless = bound_to(None, state)
-            packed, work, outcome = step(
-                self.config, self.arrays, self.answers, self.numbers, nameless, packed, outcome
-            )
-            seen = None
-        new = ArcState(*packed, state.tasks, state.columns, work)
-        info = info_of(new.similarity, outcome)
-        paid = outcome.reward
-        if self.reward is not None:
-            limit = self.config.episode.max_episode_steps
-            happened = transition_of(state.similarity, new.similarity, ~state.episode_done, outcome, limit)
-            paid = compute_reward(self.reward, happened, ~state.episode_done)
-        return new, self._observation(new, seen), paid, outcome.done, info
+            before = replace_fields(state, tasks=None)
+            new, info = evaluation_mode.step(self.config, self.task_arrays, self.answers, before, new, info)
+            grid = None
+        reward = compute_reward(self.config, self.reward_weights, self.reward_function, state, info)
+        new = replace_fields(new, tasks=state.tasks)
+        return new, self._observe(new, grid), reward, jnp.asarray(info.episode_done), info
 
     def batch_step(
         self, states: ArcState, actions: Action
     ) -> tuple[ArcState, Observation, Float32[Array, " batch"], Bool[Array, " batch"], StepInfo]:
         return self.step(states, actions)
 
-    def _check(self, states: ArcState) -> None:
-        if states.grid_shape != self.config.grid_shape:
-            raise ValueError(
-                f"a state of {states.grid_shape} does not fit a canvas of {self.config.grid_shape}"
-            )
-        check_packed(packed_of(states), states.grid_shape, states.batch_shape)
-        if (states.work is None) != (self.answers is None):
-            raise ValueError("states of training and of evaluation differ: start new episodes")
-        self._check_tasks(states)
-
-    def _observation(self, state: ArcState, working: Array | None) -> Observation:
-        return observation_of(state if is_plain(self.config) else self.bind(state), self.config, working)
-
     def observe(self, state: ArcState) -> Observation:
-        return self._observation(state, None)
+        return self._observe(state, None)
 
     def is_done(self, state: ArcState) -> Bool[Array, "*batch"]:
         return state.episode_done
 
     def sample_action(self, key: Key, state: ArcState) -> Action:
-        """A random legal operation on random cells of the area."""
+        """Sample a legal operation and cells of the working grid."""
         return random_action(key, self.config, self.config.action.operations, state.height, state.width)
 
     def invalid_action(self, key: Key, state: ArcState) -> Action:
-        """A legal action's cells with an operation that does not exist or is not allowed."""
+        """Sample an action whose operation does not exist or is not allowed."""
         illegal = sorted(
             {-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(self.config.action.operations)
         )
@@ -267,12 +324,12 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         action = self.sample_action(key, state)
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
 
-    def content(self, state: ArcState) -> PyTree:
+    def comparable_state(self, state: ArcState) -> PyTree:
         registers = state.registers.at[..., jnp.array([STEP_COUNT, STATUS])].set(0)
-        return state.boards, registers, state.similarity, state.work
+        return state.boards, registers, state.similarity, state.submission
 
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
-        """Which operations are legal; cells may be any of the canvas."""
+        """Return the mask of legal operations. All cells of the canvas may be selected."""
         return legal_operations(state, self.config)
 
     @property
@@ -280,13 +337,13 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
         return ("svg", "ansi", "rgb_array")
 
     def render(self, state: ArcState, mode: str = "svg") -> Any:
-        """Input, working grid and, but in evaluation, the target."""
+        """Draw the input, the working grid and, in training mode, the target."""
         from phalanx.arc.rendering.modes import render_picture
 
-        return render_picture(self.bind(state), mode, show_target=self.answers is None)
+        return render_picture(self.attach_names(state), mode, show_target=self.answers is None)
 
     def task_name(self, state: ArcState) -> str:
-        return words.task_of(self.bind(state)).id
+        return text.task_of(self.attach_names(state)).id
 
     @property
     def has_text(self) -> bool:
@@ -297,50 +354,134 @@ class ArcEnvironment(ArcParts, TracedEnvironment[ArcState, Observation, Action])
             raise ValueError(f"expected a single state, got a batch of shape {state.batch_shape}")
         return self.observation_texts(state)[0]
 
-    def observation_texts(self, states: ArcState) -> list[str]:
-        return words.observation_texts(self.config, self.bind(states), self.config.action.operations)
+    def observation_texts(self, states: ArcState, prompt_format: str = "full") -> list[str]:
+        if prompt_format == "compact":
+            return text.compact_observation_texts(self.task_buffer, states)
+        return text.observation_texts(self.config, self.attach_names(states), self.config.action.operations)
 
-    def parse_action(self, text: str, state: ArcState) -> Action:
-        return words.parse_action(self.config, text, self.config.action.operations)
+    def episode_keys(self, states: ArcState) -> list[str]:
+        tasks = np.asarray(states.task_index).tolist()
+        return [text.episode_key(self.task_buffer[task]) for task in tasks]
 
-    def parse_actions(self, texts: Sequence[str], states: ArcState) -> tuple[Action | None, list[str]]:
-        return words.parse_actions(self.config, texts, self.config.action.operations)
+    def parse_action(self, answer: str, state: ArcState) -> Action:
+        return text.parse_action(self.config, answer, self.config.action.operations)
+
+    def parse_actions(self, answers: Sequence[str], states: ArcState) -> tuple[Action | None, list[str]]:
+        return text.parse_actions(self.config, answers, self.config.action.operations)
 
     def action_text(self, action: Action, state: ArcState) -> str:
-        return words.action_text(action)
+        return text.action_text(action)
 
-    def measures(self, info: Any) -> dict[str, Array]:
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
         return {"success_mask": jnp.asarray(info.solved), "similarity_scores": jnp.asarray(info.similarity)}
+
+    def attach_names(self, states: ArcState) -> ArcState:
+        return replace_fields(states, tasks=self.task_arrays if self.tasks is None else self._visible_tasks)
+
+    def detach_names(self, states: ArcState) -> ArcState:
+        self._check_tasks(states)
+        return replace_fields(states, tasks=None)
+
+    def with_answers(self, states: ArcState) -> ArcState:
+        """Return states whose tasks contain the test outputs that evaluation mode hides from agents."""
+        return replace_fields(states, tasks=self.task_buffer)
 
     def __repr__(self) -> str:
         rows, columns = self.config.grid_shape
-        parts = [
-            f"canvas {rows}x{columns}",
-            self.config.action.selection_format,
-            self.config.episode.mode,
-        ]
-        parts += [f"backend {self.config.backend}", str(self.tasks or UnnamedTasks(self.arrays))]
-        parts += ["weighted"] * (self.weights is not None) + ["own reward"] * (self.reward is not None)
+        parts = [f"canvas {rows}x{columns}", self.config.action.selection_format, self.config.episode.mode]
+        parts += [f"backend {self.config.backend}", str(self.tasks or self.task_arrays)]
+        parts += ["weighted"] * (self.task_weights is not None)
+        parts += ["custom reward"] * (self.reward_function is not None)
         return f"{type(self).__name__}({', '.join(parts)})"
 
+    @property
+    def _visible_tasks(self) -> TaskBuffer | None:
+        """The tasks that states refer to."""
+        return self.tasks if self.tasks is None or self.answers is None else self.tasks.without_answers
 
-def packed_of(state: ArcState) -> Packed:
-    """A state's leaves."""
-    return Packed(state.boards, state.registers, state.similarity)
+    @property
+    def _cumulative_weights(self) -> Float32[Array, " tasks"] | None:
+        return None if self.task_weights is None else cumulative_weights(self.task_weights, self.task_arrays)
+
+    def _sample_start(self, key: Key, cumulative: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
+        bits = sample_start(key, self.task_arrays, cumulative)
+        # In evaluation mode, an episode starts with the first test pair.
+        return bits if self.answers is None else bits.at[1].set(0)
+
+    def _start(self, start_bits: UInt32[Array, "*batch 3"]) -> tuple[ArcState, Observation]:
+        grid: Array | None
+        if self.answers is None:
+            state, grid = self._reset_all(start_bits)
+        else:
+            bits = evaluation_mode.start_bits_per_test(start_bits, self.answers.sizes.shape[-2])
+            starts, grid = self._reset_all(bits)[0], None
+            state = evaluation_mode.start(self.config, self.task_arrays, start_bits, starts)
+        state = replace_fields(state, tasks=self._visible_tasks)
+        return state, self._observe(state, grid)
+
+    def _reset_all(
+        self, start_bits: UInt32[Array, "*batch 3"]
+    ) -> tuple[ArcState, Int8[Array, "*batch rows columns"]]:
+        batch = start_bits.shape[:-1]
+        grid_shape = self.config.grid_shape if self.config.observation.working_grid else (0, 0)
+        return backends.reset(
+            self.config,
+            self.task_arrays,
+            jnp.ones(batch, bool),
+            start_bits,
+            blank_states(batch, self.config.grid_shape),
+            jnp.zeros((*batch, *grid_shape), jnp.int8),
+        )
+
+    def _observe(self, state: ArcState, grid: Int8[Array, "*batch rows columns"] | None) -> Observation:
+        with_tasks = state if self.config.observation.is_single_array else self.attach_names(state)
+        return create_observation(with_tasks, self.config, grid)
+
+    def _check(self, states: ArcState) -> None:
+        """Raise an error for states that the backends cannot process."""
+        rows, columns = self.config.grid_shape
+        if states.grid_shape != (rows, columns):
+            raise ValueError(
+                f"the states have a canvas of {states.grid_shape}, the environment of {(rows, columns)}"
+            )
+        batch = states.batch_shape
+        for name, shape, dtype in (
+            ("boards", (*batch, NUM_BOARDS, rows), jnp.uint32),
+            ("registers", (*batch, NUM_REGISTERS), jnp.int32),
+            ("similarity", batch, jnp.float32),
+        ):
+            leaf = getattr(states, name)
+            if jnp.shape(leaf) != shape or jnp.result_type(leaf) != dtype:
+                raise ValueError(
+                    f"a state's {name} must be {jnp.dtype(dtype).name} of shape {shape} on a canvas of "
+                    f"{rows}x{columns}, got {jnp.result_type(leaf)} of shape {jnp.shape(leaf)}"
+                )
+        if (states.submission is None) != (self.answers is None):
+            raise ValueError("the states belong to another mode (training or evaluation): start new episodes")
+        self._check_tasks(states)
+
+    def _check_tasks(self, states: ArcState) -> None:
+        """Raise an error for states of other tasks, if both are known. The backends also check indices."""
+        own = self._visible_tasks
+        if isinstance(states.tasks, TaskBuffer) and own is not None and states.tasks != own:
+            raise ValueError(
+                f"the states belong to other tasks than the environment: they refer to {states.tasks}, the "
+                f"environment has {own}; start new episodes after changing the tasks"
+            )
 
 
+# Cached because `batch_step(states, actions, config)` creates the environment at every call.
 @functools.lru_cache(maxsize=128)
-def _environment(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, why_not_native: str) -> Any:
-    """Made once for equal arguments: `batch_step(states, actions, config)` asks for it at every call."""
+def _create(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, native_unavailable: str) -> Any:
     config = config.model_copy(update={"backend": resolve_backend(config.backend)})
     tasks = config_tasks(config) if tasks is None else tasks
     tasks.check(config)
     if config.episode.mode == "evaluation" and Operation.SUBMIT not in config.action.operations:
         raise ValueError(
-            "in evaluation answers are handed in: action.allowed_operations must contain "
+            "evaluation mode requires submissions: action.allowed_operations must contain "
             f"{int(Operation.SUBMIT)} (Submit)"
         )
     arrays, answers = hide_answers(config, tasks)
     with jax.ensure_compile_time_eval():
-        numbers = jnp.asarray(reward_weights_by_name(config.reward))
-    return cls(config, tasks, arrays, None, numbers, answers=answers)
+        weights = jnp.asarray(reward_weights_from_config(config.reward))
+    return cls(config, arrays, None, weights, tasks, answers=answers)

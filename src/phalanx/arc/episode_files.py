@@ -15,7 +15,7 @@ from jaxtyping import Int, PyTree
 from phalanx.arc.actions import Action
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.expert import ArcLabels
-from phalanx.arc.observation import ArcObservation, is_plain
+from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import action_from_arrays
 from phalanx.data.samples import Sample, read_samples
@@ -142,7 +142,7 @@ class _Reader:
             )
         working = jax.device_put(np.stack(self.working))
         observations: PyTree = working
-        if not is_plain(self.environment.config):
+        if not self.environment.config.observation.is_single_array:
             observations = ArcObservation(working, input_grid=jax.device_put(np.stack(self.inputs)))
         labels = ArcLabels(
             np.array(self.operations, np.int32)[:, None], np.array(self.cells, np.int32)[:, None]

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.tasks import ArcTask
-from phalanx.core.evaluation import map_batches, rollout_episodes
+from phalanx.core.episodes import map_batches, rollout_episodes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
 
@@ -241,7 +241,7 @@ def _attempt(
     played = rollout_episodes(
         environment, eqx.Partial(select_action, network), states, observations, keys, limit
     )
-    solved, similarity = played.measures["success_mask"], played.measures["similarity_scores"]
+    solved, similarity = played.episode_metrics["success_mask"], played.episode_metrics["similarity_scores"]
     if environment.answers is None:
         own = played.final_states.pair_index == states.pair_index
         solved, similarity = solved & own, jnp.where(own, similarity, 0.0)

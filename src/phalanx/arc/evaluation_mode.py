@@ -1,22 +1,23 @@
-"""Evaluation by handing in: a grid for every test pair of a task, and answers that only the examiner has.
+"""Evaluation mode: one grid per test pair of a task, hidden test outputs, and scoring after the last
+submission.
 
-The engines are given tasks without the outputs of their test pairs, so nothing that they compute can tell
-them; here grids are kept while others are worked on, and what was handed in is compared at the end.
+The backends get the tasks without their test outputs, so nothing they compute can reveal an answer. This
+module stores the grids of the other test pairs and compares the submitted grids with the hidden outputs.
 """
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32, UInt32
+from jaxtyping import Array, Float32, Int32, UInt32
 
-from phalanx.arc.backends.interface import Outcome, Packed
 from phalanx.arc.bitplanes import area_bits, fit_rows, pack_grid, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import Operation
-from phalanx.arc.reward import REWARD_WEIGHTS, RewardNumbers
+from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import (
     CLIPBOARD,
     HEIGHT,
@@ -35,24 +36,24 @@ from phalanx.arc.state import (
 )
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 
-SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
-"""The operations that go to another pair."""
+PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
+"""Operations that switch to another pair."""
 
 
 class HiddenTestOutputs(NamedTuple):
-    """The outputs of all test pairs, which no engine and no state has."""
+    """The outputs of all test pairs, which neither the backends nor states contain."""
 
     planes: UInt32[Array, "*groups tasks tests 4 rows"]
-    """Zeros where there is no such pair, or where its output is secret."""
+    """Bit-planes; zeros if there is no such pair or its output is unknown."""
     sizes: Int32[Array, "*groups tasks tests 2"]
-    """Height and width; 0 where there is no output."""
+    """Height and width; 0 if there is no output."""
 
 
 def hidden_outputs(tasks: TaskBuffer, rows: int) -> HiddenTestOutputs:
-    """What an examiner needs of the tasks, for a canvas of so many rows."""
+    """Collect the test outputs of tasks, for a canvas with the given number of rows."""
     tests = max(len(task.tests) for task in tasks)
-    planes = np.zeros((tasks.capacity.num_tasks, tests, 4, rows), np.uint32)
-    sizes = np.zeros((tasks.capacity.num_tasks, tests, 2), np.int32)
+    planes = np.zeros((tasks.padded_shape.num_tasks, tests, 4, rows), np.uint32)
+    sizes = np.zeros((tasks.padded_shape.num_tasks, tests, 2), np.int32)
     for index, task in enumerate(tasks):
         for number, pair in enumerate(task.tests):
             if pair.output is not None:
@@ -62,46 +63,49 @@ def hidden_outputs(tasks: TaskBuffer, rows: int) -> HiddenTestOutputs:
 
 
 def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
-    """What the engines read of tasks, and what only an examiner does."""
+    """Return the arrays for the backends and, in evaluation mode, the hidden test outputs."""
     if config.episode.mode == "training":
         return tasks.arrays, None
     with jax.ensure_compile_time_eval():
         return tasks.without_answers.arrays, hidden_outputs(tasks, config.grid_shape[0])
 
 
-def split_answers(tasks: TaskArrays, tests: int, rows: int) -> tuple[TaskArrays, HiddenTestOutputs]:
-    """Arrays, which may be traced, without the outputs of up to so many test pairs a task, and these."""
+def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArrays, HiddenTestOutputs]:
+    """Separate the outputs of up to `num_tests` test pairs per task from arrays that may be traced."""
     first, demos, count = (tasks.table[:, k, None] for k in range(3))
-    number = jnp.arange(tests)
-    there = number < count
-    place = jnp.clip(first + demos + number, 0, tasks.pairs.shape[0] - 1)
-    planes = jnp.where(there[..., None, None], fit_rows(tasks.pairs[place, 1], rows), jnp.uint32(0))
-    sizes = jnp.where(there[..., None], tasks.sizes[place, 2:], 0)
-    start = (first + demos)[:, 0]
+    number = jnp.arange(num_tests)
+    exists = number < count
+    index = jnp.clip(first + demos + number, 0, tasks.pairs.shape[0] - 1)
+    planes = jnp.where(exists[..., None, None], fit_rows(tasks.pairs[index, 1], rows), jnp.uint32(0))
+    sizes = jnp.where(exists[..., None], tasks.sizes[index, 2:], 0)
+    first_test = (first + demos)[:, 0]
     pair = jnp.arange(tasks.pairs.shape[0])[:, None]
-    is_test = jnp.any((pair >= start) & (pair < start + count[:, 0]), axis=1)
+    is_test = jnp.any((pair >= first_test) & (pair < first_test + count[:, 0]), axis=1)
     pairs = tasks.pairs.at[:, 1].set(jnp.where(is_test[:, None, None], jnp.uint32(0), tasks.pairs[:, 1]))
-    kept = tasks.sizes.at[:, 2:].set(jnp.where(is_test[:, None], 0, tasks.sizes[:, 2:]))
-    return tasks._replace(pairs=pairs, sizes=kept), HiddenTestOutputs(planes, sizes)
+    visible_sizes = tasks.sizes.at[:, 2:].set(jnp.where(is_test[:, None], 0, tasks.sizes[:, 2:]))
+    return dataclasses.replace(tasks, pairs=pairs, sizes=visible_sizes), HiddenTestOutputs(planes, sizes)
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
-def words_by_test(words: UInt32[Array, "*batch 3"], tests: int) -> UInt32[Array, "*batch tests 3"]:
-    """The words of a start on each test pair of the task that a start names; see `starts`."""
-    number = jnp.arange(tests, dtype=jnp.uint32)
-    task, noise = words[..., 0, None], words[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
+def start_bits_per_test(
+    start_bits: UInt32[Array, "*batch 3"], num_tests: int
+) -> UInt32[Array, "*batch tests 3"]:
+    """Return the start bits of every test pair of the task that is started."""
+    number = jnp.arange(num_tests, dtype=jnp.uint32)
+    task, noise = start_bits[..., 0, None], start_bits[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
     return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
 def start(
-    config: ArcConfig, tasks: TaskArrays, words: UInt32[Array, "*batch 3"], starts: Packed
-) -> tuple[Packed, SubmissionState]:
-    """The first state on the pair that the words name, from those on each test pair of the task."""
+    config: ArcConfig, tasks: TaskArrays, start_bits: UInt32[Array, "*batch 3"], starts: ArcState
+) -> ArcState:
+    """Combine the first states of all test pairs, `starts` [*batch, tests], into the first state of an
+    episode."""
     tests = starts.similarity.shape[-1]
     task = starts.registers[..., 0, TASK]
     count = jnp.clip(tasks.table[task, 2], 1, tests).astype(jnp.uint32)
-    chosen = (words[..., 1] % count).astype(jnp.int32)
+    chosen = (start_bits[..., 1] % count).astype(jnp.int32)
 
     def pick(leaf: Array) -> Array:
         axis = chosen.ndim
@@ -109,17 +113,22 @@ def start(
         return jnp.take_along_axis(leaf, index, axis)[(slice(None),) * axis + (0,)]
 
     grids = starts.boards[..., WORKING:CLIPBOARD, :]
-    sizes = starts.registers[..., HEIGHT : WIDTH + 1]
-    most = config.episode.attempts
-    handed = (*chosen.shape, most, tests)
-    work = SubmissionState(
+    shape = (*chosen.shape, config.episode.attempts, tests)
+    submission = SubmissionState(
         grids,
-        sizes,
-        jnp.zeros((*handed, *grids.shape[-2:]), jnp.uint32),
-        jnp.zeros((*handed, 2), jnp.int32),
+        starts.registers[..., HEIGHT : WIDTH + 1],
+        jnp.zeros((*shape, *grids.shape[-2:]), jnp.uint32),
+        jnp.zeros((*shape, 2), jnp.int32),
         jnp.zeros(chosen.shape, jnp.int32),
     )
-    return Packed(pick(starts.boards), pick(starts.registers), pick(starts.similarity)), work
+    return ArcState(
+        pick(starts.boards),
+        pick(starts.registers),
+        pick(starts.similarity),
+        None,
+        starts.columns,
+        submission,
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
@@ -127,129 +136,125 @@ def step(
     config: ArcConfig,
     tasks: TaskArrays,
     answers: HiddenTestOutputs,
-    numbers: RewardNumbers,
     before: ArcState,
-    after: Packed,
-    outcome: Outcome,
-) -> tuple[Packed, SubmissionState, Outcome]:
-    """What an engine's step comes to when a whole task is worked on and handed in."""
-    work = before.work
-    assert work is not None
+    after: ArcState,
+    info: StepInfo,
+) -> tuple[ArcState, StepInfo]:
+    """Complete a backend's step: switch between the grids of test pairs, record submissions, and score at the
+    end.
+
+    Args:
+        config: Settings of the environment.
+        tasks: The tasks without their test outputs.
+        answers: The hidden test outputs.
+        before: State before the step.
+        after: State that the backend returned, without submissions.
+        info: Result of the step that the backend returned.
+    """
+    submission = before.submission
+    assert submission is not None
     running = ~before.episode_done
-    acts = outcome.operation_type >= 0
-    tests = work.sizes.shape[-2]
+    operation = jnp.asarray(info.operation_type)
+    is_valid = operation >= 0
+    tests = submission.sizes.shape[-2]
     task = jnp.clip(before.task_index, 0, tasks.table.shape[0] - 1)
     demos, count = tasks.table[task, 1], jnp.clip(tasks.table[task, 2], 1, tests)
-    here = jnp.arange(tests) == (before.pair_index - demos)[..., None]
-    there = jnp.arange(tests) == (after.registers[..., PAIR] - demos)[..., None]
+    old_pair = jnp.arange(tests) == (before.pair_index - demos)[..., None]
+    new_pair = jnp.arange(tests) == (after.registers[..., PAIR] - demos)[..., None]
 
-    switched = acts & jnp.isin(outcome.operation_type, jnp.array(SWITCHES))
+    # A switch stores the grid of the pair that is left, and restores the grid of the new pair.
+    switched = is_valid & jnp.isin(operation, jnp.array(PAIR_SWITCHES))
+    leaves = switched[..., None] & old_pair
     grids = jnp.where(
-        (switched[..., None] & here)[..., None, None],
-        before.boards[..., None, WORKING:CLIPBOARD, :],
-        work.grids,
+        leaves[..., None, None], before.boards[..., None, WORKING:CLIPBOARD, :], submission.grids
     )
-    sizes = jnp.where(
-        (switched[..., None] & here)[..., None], before.registers[..., None, HEIGHT : WIDTH + 1], work.sizes
-    )
-    kept = jnp.sum(jnp.where(there[..., None, None], grids, jnp.uint32(0)), axis=-3, dtype=jnp.uint32)
-    kept_size = jnp.sum(jnp.where(there[..., None], sizes, 0), axis=-2)
+    sizes = jnp.where(leaves[..., None], before.registers[..., None, HEIGHT : WIDTH + 1], submission.sizes)
+    restored = jnp.sum(jnp.where(new_pair[..., None, None], grids, jnp.uint32(0)), axis=-3, dtype=jnp.uint32)
+    restored_size = jnp.sum(jnp.where(new_pair[..., None], sizes, 0), axis=-2)
     boards = jnp.where(
         switched[..., None, None],
-        after.boards.at[..., WORKING:CLIPBOARD, :].set(kept).at[..., SELECTION, :].set(jnp.uint32(0)),
+        after.boards.at[..., WORKING:CLIPBOARD, :].set(restored).at[..., SELECTION, :].set(jnp.uint32(0)),
         after.boards,
     )
     registers = jnp.where(
         switched[..., None],
-        after.registers.at[..., HEIGHT : WIDTH + 1].set(kept_size),
+        after.registers.at[..., HEIGHT : WIDTH + 1].set(restored_size),
         after.registers,
     )
 
-    submitted = acts & (outcome.operation_type == Operation.SUBMIT)
-    answer = jnp.where(here[..., None, None], boards[..., None, WORKING:CLIPBOARD, :], grids)
-    answer_sizes = jnp.where(here[..., None], registers[..., None, HEIGHT : WIDTH + 1], sizes)
-    most = work.handed_sizes.shape[-3]
-    now = submitted[..., None] & (jnp.arange(most) == work.attempts[..., None])
-    handed = jnp.where(now[..., None, None, None], answer[..., None, :, :, :], work.handed_grids)
-    handed_sizes = jnp.where(now[..., None, None], answer_sizes[..., None, :, :], work.handed_sizes)
-    attempts = work.attempts + submitted
+    submits = is_valid & (operation == Operation.SUBMIT)
+    current = jnp.where(old_pair[..., None, None], boards[..., None, WORKING:CLIPBOARD, :], grids)
+    current_sizes = jnp.where(old_pair[..., None], registers[..., None, HEIGHT : WIDTH + 1], sizes)
+    attempts = submission.submitted_sizes.shape[-3]
+    is_attempt = submits[..., None] & (jnp.arange(attempts) == submission.num_submissions[..., None])
+    submitted = jnp.where(
+        is_attempt[..., None, None, None], current[..., None, :, :, :], submission.submitted_grids
+    )
+    submitted_sizes = jnp.where(
+        is_attempt[..., None, None], current_sizes[..., None, :, :], submission.submitted_sizes
+    )
+    num_submissions = submission.num_submissions + submits
 
+    # At the step limit, an episode with at least one submission is scored and therefore terminated, not
+    # truncated.
     overdue = running & (registers[..., STEP_COUNT] >= config.episode.max_episode_steps)
-    finished = running & (attempts > 0) & ((attempts >= most) | overdue)
+    finished = running & (num_submissions > 0) & ((num_submissions >= attempts) | overdue)
     status = jnp.where(finished, TERMINATED, jnp.where(overdue, TRUNCATED, before.registers[..., STATUS]))
-    scores = _scores(answers, task, handed, handed_sizes)
-    there_is = jnp.arange(tests) < count[..., None]
-    right = there_is & (scores == 1.0)
-    score = jnp.sum(jnp.where(there_is, scores, 0.0), axis=-1) / count.astype(jnp.float32)
+    scores = _score(answers, task, submitted, submitted_sizes)
+    exists = jnp.arange(tests) < count[..., None]
+    correct = exists & (scores == 1.0)
+    score = jnp.sum(jnp.where(exists, scores, 0.0), axis=-1) / count.astype(jnp.float32)
     similarity = jnp.where(finished, score, before.similarity)
-    solved = finished & (similarity == 1.0)
-    bits = jnp.sum(jnp.where(right, jnp.int32(1) << (demos[..., None] + jnp.arange(tests)), 0), axis=-1)
+    bits = jnp.sum(jnp.where(correct, jnp.int32(1) << (demos[..., None] + jnp.arange(tests)), 0), axis=-1)
     solved_pairs = jnp.where(finished, bits, registers[..., SOLVED_PAIRS])
     registers = registers.at[..., STATUS].set(status).at[..., SOLVED_PAIRS].set(solved_pairs)
 
-    ended = status == TERMINATED
-    told = outcome._replace(
-        reward=_reward(config, numbers, acts, running, finished, solved, registers[..., STEP_COUNT]),
-        improvement=similarity - before.similarity,
-        done=status != 0,
-        terminated=ended,
+    terminated = status == TERMINATED
+    info = StepInfo(
+        similarity=similarity,
+        similarity_improvement=similarity - before.similarity,
+        operation_type=info.operation_type,
+        step_count=info.step_count,
+        episode_done=status != 0,
+        terminated=terminated,
         truncated=status == TRUNCATED,
-        solved=ended & (similarity == 1.0),
+        solved=terminated & (similarity == 1.0),
     )
-    return (
-        Packed(boards, registers, similarity),
-        SubmissionState(grids, sizes, handed, handed_sizes, attempts),
-        told,
-    )
+    new_submission = SubmissionState(grids, sizes, submitted, submitted_sizes, num_submissions)
+    return ArcState(boards, registers, similarity, None, before.columns, new_submission), info
 
 
-def _scores(
+def _score(
     answers: HiddenTestOutputs,
     task: Int32[Array, "*batch"],
-    handed: UInt32[Array, "*batch attempts tests 4 rows"],
+    submitted: UInt32[Array, "*batch attempts tests 4 rows"],
     sizes: Int32[Array, "*batch attempts tests 2"],
 ) -> Float32[Array, "*batch tests"]:
-    """The similarity of the best attempt at each test pair; 0 where nothing was handed in."""
+    """Return the similarity of the best attempt at each test pair; 0 if nothing was submitted."""
     target, target_size = answers.planes[task][..., None, :, :, :], answers.sizes[task][..., None, :, :]
     common = jnp.minimum(sizes, target_size)
-    unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(handed ^ target, -2, 0))
-    area = area_bits(common[..., 0], common[..., 1], handed.shape[-1])
+    unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(submitted ^ target, -2, 0))
+    area = area_bits(common[..., 0], common[..., 1], submitted.shape[-1])
     equal = jnp.sum(jnp.bitwise_count(~unequal & area).astype(jnp.int32), axis=-1)
     cells = jnp.prod(sizes, axis=-1) + jnp.prod(target_size, axis=-1) - jnp.prod(common, axis=-1)
     score = equal.astype(jnp.float32) / jnp.maximum(cells, 1).astype(jnp.float32)
     return jnp.max(score, axis=-2)
 
 
-def _reward(
-    config: ArcConfig,
-    numbers: RewardNumbers,
-    acts: Bool[Array, "*batch"],
-    running: Bool[Array, "*batch"],
-    finished: Bool[Array, "*batch"],
-    solved: Bool[Array, "*batch"],
-    step_count: Int32[Array, "*batch"],
-) -> Float32[Array, "*batch"]:
-    """What a step pays: nothing that depends on the answer before the last hand-in."""
-    pay = dict(zip(REWARD_WEIGHTS, jnp.moveaxis(numbers, -1, 0), strict=True))
-    step = 0.0 if config.reward.reward_on_submit_only else pay["step_penalty"]
-    quick = step_count.astype(jnp.float32) <= pay["efficiency_bonus_threshold"]
-    bonus = pay["success_bonus"] + jnp.where(quick, pay["efficiency_bonus"], 0.0)
-    end = jnp.where(finished, jnp.where(solved, bonus, pay["unsolved_submission_penalty"]), 0.0)
-    return jnp.where(acts, step, jnp.where(running, pay["invalid_action_penalty"], 0.0)) + end
-
-
 def submitted_grids(state: ArcState) -> list[list[np.ndarray]]:
-    """The grids of each attempt of one state that were handed in, one for each test pair of its task."""
-    if state.work is None:
-        raise ValueError("nothing is handed in by task in training; set episode.mode to evaluation")
+    """Return the submitted grids of one state: for each attempt, one grid per test pair of the task."""
+    if state.submission is None:
+        raise ValueError("training mode has no submissions by task; set episode.mode=evaluation")
     if state.batch_shape:
-        raise ValueError(f"handed_in takes one state, got a batch of shape {state.batch_shape}")
-    work, columns = state.work, state.columns
+        raise ValueError(f"submitted_grids takes one state, got a batch of shape {state.batch_shape}")
+    submission = state.submission
     tests = int(np.asarray(state.task_arrays.table)[int(state.task_index), 2])
-    area = area_bits(work.handed_sizes[..., 0], work.handed_sizes[..., 1], state.boards.shape[-1])
-    cells = np.asarray(unpack_cells(work.handed_grids, area, columns))
-    sizes = np.asarray(work.handed_sizes)
+    sizes = np.asarray(submission.submitted_sizes)
+    area = area_bits(
+        submission.submitted_sizes[..., 0], submission.submitted_sizes[..., 1], state.boards.shape[-1]
+    )
+    cells = np.asarray(unpack_cells(submission.submitted_grids, area, state.columns))
     return [
         [cells[k, n, : sizes[k, n, 0], : sizes[k, n, 1]] for n in range(tests)]
-        for k in range(int(work.attempts))
+        for k in range(int(submission.num_submissions))
     ]

@@ -1,7 +1,4 @@
-"""One episode in the functional style: `arc_reset(key, config, task)` and `arc_step(state, action, config)`.
-
-Whole batches are stepped by `phalanx.core.batch_reset` and `batch_step`.
-"""
+"""Functions of a config: `arc_reset(key, config, task)` and `arc_step(state, action, config)`."""
 
 from typing import Any
 
@@ -20,23 +17,29 @@ from phalanx.core.vector import environment_of, has_tracers
 
 
 def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[ArcState, Observation]:
-    """Start one episode: the key draws a task of the buffer and a pair of the task."""
+    """Start an episode on a random task and pair.
+
+    Args:
+        key: Random key.
+        config: Settings of the environment.
+        task: A task, several tasks or a task buffer; None uses the config's dataset.
+    """
     environment = ArcEnvironment.create(config, task)
     if has_tracers(key):
         return environment.reset(key)
     state, observation = _jit_reset(environment, key)
-    return environment.bind(state), observation
+    return environment.attach_names(state), observation
 
 
 def arc_step(
     state: ArcState, action: Action, config: ArcConfig
 ) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
-    """One transition: state, observation, reward, done, info."""
+    """Take a step: new state, observation, reward, done, info."""
     environment: Any = environment_of(config, state)
     if has_tracers(state, action):
         return environment.step(state, action)
-    after, *rest = _jit_step(environment, environment.unbind(state), action)
-    return environment.bind(after), *rest
+    after, *rest = _jit_step(environment, environment.detach_names(state), action)
+    return environment.attach_names(after), *rest
 
 
 @jax.jit

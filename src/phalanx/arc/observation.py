@@ -1,7 +1,4 @@
-"""What an agent sees of a state (the working grid alone, or a record), and which actions are legal in it.
-
-In evaluation the score stays hidden until the last hand-in. What actions do is in the engines.
-"""
+"""Observations: the part of a state that an agent sees, and its space."""
 
 from functools import partial
 
@@ -11,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32
 
-from phalanx.arc.actions import Action
+from phalanx.arc.actions import legal_operations
 from phalanx.arc.bitplanes import unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
@@ -21,57 +18,49 @@ from phalanx.core.spaces import Box, Composite, Space
 
 
 class ArcObservation(eqx.Module):
-    """What the config asks for; the rest is None."""
+    """An observation with several parts; parts that the config disables are None."""
 
     working_grid: Int8[Array, "*batch rows columns"]
-    """The grid as it stands."""
+    """The current grid; -1 outside."""
     input_grid: Int8[Array, "*batch rows columns"] | None = None
-    """The pair's input."""
+    """Input of the pair; -1 outside."""
     target_grid: Int8[Array, "*batch rows columns"] | None = None
-    """The pair's output; all -1 in evaluation."""
+    """Output of the pair; all -1 in evaluation mode."""
     selected: Bool[Array, "*batch rows columns"] | None = None
-    """The last selection."""
+    """Cells of the last selection."""
     clipboard: Int8[Array, "*batch rows columns"] | None = None
-    """The remembered object."""
+    """The copied object; -1 outside."""
     demonstrations: Int8[Array, "*batch shown 2 rows columns"] | None = None
-    """Other demonstration pairs of the task (never the one being worked on); all -1 where there are fewer."""
+    """Other demonstration pairs of the task, never the current pair; all -1 if there are fewer."""
     similarity: Float32[Array, "*batch"] | None = None
-    """The score; 0 in evaluation until the end."""
+    """Similarity to the target; 0 in evaluation mode until the end."""
     step_count: Int32[Array, "*batch"] | None = None
-    """Steps taken."""
+    """Number of steps taken."""
     legal_operations: Bool[Array, "*batch 42"] | None = None
-    """Which operations are legal."""
+    """Mask of the legal operations."""
 
 
 Observation = Int8[Array, "*batch rows columns"] | ArcObservation
 
 
-def is_plain(config: ArcConfig) -> bool:
-    """Whether an observation is the working grid alone (or nothing), as one array."""
-    see = config.observation
-    extras = (
-        see.input_grid,
-        see.target_grid,
-        see.selected,
-        see.clipboard,
-        see.num_demonstrations,
-        see.scalars,
-    )
-    return not any(extras)
-
-
-def observation_of(
-    state: ArcState, config: ArcConfig, working: Int8[Array, "*batch rows columns"] | None
+def create_observation(
+    state: ArcState, config: ArcConfig, working_grid: Int8[Array, "*batch rows columns"] | None = None
 ) -> Observation:
-    """The observation of a state that knows its tasks; its unpacked working grid may be at hand already."""
+    """Create the observation of a state.
+
+    Args:
+        state: A state with its tasks attached, unless the observation is a single array.
+        config: Settings of the environment.
+        working_grid: The state's unpacked working grid, if it is already available.
+    """
     see = config.observation
-    if working is None:
-        nothing = jnp.zeros((*state.batch_shape, 0, 0), jnp.int8)
-        working = state.working_grid if see.working_grid else nothing
-    if is_plain(config):
-        return working
+    if working_grid is None:
+        empty = jnp.zeros((*state.batch_shape, 0, 0), jnp.int8)
+        working_grid = state.working_grid if see.working_grid else empty
+    if see.is_single_array:
+        return working_grid
     return ArcObservation(
-        working_grid=working,
+        working_grid=working_grid,
         input_grid=state.input_grid if see.input_grid else None,
         target_grid=state.target_grid if see.target_grid else None,
         selected=state.selected if see.selected else None,
@@ -84,7 +73,7 @@ def observation_of(
 
 
 def _demonstrations(state: ArcState, count: int) -> Int8[Array, "*batch shown 2 rows columns"]:
-    """The first `count` demonstrations but the current pair, which would give its answer away."""
+    # The current pair is skipped because it would reveal the answer.
     return _other_demonstrations(state.task_arrays, state.registers, count, state.grid_shape)
 
 
@@ -95,24 +84,24 @@ def _other_demonstrations(
     table = tasks.table[registers[..., TASK]]
     slot = jnp.arange(count)
     chosen = slot + (slot >= registers[..., PAIR, None])
-    there = chosen < table[..., 1, None]
-    place = table[..., 0, None] + jnp.where(there, chosen, 0)
+    exists = chosen < table[..., 1, None]
+    index = table[..., 0, None] + jnp.where(exists, chosen, 0)
     rows, columns = grid_shape
-    grids = [unpack_cells(*pair_grid(tasks, place, output, rows), columns) for output in (False, True)]
-    return jnp.where(there[..., None, None, None], jnp.stack(grids, axis=-3), jnp.int8(-1))
+    grids = [unpack_cells(*pair_grid(tasks, index, output, rows), columns) for output in (False, True)]
+    return jnp.where(exists[..., None, None, None], jnp.stack(grids, axis=-3), jnp.int8(-1))
 
 
-def working_of(observation: Observation) -> Array:
-    """The working grid of an observation of either form."""
+def observed_grid(observation: Observation) -> Array:
+    """Return the working grid of an observation."""
     return observation if isinstance(observation, jax.Array) else observation.working_grid
 
 
 def observation_space(config: ArcConfig) -> Space:
-    """The space that `observation_of` stays in."""
+    """Return the space of a config's observations."""
     see = config.observation
     rows, columns = config.grid_shape
     working = Box(-1, 9, (rows, columns) if see.working_grid else (0, 0), np.int8)
-    if is_plain(config):
+    if see.is_single_array:
         return working
     grid = Box(-1, 9, (rows, columns), np.int8)
     fields: dict[str, Space] = {"working_grid": working}
@@ -128,26 +117,3 @@ def observation_space(config: ArcConfig) -> Space:
         fields["step_count"] = Box(0, config.episode.max_episode_steps, (), np.int32)
         fields["legal_operations"] = Box(0, 1, (NUM_OPERATIONS,), np.bool_)
     return Composite.of(ArcObservation, fields)
-
-
-def create_observation(state: ArcState, config: ArcConfig) -> Observation:
-    """What an agent sees of a state."""
-    return observation_of(state, config, None)
-
-
-def legal_operation_ids(config: ArcConfig) -> tuple[int, ...]:
-    """The operations that a config allows."""
-    return config.action.allowed_operations or tuple(range(NUM_OPERATIONS))
-
-
-def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
-    """Which operations are legal."""
-    legal = np.isin(np.arange(NUM_OPERATIONS), legal_operation_ids(config))
-    return jnp.broadcast_to(jnp.asarray(legal), (*state.batch_shape, NUM_OPERATIONS))
-
-
-def validate_action_jax(action: Action, state: ArcState, config: ArcConfig) -> Bool[Array, "*batch"]:
-    """Whether an action would be carried out: a known, allowed operation on cells of the canvas."""
-    allowed = legal_operations(state, config)
-    known = jnp.clip(action.operation, 0, NUM_OPERATIONS - 1)
-    return action.validate(config.grid_shape) & jnp.take_along_axis(allowed, known[..., None], -1)[..., 0]

@@ -1,7 +1,4 @@
-"""The 42 operations: ids, names, categories and display text.
-
-What they do is in the two engines (`xla_engine`, `src/native`); this table is what people read.
-"""
+"""The 42 operations: ids, names, categories and help text."""
 
 import dataclasses
 import enum
@@ -33,13 +30,13 @@ class OperationInfo:
     """One row of the operation table."""
 
     id: int
-    """The number an action carries."""
+    """Number of the operation in an action."""
     name: str
-    """Two or three words, as shown in menus and drawings."""
+    """Short name for menus and images."""
     category: str
     """One of fill, flood fill, move, transform, clipboard, grid, submit, pair."""
     text: str
-    """One sentence: what it does to the grid."""
+    """One sentence about the operation's effect."""
 
 
 _REST = {
@@ -87,7 +84,7 @@ CATEGORIES: tuple[str, ...] = tuple(dict.fromkeys(info.category for info in OPER
 
 
 def operation_name(operation: int) -> str:
-    """The display name; an invalid id (StepInfo says -1) reads "Invalid".
+    """Return the display name of an operation, or "Invalid" for an unknown id such as -1.
 
     >>> operation_name(24)
     'Rotate clockwise'
@@ -96,7 +93,7 @@ def operation_name(operation: int) -> str:
 
 
 def operations_in(category: str) -> tuple[int, ...]:
-    """The ids of one category.
+    """Return the ids of the operations in a category.
 
     >>> operations_in("clipboard")
     (28, 29, 30)

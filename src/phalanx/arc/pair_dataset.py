@@ -1,6 +1,6 @@
 """Instances: many pairs of grids of the same tasks in one file, and how many tasks a canvas has room for.
 
-`scripts/data/rearc.py` writes such files; data sets of whole tasks are read in `readers`.
+`scripts/generate_rearc.py` writes such files; data sets of whole tasks are read in `readers`.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ class GridPairDataset:
 
 
 def load_pair_dataset(path: str | Path) -> GridPairDataset:
-    """The pairs of a file that `scripts/data/rearc.py` has written."""
+    """The pairs of a file that `scripts/generate_rearc.py` has written."""
     try:
         with np.load(path) as file:
             names, task, sizes, cells = (file[name] for name in _FIELDS)

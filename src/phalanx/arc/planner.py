@@ -212,7 +212,7 @@ def _searched_plan(
 ) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
     """What `fill_plan` gives, found by the compiled search."""
     bits = sum(1 << operation for operation in allowed)
-    operations, words, missing = native.plan(start, output, *canvas, selection_format, bits)
+    operations, words, missing = native.plan_grid_edit(start, output, *canvas, selection_format, bits)
     if missing:
         return None
     steps = np.frombuffer(operations, np.int32)

@@ -13,7 +13,6 @@ from jaxtyping import Array, Int32, PyTree, UInt32
 
 from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ActionConfig, ArcConfig, SelectionFormat
-from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.state import ArcState
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Key, as_environment
@@ -53,7 +52,7 @@ class _RandomSettings:
             if self.grid_shape is None:
                 raise ValueError("a random agent needs a grid_shape or a config")
             return _RandomSettings(self.grid_shape, self.selection_format or "point", allowed)
-        legal = legal_operation_ids(config)
+        legal = config.action.operations
         both = tuple(operation for operation in allowed if operation in legal)
         if not both:
             raise ValueError(f"the agent may draw {allowed}, the config allows {legal}: nothing is left")

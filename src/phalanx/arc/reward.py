@@ -1,7 +1,5 @@
-"""What a step tells and pays: its info, the default reward's numbers, rewards as functions of what happened.
-
-The default reward is computed by the engines; the settings that its numbers come from are in `config`.
-"""
+"""The reward of a step: the default formula, custom reward functions, and the information that a step
+returns."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32
 
-from phalanx.arc.backends.interface import Outcome
-from phalanx.arc.config import RewardConfig
+from phalanx.arc.config import ArcConfig, RewardConfig
 from phalanx.arc.operations import Operation
+from phalanx.arc.state import ArcState
 
 REWARD_WEIGHTS = (
     "similarity_weight",
@@ -25,119 +23,81 @@ REWARD_WEIGHTS = (
     "unsolved_submission_penalty",
     "invalid_action_penalty",
 )
-"""The numbers of `RewardConfig`, in the order in which the engines take them (`Pay` in arc_kernel.h)."""
+"""Names of the default reward's weights, in the order of the array `RewardWeights`."""
 
-RewardNumbers = Float32[Array, "*groups 7"]
+RewardWeights = Float32[Array, "7"]
 
 
 class StepInfo(eqx.Module):
-    """What a step tells besides state, observation, reward and done."""
+    """Information about a step, in addition to state, observation, reward and done."""
 
     similarity: Float32[Array, "*batch"] | float
     """Similarity after the step."""
     similarity_improvement: Float32[Array, "*batch"] | float
-    """Its change in this step."""
+    """Change in similarity."""
     operation_type: Int32[Array, "*batch"] | int
-    """The operation that was carried out; -1 where the action was invalid or the episode over."""
+    """Executed operation; -1 if the action was invalid or the episode had already ended."""
     step_count: Int32[Array, "*batch"] | int
-    """Steps taken in this episode."""
+    """Number of steps taken in this episode."""
     episode_done: Bool[Array, "*batch"] | bool
     """Whether the episode has ended."""
     terminated: Bool[Array, "*batch"] | bool = False
-    """Whether it ended by submission or solution."""
+    """Whether it ended with a submission or a solution."""
     truncated: Bool[Array, "*batch"] | bool = False
-    """Whether it ran out of steps."""
+    """Whether it reached the step limit."""
     solved: Bool[Array, "*batch"] | bool = False
     """Whether it ended with the working grid equal to the target."""
 
 
 class Transition(eqx.Module):
-    """What happened in one step: all that a reward may be a function of."""
+    """One step, as a reward function sees it."""
 
     similarity_before: Float32[Array, "*batch"]
     """Similarity to the target before the step."""
     similarity_after: Float32[Array, "*batch"]
-    """Similarity after it; the target is another one where the step has switched to another pair."""
+    """Similarity to the target after the step. The target changes if the step switches to another pair."""
     operation: Int32[Array, "*batch"]
-    """The operation that was carried out; -1 where the action was invalid."""
-    invalid: Bool[Array, "*batch"]
-    """Whether the action was invalid: nothing changed but the step count."""
-    submitted: Bool[Array, "*batch"]
-    """Whether the grid was handed in."""
+    """Executed operation; -1 if the action was invalid."""
+    is_invalid: Bool[Array, "*batch"]
+    """Whether the action was invalid. Only the step count has changed then."""
+    is_submission: Bool[Array, "*batch"]
+    """Whether the grid was submitted."""
     solved: Bool[Array, "*batch"]
     """Whether the episode has ended with the grid equal to the target."""
     terminated: Bool[Array, "*batch"]
-    """Whether the episode has ended by submission or solution."""
+    """Whether the episode has ended with a submission or a solution."""
     truncated: Bool[Array, "*batch"]
-    """Whether the episode has run out of steps."""
+    """Whether the episode has reached the step limit."""
     step_count: Int32[Array, "*batch"]
-    """Steps taken in this episode, this one included."""
+    """Number of steps taken in this episode, including this one."""
     max_steps: int = eqx.field(static=True)
-    """Steps after which an episode is truncated."""
-
-
-def info_of(similarity: Float32[Array, "*batch"], outcome: Outcome) -> StepInfo:
-    """What a step tells, from an engine's outcome and the similarity after it."""
-    return StepInfo(
-        similarity=similarity,
-        similarity_improvement=outcome.improvement,
-        operation_type=outcome.operation_type,
-        step_count=outcome.step_count,
-        episode_done=outcome.done,
-        terminated=outcome.terminated,
-        truncated=outcome.truncated,
-        solved=outcome.solved,
-    )
-
-
-def transition_of(
-    before: Float32[Array, "*batch"],
-    after: Float32[Array, "*batch"],
-    running: Bool[Array, "*batch"],
-    outcome: Outcome,
-    max_steps: int,
-) -> Transition:
-    """What an engine's outcome says happened between two similarities."""
-    return Transition(
-        similarity_before=before,
-        similarity_after=after,
-        operation=outcome.operation_type,
-        invalid=running & (outcome.operation_type < 0),
-        submitted=outcome.operation_type == Operation.SUBMIT,
-        solved=outcome.solved,
-        terminated=outcome.terminated,
-        truncated=outcome.truncated,
-        step_count=outcome.step_count,
-        max_steps=max_steps,
-    )
+    """Step limit of an episode."""
 
 
 RewardFunction = Callable[[Transition], Any]
-"""From one transition to what it pays, a single number; written in `jax.numpy`, since it is traced."""
+"""Maps one transition to its reward, a scalar. It is traced, so it must use `jax.numpy`."""
 
 
-def reward_weights_by_name(config: RewardConfig) -> Float32[np.ndarray, "7"]:
-    """The config's numbers as the engines take them."""
+def reward_weights_from_config(config: RewardConfig) -> Float32[np.ndarray, "7"]:
+    """Return the weights of a config as an array."""
     return np.array([getattr(config, name) for name in REWARD_WEIGHTS], np.float32)
 
 
-def replace_reward_weights(numbers: RewardNumbers, changes: dict[str, Any]) -> RewardNumbers:
-    """The numbers with some of them replaced, by name."""
+def replace_reward_weights(weights: RewardWeights, changes: dict[str, Any]) -> RewardWeights:
+    """Return the weights with some of them replaced by name."""
     for name, value in changes.items():
         if name not in REWARD_WEIGHTS:
-            raise ValueError(f"no reward number is called {name!r}; there are {', '.join(REWARD_WEIGHTS)}")
+            raise ValueError(f"unknown reward weight {name!r}; choose from {', '.join(REWARD_WEIGHTS)}")
         if jnp.ndim(value) != 0:
-            raise ValueError(
-                f"{name} must be a single number, got shape {jnp.shape(value)}; use vmap for many"
-            )
-        numbers = numbers.at[REWARD_WEIGHTS.index(name)].set(value)
-    return numbers
+            raise ValueError(f"{name} must be a scalar, got shape {jnp.shape(value)}; use vmap for several")
+        weights = weights.at[REWARD_WEIGHTS.index(name)].set(value)
+    return weights
 
 
-def as_reward(function: RewardFunction) -> RewardFunction:
-    """A reward as a pytree: an Equinox module's arrays can then be traced; a plain function has none."""
+def as_reward_function(function: RewardFunction) -> RewardFunction:
+    """Return a reward function that is a pytree, so that the arrays of an Equinox module are traced."""
     if not callable(function):
-        raise TypeError(f"a reward is a function of a Transition, got {type(function).__name__}")
+        raise TypeError(f"a reward must be a function of a Transition, got {type(function).__name__}")
     leaves: list[Any] = jax.tree.leaves(function)
     if len(leaves) == 1 and leaves[0] is function:
         return jax.tree_util.Partial(function)
@@ -145,16 +105,66 @@ def as_reward(function: RewardFunction) -> RewardFunction:
 
 
 def compute_reward(
-    function: RewardFunction, happened: Transition, running: Bool[Array, "*batch"]
+    config: ArcConfig,
+    weights: RewardWeights,
+    function: RewardFunction | None,
+    state: ArcState,
+    info: StepInfo,
 ) -> Float32[Array, "*batch"]:
-    """What the function pays for each transition; an episode that had ended before is paid nothing."""
+    """Compute the rewards of a batch of steps; 0 if the episode had already ended.
 
-    def one(transition: Transition) -> Array:
-        paid = jnp.asarray(function(transition))
-        if paid.shape:
-            raise ValueError(f"a reward is one number for one transition, got shape {paid.shape}")
-        return paid.astype(jnp.float32)
+    Args:
+        config: Settings of the environment.
+        weights: Weights of the default reward.
+        function: Custom reward function, or None for the default reward.
+        state: State before the step.
+        info: Result of the step.
+    """
+    transition = Transition(
+        similarity_before=state.similarity,
+        similarity_after=jnp.asarray(info.similarity),
+        operation=jnp.asarray(info.operation_type),
+        is_invalid=~state.episode_done & (info.operation_type < 0),
+        is_submission=jnp.asarray(info.operation_type == Operation.SUBMIT),
+        solved=jnp.asarray(info.solved),
+        terminated=jnp.asarray(info.terminated),
+        truncated=jnp.asarray(info.truncated),
+        step_count=jnp.asarray(info.step_count),
+        max_steps=config.episode.max_episode_steps,
+    )
+    if function is None:
+        reward = default_reward(config, weights, transition)
+    else:
+        reward = _apply_function(function, transition, state.batch_shape)
+    return jnp.where(state.episode_done, 0.0, reward)
 
-    for _ in running.shape:
-        one = jax.vmap(one)
-    return jnp.where(running, one(happened), 0.0)
+
+def default_reward(
+    config: ArcConfig, weights: RewardWeights, transition: Transition
+) -> Float32[Array, "*batch"]:
+    """Compute the default reward of steps in running episodes."""
+    weight = dict(zip(REWARD_WEIGHTS, weights, strict=True))
+    step = jnp.zeros_like(transition.similarity_after)
+    if not config.reward.reward_on_submit_only:
+        if config.episode.mode == "training":
+            step = weight["similarity_weight"] * (transition.similarity_after - transition.similarity_before)
+        step = step + weight["step_penalty"]
+    is_quick = transition.step_count.astype(jnp.float32) <= weight["efficiency_bonus_threshold"]
+    bonus = weight["success_bonus"] + jnp.where(is_quick, weight["efficiency_bonus"], 0.0)
+    end = jnp.where(transition.solved, bonus, weight["unsolved_submission_penalty"])
+    reward = jnp.where(transition.is_invalid, weight["invalid_action_penalty"], step)
+    return reward + jnp.where(transition.terminated, end, 0.0)
+
+
+def _apply_function(
+    function: RewardFunction, transition: Transition, batch_shape: tuple[int, ...]
+) -> Float32[Array, "*batch"]:
+    def apply(one: Transition) -> Array:
+        reward = jnp.asarray(function(one))
+        if reward.shape:
+            raise ValueError(f"a reward function must return a scalar, got shape {reward.shape}")
+        return reward.astype(jnp.float32)
+
+    for _ in batch_shape:
+        apply = jax.vmap(apply)
+    return apply(transition)

@@ -1,7 +1,4 @@
-"""The state of an ARC episode: bit-planes, a few registers, and the unpacked view of them.
-
-Making and changing states is in `environment` and the engines.
-"""
+"""The state of an ARC episode: packed arrays, and properties that unpack them."""
 
 from functools import partial
 from typing import Any
@@ -13,10 +10,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
 
 from phalanx.arc.bitplanes import area_bits, fit_rows, unpack_cells, unpack_mask
-from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, UnnamedTasks
+from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 
 NUM_BOARDS = 10
-"""Four working planes, four clipboard planes, the clipboard's mask, the selection."""
+"""Four bit-planes of the working grid, four of the clipboard, the mask of the clipboard, the selection."""
 WORKING, CLIPBOARD, CLIPBOARD_MASK, SELECTION = 0, 4, 8, 9
 
 NUM_REGISTERS = 8
@@ -26,87 +23,93 @@ TERMINATED, TRUNCATED = 1, 2
 
 
 class SubmissionState(eqx.Module):
-    """What an episode of evaluation keeps besides the grid at hand: one for each test pair of its task."""
+    """The grids of all test pairs of a task, and the grids submitted so far. Used in evaluation mode."""
 
     grids: UInt32[Array, "*batch tests 4 rows"]
-    """The grid of each test pair as it was when it was left; the one at hand is in the boards."""
+    """Bit-planes of each test pair's grid when it was last left. The current pair's grid is in
+    `ArcState.boards`."""
     sizes: Int32[Array, "*batch tests 2"]
-    """Height and width of each."""
-    handed_grids: UInt32[Array, "*batch attempts tests 4 rows"]
-    """What was handed in, by attempt."""
-    handed_sizes: Int32[Array, "*batch attempts tests 2"]
-    """Height and width; 0 where nothing was handed in yet."""
-    attempts: Int32[Array, "*batch"]
-    """How often the answers were handed in."""
+    """Height and width of each grid."""
+    submitted_grids: UInt32[Array, "*batch attempts tests 4 rows"]
+    """Bit-planes of the submitted grids of each attempt."""
+    submitted_sizes: Int32[Array, "*batch attempts tests 2"]
+    """Their height and width; 0 if nothing has been submitted yet."""
+    num_submissions: Int32[Array, "*batch"]
+    """Number of submissions so far."""
 
 
 class ArcState(eqx.Module):
-    """One episode's state, or a batch of them; 1,236 bytes each on a 30x30 canvas.
+    """The state of one episode or of a batch of episodes; 1,236 bytes per episode on a 30x30 canvas.
 
-    The leaves are packed; the properties give the view that people and networks read. They work on a
-    single state and on any batch shape.
+    The leaves are packed. The properties unpack them and work on a single state and on any batch shape.
 
-    A state also knows the tasks that its indices refer to, unless it was made inside a compiled program that
-    has the environment as an argument: there tasks may change from call to call. `environment.bind(state)`
-    gives such a state its tasks back.
+    A state also knows the tasks that its indices refer to, unless it was created inside a compiled program
+    that has the environment as an argument: there, the tasks may change from call to call.
+    `environment.attach_names(state)` attaches the tasks to such a state.
     """
 
     boards: UInt32[Array, "*batch 10 rows"]
+    """Bit-planes of the working grid and the clipboard, and masks of the clipboard and the selection."""
     registers: Int32[Array, "*batch 8"]
+    """Task, pair, height, width, step count, status, solved pairs (bits), last operation."""
     similarity: Float32[Array, "*batch"]
-    tasks: TaskBuffer | UnnamedTasks | None = eqx.field(static=True)
+    """Similarity of the working grid to the target. In evaluation mode, 0 until the last submission and
+    then the mean over the test pairs of the best attempt."""
+    tasks: TaskBuffer | TaskArrays | None = eqx.field(static=True)
+    """The tasks that the indices refer to, or None if they are not attached."""
     columns: int = eqx.field(static=True)
-    work: SubmissionState | None = None
-    """The grids of all test pairs, in evaluation."""
+    """Width of the canvas."""
+    submission: SubmissionState | None = None
+    """Grids of all test pairs, in evaluation mode."""
 
     @property
     def grid_shape(self) -> tuple[int, int]:
-        """Rows and columns of the canvas."""
+        """Height and width of the canvas."""
         return self.boards.shape[-1], self.columns
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """Empty for a single state."""
+        """Shape of the batch; empty for a single state."""
         return self.similarity.shape
 
     @property
     def task_index(self) -> Int32[Array, "*batch"]:
-        """Which task of the buffer."""
+        """Index of the task in the buffer."""
         return self.registers[..., TASK]
 
     @property
     def pair_index(self) -> Int32[Array, "*batch"]:
-        """Which pair of the task: demonstrations first, then tests."""
+        """Index of the pair in the task: demonstrations first, then tests."""
         return self.registers[..., PAIR]
 
     @property
     def height(self) -> Int32[Array, "*batch"]:
-        """Rows of the area."""
+        """Height of the working grid."""
         return self.registers[..., HEIGHT]
 
     @property
     def width(self) -> Int32[Array, "*batch"]:
-        """Columns of the area."""
+        """Width of the working grid."""
         return self.registers[..., WIDTH]
 
     @property
     def step_count(self) -> Int32[Array, "*batch"]:
-        """Steps taken in this episode."""
+        """Number of steps taken in this episode."""
         return self.registers[..., STEP_COUNT]
 
     @property
     def last_operation(self) -> Int32[Array, "*batch"]:
-        """The last valid operation; -1 at the start."""
+        """Last valid operation; -1 at the start."""
         return self.registers[..., LAST_OPERATION]
 
     @property
     def terminated(self) -> Bool[Array, "*batch"]:
-        """Whether the episode ended by submission or solution."""
+        """Whether the episode ended with a submission or a solution."""
         return self.registers[..., STATUS] == TERMINATED
 
     @property
     def truncated(self) -> Bool[Array, "*batch"]:
-        """Whether the episode ran out of steps."""
+        """Whether the episode reached the step limit."""
         return self.registers[..., STATUS] == TRUNCATED
 
     @property
@@ -121,57 +124,58 @@ class ArcState(eqx.Module):
 
     @property
     def solved_pairs(self) -> Bool[Array, "*batch pairs"]:
-        """Which pairs of the task have been solved in this episode."""
+        """Pairs of the task that have been solved in this episode."""
         count = max(len(task.pairs) for task in named_tasks(self))
         return (self.registers[..., SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
 
     @property
     def similarity_score(self) -> Float32[Array, "*batch"]:
-        """Equal cells over the cells of the union of the working area and the target's.
+        """Number of equal cells divided by the number of cells that the working grid or the target covers.
 
-        In evaluation 0 until the last hand-in, and then the mean over the test pairs of the best attempt.
+        In evaluation mode, 0 until the last submission and then the mean over the test pairs of the best
+        attempt.
         """
         return self.similarity
 
     @property
     def working_grid_mask(self) -> Bool[Array, "*batch rows columns"]:
-        """The area."""
+        """Cells that belong to the working grid."""
         return unpack_mask(self._area, self.columns)
 
     @property
     def working_grid(self) -> Int8[Array, "*batch rows columns"]:
-        """The grid as it stands; -1 outside the area."""
+        """Colors of the working grid; -1 outside."""
         return unpack_cells(self.boards[..., WORKING:CLIPBOARD, :], self._area, self.columns)
 
     @property
     def selected(self) -> Bool[Array, "*batch rows columns"]:
-        """The last selection, or where a moved or turned object lies now."""
+        """The last selection, or the new cells of an object that was moved, rotated or flipped."""
         return unpack_mask(self.boards[..., SELECTION, :], self.columns)
 
     @property
     def clipboard(self) -> Int8[Array, "*batch rows columns"]:
-        """The remembered object at the top left; -1 outside it."""
-        object_words = self.boards[..., CLIPBOARD_MASK, :]
-        return unpack_cells(self.boards[..., CLIPBOARD:CLIPBOARD_MASK, :], object_words, self.columns)
+        """The copied object, at the top left; -1 outside."""
+        mask = self.boards[..., CLIPBOARD_MASK, :]
+        return unpack_cells(self.boards[..., CLIPBOARD:CLIPBOARD_MASK, :], mask, self.columns)
 
     @property
     def input_grid(self) -> Int8[Array, "*batch rows columns"]:
-        """The current pair's input; -1 outside it."""
+        """Input of the current pair; -1 outside."""
         return unpack_cells(*self._pair_grid(output=False), self.columns)
 
     @property
     def input_grid_mask(self) -> Bool[Array, "*batch rows columns"]:
-        """The cells of the current pair's input."""
+        """Cells that belong to the current pair's input."""
         return unpack_mask(self._pair_grid(output=False)[1], self.columns)
 
     @property
     def target_grid(self) -> Int8[Array, "*batch rows columns"]:
-        """The current pair's output; -1 outside it, and everywhere in evaluation unless revealed."""
+        """Output of the current pair; -1 outside, and everywhere in evaluation mode."""
         return unpack_cells(*self._pair_grid(output=True), self.columns)
 
     @property
     def target_grid_mask(self) -> Bool[Array, "*batch rows columns"]:
-        """The cells of the current pair's output."""
+        """Cells that belong to the current pair's output."""
         return unpack_mask(self._pair_grid(output=True)[1], self.columns)
 
     @property
@@ -179,33 +183,35 @@ class ArcState(eqx.Module):
         return area_bits(self.height, self.width, self.boards.shape[-1])
 
     def _pair_grid(self, output: bool) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
-        """Planes and area of the current pair's input or output."""
         return _current_grid(self.task_arrays, self.registers, output, self.boards.shape[-1])
 
     @property
     def task_arrays(self) -> TaskArrays:
-        """The tasks that the indices refer to, as arrays."""
+        """Arrays of the tasks that the indices refer to."""
         if self.tasks is None:
-            raise ValueError(_UNBOUND)
-        return self.tasks.arrays
+            raise ValueError(_NO_TASKS)
+        return self.tasks.arrays if isinstance(self.tasks, TaskBuffer) else self.tasks
+
+    def detach(self) -> "ArcState":
+        """Return the state without tasks and submissions, as the backends take it."""
+        return replace_fields(self, tasks=None, submission=None)
 
     def __getitem__(self, index: Any) -> "ArcState":
-        """One state, or a slice, of a batch."""
+        """Select one state or a slice of a batch."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
     def __jax_array__(self) -> Int8[Array, "*batch rows columns"]:
         return self.working_grid
 
     def __repr__(self) -> str:
-        # Leaves may be anything while trees are taken apart, so shapes are asked for with care.
+        # JAX transformations put arbitrary objects into the leaves.
         batch, rows = np.shape(self.similarity), np.shape(self.boards)[-1:]
-        many = f"batch of {' x '.join(map(str, batch))}, " if batch else ""
-        return (
-            f"ArcState({many}canvas {'x'.join(map(str, (*rows, self.columns)))}, {self.tasks or 'unbound'})"
-        )
+        prefix = f"batch of {' x '.join(map(str, batch))}, " if batch else ""
+        canvas = "x".join(map(str, (*rows, self.columns)))
+        return f"ArcState({prefix}canvas {canvas}, {self.tasks or 'no tasks'})"
 
     def __pdoc__(self, **_: Any) -> Any:
-        """The same line where Equinox prints a module that has states in it."""
+        # Used by Equinox to print modules that contain states.
         import wadler_lindig
 
         return wadler_lindig.TextDoc(repr(self))
@@ -216,43 +222,55 @@ class ArcState(eqx.Module):
         return state_html(self)
 
 
-def bound_to(tasks: TaskBuffer | UnnamedTasks | None, states: ArcState) -> ArcState:
-    """The same states with other knowledge of their tasks; `environment.bind` is how to ask for it."""
-    # At every call of `batch_step`, where an Equinox module's constructor or method would cost a step's time.
+def replace_fields(state: ArcState, **changes: Any) -> ArcState:
+    """Return a copy of a state with some fields replaced."""
+    # `batch_step` calls this, and the constructor of an Equinox module would take as long as a step.
     copied = object.__new__(ArcState)
-    vars(copied).update(vars(states), tasks=tasks)
+    vars(copied).update(vars(state), **changes)
     return copied
 
 
+def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcState:
+    """Return states of zeros, to be overwritten by a reset."""
+    rows, columns = grid_shape
+    return ArcState(
+        jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32),
+        jnp.zeros((*batch, NUM_REGISTERS), jnp.int32),
+        jnp.zeros(batch, jnp.float32),
+        None,
+        columns,
+    )
+
+
 def named_tasks(states: ArcState) -> TaskBuffer:
-    """The tasks that states refer to, with their ids and grids."""
+    """Return the tasks of states, with ids and grids."""
     if not isinstance(states.tasks, TaskBuffer):
-        raise ValueError(_UNBOUND)
+        raise ValueError(_NO_TASKS)
     return states.tasks
 
 
-_UNBOUND = (
-    "this state does not know its tasks: it was made inside a compiled program that has its environment as "
-    "an argument. Read environment.bind(state) instead, or let the observation show what you need"
+_NO_TASKS = (
+    "this state does not know its tasks, because it was created inside a compiled program that has the "
+    "environment as an argument. Use environment.attach_names(state), or add what you need to the observation"
 )
 
 
 @partial(jax.jit, static_argnums=(2, 3), inline=True)
 def pair_grid(
-    tasks: TaskArrays, place: Int32[Array, "*batch"], output: bool, rows: int
+    tasks: TaskArrays, index: Int32[Array, "*batch"], output: bool, rows: int
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
-    """Planes and area of a pair's input or output, by the pair's place in the buffer."""
+    """Return the bit-planes and the area of a pair's input or output, by the pair's index in the buffer."""
     side = int(output)
-    size = tasks.sizes[place, 2 * side : 2 * side + 2]
-    return fit_rows(tasks.pairs[place, side], rows), area_bits(size[..., 0], size[..., 1], rows)
+    size = tasks.sizes[index, 2 * side : 2 * side + 2]
+    return fit_rows(tasks.pairs[index, side], rows), area_bits(size[..., 0], size[..., 1], rows)
 
 
 @partial(jax.jit, static_argnums=(2, 3), inline=True)
 def _current_grid(
     tasks: TaskArrays, registers: Int32[Array, "*batch 8"], output: bool, rows: int
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
-    place = tasks.table[registers[..., TASK], 0] + registers[..., PAIR]
-    return pair_grid(tasks, place, output, rows)
+    index = tasks.table[registers[..., TASK], 0] + registers[..., PAIR]
+    return pair_grid(tasks, index, output, rows)
 
 
 ArcEnvState = ArcState

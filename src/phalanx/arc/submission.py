@@ -22,12 +22,11 @@ from phalanx.arc.config import ArcConfig
 from phalanx.arc.datasets import GENERATED
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.evaluation import copy_solves, episode_keys
-from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.task_files import ALL, load_tasks
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import Act, map_batches, rollout_episodes
+from phalanx.core.episodes import Act, map_batches, rollout_episodes
 from phalanx.formatting import format_count, format_percent
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
@@ -212,7 +211,7 @@ def _submit(
     made: list[list[tuple[Grid | None, ...]]] = [[] for _ in buffer]
     steps: list[list[int]] = [[] for _ in buffer]
     counts = np.zeros(NUM_OPERATIONS, np.int64)
-    whole = not _TO_OTHER_TESTS.isdisjoint(legal_operation_ids(environment.config))
+    whole = not _TO_OTHER_TESTS.isdisjoint(environment.config.action.operations)
     episodes = np.array(
         [(n, test) for n, task in enumerate(buffer) for test in range(1 if whole else len(task.tests))],
         np.int32,
@@ -261,10 +260,10 @@ def _attempt(
     keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
     limit = environment.config.episode.max_episode_steps
     played = rollout_episodes(environment, act, states, observations, keys, limit, record=True)
-    work = played.final_states.work
-    sizes = work.handed_sizes[:, 0]
+    work = played.final_states.submission
+    sizes = work.submitted_sizes[:, 0]
     rows, columns = environment.config.grid_shape
-    cells = unpack_cells(work.handed_grids[:, 0], area_bits(sizes[..., 0], sizes[..., 1], rows), columns)
+    cells = unpack_cells(work.submitted_grids[:, 0], area_bits(sizes[..., 0], sizes[..., 1], rows), columns)
     time = jnp.arange(limit)[:, None]
     assert played.step_states is not None
     operations = jnp.where(time < played.lengths, played.step_states.last_operation, -1)
@@ -281,7 +280,7 @@ def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
 def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
     """Sample any allowed operation on any cells of the canvas."""
     rows, columns = (jnp.int32(side) for side in config.grid_shape)
-    return random_action(key, config, legal_operation_ids(config), rows, columns)
+    return random_action(key, config, config.action.operations, rows, columns)
 
 
 def submission_env(config: ArcConfig, data: str) -> tuple[ArcEnvironment, list[ArcTask]]:

@@ -1,7 +1,4 @@
-"""Which task and pair an episode starts from: drawn by a key, uniformly or by weights.
-
-What becomes of the draw is the engines' part: they look the pair up and write the first working grid.
-"""
+"""Sampling of the task and pair that an episode starts with, uniformly or by weight."""
 
 from functools import partial
 
@@ -13,16 +10,21 @@ from jaxtyping import Array, Float32, Int32, UInt32
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.environment import Key
 
-START_WORDS = 3
-"""The words of a start: task, pair (taken modulo the pairs there are), and noise for the first grid."""
+NUM_START_BITS = 3
+"""Number of uint32 values that define a start: task, pair (modulo the number of pairs), noise for the first
+grid."""
 
-Weights = Float32[Array, "*groups tasks"]
 
+def validate_task_weights(weights: object, num_tasks: int, padded_tasks: int) -> Float32[Array, " tasks"]:
+    """Check sampling weights and pad them with zeros.
 
-def validate_task_weights(weights: object, num_tasks: int, room: int) -> Float32[Array, " tasks"]:
-    """Sampling weights for a buffer with `room` for tasks, of which there are `num_tasks`; 0 for the rest."""
+    Args:
+        weights: One weight per task, or per task of the padded buffer. May be traced.
+        num_tasks: Number of tasks.
+        padded_tasks: Number of tasks that the buffer has space for.
+    """
     given = jnp.asarray(weights)
-    if given.shape not in ((num_tasks,), (room,)):
+    if given.shape not in ((num_tasks,), (padded_tasks,)):
         raise ValueError(
             f"there are {num_tasks} tasks, so weights must have shape ({num_tasks},), got {given.shape}"
         )
@@ -30,51 +32,54 @@ def validate_task_weights(weights: object, num_tasks: int, room: int) -> Float32
         values = np.asarray(given, np.float64)
         if not np.isfinite(values).all() or (values < 0).any() or not values[:num_tasks].sum() > 0:
             raise ValueError("weights must be finite and not negative, and at least one must be positive")
-    return jnp.pad(given.astype(jnp.float32), (0, room - given.shape[0]))
+    return jnp.pad(given.astype(jnp.float32), (0, padded_tasks - given.shape[0]))
 
 
 def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
-    """The same weight for every task that there is."""
+    """Return weight 1 for every task and 0 for the padding."""
     return (jnp.arange(tasks.table.shape[-2]) < tasks.num_tasks).astype(jnp.float32)
 
 
-# Compiled as one where the caller compiles nothing, as is the draw.
+# With `inline=True`, these functions are one program each outside `jit`, and part of the caller's program
+# inside.
 @partial(jax.jit, inline=True)
 def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32[Array, " tasks"]:
-    """Where each task's part of the interval from 0 to the sum of all weights ends.
+    """Return the upper end of each task's interval in [0, sum of all weights).
 
-    A task of weight 0 (and the room behind the last) ends where the task before it does, whatever the
-    rounding, so that it is never drawn.
+    The interval of a task with weight 0 (and of the padding) is empty regardless of rounding, so such a task
+    is never sampled.
     """
-    there = (weights > 0) & (jnp.arange(weights.shape[0]) < tasks.num_tasks)
-    sums = jnp.cumsum(jnp.where(there, weights, 0.0))
-    return jax.lax.cummax(jnp.where(there, sums, 0.0))
+    has_weight = (weights > 0) & (jnp.arange(weights.shape[0]) < tasks.num_tasks)
+    sums = jnp.cumsum(jnp.where(has_weight, weights, 0.0))
+    return jax.lax.cummax(jnp.where(has_weight, sums, 0.0))
 
 
 @partial(jax.jit, inline=True)
-def sample_start(key: Key, tasks: TaskArrays, bounds: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
-    """The words of a start; without bounds every task is as likely as any other."""
-    words = jax.random.bits(key, (2,), jnp.uint32)
+def sample_start(
+    key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks"] | None
+) -> UInt32[Array, "3"]:
+    """Sample the bits of a start: uniformly, or by the weights that `cumulative_weights` was given."""
+    bits = jax.random.bits(key, (2,), jnp.uint32)
     count = tasks.num_tasks.astype(jnp.uint32)
-    if bounds is None:
-        task = words[0] % count
+    if cumulative is None:
+        task = bits[0] % count
     else:
-        # 24 bits, which a float32 holds exactly: the product is below the sum of all weights.
-        place = (words[0] >> 8).astype(jnp.float32) * jnp.float32(2**-24) * bounds[-1]
-        found = jnp.searchsorted(bounds, place, side="right").astype(jnp.uint32)
+        # 24 bits, which float32 represents exactly, so the product stays below the sum of all weights.
+        position = (bits[0] >> 8).astype(jnp.float32) * jnp.float32(2**-24) * cumulative[-1]
+        found = jnp.searchsorted(cumulative, position, side="right").astype(jnp.uint32)
         task = jnp.minimum(found, count - 1)
-    return jnp.stack([task, words[1], noise(words[0], words[1])])
+    return jnp.stack([task, bits[1], mix_noise(bits[0], bits[1])])
 
 
 @partial(jax.jit, inline=True)
 def start_at(
     task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays
 ) -> UInt32[Array, "*batch 3"]:
-    """The words of a start on a given pair of a given task; after the last comes the first again."""
-    words = task.astype(jnp.uint32) % tasks.num_tasks.astype(jnp.uint32), pair.astype(jnp.uint32)
-    return jnp.stack([*words, noise(*words)], axis=-1)
+    """Return the bits of a start on the given pair of the given task, both modulo the available number."""
+    bits = task.astype(jnp.uint32) % tasks.num_tasks.astype(jnp.uint32), pair.astype(jnp.uint32)
+    return jnp.stack([*bits, mix_noise(*bits)], axis=-1)
 
 
-def noise(first: UInt32[Array, "*batch"], second: UInt32[Array, "*batch"]) -> UInt32[Array, "*batch"]:
-    """One word that depends on both."""
+def mix_noise(first: UInt32[Array, "*batch"], second: UInt32[Array, "*batch"]) -> UInt32[Array, "*batch"]:
+    """Mix two integers into one that depends on both."""
     return first * jnp.uint32(0x85EBCA6B) ^ second

@@ -18,7 +18,7 @@ from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
 from phalanx.arc.state import ArcState, named_tasks
 from phalanx.arc.tasks import ArcTask
-from phalanx.text.wrapper import read_actions
+from phalanx.core.vector import read_actions
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
 """What actions call the operations: `fill_3`, `rotate_clockwise`, ..."""
@@ -258,3 +258,47 @@ def _listed(legal: Sequence[int]) -> str:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+def compact_observation_texts(tasks: Any, states: ArcState) -> list[str]:
+    """Describe a batch of states in few characters, without rules.
+
+    Args:
+        tasks: Tasks by index.
+    """
+    task_indices, pair_indices = np.asarray(states.task_index), np.asarray(states.pair_index)
+    inputs, working_grids = np.asarray(states.input_grid), np.asarray(states.working_grid)
+    rows = zip(task_indices.tolist(), pair_indices.tolist(), working_grids, inputs, strict=True)
+    return [compact_task(tasks[task], pair, working, given) for task, pair, working, given in rows]
+
+
+def episode_key(task: ArcTask) -> str:
+    """Return the input grid of the first pair, which identifies the task for splits."""
+    return _grid_digits(_shown_pairs(task)[0].input)
+
+
+def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray | None = None) -> str:
+    """Describe a task in few characters: the other demonstrations, the input and the working grid.
+
+    Args:
+        given: The input grid, if the pair is not one of the demonstrations.
+    """
+    pairs = _shown_pairs(task)
+    lines = [
+        f"{_grid_digits(each.input)}={_grid_digits(each.output)}"
+        for index, each in enumerate(pairs)
+        if index != pair and each.output is not None
+    ]
+    question = _grid_digits(pairs[pair].input if given is None else given)
+    return "\n".join(["arc", *lines, f"{question}=?", _grid_digits(working), ""])
+
+
+def _shown_pairs(task: ArcTask) -> Any:
+    return task.demos or task.tests
+
+
+def _grid_digits(grid: Any) -> str:
+    """Write a grid as rows of digits separated by slashes, without the padding outside it."""
+    cells = np.asarray(grid)
+    rows = ("".join(str(cell) for cell in row if cell >= 0) for row in cells.tolist())
+    return "/".join(row for row in rows if row)

@@ -28,12 +28,11 @@ COMMANDS = {
         "phalanx.cli.data",
         "Tasks, lengths, batch plans and packs: what comes before training.",
     ),
-    "play": Mount("phalanx.cli.play", "Solve tasks yourself in the terminal; save demonstrations."),
+    "play": Mount("phalanx.cli.play", "Solve ARC tasks in the terminal, or watch a puzzle-server game."),
     "prove": Mount("phalanx.cli.prove", "Prove a query by facts and rules, as a tree and a picture."),
-    "puzzles": Mount("phalanx.cli.puzzles", "Puzzles made in process: list the kinds, show one in words."),
+    "puzzles": Mount("phalanx.cli.puzzles", "List and show text puzzles; collect from a puzzle server."),
     "mine": Mount("phalanx.cli.mine", "Mine rules from triples, and rank a split by rules."),
     "ask": Mount("phalanx.cli.ask", "Answer a query by rules: ranked, likely or not, with proofs."),
-    "arcade": Mount("phalanx.cli.arcade", "Puzzle servers: collect samples, watch a game."),
     "serve": Mount(
         "phalanx.cli.serve", "Serve an environment to trainers of language models (OpenEnv).", compiles=True
     ),

@@ -3,7 +3,6 @@
 How is in `phalanx.proofs.link_prediction`.
 """
 
-import dataclasses
 import enum
 import json
 import re
@@ -65,7 +64,7 @@ def evaluate_run(
     seconds = time.perf_counter() - began
     if as_json:
         about = {"run": str(run), "dataset": data.dataset, "mode": mode, "untrained": untrained}
-        about |= {} if origin.seed is None else {"seed": origin.seed}
+        about |= _seed_field(origin)
         record = {**about, "split": split, **result.as_record(), "seconds": round(seconds, 1)}
         typer.echo(json.dumps(record))
         return float(result.as_record()["mrr"])
@@ -118,7 +117,7 @@ def _policy(origin: "CheckpointRef", config: "ProofTrainingConfig", untrained: b
 
     if untrained:
         return untrained_policy(config)
-    return load_proof_policy(origin.run, origin.which, seed=origin.seed or 0)[1]
+    return load_proof_policy(origin.run, origin.which)[1]
 
 
 app = typer.Typer(add_completion=False)
@@ -261,14 +260,17 @@ def evaluate(
 
 def _each_seed(origin: "CheckpointRef") -> list["CheckpointRef"]:
     """A run of several seeds is evaluated seed by seed, unless one was named."""
-    seeds = len(list(origin.run.glob("seed_*")))
-    if origin.seed is not None or seeds < 2:
-        return [origin]
-    return [dataclasses.replace(origin, seed=seed) for seed in range(seeds)]
+    return [origin.for_seed(number) for number in range(max(len(origin.seeds), 1))]
+
+
+def _seed_field(origin: "CheckpointRef") -> dict[str, int]:
+    """The number of the seed, if the run is one of several seeds."""
+    match = re.fullmatch(r"seed_(\d+)", origin.run.name)
+    return {"seed": int(match[1])} if match else {}
 
 
 def _of_seed(origin: "CheckpointRef") -> str:
-    return "" if origin.seed is None else f", seed {origin.seed}"
+    return "".join(f", seed {number}" for number in _seed_field(origin).values())
 
 
 def _over_seeds(scores: list[float], what: str, form: str) -> str:
@@ -305,9 +307,7 @@ def _arc(
     )
 
     with user_errors(), working(f"loading {origin.run}{_of_seed(origin)}"):
-        config, network = load_arc_policy(
-            origin.run, origin.which, seed=origin.seed or 0, untrained=untrained
-        )
+        config, network = load_arc_policy(origin.run, origin.which, untrained=untrained)
     with user_errors(), working(f"playing the {split} tasks"):
         environment = examined(config, config.evaluation.split if split is Split.held_out else None)
         results = [evaluate_arc(environment, network)]
@@ -315,11 +315,11 @@ def _arc(
         attempted = config.evaluation.model_copy(update={"attempts": attempts})
         with working(f"playing the {split} tasks, {attempts} sampled attempts at each"):
             results.append(sampled(environment, network, attempted, seed))
-    if origin.seed is not None and not as_json:
-        typer.echo(f"seed {origin.seed}")
+    if _seed_field(origin) and not as_json:
+        typer.echo(_of_seed(origin).removeprefix(", "))
     for result in results:
         if as_json:
-            own = {} if origin.seed is None else {"seed": origin.seed}
+            own = _seed_field(origin)
             typer.echo(
                 json.dumps(result.as_record(split.value, with_tasks=tasks) | baselines(environment) | own)
             )
@@ -353,11 +353,7 @@ def _hand_in(
     with user_errors(), working(f"handing in answers to {data}{_of_seed(origin)}"):
         training = arc_training_of(run)
         environment, too_large = submission_env(training.config.arc, data)
-        network = (
-            initial_policy(training)
-            if untrained
-            else restore_policy(training, run, origin.which, seed=origin.seed or 0)
-        )
+        network = initial_policy(training) if untrained else restore_policy(training, run, origin.which)
         told = submit(
             environment,
             network,

@@ -3,12 +3,14 @@
 Reading tasks is `phalanx.arc.task_files`' work; the game is in `application`.
 """
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from phalanx.arc.datasets import GENERATED, available_datasets
 from phalanx.arc.generators.generate import FAMILIES, generate_task
@@ -16,13 +18,29 @@ from phalanx.arc.play.session import PlayTask
 from phalanx.arc.task_files import ALL, load_tasks
 from phalanx.arc.tasks import ArcTask
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.formatting import format_count
+from phalanx.cli.puzzles import Deadline, Host, Port, exit_on_interrupt, print_retries, server_errors
+from phalanx.formatting import escape_untrusted, format_count
 
 if TYPE_CHECKING:
     from phalanx.arc.play.app import PlayApp
+    from phalanx.puzzles.server.client import PuzzleClientConfig
 
 
-app = typer.Typer(name="play", help="Solve tasks yourself.", no_args_is_help=True, add_completion=False)
+class _PlayGroup(TyperGroup):
+    """Accepts `puzzle_server:GAME` as well as `puzzle_server GAME`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        command, _, game = args[0].partition(":")
+        return super().resolve_command(ctx, [command, game, *args[1:]] if game else args)
+
+
+app = typer.Typer(
+    name="play",
+    cls=_PlayGroup,
+    help="Solve ARC tasks yourself, or watch a game of a puzzle server.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @app.callback()
@@ -89,6 +107,76 @@ def arc(
     game = application(puzzles, config, demonstrations, coach=coach, palette=palette)
     game.run()
     typer.echo(_summary(game))
+
+
+@app.command(name="puzzle_server")
+def puzzle_server(
+    game: Annotated[str, typer.Argument(help="A game, such as sudoku.")],
+    difficulty: Annotated[Literal["easy", "medium", "hard"], typer.Option(help="Difficulty.")] = "easy",
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the puzzle; by default, the server draws it.")
+    ] = None,
+    pause: Annotated[float, typer.Option(help="Seconds between moves.", min=0, max=60)] = 0.3,
+    host: Host = "localhost",
+    port: Port = 8023,
+    deadline: Deadline = 120.0,
+) -> None:
+    """Watch a puzzle being solved by following the server's hints: `phalanx play puzzle_server:sudoku`.
+
+    Ctrl-C ends it.
+    """
+    from phalanx.puzzles.server.client import PuzzleClientConfig
+
+    config = PuzzleClientConfig(host=host, port=port, max_retries=2, deadline=deadline)
+    with server_errors(), print_retries(), exit_on_interrupt("left the puzzle"):
+        solved = asyncio.run(_follow_hints(config, game, difficulty, seed, pause))
+    if not solved:
+        raise typer.Exit(1)
+
+
+async def _follow_hints(
+    config: "PuzzleClientConfig", game: str, difficulty: str, seed: int | None, pause: float
+) -> bool:
+    from rich.console import Console
+    from rich.live import Live
+
+    from phalanx.puzzles.server.client import PuzzleClient
+
+    async with PuzzleClient(config) as client:
+        state = await client.start_puzzle(game, difficulty, seed)
+        num_moves = 0
+        message = "started"
+        title = f"{state.game}, {state.difficulty.value}, seed {state.seed}"
+        board = _render_board(title, state.grid_display, message)
+        with Live(board, console=Console(), auto_refresh=False) as live:
+            while not state.is_complete:
+                hint = await client.get_hint()
+                if not hint.success or hint.command is None:
+                    message = f"stuck after {num_moves} moves: {hint.message}"
+                    break
+                result = await client.send_action(hint.command)
+                message = f"{hint.message}  ->  {hint.command}"
+                if not result.success:
+                    message = f"stuck after {num_moves} moves: {hint.command}: {result.message}"
+                    break
+                num_moves += 1
+                state = result.state or state
+                live.update(_render_board(title, state.grid_display, message), refresh=True)
+                await asyncio.sleep(pause)
+            if state.is_complete:
+                message = f"solved in {num_moves} moves by {num_moves} hints"
+            live.update(_render_board(title, state.grid_display, message), refresh=True)
+    return state.is_complete
+
+
+def _render_board(title: str, board: str, message: str) -> Any:
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.text import Text
+
+    text = Text(escape_untrusted(board.strip("\n"), lines=True))
+    panel = Panel(text, title=Text(escape_untrusted(title)), expand=False)
+    return Group(panel, Text(escape_untrusted(message)))
 
 
 def _is_terminal() -> bool:

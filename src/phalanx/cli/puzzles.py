@@ -1,30 +1,46 @@
-"""`phalanx puzzles`: the kinds of puzzles that are made in process, and one of them in words.
+"""`phalanx puzzles`: list the puzzle kinds, show a puzzle, collect samples from a puzzle server."""
 
-The puzzles themselves are in `phalanx.puzzles`; those of a server are played by `phalanx arcade`.
-"""
-
-from typing import Annotated
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from phalanx.cli.errors import user_errors
-from phalanx.cli.output import columns, print_json
+from phalanx.cli.errors import UserError, user_errors
+from phalanx.cli.output import columns, print_json, progress
+from phalanx.formatting import escape_untrusted, format_count
+
+if TYPE_CHECKING:
+    from phalanx.puzzles.server.protocol import PuzzleDifficulty
 
 app = typer.Typer(
     name="puzzles",
-    help="Puzzles made in process: list the kinds, show one in words.",
+    help="Text puzzles: list the kinds, show a puzzle, collect samples from a puzzle server.",
     no_args_is_help=True,
     add_completion=False,
 )
+
+Host = Annotated[str, typer.Option(help="Host name or address of the puzzle server.")]
+Port = Annotated[int, typer.Option(help="Port of the puzzle server.", min=1, max=65535)]
+Deadline = Annotated[
+    float, typer.Option(help="Seconds for one request to the server, including all retries.", min=0.1)
+]
+
+_EXIT_CODE_INTERRUPTED = 130
+"""Exit code of a shell command that was ended by Ctrl-C."""
 
 
 @app.command(name="list")
 def list_kinds(
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, with each difficulty's parameters.")
+        bool, typer.Option("--json", help="Print JSON, including the parameters of each difficulty.")
     ] = False,
 ) -> None:
-    """List the kinds of puzzles."""
+    """List the puzzle kinds."""
     from phalanx.puzzles.kinds import puzzle_kinds
 
     kinds = puzzle_kinds()
@@ -43,23 +59,157 @@ def list_kinds(
         )
         return
     rows = [[kind.name, "one" if kind.has_unique_solution else "any", kind.description] for kind in kinds]
-    typer.echo(columns(["KIND", "SOLUTIONS", "ABOUT"], rows))
+    typer.echo(columns(["KIND", "SOLUTIONS", "DESCRIPTION"], rows))
 
 
 @app.command()
 def show(
-    kind: Annotated[str, typer.Argument(help="A kind, such as sudoku; `phalanx puzzles list` names them.")],
-    seed: Annotated[int, typer.Option(help="What the puzzle is made from.", min=0)] = 0,
+    kind: Annotated[str, typer.Argument(help="A puzzle kind, such as sudoku; see `phalanx puzzles list`.")],
+    seed: Annotated[int, typer.Option(help="Seed of the puzzle.", min=0)] = 0,
     difficulty: Annotated[str, typer.Option(help="easy, medium or hard.")] = "easy",
-    single: Annotated[bool, typer.Option("--single", help="Ask for the whole solution at once.")] = False,
-    solution: Annotated[bool, typer.Option("--solution", help="Show a solver's answers below.")] = False,
+    turns: Annotated[
+        Literal["multi", "single"],
+        typer.Option(help="One move per answer (multi), or one answer with the complete solution (single)."),
+    ] = "multi",
+    solution: Annotated[bool, typer.Option("--solution", help="Also print the solver's answers.")] = False,
 ) -> None:
-    """Show a puzzle as a language model is asked to solve it."""
+    """Show a puzzle as a language model sees it."""
     from phalanx.puzzles.env import PuzzleEnvironment
 
     with user_errors():
-        environment = PuzzleEnvironment(kind, difficulty, turns="single" if single else "multi")
-        text = environment.reset(seed)
-    typer.echo(text)
+        environment = PuzzleEnvironment(kind, difficulty, turns=turns)
+        prompt = environment.reset(seed)
+    typer.echo(prompt)
     if solution:
         typer.echo("\nSolution:\n" + "\n".join(environment.expert_actions() or ()))
+
+
+@app.command()
+def collect(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file of samples (JSON Lines).")],
+    games: Annotated[
+        str, typer.Option(help="Games separated by commas, such as sudoku,binary, or `all`.")
+    ] = "sudoku",
+    difficulty: Annotated[
+        str, typer.Option(help="easy, medium or hard; several, separated by commas, are used in turn.")
+    ] = "easy",
+    episodes: Annotated[
+        int, typer.Option(help="Number of puzzles, including those already in the file.", min=1)
+    ] = 100,
+    connections: Annotated[int, typer.Option(help="Number of connections.", min=1, max=100)] = 4,
+    seed: Annotated[int, typer.Option(help="Base seed of the puzzles.")] = 0,
+    max_steps: Annotated[int, typer.Option(help="Maximum number of moves per puzzle.", min=1, max=99)] = 99,
+    tokenizer: Annotated[
+        str, typer.Option("--tokenizer", "-t", help="bytes, a tokenizer.json, or a Hugging Face name.")
+    ] = "bytes",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    host: Host = "localhost",
+    port: Port = 8023,
+    deadline: Deadline = 120.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Solve puzzles of a server by following its hints, and write one sample per move.
+
+    Complete episodes are appended in order, so a run that is killed can be continued with `--resume`: the
+    final file has the same samples as that of an uninterrupted run.
+    """
+    from phalanx.data.tokenizers import load_tokenizer
+    from phalanx.puzzles.server.client import PuzzleClientConfig
+    from phalanx.puzzles.server.collect import collect, read_existing
+    from phalanx.puzzles.server.episodes import CollectConfig
+    from phalanx.puzzles.server.pool import ConnectionPoolConfig
+
+    with user_errors():
+        encode = load_tokenizer(tokenizer).encode
+        config = CollectConfig(
+            client=PuzzleClientConfig(
+                host=host, port=port, deadline=deadline, max_retries=12, retry_seed=seed
+            ),
+            games=_parse_games(games),
+            difficulties=_parse_difficulties(difficulty),
+            seed=seed,
+            max_steps=max_steps,
+            pool=ConnectionPoolConfig(
+                connections=connections, queue_size=max(32, 2 * connections), ordered=True
+            ),
+        )
+        existing = read_existing(out, config, resume=resume)
+    message = f"{out} has complete episodes; run the same command with --resume to continue"
+    with exit_on_interrupt(message), progress("collecting", "episodes", episodes, quiet=as_json) as advance:
+        advance(min(existing.count, episodes))
+        with server_errors(), print_retries():
+            result = asyncio.run(collect(config, encode, out, episodes, existing, lambda: advance(1)))
+    total = max(episodes, existing.count)
+    if as_json:
+        summary = dataclasses.asdict(result) | {"output": str(out), "episodes": total}
+        print_json(summary | {"existing": existing.count})
+        return
+    replayed = format_count(result.episodes_replayed, "connection")
+    typer.echo(
+        f"{out}: {total:,} episodes ({existing.count:,} existing), {result.samples:,} new samples, "
+        f"{result.solved:,} of {result.played:,} puzzles solved"
+        + (f"; {replayed} lost and replaced during an episode" if result.episodes_replayed else "")
+    )
+
+
+@contextlib.contextmanager
+def server_errors() -> Iterator[None]:
+    """Report errors of the server and the network as user errors."""
+    from phalanx.puzzles.server.collect import EpisodeMismatchError
+    from phalanx.puzzles.server.protocol import StartError, UnknownGameError
+
+    try:
+        yield
+    except (OSError, StartError, UnknownGameError, EpisodeMismatchError) as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
+@contextlib.contextmanager
+def print_retries() -> Iterator[None]:
+    """Print failed attempts to stderr as they happen."""
+
+    class StderrHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            typer.echo(escape_untrusted(record.getMessage()), err=True)
+
+    logger, handler = logging.getLogger("phalanx.puzzles.server"), StderrHandler()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def exit_on_interrupt(message: str) -> Iterator[None]:
+    """Print a message and exit on Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: {message}", err=True)
+        raise typer.Exit(_EXIT_CODE_INTERRUPTED) from None
+
+
+def _parse_games(text: str) -> tuple[str, ...]:
+    from phalanx.puzzles.server.protocol import PuzzleGame
+
+    names = _split_names(text)
+    if names == ["all"]:
+        return tuple(game.value for game in PuzzleGame if game.accepts_moves)
+    return tuple(names)
+
+
+def _parse_difficulties(text: str) -> "tuple[PuzzleDifficulty, ...]":
+    from phalanx.puzzles.server.protocol import PuzzleDifficulty
+
+    names = _split_names(text)
+    if unknown := [name for name in names if name not in list(PuzzleDifficulty)]:
+        raise ValueError(f"--difficulty must be easy, medium or hard, got {unknown[0]!r}")
+    return tuple(PuzzleDifficulty(name) for name in names)
+
+
+def _split_names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ValueError(f"expected names separated by commas, such as sudoku,binary, got {text!r}")
+    return names

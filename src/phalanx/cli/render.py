@@ -55,7 +55,7 @@ def _played(run: Path, count: int, seed: int) -> tuple[Path, list[list["np.ndarr
     """The run's folder, and the pictures of each episode."""
     import jax
 
-    from phalanx.core.evaluation import record_episodes
+    from phalanx.core.episodes import record_episodes
     from phalanx.training.arc_training import arc_training_of, held_out
     from phalanx.training.trained_policy import load_policy
 

@@ -1,7 +1,4 @@
-"""`phalanx serve`: any environment with words as an OpenEnv server, for trainers in other processes.
-
-The server is in `phalanx.integrations.openenv`; `phalanx arcade` plays on puzzle servers.
-"""
+"""`phalanx serve`: serve a text environment over OpenEnv, for trainers in other processes."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,69 +17,63 @@ def serve(
     environment: Annotated[
         str,
         typer.Argument(
-            metavar="ID",
-            help="A kind of puzzle (sudoku), an environment's id (arc-v2, proofs-v1), or a game of a puzzle "
-            "server (arcade:sudoku).",
+            metavar="ENV",
+            help="A puzzle kind (sudoku), an environment id (arc-v2, proofs-v1), a game of a puzzle server "
+            "(puzzle_server:sudoku), or module:Class.",
         ),
     ],
     settings: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[NAME=VALUE]...",
-            help="Its settings: difficulty=hard turns=single for puzzles, the config's overrides for ids "
-            "(config=NAME takes a preset), host=... port=... difficulty=... for arcade games.",
+            help="Settings: difficulty=hard turns=single for puzzles, config overrides for ids (config=NAME "
+            "selects a preset), host=... port=... difficulty=... for puzzle-server games.",
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="The address to listen at; 0.0.0.0 lets other machines in.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="The port to listen at; 0 takes a free one.", min=0, max=65535)
+        int, typer.Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)
     ] = 8000,
-    sessions: Annotated[int, typer.Option(help="Sessions at once.", min=1)] = 1_024,
-    idle_seconds: Annotated[
-        float, typer.Option(help="Seconds after which a silent session is closed.")
+    max_sessions: Annotated[int, typer.Option(help="Maximum number of concurrent sessions.", min=1)] = 1_024,
+    idle_timeout: Annotated[
+        float, typer.Option(help="Seconds after which an idle session is closed.")
     ] = 900.0,
-    message_bytes: Annotated[int, typer.Option(help="Bytes of the longest message.", min=1_024)] = 131_072,
+    max_message_bytes: Annotated[
+        int, typer.Option(help="Maximum size of a message in bytes.", min=1_024)
+    ] = 131_072,
 ) -> None:
-    """Serve an environment over OpenEnv's WebSocket protocol, until Ctrl-C or SIGTERM."""
+    """Serve an environment over OpenEnv's WebSocket protocol until Ctrl-C or SIGTERM."""
     with user_errors():
         try:
             factory = _factory(environment, settings or [])
-        except TypeError as error:  # a setting that the environment does not have
+        except TypeError as error:  # an unknown setting
             raise UserError(str(error)) from error
     try:
         from phalanx.integrations.openenv.server import OpenEnvServer, ServerLimits
     except ModuleNotFoundError as error:
         raise UserError(str(error)) from error
     with user_errors():
-        limits = ServerLimits(sessions, idle_seconds, message_bytes)
+        limits = ServerLimits(max_sessions, idle_timeout, max_message_bytes)
     try:
         server = OpenEnvServer(factory, name=environment, host=host, port=port, limits=limits)
     except OSError as error:
-        raise UserError(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
-    typer.echo(f"serving {environment} at {server.url}, {sessions:,} sessions at most; Ctrl-C ends it")
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    typer.echo(f"serving {environment} at {server.url}, up to {max_sessions:,} sessions; Ctrl-C to stop")
     server.run()
 
 
 def _factory(environment: str, settings: list[str]) -> "TextFactory":
     from omegaconf import OmegaConf
 
-    from phalanx.text.env_spec import text_env_factory
+    from phalanx.text.env_spec import parse_env_spec, text_env_factory
 
-    if strange := [text for text in settings if not text.partition("=")[1]]:
-        raise ValueError(f"settings read name=value, got {strange[0]!r}")
+    if invalid := [text for text in settings if not text.partition("=")[1]]:
+        raise ValueError(f"settings must be NAME=VALUE, got {invalid[0]!r}")
     values: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(settings))  # type: ignore[assignment]
-    kind, _, game = environment.partition(":")
-    if kind == "arcade":
-        from phalanx.puzzles.server.client import PuzzleClientConfig
-        from phalanx.puzzles.server.env import puzzle_server_environment
-
-        client = PuzzleClientConfig(**{name: values.pop(name) for name in ("host", "port") if name in values})
-        puzzle_server_environment(game, client=client, **values).close()
-        return lambda: puzzle_server_environment(game, client=client, **values)
-    if "-v" not in environment:
-        return text_env_factory(environment, **values)
-    overrides = [text for text in settings if not text.startswith("config=")]
-    preset = {"config": values["config"]} if "config" in values else {}
-    return text_env_factory(environment, **preset, **({"overrides": overrides} if overrides else {}))
+    if parse_env_spec(environment)[0].interface == "jax":
+        overrides = [text for text in settings if not text.startswith("config=")]
+        values = {"config": values["config"]} if "config" in values else {}
+        values |= {"overrides": overrides} if overrides else {}
+    return text_env_factory(environment, **values)

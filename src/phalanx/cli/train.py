@@ -133,7 +133,7 @@ def lm(
     ] = None,
     dataset: Annotated[Path | None, typer.Option(help="The dataset that the plan was made for.")] = None,
     samples: Annotated[
-        Path | None, typer.Option(help="A file of samples, as `phalanx arcade collect` writes them.")
+        Path | None, typer.Option(help="A file of samples, as `phalanx puzzles collect` writes them.")
     ] = None,
     arcade: Annotated[str | None, typer.Option(help="HOST:PORT of a puzzle server to play on.")] = None,
     games: Annotated[str | None, typer.Option(help="Puzzles to play there, as binary,sudoku.")] = None,
@@ -249,7 +249,10 @@ def _quoted(games: str) -> str:
 )
 def custom(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A Python file that defines it, as examples/reinforce.py.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Python file with an Algorithm, such as examples/custom/algorithm.py."
+        ),
     ],
     overrides: options.Overrides = None,
     preset: Annotated[str | None, typer.Option(help="The path of a YAML file with settings.")] = None,

@@ -164,24 +164,25 @@ def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", c
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
-    for line in algorithm.describe(outcome):
+    for line in algorithm.summarize(outcome):
         say(line)
     ended = "Interrupted" if outcome.interrupted else "Finished"
     done = f"{outcome.counts.get(algorithm.unit, 0):,} {_word(algorithm.unit)}"
     say(f"{ended} after {outcome.update} updates, {done}, {outcome.seconds:.0f} s of training.")
     lost = []
     try:
-        report = str(write_report([outcome.run], outcome.run / "report.html"))
+        report = str(write_report([outcome.run_dir], outcome.run_dir / "report.html"))
     except OSError as error:  # a full disk
         lost.append(f"the report could not be written: {error.strerror or error}")
         report = "none"
-    if not (outcome.run / FOLDER / str(outcome.update)).is_dir():
-        lost.append(f"checkpoint {outcome.update} could not be saved, so what was learned last is lost")
+    for result in outcome.seeds or [outcome]:
+        if not (result.run_dir / FOLDER / str(result.update)).is_dir():
+            lost.append(f"checkpoint {result.update} could not be saved, so what was learned last is lost")
     for words in lost:
         say(f"NOT KEPT: {words}")
     if outcome.interrupted:
-        say(f"Go on with: {command} --out {outcome.run} --resume")
-    say(f"Run {outcome.run}, report {report}, checkpoint {outcome.run / FOLDER}")
+        say(f"Go on with: {command} --out {outcome.run_dir} --resume")
+    say(f"Run {outcome.run_dir}, report {report}, checkpoint {outcome.run_dir / FOLDER}")
     return not lost
 
 

@@ -105,12 +105,12 @@ class Chosen:
         with user_errors():
             trackers = self._trackers()
             config = self._config(algorithm)
-            if self._is_finished(config, algorithm.length):
+            if self._is_finished(config, algorithm.num_updates_setting):
                 return
             made = algorithm(config)
         run_training(
             made,
-            self.out or next_free_dir(f"runs/{algorithm.kind}"),
+            self.out or next_free_dir(f"runs/{algorithm.name}"),
             resume="auto" if self.resume is ResumeMode.auto else self._goes_on,
             extend=self.extend is not None,
             init_from=self.init_from,
@@ -160,7 +160,7 @@ class Chosen:
 
         cls: type[RunConfig] = algorithm.config_type
         settings = [*(self.overrides or []), *([f"num_seeds={self.seeds}"] if self.seeds else [])]
-        settings += [] if self.extend is None else [f"{algorithm.length}={self.extend}"]
+        settings += [] if self.extend is None else [f"{algorithm.num_updates_setting}={self.extend}"]
         if not self._goes_on:
             return cls.load(self.preset, settings)
         flag = "--resume" if self.resume else "--extend"
@@ -173,12 +173,12 @@ class Chosen:
             raise ValueError(f"{flag} goes on with a run, --init-from begins one: leave one of them out")
         if auto and run_status(self.out) == "new":
             return cls.load(self.preset, settings)
-        check_same_kind(self.out, algorithm.kind)
+        check_same_kind(self.out, algorithm.name)
         begun = read_config(self.out, cls)
         config = (
             cls.load(self.preset, settings) if self.preset else load_config(cls, None, settings, base=begun)
         )
-        before = begun if self.extend is None else extend_config(begun, algorithm.length, config)
+        before = begun if self.extend is None else extend_config(begun, algorithm.num_updates_setting, config)
         check_same_config(self.out, before, config)
         return config
 

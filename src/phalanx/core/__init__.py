@@ -1,5 +1,40 @@
-"""The environment protocol and supporting code: spaces, batches, auto-reset, episodes, backends."""
+"""Environment protocol, spaces, batches of environments, auto-reset, episodes and backends."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from phalanx.core.autoreset import (
+    AutoReset as AutoReset,
+    AutoResetInfo as AutoResetInfo,
+    AutoResetState as AutoResetState,
+)
+from phalanx.core.environment import (
+    Environment as Environment,
+    EnvironmentConfigLike as EnvironmentConfigLike,
+    Key as Key,
+    Keys as Keys,
+    TracedEnvironment as TracedEnvironment,
+    TransitionInfo as TransitionInfo,
+    as_environment as as_environment,
+)
+from phalanx.core.episodes import (
+    EpisodeResults as EpisodeResults,
+    Trajectory as Trajectory,
+    record_episodes as record_episodes,
+    rollout_episodes as rollout_episodes,
+    run_episode_batch as run_episode_batch,
+)
+from phalanx.core.spaces import (
+    Box as Box,
+    Composite as Composite,
+    Discrete as Discrete,
+    Space as Space,
+    check_integer_dtypes as check_integer_dtypes,
+    masked_choice as masked_choice,
+    masked_size as masked_size,
+    replace_choice as replace_choice,
+)
+from phalanx.core.vector import (
+    batch_reset as batch_reset,
+    batch_step as batch_step,
+    environment_of as environment_of,
+    map_where as map_where,
+    select_rows as select_rows,
+)

@@ -1,7 +1,4 @@
-"""Auto-reset as a layer over a batch: finished environments start anew and the terminal observation is kept.
-
-Environments never reset themselves; single episodes that stay finished are in `episodes`.
-"""
+"""Auto-reset of a batch: finished episodes are reset in the same step or in the next one."""
 
 import dataclasses
 from typing import Literal
@@ -18,38 +15,38 @@ Mode = Literal["same_step", "next_step"]
 
 
 class AutoResetState(eqx.Module):
-    """The environments' states, and for each the key from which its coming episodes are drawn."""
+    """States of the environments, and the key from which each one's next episodes are drawn."""
 
     states: PyTree
     keys: Keys
 
 
 class AutoResetInfo(eqx.Module):
-    """What happened in a step of an auto-reset batch."""
+    """Info of a step with auto-reset."""
 
     info: TransitionInfo
-    """The environment's own info; of the ignored step, in environments that next-step mode has just reset."""
+    """Info of the environment. Ignore it where next-step mode has just reset an environment."""
     final_observation: PyTree
-    """The observation before any reset: the terminal one wherever an episode has ended."""
+    """Observation before any reset: the terminal observation where an episode has ended."""
     reset_mask: Bool[Array, " batch"]
     """Environments whose returned observation is the first of a new episode."""
     terminated: Bool[Array, " batch"]
-    """Episodes that ended in this step by reaching an end."""
+    """Episodes that terminated in this step."""
     truncated: Bool[Array, " batch"]
-    """Episodes that ended in this step by being cut off."""
+    """Episodes that were truncated in this step."""
 
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class AutoReset:
-    """Steps a batch for ever, with Gymnasium's two meanings of auto-reset.
+    """Steps a batch and resets finished episodes, with one of Gymnasium's two modes.
 
-    `same_step`: a step that ends an episode returns the next episode's first observation, and the terminal
-    one in `info.final_observation`. `next_step`: the terminal observation is returned with `done`; the step
-    after it ignores the action, starts the next episode and pays 0, with `done` False.
+    `same_step`: a step that ends an episode returns the first observation of the next episode; the terminal
+    observation is in `info.final_observation`. `next_step`: the terminal observation is returned with `done`,
+    and the next step ignores the action and starts the next episode, with reward 0 and `done` False.
 
-    Each environment draws its episodes from its own key, so an environment's fate does not depend on the
-    batch it is in. The functions are pure; put them inside your own `jit` or `scan`.
+    Each environment draws its episodes from its own key, so they do not depend on the rest of the batch. The
+    methods are pure functions that can be used inside `jit` and `scan`.
     """
 
     environment: Environment
@@ -60,49 +57,52 @@ class AutoReset:
             raise ValueError(f"mode must be 'same_step' or 'next_step', got {self.mode!r}")
 
     def reset(self, keys: Keys) -> tuple[AutoResetState, PyTree]:
-        """Start a batch of environments, one for each key."""
-        kept, episode_keys = jax.vmap(_split)(keys)
+        """Start one environment per key."""
+        next_keys, episode_keys = jax.vmap(_split)(keys)
         states, observations = self.environment.batch_reset(episode_keys)
-        return AutoResetState(states, kept), observations
+        return AutoResetState(states, next_keys), observations
 
     def step(
         self, state: AutoResetState, actions: PyTree
     ) -> tuple[AutoResetState, PyTree, Float[Array, " batch"], Bool[Array, " batch"], AutoResetInfo]:
-        """Step every environment, and start anew those that have ended."""
+        """Step every environment and reset those whose episode has ended."""
         states, observations, rewards, dones, info = self.environment.batch_step(state.states, actions)
-        mask, *flags = self._ended(state.states, dones, info.terminated, info.truncated)
-        after, fresh = self.restart(mask, AutoResetState(states, state.keys), observations)
+        mask, *flags = self._reset_mask_and_flags(state.states, dones, info.terminated, info.truncated)
+        after, new_observations = self.reset_where(mask, AutoResetState(states, state.keys), observations)
         dones, terminated, truncated = flags
-        return after, fresh, rewards, dones, AutoResetInfo(info, observations, mask, terminated, truncated)
+        auto_info = AutoResetInfo(info, observations, mask, terminated, truncated)
+        return after, new_observations, rewards, dones, auto_info
 
-    def _ended(self, before: PyTree, *flags: Bool[Array, " batch"]) -> tuple[Bool[Array, " batch"], ...]:
-        """Whom to start anew after a step from these states, and its flags (the first is `done`)."""
+    def _reset_mask_and_flags(
+        self, before: PyTree, *flags: Bool[Array, " batch"]
+    ) -> tuple[Bool[Array, " batch"], ...]:
+        """Return the environments to reset after a step, and the step's flags; `done` is the first."""
         if self.mode == "same_step":
             return flags[0], *flags
-        # Stepping a finished state is a no-op that pays 0, so only its flags have to be taken back.
+        # Stepping a finished state changes nothing, with reward 0, so only its flags have to be cleared.
         mask = self.environment.is_done(before)
         return mask, *(flag & ~mask for flag in flags)
 
-    def restart(
+    def reset_where(
         self, mask: Bool[Array, " batch"], state: AutoResetState, observations: PyTree
     ) -> tuple[AutoResetState, PyTree]:
-        """Start the next episode of every environment that the mask names; the others go on."""
+        """Start the next episode of every environment in the mask."""
 
-        def renew(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
-            kept, episode_keys = map_where(_split, mask, state.keys, (state.keys, state.keys), shared=())
-            states, fresh = self.environment.batch_reset_where(mask, episode_keys, state.states, observations)
-            return AutoResetState(states, kept), fresh
+        def reset(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
+            next_keys, episode_keys = map_where(_split, mask, state.keys, (state.keys, state.keys), shared=())
+            states, new = self.environment.batch_reset_where(mask, episode_keys, state.states, observations)
+            return AutoResetState(states, next_keys), new
 
         def keep(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
             return state, observations
 
         if jax.device_count() > 1:
-            # Whether any episode has ended anywhere would make every device wait for all at every step.
-            return renew(state, observations)
-        return jax.lax.cond(jnp.any(mask), renew, keep, state, observations)
+            # Testing whether any episode has ended would synchronize all devices in every step.
+            return reset(state, observations)
+        return jax.lax.cond(jnp.any(mask), reset, keep, state, observations)
 
 
 def _split(key: Key) -> tuple[Key, Key]:
-    """What an environment keeps, and the key of its new episode."""
-    kept, episode_key = jax.random.split(key)
-    return kept, episode_key
+    """Return the key for later episodes and the key of the next one."""
+    next_key, episode_key = jax.random.split(key)
+    return next_key, episode_key

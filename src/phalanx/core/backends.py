@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,10 +23,10 @@ from phalanx.native import (
 def register_ffi_targets() -> None:
     """Register the extension's XLA custom calls with JAX."""
     native = require_native("the native backend")
-    for name, target in native.targets().items():
+    for name, target in native.ffi_targets().items():
         jax.ffi.register_ffi_target(name, target, platform="cpu")
     # With several CPU devices, each gets its share of the threads, so that they do not compete.
-    native.share_threads(len(jax.local_devices(backend="cpu")))
+    native.set_num_devices(len(jax.local_devices(backend="cpu")))
 
 
 def is_cpu_only() -> bool:
@@ -156,3 +156,119 @@ def vmappable_kernel(
         return call
 
     return with_group_axes((0,) * len(constant))
+
+
+class BackendFunction:
+    """A kernel with a native and an XLA implementation that takes any batch shape and is one call under
+    `vmap`.
+
+    Both implementations are functions `(static, shared, *rows) -> results` of one flat batch: the leaves of
+    `rows` and `results` have a leading batch axis, and `shared` is used by the entire batch. The first leaf
+    of `rows` must have no axes besides the batch.
+
+    Args:
+        native: The implementation in C++.
+        xla: The implementation in JAX.
+        merge_groups: `(shared, *rows) -> (shared, rows, restore)`, for calls in which `vmap` gives `shared`
+        an axis of
+            its own. It gets `shared` with a leading axis of groups, each of which belongs to an equally large
+            contiguous part of the batch, and must return one `shared` for the entire batch, the rows that
+            refer to it, and a function that restores the results.
+    """
+
+    def __init__(
+        self,
+        native: Callable[..., Any],
+        xla: Callable[..., Any],
+        *,
+        merge_groups: Callable[..., Any] | None = None,
+    ) -> None:
+        self._native, self._xla, self._merge_groups = native, xla, merge_groups
+        self._build = functools.cache(self._build_uncached)
+
+    def __call__(self, backend: Backend, static: Any, shared: Any, *rows: Any) -> Any:
+        """Run the kernel.
+
+        Args:
+            backend: The implementation to use.
+            static: Hashable settings.
+            shared: Arrays that the entire batch uses.
+            rows: Arrays with any number of leading batch axes.
+        """
+        from phalanx.core.vector import has_tracers
+
+        # Arrays that are not traced cannot differ between examples, even if `vmap` of a `cond` copies them.
+        is_constant = not has_tracers(shared)
+        return self._build(backend, static, is_constant, 0)(shared, *rows)
+
+    def _build_uncached(self, backend: Backend, static: Any, is_constant: bool, depth: int) -> Any:
+        """Build the function for a `shared` with `depth` leading axes of groups."""
+        from phalanx.core.vector import broadcast_unbatched
+
+        native, xla = functools.partial(self._native, static), functools.partial(self._xla, static)
+
+        # Compiled as one program even if the caller does not compile, and traced once for many calls.
+        @jax.jit
+        def run_flat(shared: Any, *rows: Any) -> Any:
+            if depth == 0:
+                return dispatch(backend, native, xla, shared, *rows)
+            if self._merge_groups is None:
+                raise ValueError("this kernel does not support vmap over its shared arguments")
+            merged, rows, restore = self._merge_groups(_flatten(shared, depth), *rows)
+            return restore(dispatch(backend, native, xla, merged, *rows))
+
+        @custom_vmap
+        def run(shared: Any, *rows: Any) -> Any:
+            shape = jax.tree.leaves(rows)[0].shape
+            results = run_flat(shared, *_flatten(rows, len(shape)))
+            return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), results)
+
+        @run.def_vmap
+        def _(axis_size: int, in_batched: Any, shared: Any, *rows: Any) -> tuple[Any, Any]:
+            shared_batched, *rows_batched = in_batched
+            new_depth = depth
+            if is_constant:
+                shared = jax.tree.map(
+                    lambda leaf, is_copied: leaf[0] if is_copied else leaf, shared, shared_batched
+                )
+            elif depth or any(jax.tree.leaves(shared_batched)):
+                shared = broadcast_unbatched(shared, shared_batched, axis_size)
+                new_depth += 1
+            rows = broadcast_unbatched(tuple(rows), tuple(rows_batched), axis_size)
+            results = self._build(backend, static, is_constant, new_depth)(shared, *rows)
+            return results, jax.tree.map(lambda _: True, results)
+
+        return run
+
+
+def _flatten(tree: Any, axes: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf.reshape(math.prod(leaf.shape[:axes]), *leaf.shape[axes:]), tree)
+
+
+def ffi_call(
+    target: str,
+    results: Sequence[Any],
+    shared: Sequence[Any],
+    rows: Sequence[Any],
+    *,
+    num_aliased: int = 0,
+    **attributes: Any,
+) -> Any:
+    """Call a C++ kernel on one flat batch. If the batch is sharded, each device processes its own rows.
+
+    Args:
+        target: Name of the custom call.
+        results: Shape and dtype of each result, without the batch axis.
+        shared: Arrays that the entire batch uses; the first operands.
+        rows: Arrays with a leading batch axis; the other operands.
+        num_aliased: Number of results, from the first, that reuse the memory of the last operands.
+        attributes: Static arguments of the kernel.
+    """
+
+    def call(*operands: Any) -> Any:
+        batch = operands[-1].shape[0]
+        shapes = [jax.ShapeDtypeStruct((batch, *result.shape), result.dtype) for result in results]
+        aliases = {len(operands) - num_aliased + k: k for k in range(num_aliased)}
+        return jax.ffi.ffi_call(target, shapes, input_output_aliases=aliases)(*operands, **attributes)
+
+    return keep_batch_sharding(call, tuple(shared), tuple(rows))

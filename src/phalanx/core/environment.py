@@ -1,7 +1,4 @@
-"""The `Environment` protocol, a pure reset and a pure step; and `TracedEnvironment`, with arrays of its own.
-
-Auto-reset, episode running and padding are layers above it, in the neighbouring modules.
-"""
+"""The `Environment` protocol, and `TracedEnvironment` for environments that contain arrays."""
 
 import abc
 import dataclasses
@@ -18,7 +15,7 @@ from phalanx.config import register_configs_with_jax
 from phalanx.core.spaces import Space
 from phalanx.nn.distributions import Key as Key, Keys as Keys
 
-# Configs that were defined before anything imported JAX.
+# Configs that were defined before JAX was imported.
 register_configs_with_jax()
 
 State = TypeVar("State")
@@ -29,25 +26,24 @@ Traced = TypeVar("Traced", bound="TracedEnvironment")
 
 @runtime_checkable
 class TransitionInfo(Protocol):
-    """What every environment's info says at least: how the episode ended, if it ended."""
+    """Fields that the info of every environment has: whether and how the episode ended."""
 
     terminated: Any
     truncated: Any
 
 
 class Environment(abc.ABC, Generic[State, Observation, Action]):
-    """A Markov decision process as pure functions; an instance holds settings only and is hashable.
+    """A Markov decision process as pure functions.
 
-    Instances are static pytrees: they pass through `jax.jit` as they are, and two equal instances share
-    one compilation (a `TracedEnvironment` has arrays besides, which are arguments). `step` never raises on a
-    bad action and never resets; a finished state stays as it is and pays nothing.
+    An instance contains only settings and is hashable. Instances are static pytrees: they can be passed to
+    jitted functions, and equal instances share one compilation. `step` never raises because of an invalid
+    action and never resets; a finished state stays unchanged, with reward 0.
 
-    What an environment may say of itself besides has a default: legal actions, measures, a picture, a task's
-    name, words. Whoever needs one of these asks the environment, never its class.
+    Optional capabilities, such as legal actions, rendering or text, are methods with a default.
     """
 
     version: ClassVar[int] = 1
-    """Raised whenever the same keys and actions no longer give the same episodes."""
+    """Incremented when the same keys and actions no longer give the same episodes."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -55,18 +51,18 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     @classmethod
     def _register(cls) -> None:
-        """Tell JAX what an instance is to it."""
+        """Register the class as a pytree."""
         jax.tree_util.register_static(cls)
 
     @property
     @abc.abstractmethod
     def observation_space(self) -> Space:
-        """What one observation looks like."""
+        """Space of one observation."""
 
     @property
     @abc.abstractmethod
     def action_space(self) -> Space:
-        """What one action looks like; every member of it may be passed to `step`."""
+        """Space of one action. `step` accepts every member."""
 
     @abc.abstractmethod
     def reset(self, key: Key) -> tuple[State, Observation]:
@@ -76,138 +72,155 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def step(
         self, state: State, action: Action
     ) -> tuple[State, Observation, Float[Array, ""], Bool[Array, ""], TransitionInfo]:
-        """One transition: state, observation, reward, done (terminated or truncated), info."""
+        """Take a step.
+
+        Returns:
+            State, observation, reward, done (terminated or truncated) and info.
+        """
 
     @abc.abstractmethod
     def observe(self, state: State) -> Observation:
-        """The observation that belongs to a state."""
+        """Return the observation of a state."""
 
     @abc.abstractmethod
     def is_done(self, state: State) -> Bool[Array, "*batch"]:
-        """Whether the episode has ended, for one state or a batch of them."""
+        """Return whether the episode has ended, for one state or a batch of states."""
 
     @abc.abstractmethod
     def sample_action(self, key: Key, state: State) -> Action:
-        """A random action that is legal in this state."""
+        """Sample a legal action."""
 
     def invalid_action(self, key: Key, state: State) -> Action | None:
-        """A random action that is masked out or malformed in this state; None where there is none."""
+        """Sample an action that is illegal or malformed in this state; None if there is none."""
         return None
 
-    def content(self, state: State) -> PyTree:
-        """What an invalid action must leave alone: all of a state but clocks and done flags."""
+    def comparable_state(self, state: State) -> PyTree:
+        """Return the part of a state that an invalid action must not change: no clocks or done flags."""
         return state
 
     def legal_actions(self, state: State) -> Bool[Array, "*batch actions"] | None:
-        """Which choices are legal in a state, for one state or a batch; None where all of them always are.
+        """Return the mask of legal actions, for one state or a batch; None if all actions are always legal.
 
-        The mask is over the action itself where that is one number, else over its first field.
+        If an action is a composite, the mask applies to its first field.
         """
         return None
 
-    def measures(self, info: TransitionInfo) -> dict[str, Array]:
-        """What an info says of an episode that just ended, by the logger's names (`success_mask`, ...)."""
+    def episode_metrics(self, info: TransitionInfo) -> dict[str, Array]:
+        """Return metrics of an episode that has ended, by the logger's names, such as `success_mask`."""
         return {}
 
     @property
     def render_modes(self) -> tuple[str, ...]:
-        """The modes that `render` knows, of `svg`, `ansi` and `rgb_array`."""
+        """Modes that `render` supports: any of `svg`, `ansi` and `rgb_array`."""
         return ()
 
     def render(self, state: State, mode: str = "svg") -> Any:
-        """A picture of one state: `svg` or `ansi` text, or `rgb_array`, pixels as uint8 [height, width, 3].
+        """Render one state as `svg` or `ansi` text or as `rgb_array`, uint8 pixels [height, width, 3].
 
-        None where an environment has no pictures at all.
+        Returns None if the environment cannot be rendered.
         """
         return None
 
     def task_name(self, state: State) -> str:
-        """The name of what one state's episode is about; empty where episodes have no names."""
+        """Return the name of the task of one state's episode; empty if tasks have no names."""
         return ""
 
     @property
     def has_text(self) -> bool:
-        """Whether states and actions have words, so that the three methods below can be called."""
+        """Whether states and actions can be converted to text with the methods below."""
         return False
 
     def observation_text(self, state: State) -> str:
-        """One state in words, with the rules and the legal moves: what a language model is asked."""
-        raise ValueError(f"{type(self).__name__} has no words for its states")
+        """Describe one state to a language model, with the rules and the legal actions."""
+        raise ValueError(f"{type(self).__name__} has no text observations")
 
     def parse_action(self, text: str, state: State) -> Action:
-        """The action that a text names in a state; a `ValueError` says in words why it names none."""
-        raise ValueError(f"{type(self).__name__} has no words for its actions")
+        """Parse an action; raise `ValueError` with an explanation if the text is not an action."""
+        raise ValueError(f"{type(self).__name__} has no text actions")
 
     def action_text(self, action: Action, state: State) -> str:
-        """A text from which `parse_action` reads a legal action back: what a model would answer."""
-        raise ValueError(f"{type(self).__name__} has no words for its actions")
+        """Format a legal action such that `parse_action` can parse it."""
+        raise ValueError(f"{type(self).__name__} has no text actions")
 
-    def observation_texts(self, states: State) -> list[str]:
-        """`observation_text` for a batch of states; environments may do it faster."""
-        from phalanx.text.wrapper import host_rows  # which builds on this module
+    def observation_texts(self, states: State, prompt_format: str = "full") -> list[str]:
+        """Describe a batch of states. Environments can override this with a faster version.
 
-        return [self.observation_text(row) for row in host_rows(self.bind(states))]
+        Args:
+            states: Batch of states.
+            prompt_format: `full` includes the rules; `compact` has only the state, in few characters. An
+                environment with only one format uses that one.
+        """
+        from phalanx.core.vector import host_rows
+
+        return [self.observation_text(row) for row in host_rows(self.attach_names(states))]
+
+    def episode_keys(self, states: State) -> list[str]:
+        """Return a text per initial state that identifies the episode and determines its split."""
+        return self.observation_texts(states)
 
     def parse_actions(self, texts: Sequence[str], states: State) -> tuple[Action | None, list[str]]:
-        """`parse_action` for a batch: the actions, and why a text names none, in words, empty where it does.
+        """Parse one action per state.
 
-        An action stands where a text names none too, and means nothing; there are none if no text names one.
+        Returns:
+            The actions, or None if no text is an action, and one error message per text, empty if the text
+            is an action. Where it is not, the action is arbitrary.
         """
-        from phalanx.text.wrapper import host_rows, read_actions
+        from phalanx.core.vector import host_rows, read_actions
 
-        rows = host_rows(self.bind(states))
-        found, reasons = read_actions(self.parse_action, zip(texts, rows, strict=True))
+        rows = host_rows(self.attach_names(states))
+        found, errors = read_actions(self.parse_action, zip(texts, rows, strict=True))
         if found is None:
-            return None, reasons
-        return jax.tree.map(lambda *parts: jnp.stack(list(map(jnp.asarray, parts))), *found), reasons
+            return None, errors
+        return jax.tree.map(lambda *parts: jnp.stack(list(map(jnp.asarray, parts))), *found), errors
 
-    def bind(self, states: State) -> State:
-        """States that know by name what this environment knows, such as tasks' ids; for reading and drawing.
+    def attach_names(self, states: State) -> State:
+        """Attach names that this environment knows, such as task ids, for reading and rendering states.
 
-        States made inside a compiled program that has the environment as an argument know no names.
+        States created in a compiled program that takes the environment as an argument have no names.
         """
         return states
 
-    def unbind(self, states: State) -> State:
-        """States without names, so that a program compiled for them serves others of the same shapes.
+    def detach_names(self, states: State) -> State:
+        """Remove names, so that states with the same shapes share one compilation.
 
-        A `ValueError` says so where the states are another environment's.
+        Raises:
+            ValueError: If the states belong to another environment.
         """
         return states
 
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
-        """`reset` for a batch of keys."""
+        """Start one episode per key."""
         return jax.vmap(self.reset)(keys)
 
     def batch_step(
         self, states: State, actions: Action
     ) -> tuple[State, Observation, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
-        """`step` for a batch of states."""
+        """Take a step in every environment of a batch."""
         return jax.vmap(self.step)(states, actions)
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: State, observations: Observation
     ) -> tuple[State, Observation]:
-        """Start new episodes where `mask` says so and keep the others; environments may do it faster."""
-        from phalanx.core.vector import select_rows  # which builds on this module
+        """Start new episodes where `mask` is True. Environments can override this with a faster version."""
+        from phalanx.core.vector import select_rows
 
         return select_rows(mask, self.batch_reset(keys), (states, observations))
 
 
 @runtime_checkable
 class EnvironmentConfigLike(Protocol):
-    """A config that can build its environment: what the seeds' `(config, task)` functions take."""
+    """A config that creates an environment."""
 
     def environment_for(self, task: Any = None) -> Environment: ...
 
 
 def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None) -> Environment:
-    """The environment itself, or the one that a config (and task) describes."""
+    """Return the environment of a config and task, or the environment itself."""
     if isinstance(config, Environment):
         if task is not None:
-            raise TypeError(f"{type(config).__name__} already holds its tasks; pass a config to name a task")
+            raise TypeError(f"{type(config).__name__} already has its tasks; pass a config to select a task")
         return config
-    # Not by `isinstance` with the protocol, which takes as long as a step of a few environments.
+    # `isinstance` with the protocol would take as long as a step of a few environments.
     if callable(getattr(config, "environment_for", None)):
         return config.environment_for(task)
     raise TypeError(
@@ -215,46 +228,63 @@ def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None
     )
 
 
-class TracedEnvironment(Environment[State, Observation, Action]):
-    """A frozen dataclass, `eq=False`, some of whose fields hold arrays: tasks, weights, numbers of a reward.
+def mask_size(environment: Environment) -> int | None:
+    """Return the size of the mask of legal actions, or None if all actions are always legal."""
+    legal = jax.eval_shape(
+        lambda key: environment.legal_actions(environment.reset(key)[0]),
+        jax.ShapeDtypeStruct((2,), jnp.uint32),
+    )
+    return None if legal is None else legal.shape[-1]
 
-    As an argument of a compiled function it brings these arrays along, so that one compilation serves all
-    environments whose arrays have the same shapes. In a closure or as a static argument, for which it is
-    hashed by content, they are constants.
+
+def info_fields(info: TransitionInfo) -> dict[str, Any]:
+    """Return the fields of an info as arrays, without those that are None."""
+    if not dataclasses.is_dataclass(info):
+        raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
+    fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
+    return {name: jnp.asarray(value) for name, value in fields.items() if value is not None}
+
+
+class TracedEnvironment(Environment[State, Observation, Action]):
+    """A frozen dataclass (`eq=False`) with fields that contain arrays, such as tasks or reward weights.
+
+    As an argument of a jitted function, its arrays are traced, so one compilation serves all environments
+    whose arrays have the same shapes. In a closure or as a static argument, for which it is hashed by
+    content, the arrays are constants.
     """
 
-    traced_fields: ClassVar[tuple[str, ...]]
-    """Fields that are arrays or pytrees of them."""
-    named_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that tell the names of what arrays hold; None inside a program that is given the environment."""
+    array_fields: ClassVar[tuple[str, ...]]
+    """Fields that are arrays or pytrees of arrays."""
+    name_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields with names of what the arrays contain; None inside a program that takes the environment."""
 
     @classmethod
     def _register(cls) -> None:
         jax.tree_util.register_pytree_node_class(cls)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-        """Arrays as children, settings beside them; names stay behind, or new ones would compile anew."""
-        settings = tuple((name, getattr(self, name)) for name in _settings(type(self)))
-        return tuple(getattr(self, name) for name in self.traced_fields), settings
+        """Return the arrays and the settings, without names, which would cause recompilation."""
+        settings = tuple((name, getattr(self, name)) for name in _setting_names(type(self)))
+        return tuple(getattr(self, name) for name in self.array_fields), settings
 
     @classmethod
     def tree_unflatten(
         cls: type[Traced], settings: tuple[tuple[str, Any], ...], children: tuple[Any, ...]
     ) -> Traced:
-        """The environment again, without its names."""
-        made = object.__new__(cls)
-        arrays = zip(cls.traced_fields, children, strict=True)
-        for name, value in (*settings, *arrays, *((name, None) for name in cls.named_fields)):
-            object.__setattr__(made, name, value)
-        return made
+        """Create an environment without names."""
+        environment = object.__new__(cls)
+        arrays = zip(cls.array_fields, children, strict=True)
+        for name, value in (*settings, *arrays, *((name, None) for name in cls.name_fields)):
+            object.__setattr__(environment, name, value)
+        return environment
 
     @functools.cached_property
     def _identity(self) -> tuple[Any, ...]:
         leaves, structure = jax.tree.flatten(self)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             raise TypeError(
-                f"a {type(self).__name__} with traced arrays has no hash: pass it to compiled functions as "
-                "an argument, not as a static one"
+                f"a {type(self).__name__} with traced arrays has no hash: pass it to jitted functions as "
+                "a normal argument, not as a static one"
             )
         return structure, *((np.shape(leaf), np.asarray(leaf).tobytes()) for leaf in leaves)
 
@@ -272,12 +302,12 @@ class TracedEnvironment(Environment[State, Observation, Action]):
             isinstance(other, TracedEnvironment)
             and hash(self) == hash(other)
             and self._identity == other._identity
-            and all(getattr(self, name) == getattr(other, name) for name in self.named_fields)
+            and all(getattr(self, name) == getattr(other, name) for name in self.name_fields)
         )
 
 
+# Cached because every call of a jitted function flattens the environment.
 @functools.cache
-def _settings(cls: type[Any]) -> tuple[str, ...]:
-    """The fields that are neither arrays nor names; asked for at every call of a compiled function."""
-    aside = {*cls.traced_fields, *cls.named_fields}
-    return tuple(field.name for field in dataclasses.fields(cls) if field.name not in aside)
+def _setting_names(cls: type[Any]) -> tuple[str, ...]:
+    other = {*cls.array_fields, *cls.name_fields}
+    return tuple(field.name for field in dataclasses.fields(cls) if field.name not in other)

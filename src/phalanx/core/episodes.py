@@ -1,9 +1,7 @@
-"""Whole episodes of a batch as one compiled `lax.scan`, with the agent's state and key in the carry.
-
-Agents live in `phalanx.training`; rollouts for learning, which need values and log-probabilities, do too.
-"""
+"""Rollouts of complete episodes: with a policy, with an agent that reads states, and recorded ones."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
@@ -12,32 +10,39 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.environment import Environment, EnvironmentConfigLike, Key
-from phalanx.core.vector import environment_of
+from phalanx.core.environment import Environment, EnvironmentConfigLike, Key, Keys
+from phalanx.core.vector import environment_of, map_where
+from phalanx.nn.policy_network import PolicyNetwork, select_action
 
-MOST_DRAWN = 6
-"""How many environments of a trajectory a notebook shows."""
+MAX_SHOWN_ENVS = 6
+"""Number of environments of a trajectory that a notebook shows."""
 
 AgentFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""`agent_fn(states, agent_states, key) -> (actions, new_agent_states)`, for the whole batch at once."""
+"""`agent_fn(states, agent_states, key) -> (actions, new_agent_states)`, for the entire batch."""
+
+Act = Callable[[PyTree, Key | None], PyTree]
+"""Selects an action for one observation; the key is None for greedy actions. If it is a pytree, such as an
+`equinox.Partial`, its arrays (the weights of a network) are traced."""
+
+_CHUNK_SIZE = 64
+"""Number of running episodes that the policy processes at a time once others have ended."""
 
 
 class Trajectory(eqx.Module):
-    """Everything that happened, time first: each leaf is `[steps, batch, ...]`."""
+    """Actions and results of a batch of episodes. Each leaf has shape `[steps, batch, ...]`."""
 
     actions: PyTree
-    """What the agent did."""
     observations: PyTree
-    """What followed: `observations[t]` is seen after `actions[t]`."""
+    """`observations[t]` is the observation after `actions[t]`."""
     rewards: Float[Array, "*steps batch"]
-    """0 once an environment has finished."""
+    """Rewards; 0 after an episode has ended."""
     dones: Bool[Array, "*steps batch"]
-    """True from the step that ends the episode on (with auto-reset: at that step only)."""
+    """True from the last step of an episode onward; with auto-reset, only at that step."""
     infos: PyTree
-    """The environment's infos (with auto-reset: `AutoResetInfo`)."""
+    """Infos of the environment; with auto-reset, `AutoResetInfo`."""
 
     def _repr_html_(self) -> str:
         from phalanx import svg as drawing
@@ -48,13 +53,13 @@ class Trajectory(eqx.Module):
         totals, (steps, batch) = rewards.cumsum(0), rewards.shape
         ends = (float(min(totals.min(), 0)), float(max(totals.max(), 0)))
         rows = []
-        for number in range(min(batch, MOST_DRAWN)):
+        for number in range(min(batch, MAX_SHOWN_ENVS)):
             ended = (
                 f"ended at step {dones[:, number].argmax() + 1}" if dones[:, number].any() else "not ended"
             )
-            told = f"environment {number}: return {totals[-1, number]:.2f}, {ended}"
-            walk = drawing.line_chart([0.0, *totals[:, number].tolist()], height=28, ends=ends)
-            rows.append(drawing.hstack([drawing.text_block(told, width=340), walk], align="bottom"))
+            caption = f"environment {number}: return {totals[-1, number]:.2f}, {ended}"
+            chart = drawing.line_chart([0.0, *totals[:, number].tolist()], height=28, ends=ends)
+            rows.append(drawing.hstack([drawing.text_block(caption, width=340), chart], align="bottom"))
         title = f"{steps} steps of {batch} environments, mean return {totals[-1].mean():.2f}"
         return drawing.to_html(
             drawing.to_drawing(drawing.vstack([drawing.text_block(title, bold=True), *rows]), title)
@@ -71,15 +76,23 @@ def run_episode_batch(
     key: Key | None = None,
     auto_reset: bool = False,
 ) -> tuple[PyTree, Float[Array, " batch"], Trajectory]:
-    """Run a batch for `max_steps` steps: final states, total rewards, trajectories.
+    """Run an agent in a batch of environments for `max_steps` steps, as one compiled scan.
 
-    `states` is a batch of states, or the `(states, observations)` pair that `batch_reset` returns.
-    Environments that finish stay finished and earn nothing more, unless `auto_reset` starts them anew in the
-    same step. Without a key the run uses `jax.random.PRNGKey(0)`, so it is reproducible.
+    The compilation is reused for an equal `agent_fn`: the same function, or a method of an equal, hashable
+    agent. The arrays of an Equinox module may change. A lambda in the call is compiled every time.
 
-    The compiled run is kept for the next call with an equal `agent_fn`. A function or a method of a frozen,
-    hashable agent is equal to itself; of an Equinox module's method, arrays may change without a new
-    compilation. A lambda written in the call is new each time, and compiles each time.
+    Args:
+        states: Batch of states, or the pair `(states, observations)` returned by `batch_reset`.
+        agent_fn: Function `agent_fn(states, agent_state, key) -> (actions, new_agent_state)`.
+        max_steps: Number of steps.
+        config: The environment, or the config that describes it.
+        agent_state: Initial state of the agent.
+        key: PRNG key. Default: `jax.random.PRNGKey(0)`.
+        auto_reset: Start a new episode in the same step when one ends. Otherwise, finished environments stay
+            finished, with reward 0.
+
+    Returns:
+        Final states, total reward of each environment, and the trajectory.
     """
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
@@ -92,12 +105,12 @@ def run_episode_batch(
         states = states[0]
     environment = environment_of(config, states)
     key = jax.random.PRNGKey(0) if key is None else key
-    return _run(environment, states, _by_value(agent_fn), max_steps, agent_state, key, auto_reset)
+    return _run(environment, states, _hash_by_value(agent_fn), max_steps, agent_state, key, auto_reset)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Method:
-    """A bound method that equals another when function and owner are equal; Python's wants one owner."""
+    """A bound method that is equal if function and owner are; Python's requires the identical owner."""
 
     owner: Any
     function: FunctionType
@@ -106,7 +119,7 @@ class _Method:
         return self.function(self.owner, *arguments)
 
 
-def _by_value(agent_fn: AgentFunction) -> AgentFunction:
+def _hash_by_value(agent_fn: AgentFunction) -> AgentFunction:
     if not isinstance(agent_fn, MethodType) or not isinstance(agent_fn.__func__, FunctionType):
         return agent_fn
     try:
@@ -150,7 +163,7 @@ def _run(
 
 
 def _check_agent(agent_fn: AgentFunction, states: PyTree, agent_state: PyTree, key: Key) -> None:
-    """Say in words what an agent got wrong; at trace time, so it costs nothing later."""
+    """Check the output of an agent while tracing."""
     returned = eqx.filter_eval_shape(agent_fn, states, agent_state, key)
     if type(returned) is not tuple or len(returned) != 2:
         raise TypeError(
@@ -160,6 +173,201 @@ def _check_agent(agent_fn: AgentFunction, states: PyTree, agent_state: PyTree, k
     got: Any = jax.tree.structure(returned[1])
     if given != got:
         raise TypeError(
-            f"agent_fn returned an agent state of another structure than it was given; pass the first one as "
-            f"agent_state. Given {given}, returned {got}"
+            f"agent_fn returned an agent state with another structure than its argument; pass the first one "
+            f"as agent_state. Argument: {given}, returned: {got}"
         )
+
+
+class EpisodeResults(eqx.Module):
+    """Returns, lengths, metrics and final states of a batch of episodes."""
+
+    returns: Float[Array, " batch"]
+    lengths: Int32[Array, " batch"]
+    """Number of steps; 0 for episodes that had already ended."""
+    done: Bool[Array, " batch"]
+    """False for episodes that did not end within `max_steps`."""
+    episode_metrics: dict[str, Array]
+    """Metrics of the environment at the last step of each episode."""
+    final_states: PyTree
+    step_states: PyTree | None = None
+    """States after each step, [time, batch], if recorded. The last one is repeated."""
+
+
+@eqx.filter_jit
+def rollout_episodes(
+    environment: Environment,
+    act: Act,
+    states: PyTree,
+    observations: PyTree,
+    keys: Keys | None,
+    max_steps: int,
+    record: bool = False,
+) -> EpisodeResults:
+    """Run a policy from the given states until all episodes have ended, at most for `max_steps` steps.
+
+    An episode depends only on its own state and key, not on the rest of the batch.
+
+    Args:
+        environment: The environment.
+        act: Policy. Its arrays may change without recompilation.
+        states: Batch of states.
+        observations: Their observations.
+        keys: One key per episode, or None for greedy actions.
+        max_steps: Maximum number of steps.
+        record: Also return the states after each step.
+    """
+    if max_steps < 1:
+        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+    already_done = environment.is_done(states)
+
+    def step(carry: tuple[Array, PyTree, EpisodeResults]) -> tuple[Array, PyTree, EpisodeResults]:
+        time, observations, results = carry
+        step_keys = None if keys is None else jax.vmap(jax.random.fold_in, (0, None))(keys, time)
+        running = ~results.done
+        actions = map_where(lambda args: act(*args), running, (observations, step_keys), idle, _CHUNK_SIZE)
+        states, observations, rewards, done, info = environment.batch_step(results.final_states, actions)
+        metrics = jax.tree.map(
+            lambda new, old: jnp.where(running, new, old),
+            environment.episode_metrics(info),
+            results.episode_metrics,
+        )
+        after = EpisodeResults(
+            results.returns + jnp.where(running, rewards, 0.0),
+            results.lengths + running,
+            done,
+            metrics,
+            states,
+        )
+        return time + 1, observations, after
+
+    def zeros(shapes: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    # Finished episodes are stepped with any action, because it changes nothing.
+    idle = zeros(jax.eval_shape(jax.vmap(act), observations, keys))
+    info = jax.eval_shape(environment.batch_step, states, idle)[4]
+    start = EpisodeResults(
+        jnp.zeros(already_done.shape, jnp.float32),
+        jnp.zeros(already_done.shape, jnp.int32),
+        already_done,
+        zeros(jax.eval_shape(environment.episode_metrics, info)),
+        states,
+    )
+    carry = (jnp.int32(0), observations, start)
+    if not record:
+        return jax.lax.while_loop(
+            lambda carry: (carry[0] < max_steps) & ~jnp.all(carry[2].done), step, carry
+        )[2]
+
+    def step_and_record(
+        carry: tuple[Array, PyTree, EpisodeResults], _: None
+    ) -> tuple[tuple[Array, PyTree, EpisodeResults], PyTree]:
+        after = step(carry)
+        return after, after[2].final_states
+
+    (_, _, results), step_states = jax.lax.scan(step_and_record, carry, None, length=max_steps)
+    return eqx.tree_at(lambda r: r.step_states, results, step_states, is_leaf=lambda leaf: leaf is None)
+
+
+def map_batches(
+    function: Callable[[Int[np.ndarray, " batch"]], tuple[Array, ...]], count: int, max_batch_size: int
+) -> list[np.ndarray]:
+    """Call a function for `count` rows in as few batches of equal size as possible.
+
+    Args:
+        function: Function of row indices. The last batch is padded with indices whose results are dropped.
+        count: Number of rows.
+        max_batch_size: Maximum size of a batch.
+
+    Returns:
+        The function's results for all rows.
+    """
+    size = math.ceil(count / math.ceil(count / max_batch_size))
+    found = [function(np.arange(start, start + size) % count) for start in range(0, count, size)]
+    return [np.concatenate(parts)[:count] for parts in zip(*jax.device_get(found), strict=True)]
+
+
+def record_episodes(
+    environment: Environment,
+    network: PolicyNetwork,
+    key: Key,
+    count: int,
+    max_steps: int,
+    *,
+    greedy: bool = False,
+    episode_num: int = 0,
+) -> list[dict[str, Any]]:
+    """Run complete episodes and return them as records for `ExperimentLogger.log_episode_summary`.
+
+    Args:
+        environment: The environment.
+        network: Policy network.
+        key: PRNG key of the episodes and actions.
+        count: Number of episodes.
+        max_steps: Maximum number of steps.
+        greedy: Take the most probable actions instead of sampling.
+        episode_num: Number stored in the records.
+
+    Returns:
+        One record per episode. `step_states` are the states after each step; the last one is `final_state`.
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    initial, results = _run_recorded(environment, network, key, count, max_steps, greedy)
+    # One transfer instead of one per value in the loop below.
+    values = jax.device_get((results.returns, results.lengths, results.episode_metrics))
+    states = _to_host((initial, results.final_states, results.step_states))
+    return [_episode_record(environment, states, values, row, episode_num) for row in range(count)]
+
+
+@eqx.filter_jit
+def _run_recorded(
+    environment: Environment,
+    network: PolicyNetwork,
+    key: Key,
+    count: int,
+    max_steps: int,
+    greedy: bool,
+) -> tuple[PyTree, EpisodeResults]:
+    reset_key, action_key = jax.random.split(key)
+    states, observations = environment.batch_reset(jax.random.split(reset_key, count))
+    keys = None if greedy else jax.random.split(action_key, count)
+    act = eqx.Partial(select_action, network)
+    return states, rollout_episodes(environment, act, states, observations, keys, max_steps, record=True)
+
+
+def _episode_record(
+    environment: Environment,
+    states: tuple[PyTree, PyTree, PyTree],
+    values: Any,
+    row: int,
+    episode_num: int,
+) -> dict[str, Any]:
+    initial, final, steps = states
+    returns, lengths, metrics = values
+    state = environment.attach_names(_row(initial, row))
+    length = int(lengths[row])
+    similarity = metrics["similarity_scores"][row] if "similarity_scores" in metrics else 0.0
+    return {
+        "episode_num": episode_num,
+        "environment_id": row,
+        "task_id": environment.task_name(state),
+        "total_reward": float(returns[row]),
+        "total_steps": length,
+        "final_similarity": float(similarity),
+        "success": bool(metrics["success_mask"][row]) if "success_mask" in metrics else False,
+        "initial_state": state,
+        "final_state": environment.attach_names(_row(final, row)),
+        "step_states": [environment.attach_names(_row(steps, (step, row))) for step in range(length)],
+    }
+
+
+def _to_host(states: PyTree) -> PyTree:
+    """Move arrays to the host, where indexing compiles nothing; PRNG keys stay on the device."""
+    return jax.tree.map(
+        lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf), states
+    )
+
+
+def _row(states: PyTree, index: int | tuple[int, int]) -> PyTree:
+    return jax.tree.map(lambda leaf: jax.device_put(leaf[index], may_alias=False), states)

@@ -1,7 +1,4 @@
-"""Spaces: the shape, type and bounds of actions and observations, and how to draw from them.
-
-Converting them to another library's spaces belongs to `phalanx.integrations`.
-"""
+"""Spaces: shape, dtype and bounds of actions and observations."""
 
 import abc
 import dataclasses
@@ -15,15 +12,15 @@ from jaxtyping import Array, PyTree
 
 
 class Space(abc.ABC):
-    """A set of values that can be drawn from and tested for membership."""
+    """A set of values that supports sampling and membership tests."""
 
     @abc.abstractmethod
     def sample(self, key: Any) -> PyTree:
-        """A uniform draw."""
+        """Sample a value uniformly."""
 
     @abc.abstractmethod
     def contains(self, value: PyTree) -> bool:
-        """Whether a single, unbatched value is a member."""
+        """Return whether a single, unbatched value is a member."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Discrete(Space):
 
 @dataclasses.dataclass(frozen=True)
 class Box(Space):
-    """Arrays of one shape and type, every cell from low to high, both included."""
+    """Arrays of one shape and dtype with elements from `low` to `high`, inclusive."""
 
     low: int | float
     high: int | float
@@ -53,8 +50,8 @@ class Box(Space):
         if np.dtype(self.dtype) == np.bool_:
             return jax.random.bernoulli(key, shape=self.shape)
         if np.issubdtype(self.dtype, np.integer):
-            drawn = jax.random.randint(key, self.shape, int(self.low), int(self.high) + 1)
-            return drawn.astype(self.dtype)
+            sampled = jax.random.randint(key, self.shape, int(self.low), int(self.high) + 1)
+            return sampled.astype(self.dtype)
         return jax.random.uniform(key, self.shape, self.dtype, self.low, self.high)
 
     def contains(self, value: PyTree) -> bool:
@@ -66,62 +63,66 @@ class Box(Space):
 
 @dataclasses.dataclass(frozen=True)
 class Composite(Space):
-    """A value of type `build` with one field for each named space."""
+    """Values of type `constructor` with one field per named space."""
 
-    build: Any
+    constructor: Any
     fields: tuple[tuple[str, Space], ...]
 
     @classmethod
-    def of(cls, build: Any, fields: Mapping[str, Space]) -> "Composite":
-        return cls(build, tuple(fields.items()))
+    def of(cls, constructor: Any, fields: Mapping[str, Space]) -> "Composite":
+        return cls(constructor, tuple(fields.items()))
 
     def sample(self, key: Any) -> PyTree:
         keys = jax.random.split(key, len(self.fields))
-        return self.build(
+        return self.constructor(
             **{name: space.sample(k) for (name, space), k in zip(self.fields, keys, strict=True)}
         )
 
     def contains(self, value: PyTree) -> bool:
-        if not isinstance(value, self.build):
+        if not isinstance(value, self.constructor):
             return False
         return all(space.contains(getattr(value, name)) for name, space in self.fields)
 
 
 def masked_size(space: Space) -> int | None:
-    """How many values a mask of legal actions is over: of the action itself, or of a record's first field.
+    """Return the size of the mask of legal actions: of the action itself, or of a composite's first field.
 
-    None where neither is one whole number.
+    None if neither is a single integer.
     """
     first = space.fields[0][1] if isinstance(space, Composite) and space.fields else space
     return first.n if isinstance(first, Discrete) else None
 
 
 def masked_choice(space: Space, action: PyTree) -> Any:
-    """What a mask of legal actions is asked about: the action itself, or a record's first field."""
+    """Return the part of an action that the mask applies to: the action itself, or its first field."""
     return getattr(action, space.fields[0][0]) if isinstance(space, Composite) else action
 
 
 def replace_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
-    """An action with another choice in place of its own."""
+    """Return an action with another value in the part that the mask applies to."""
     if not isinstance(space, Composite):
         return choice
     (first, _), *others = space.fields
-    return space.build(**{first: choice}, **{name: getattr(action, name) for name, _ in others})
+    return space.constructor(**{first: choice}, **{name: getattr(action, name) for name, _ in others})
 
 
 def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> None:
-    """Raise `TypeError` where a field of whole numbers or truth values is given as floats, single or batched.
+    """Raise `TypeError` if a field of integers or booleans contains floats, which would be truncated.
 
-    They would be cut to other numbers than were meant. Types are known to a trace: this costs nothing later.
-    An action of another kind than the space's is the environment's to judge.
+    This is checked while tracing. The environment itself checks actions of another type than the space's.
+
+    Args:
+        space: Space of the value.
+        value: Single or batched value.
+        name: Name of the value in the error message.
     """
     match space:
-        case Composite(build=build, fields=fields):
-            for field, inner in fields if isinstance(value, build) else ():
+        case Composite(constructor=constructor, fields=fields):
+            for field, inner in fields if isinstance(value, constructor) else ():
                 check_integer_dtypes(inner, getattr(value, field), f"{name}.{field}")
         case Box(dtype=dtype) if np.issubdtype(dtype, np.inexact):
             pass
         case _:
-            given = np.result_type(value) if isinstance(value, int | float) else jnp.asarray(value).dtype
-            if jnp.issubdtype(given, jnp.inexact):
-                raise TypeError(f"{name} must be whole numbers, got {given}; round them yourself")
+            dtype = np.result_type(value) if isinstance(value, int | float) else jnp.asarray(value).dtype
+            if jnp.issubdtype(dtype, jnp.inexact):
+                raise TypeError(f"{name} must be integers, got {dtype}; round them first")

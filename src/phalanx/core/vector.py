@@ -1,12 +1,11 @@
-"""Batches: `batch_reset` and `batch_step` of any environment, rows chosen by a mask, single states stacked.
+"""Batches of environments: reset and step all of them or selected rows, and functions of selected rows."""
 
-The transitions themselves belong to the environments; starting anew after the end is in `autoreset`.
-"""
-
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
@@ -15,12 +14,16 @@ from phalanx.core.backends import keep_batch_sharding
 from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, TransitionInfo, as_environment
 
 _NO_TASKS = object()
+_CHUNK_SIZE = 16
+"""Default number of rows that `map_where` computes at a time. About 1% of environments end in a step."""
+
+RowFunction = Callable[..., Any]
 
 
 def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) -> Environment:
-    """The environment that these states belong to, from it itself or from the config that described it.
+    """Return the environment of states, given the environment or its config.
 
-    States that have `tasks` know what they were made from, so that `(states, actions, config)` says it all.
+    States that have the attribute `tasks` determine the environment together with its config.
     """
     if isinstance(config, Environment):
         return config
@@ -29,44 +32,31 @@ def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) 
         return as_environment(config)
     if tasks is None:
         raise ValueError(
-            "these states were made inside a compiled program that has their environment as an argument, and "
-            "do not know their tasks: pass the environment in the config's place, or environment.bind(states)"
+            "these states were created in a compiled program that takes the environment as an argument, so "
+            "their tasks are unknown: pass the environment instead of the config, or "
+            "environment.attach_names(states)"
         )
     return as_environment(config, tasks)
-
-
-def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree:
-    """The rows of `new` where the mask says so and those of `old` elsewhere, in every leaf of two trees.
-
-    >>> select_rows(jnp.array([True, False]), jnp.ones((2, 2)), jnp.zeros((2, 2))).tolist()
-    [[1.0, 1.0], [0.0, 0.0]]
-    """
-
-    def select(one: Array, other: Array) -> Array:
-        return jnp.where(mask.reshape(mask.shape + (1,) * (one.ndim - mask.ndim)), one, other)
-
-    return jax.tree.map(select, new, old)
-
-
-def broadcast_unbatched(values: PyTree, batched: PyTree, size: int) -> PyTree:
-    """Values, those that are not batched once for each of a batch; for the rules of a `custom_vmap`."""
-    # Constants under a `cond` come as NumPy arrays.
-    return jax.tree.map(
-        lambda value, has_axis: value if has_axis else jnp.broadcast_to(value, (size, *jnp.shape(value))),
-        values,
-        batched,
-    )
 
 
 def batch_reset(
     keys: Keys, config: Environment | EnvironmentConfigLike, task: Any = None
 ) -> tuple[PyTree, PyTree]:
-    """Start one episode for each key: states and observations with a leading batch axis."""
+    """Start one episode per key.
+
+    Args:
+        keys: One PRNG key per environment.
+        config: The environment, or a config that describes it.
+        task: Task for a config.
+
+    Returns:
+        States and observations with a leading batch axis.
+    """
     environment = as_environment(config, task)
     if has_tracers(environment, keys):
         return environment.batch_reset(keys)
     states, observations = _reset(environment, keys)
-    return environment.bind(states), observations
+    return environment.attach_names(states), observations
 
 
 def batch_step(
@@ -76,24 +66,31 @@ def batch_step(
     *,
     donate: bool = False,
 ) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
-    """Step every environment once: states, observations, rewards, dones, infos.
+    """Take a step in every environment of a batch.
 
-    With `donate` the memory of `states` is reused for the new ones, and the old ones may not be read again.
+    Args:
+        states: States with a leading batch axis.
+        actions: One action per environment.
+        config: The environment, or the config that describes it.
+        donate: Reuse the memory of `states`, which must not be used afterward.
+
+    Returns:
+        States, observations, rewards, dones and infos.
     """
     environment = environment_of(config, states)
     if has_tracers(environment, states, actions):
         return environment.batch_step(states, actions)
     step = _donating_step if donate else _step
-    after, *rest = step(environment, environment.unbind(states), actions)
-    return environment.bind(after), *rest
+    after, *rest = step(environment, environment.detach_names(states), actions)
+    return environment.attach_names(after), *rest
 
 
 def has_tracers(*trees: PyTree) -> bool:
-    """Whether this is inside a program that is compiled as a whole, where constants had better stay ones."""
+    """Return whether any leaf is traced, that is, whether the caller is being compiled."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
-# The environment is an argument: one compilation serves all whose arrays have the same shapes.
+# The environment is an argument: one compilation serves all environments whose arrays have the same shapes.
 @jax.jit
 def _reset(environment: Environment, keys: Keys) -> tuple[PyTree, PyTree]:
     return environment.batch_reset(keys)
@@ -107,10 +104,90 @@ _step = jax.jit(_transition)
 _donating_step = jax.jit(_transition, donate_argnums=1)
 
 
-_CHUNK = 16
-"""Rows computed at a time, if nothing else is said: of a thousand environments about ten end in a step."""
+class VectorEnvState(eqx.Module):
+    """States of a batch that is stepped from Python, with what a caller reads after each step."""
 
-RowFunction = Callable[..., Any]
+    states: PyTree
+    observations: PyTree
+    legal_actions: Bool[Array, "batch actions"] | None
+    """Mask of legal actions, or None if all actions are always legal."""
+    terminated: Bool[Array, " batch"]
+    truncated: Bool[Array, " batch"]
+
+
+def initial_vector_state(environment: Environment, num_envs: int) -> VectorEnvState:
+    """Create a state of zeros for the first `reset_where`, which then compiles only once."""
+    keys = jax.ShapeDtypeStruct((num_envs, 2), jnp.uint32)
+    states, observations = jax.eval_shape(environment.batch_reset, keys)
+    legal = jax.eval_shape(jax.vmap(environment.legal_actions), states)
+    shapes = (states, observations, legal)
+    states, observations, legal = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    done = jnp.zeros(num_envs, bool)
+    return VectorEnvState(states, observations, legal, done, done)
+
+
+@jax.jit
+def reset_where(
+    environment: Environment, mask: Bool[Array, " batch"], keys: Keys, state: VectorEnvState
+) -> VectorEnvState:
+    """Start new episodes where `mask` is True, each from its key."""
+    states, observations = environment.batch_reset_where(mask, keys, state.states, state.observations)
+    legal = jax.vmap(environment.legal_actions)(states)
+    return VectorEnvState(states, observations, legal, state.terminated & ~mask, state.truncated & ~mask)
+
+
+@jax.jit
+def step_where(
+    environment: Environment,
+    mask: Bool[Array, " batch"] | None,
+    state: VectorEnvState,
+    actions: PyTree,
+) -> tuple[VectorEnvState, Float[Array, " batch"], TransitionInfo]:
+    """Take a step where `mask` is True, or everywhere if it is None.
+
+    Returns:
+        The new state, the rewards (0 where the mask is False) and the infos.
+    """
+    states, observations, rewards, _, info = environment.batch_step(state.states, actions)
+    legal = jax.vmap(environment.legal_actions)(states)
+    after = VectorEnvState(states, observations, legal, info.terminated, info.truncated)
+    if mask is None:
+        return after, rewards, info
+    return select_rows(mask, after, state), jnp.where(mask, rewards, 0), info
+
+
+def positive_integer(value: Any, name: str) -> int:
+    """Return a value as an integer; raise if it is not a positive integer."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")
+    return number
+
+
+def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree:
+    """Select the rows of `new` where the mask is True and those of `old` elsewhere, in every leaf.
+
+    >>> select_rows(jnp.array([True, False]), jnp.ones((2, 2)), jnp.zeros((2, 2))).tolist()
+    [[1.0, 1.0], [0.0, 0.0]]
+    """
+
+    def select(one: Array, other: Array) -> Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (one.ndim - mask.ndim)), one, other)
+
+    return jax.tree.map(select, new, old)
+
+
+def broadcast_unbatched(values: PyTree, batched: PyTree, size: int) -> PyTree:
+    """Add a batch axis to the leaves that have none, in the rule of a `custom_vmap`."""
+    # Constants in a `cond` are NumPy arrays.
+    return jax.tree.map(
+        lambda value, has_axis: value if has_axis else jnp.broadcast_to(value, (size, *jnp.shape(value))),
+        values,
+        batched,
+    )
 
 
 def map_where(
@@ -118,75 +195,89 @@ def map_where(
     mask: Bool[Array, " batch"],
     rows: PyTree,
     defaults: PyTree,
-    chunk: int = _CHUNK,
+    chunk_size: int = _CHUNK_SIZE,
     *,
     shared: tuple[PyTree, ...] | None = None,
 ) -> PyTree:
-    """`vmap(function)(rows)` where the mask says so, and `defaults` elsewhere.
+    """Compute `vmap(function)(rows)` where the mask is True, and return `defaults` elsewhere.
 
-    On the CPU the cost grows with the number of rows that the mask names, `chunk` of them at a time; an
-    accelerator computes all rows at once, which it does in no time, where a loop would make it wait.
+    On the CPU, the cost is proportional to the number of selected rows. An accelerator computes all rows,
+    which is faster there than a loop.
 
-    With `shared` the function is `function(row, *shared)` and reads no other arrays: then rows that are
-    spread over devices are computed where they are.
+    Args:
+        function: Function of one row.
+        mask: Rows to compute.
+        rows: Arguments with a leading batch axis.
+        defaults: Results for the other rows.
+        chunk_size: Number of rows that are computed at a time on the CPU.
+        shared: Further arguments of `function`, which then must not use other arrays. Sharded rows are
+            computed on their own device.
     """
-    on_row = function if shared is None else (lambda row: function(row, *shared))
-    if mask.shape[0] <= 4 * chunk:
-        return _all_rows(on_row, mask, rows, defaults)
-    sparse, dense = partial(_named_rows, on_row, chunk), partial(_all_rows, on_row)
+    row_function = function if shared is None else (lambda row: function(row, *shared))
+    if mask.shape[0] <= 4 * chunk_size:
+        return _map_all_rows(row_function, mask, rows, defaults)
+    sparse, dense = (
+        partial(_map_selected_rows, row_function, chunk_size),
+        partial(_map_all_rows, row_function),
+    )
     if shared is not None and jax.device_count() > 1:
-        sparse = partial(_named_rows_in_shards, function, chunk, shared)
+        sparse = partial(_map_selected_rows_in_shards, function, chunk_size, shared)
     return jax.lax.platform_dependent(mask, rows, defaults, cpu=sparse, default=dense)
 
 
-def _all_rows(function: RowFunction, mask: Bool[Array, " batch"], rows: PyTree, defaults: PyTree) -> PyTree:
+def _map_all_rows(
+    function: RowFunction, mask: Bool[Array, " batch"], rows: PyTree, defaults: PyTree
+) -> PyTree:
     return select_rows(mask, jax.vmap(function)(rows), defaults)
 
 
-def _named_rows(
-    function: RowFunction, chunk: int, mask: Bool[Array, " batch"], rows: PyTree, defaults: PyTree
+def _map_selected_rows(
+    function: RowFunction, chunk_size: int, mask: Bool[Array, " batch"], rows: PyTree, defaults: PyTree
 ) -> PyTree:
     batch = mask.shape[0]
     rank = jnp.cumsum(mask, dtype=jnp.int32)
-    # The named rows' indices, in order and without gaps; `batch`, which is dropped below, fills the rest.
-    order = jnp.full((batch + chunk,), batch, jnp.int32)
-    places = jnp.where(mask, rank - 1, batch + chunk)
-    order = order.at[places].set(jnp.arange(batch, dtype=jnp.int32), mode="drop")
+    # Indices of the selected rows in order, then `batch`, an index that is dropped below.
+    indices = jnp.full((batch + chunk_size,), batch, jnp.int32)
+    positions = jnp.where(mask, rank - 1, batch + chunk_size)
+    indices = indices.at[positions].set(jnp.arange(batch, dtype=jnp.int32), mode="drop")
 
     def one_chunk(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
         start, results = carry
-        here = jax.lax.dynamic_slice(order, (start,), (chunk,))
-        new = jax.vmap(function)(jax.tree.map(lambda leaf: leaf.at[here].get(mode="clip"), rows))
-        results = jax.tree.map(lambda leaf, value: leaf.at[here].set(value, mode="drop"), results, new)
-        return start + chunk, results
+        chunk = jax.lax.dynamic_slice(indices, (start,), (chunk_size,))
+        new = jax.vmap(function)(jax.tree.map(lambda leaf: leaf.at[chunk].get(mode="clip"), rows))
+        results = jax.tree.map(lambda leaf, value: leaf.at[chunk].set(value, mode="drop"), results, new)
+        return start + chunk_size, results
 
     return jax.lax.while_loop(lambda carry: carry[0] < rank[-1], one_chunk, (jnp.int32(0), defaults))[1]
 
 
-def _named_rows_in_shards(
+def _map_selected_rows_in_shards(
     function: RowFunction,
-    chunk: int,
+    chunk_size: int,
     shared: tuple[PyTree, ...],
     mask: Bool[Array, " batch"],
     rows: PyTree,
     defaults: PyTree,
 ) -> PyTree:
-    """The same on each device by itself. Keys go as their words: a partitioned call takes plain arrays."""
+    """Compute the selected rows of each shard on its device.
+
+    PRNG keys are passed as their data, because a partitioned call takes only plain arrays.
+    """
     leaves, structure = jax.tree.flatten((rows, defaults))
-    common, form = jax.tree.flatten(shared)
-    kinds = [jax.random.key_impl(leaf) if _is_key(leaf) else None for leaf in leaves]
+    shared_leaves, shared_structure = jax.tree.flatten(shared)
+    key_types = [jax.random.key_impl(leaf) if _is_key(leaf) else None for leaf in leaves]
 
-    def call(*given: Array) -> tuple[Array, ...]:
-        together = jax.tree.unflatten(form, given[: len(common)])
-        mask, *words = given[len(common) :]
-        wrapped = [_as_key(leaf, kind) for leaf, kind in zip(words, kinds, strict=True)]
+    def kernel(*args: Array) -> tuple[Array, ...]:
+        shared_args = jax.tree.unflatten(shared_structure, args[: len(shared_leaves)])
+        mask, *data = args[len(shared_leaves) :]
+        wrapped = [_wrap_key(leaf, key_type) for leaf, key_type in zip(data, key_types, strict=True)]
         own = jax.tree.unflatten(structure, wrapped)
-        results = _named_rows(lambda row: function(row, *together), chunk, mask, *own)
-        return tuple(map(_as_words, jax.tree.leaves(results)))
+        results = _map_selected_rows(lambda row: function(row, *shared_args), chunk_size, mask, *own)
+        return tuple(map(_key_data, jax.tree.leaves(results)))
 
-    results = keep_batch_sharding(call, tuple(common), (mask, *map(_as_words, leaves)))
-    last = kinds[len(kinds) - len(results) :]
-    keys = [_as_key(leaf, kind) for leaf, kind in zip(results, last, strict=True)]
+    results = keep_batch_sharding(kernel, tuple(shared_leaves), (mask, *map(_key_data, leaves)))
+    result_types = key_types[len(key_types) - len(results) :]
+    keys = [_wrap_key(leaf, key_type) for leaf, key_type in zip(results, result_types, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(defaults), keys)
 
 
@@ -194,111 +285,49 @@ def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _as_words(leaf: Any) -> Array:
+def _key_data(leaf: Any) -> Array:
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _as_key(leaf: Array, kind: Any) -> Any:
-    return leaf if kind is None else jax.random.wrap_key_data(leaf, impl=kind)
+def _wrap_key(leaf: Array, key_type: Any) -> Any:
+    return leaf if key_type is None else jax.random.wrap_key_data(leaf, impl=key_type)
 
 
-def stack_states(states_list: Sequence[PyTree]) -> PyTree:
-    """One batch of states from single ones."""
-    return _stack(states_list, "state")
+def host_rows(states: Any, convert: Callable[[Any], Any] = jnp.asarray) -> list[Any]:
+    """Split a batch into rows on the host; on a device, every leaf of every row would be a program.
 
-
-def stack_actions(actions_list: Sequence[PyTree]) -> PyTree:
-    """One batch of actions from single ones; they must share a format."""
-    return _stack(actions_list, "action")
-
-
-def pad_states(states_list: Sequence[PyTree], size: int) -> PyTree:
-    """A batch of exactly `size` states; copies of the last one fill it."""
-    return _stack(_pad(states_list, size, "state"), "state")
-
-
-def pad_actions(actions_list: Sequence[PyTree], size: int) -> PyTree:
-    """A batch of exactly `size` actions; copies of the last one fill it."""
-    return _stack(_pad(actions_list, size, "action"), "action")
-
-
-def unpad_results(results: PyTree, size: int) -> PyTree:
-    """The first `size` entries of every leaf: what `batch_step` returned, without the padding."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(results):
-        if leaf.ndim == 0 or leaf.shape[0] < size:
-            raise ValueError(
-                f"cannot take {size} results from a batch: result{jax.tree_util.keystr(path)} "
-                f"has shape {leaf.shape}"
-            )
-    return jax.tree.map(lambda leaf: leaf[:size], results)
-
-
-def combine_batch_results(results: Sequence[PyTree]) -> PyTree:
-    """One result from the results of several batches, in order."""
-    _check_alike(results, "batch result")
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *results)
-
-
-def process_dynamic_batch(
-    states_list: Sequence[PyTree],
-    actions_list: Sequence[PyTree],
-    config: Environment | EnvironmentConfigLike,
-    max_batch_size: int = 64,
-) -> tuple[Any, ...]:
-    """Step any number of single states in batches of exactly `max_batch_size`, so that one shape compiles.
-
-    More states than that are stepped in chunks, and the last (or only) chunk is padded. The result is
-    `batch_step`'s, with as many entries as there are states.
+    Args:
+        states: Pytree with a leading batch axis.
+        convert: Applied to every leaf of every row.
     """
-    if max_batch_size < 1:
-        raise ValueError(f"max_batch_size must be at least 1, got {max_batch_size}")
-    if len(states_list) != len(actions_list):
-        raise ValueError(
-            f"every state needs one action: got {len(states_list)} states and {len(actions_list)} actions"
-        )
-    _check_alike(states_list, "state")
-    _check_alike(actions_list, "action")
-    results = []
-    for start in range(0, len(states_list), max_batch_size):
-        states = states_list[start : start + max_batch_size]
-        actions = actions_list[start : start + max_batch_size]
-        padded = batch_step(pad_states(states, max_batch_size), pad_actions(actions, max_batch_size), config)
-        results.append(unpad_results(padded, len(states)))
-    return combine_batch_results(results)
+    host = jax.device_get(states)
+    size = jax.tree.leaves(host)[0].shape[0]
+    return [jax.tree.map(lambda leaf, n=n: convert(leaf[n]), host) for n in range(size)]
 
 
-def _stack(items: Sequence[PyTree], what: str) -> PyTree:
-    _check_alike(items, what)
+def read_actions(
+    parse: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]
+) -> tuple[list[Any] | None, list[str]]:
+    """Parse one action per row.
 
-    def stack(*leaves: Array) -> Array:
-        return jnp.stack([jnp.asarray(leaf) for leaf in leaves])
+    Args:
+        parse: Function that returns an action or raises `ValueError`.
+        arguments: Its arguments for each row.
 
-    return jax.tree.map(stack, *items)
-
-
-def _pad(items: Sequence[PyTree], size: int, what: str) -> list[PyTree]:
-    if not items:
-        raise ValueError(f"cannot pad an empty list of {what}s: there is nothing to fill it with")
-    if len(items) > size:
-        raise ValueError(f"cannot pad {len(items)} {what}s to {size}; raise the size or split the list")
-    return [*items, *[items[-1]] * (size - len(items))]
-
-
-def _check_alike(items: Sequence[PyTree], what: str) -> None:
-    """Refuse an empty list and items of different kinds, naming the first that differs."""
-    if not items:
-        raise ValueError(f"need at least one {what}, got an empty list")
-    first: Any = jax.tree.structure(items[0])
-    for index, item in enumerate(items):
-        structure: Any = jax.tree.structure(item)
-        if structure != first:
-            raise ValueError(
-                f"{what}s of different kinds cannot form one batch: {what} 0 is {first}, "
-                f"{what} {index} is {structure}"
-            )
-    # Results of batches may differ in their first axis; single states and actions may not differ at all.
-    skip = 1 if what == "batch result" else 0
-    shapes = [[jnp.shape(leaf)[skip:] for leaf in jax.tree.leaves(item)] for item in items]
-    for index, shape in enumerate(shapes):
-        if shape != shapes[0]:
-            raise ValueError(f"{what} {index} has shapes {shape}, {what} 0 has {shapes[0]}")
+    Returns:
+        The actions, or None if no row has one, and one error message per row, empty if it has an action.
+        Where it has none, the action is that of another row.
+    """
+    found: list[Any] = []
+    errors: list[str] = []
+    for args in arguments:
+        try:
+            found.append(parse(*args))
+            errors.append("")
+        except ValueError as error:
+            found.append(None)
+            errors.append(str(error))
+    filler = next((action for action in found if action is not None), None)
+    if filler is None:
+        return None, errors
+    return [filler if action is None else action for action in found], errors

@@ -1,7 +1,4 @@
-"""Phalanx environments with gymnax's `reset` and `step`, for loops in the manner of PureJaxRL.
-
-Gymnax itself is not needed. Batches that start anew in formation are `phalanx.core.autoreset`.
-"""
+"""The gymnax interface, for training loops in the style of PureJaxRL. gymnax itself is not needed."""
 
 import dataclasses
 import functools
@@ -11,7 +8,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.core.environment import (
     Environment,
@@ -20,150 +18,200 @@ from phalanx.core.environment import (
     Keys,
     TransitionInfo,
     as_environment,
+    info_fields,
 )
-from phalanx.core.spaces import Discrete, Space, check_integer_dtypes
+from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
 from phalanx.core.vector import broadcast_unbatched
-from phalanx.integrations.environments import MASK, info_fields, legal_rows
+
+MASK = "action_mask"
 
 
 class EnvParams(eqx.Module):
-    """Nothing: a Phalanx environment holds its settings itself. It is here because gymnax hands it round."""
+    """Empty parameters: gymnax passes them to every method, but an environment has its own settings."""
 
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class GymnaxEnv:
-    """One environment as gymnax knows it; pure functions, for `jit`, `vmap` and `scan`.
+    """An environment with gymnax's methods, as pure functions for `jit`, `vmap` and `scan`.
 
-    `reset(key, params)` gives observation and state. `step(key, state, action, params)` gives observation,
-    state, reward, done and info, or with `values=6`, as gymnax does from version 1 on, observation, state,
-    reward, terminated, truncated and info. It starts the next episode, from `key`, as soon as one has ended;
-    `step_env` is the same and does not.
+    `reset(key, params)` returns observation and state. `step(key, state, action, params)` returns
+    observation, state, reward, done and info, and starts the next episode from `key` when one ends;
+    `step_env` does not.
 
-    `info` is a dictionary: what the environment told (`terminated`, `truncated`, ...), `discount`, which is 0
-    only after termination, `final_observation`, which is the one before any reset, and for environments that
-    have one the `action_mask` of the returned state. Observations, actions and spaces are the environment's
-    own.
+    `info` is a dictionary with the fields of the environment's info (`terminated`, `truncated`, ...),
+    `discount` (0 after termination, otherwise 1), `final_observation` (before any reset) and, if the
+    environment has one, the `action_mask` of the returned state. Observations, actions and spaces are those
+    of the environment.
+
+    Args:
+        environment: The environment.
+        step_values: Number of values that `step` returns: 5, or 6 with `terminated` and `truncated` instead
+            of `done`, as in gymnax 1.0.
     """
 
     environment: Environment
-    values: int = 5
+    step_values: int = 5
 
     def __post_init__(self) -> None:
-        if self.values not in (5, 6):
-            raise ValueError(f"a step has 5 or 6 values, got values={self.values!r}")
+        if self.step_values not in (5, 6):
+            raise ValueError(f"step_values must be 5 or 6, got {self.step_values!r}")
 
     @classmethod
     def create(
-        cls, environment: Environment | EnvironmentConfigLike, task: Any = None, *, values: int = 5
+        cls, environment: Environment | EnvironmentConfigLike, task: Any = None, *, step_values: int = 5
     ) -> "GymnaxEnv":
-        """From an environment, or from a config and a task."""
-        return cls(as_environment(environment, task), values)
+        """Create it from an environment, or from a config and a task."""
+        return cls(as_environment(environment, task), step_values)
 
     @property
     def name(self) -> str:
-        """The environment's class."""
+        """Name of the environment's class."""
         return type(self.environment).__name__
 
     @property
     def default_params(self) -> EnvParams:
-        """What to hand round."""
+        """Parameters to pass to the other methods."""
         return EnvParams()
 
     @property
     def num_actions(self) -> int:
-        """How many actions there are, where an action is one number."""
+        """Number of actions, if an action is a single integer."""
         space = self.environment.action_space
         if not isinstance(space, Discrete):
-            raise TypeError(f"an action of {self.name} is not one number; see action_space(params)")
+            raise TypeError(f"an action of {self.name} is not a single integer; see action_space(params)")
         return space.n
 
     def action_space(self, params: EnvParams | None = None) -> Space:
-        """What `step` takes."""
+        """Return the space of one action."""
         return self.environment.action_space
 
     def observation_space(self, params: EnvParams | None = None) -> Space:
-        """What one observation looks like."""
+        """Return the space of one observation."""
         return self.environment.observation_space
 
+    def state_space(self, params: EnvParams | None = None) -> Space:
+        """Return the shapes and dtypes of the arrays in a state."""
+        state, _ = jax.eval_shape(self.environment.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
+        space = _shape_space(state)
+        assert space is not None
+        return space
+
     def reset(self, key: Key, params: EnvParams | None = None) -> tuple[PyTree, PyTree]:
-        """Start an episode: observation and state."""
+        """Start an episode and return observation and state."""
         return self.reset_env(key, params)
 
     def reset_env(self, key: Key, params: EnvParams | None = None) -> tuple[PyTree, PyTree]:
-        """The same."""
+        """Start an episode and return observation and state."""
         state, observation = self.environment.reset(key)
         return observation, state
 
     def step(
         self, key: Key, state: PyTree, action: PyTree, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """One transition, and the start of the next episode where it was the last.
+        """Take a step, and start the next episode if this one has ended.
 
-        Under `vmap` it is one step of the batch, in which only those that have ended are started anew.
+        Under `vmap`, this is one step of the batch that resets only the episodes that have ended.
         """
         check_integer_dtypes(self.environment.action_space, action)
-        return _auto_step(self)(key, state, action)
+        return _autoreset_step(self)(key, state, action)
 
     def step_env(
         self, key: Key, state: PyTree, action: PyTree, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """One transition; a finished state stays as it is."""
+        """Take a step without auto-reset; a finished state stays unchanged."""
         check_integer_dtypes(self.environment.action_space, action)
-        state, observation, reward, done, told = self.environment.step(state, action)
-        info = self._info(told, observation)
-        return observation, state, reward, *self._ends(done, info), _masked(info, self.action_mask(state))
+        state, observation, reward, done, step_info = self.environment.step(state, action)
+        info = self._info(step_info, observation)
+        return observation, state, reward, *self._flags(done, info), _add_mask(info, self.action_mask(state))
 
     def get_obs(self, state: PyTree, params: EnvParams | None = None, key: Key | None = None) -> PyTree:
-        """The observation that belongs to a state."""
+        """Return the observation of a state."""
         return self.environment.observe(state)
 
     def is_terminal(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, "*batch"]:
-        """Whether the episode has ended, in either way."""
+        """Return whether the episode has terminated or was truncated."""
         return self.environment.is_done(state)
 
+    def is_terminated(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, ""]:
+        """Return whether the episode has terminated."""
+        return self.environment.is_done(state) & self._last_info(state).terminated
+
+    def is_truncated(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, ""]:
+        """Return whether the episode was truncated."""
+        return self.environment.is_done(state) & self._last_info(state).truncated
+
+    def discount(self, state: PyTree, params: EnvParams | None = None) -> Float[Array, ""]:
+        """Return 0 if the episode has terminated, otherwise 1."""
+        return jnp.where(self.is_terminated(state), jnp.float32(0), jnp.float32(1))
+
     def action_mask(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, " actions"] | None:
-        """Which actions are legal in a state; None where all of them always are."""
+        """Return the mask of legal actions, or None if all actions are always legal."""
         return self.environment.legal_actions(state)
 
+    def _last_info(self, state: PyTree) -> TransitionInfo:
+        """Return the info of a finished state: stepping it changes nothing and repeats its flags."""
+        action = self.environment.action_space.sample(jax.random.PRNGKey(0))
+        return self.environment.step(state, action)[4]
+
     def _step_batch(self, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, ...]:
-        states, observations, rewards, dones, told = self.environment.batch_step(states, actions)
-        info = self._info(told, observations)
+        states, observations, rewards, dones, step_info = self.environment.batch_step(states, actions)
+        info = self._info(step_info, observations)
         states, observations = jax.lax.cond(
             jnp.any(dones),
             lambda: self.environment.batch_reset_where(dones, keys, states, observations),
             lambda: (states, observations),
         )
-        info = _masked(info, legal_rows(self.environment, states))
-        return observations, states, rewards, *self._ends(dones, info), info
+        info = _add_mask(info, jax.vmap(self.environment.legal_actions)(states))
+        return observations, states, rewards, *self._flags(dones, info), info
 
-    def _info(self, told: TransitionInfo, observation: PyTree) -> dict[str, Any]:
-        info = info_fields(told)
+    def _info(self, step_info: TransitionInfo, observation: PyTree) -> dict[str, Any]:
+        info = info_fields(step_info)
         info["discount"] = jnp.where(info["terminated"], jnp.float32(0), jnp.float32(1))
         return {**info, "final_observation": observation}
 
-    def _ends(self, done: Bool[Array, "*batch"], info: dict[str, Any]) -> tuple[Array, ...]:
-        return (done,) if self.values == 5 else (info["terminated"], info["truncated"])
+    def _flags(self, done: Bool[Array, "*batch"], info: dict[str, Any]) -> tuple[Array, ...]:
+        return (done,) if self.step_values == 5 else (info["terminated"], info["truncated"])
 
 
-def _masked(info: dict[str, Any], mask: Bool[Array, "*batch actions"] | None) -> dict[str, Any]:
+def _add_mask(info: dict[str, Any], mask: Bool[Array, "*batch actions"] | None) -> dict[str, Any]:
     return info if mask is None else {**info, MASK: mask}
 
 
+def _shape_space(value: Any) -> Space | None:
+    """Return the space of values with the same arrays, or None if there are no arrays."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.eval_shape(jax.random.key_data, value)
+        shape, dtype = value.shape, value.dtype
+        if dtype == np.bool_:
+            return Box(0, 1, shape, np.bool_)
+        if np.issubdtype(dtype, np.integer):
+            return Box(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), shape, dtype)
+        return Box(-np.inf, np.inf, shape, dtype)
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+    else:
+        names = list(getattr(value, "_fields", ()))
+    spaces = {name: _shape_space(getattr(value, name)) for name in names}
+    found = {name: space for name, space in spaces.items() if space is not None}
+    return Composite.of(type(value), found) if found else None
+
+
 @functools.lru_cache(maxsize=64)
-def _auto_step(env: GymnaxEnv) -> Callable[..., tuple[Any, ...]]:
-    """`step`, with a rule for `vmap`: else every environment would be started anew in every step."""
+def _autoreset_step(env: GymnaxEnv) -> Callable[..., tuple[Any, ...]]:
+    """Return `step` with a rule for `vmap`; without it, every environment would be reset in every step."""
 
     @jax.custom_batching.custom_vmap
     def step(key: Key, state: PyTree, action: PyTree) -> tuple[Any, ...]:
-        state, observation, reward, done, told = env.environment.step(state, action)
-        info = env._info(told, observation)
+        state, observation, reward, done, step_info = env.environment.step(state, action)
+        info = env._info(step_info, observation)
         observation, state = jax.lax.cond(done, lambda: env.reset_env(key), lambda: (observation, state))
-        return observation, state, reward, *env._ends(done, info), _masked(info, env.action_mask(state))
+        return observation, state, reward, *env._flags(done, info), _add_mask(info, env.action_mask(state))
 
     @step.def_vmap
-    def _(axis_size: int, batched: Any, *given: Any) -> tuple[Any, Any]:
-        results = env._step_batch(*broadcast_unbatched(given, tuple(batched), axis_size))
+    def _(axis_size: int, batched: Any, *args: Any) -> tuple[Any, Any]:
+        results = env._step_batch(*broadcast_unbatched(args, tuple(batched), axis_size))
         return results, jax.tree.map(lambda _: True, results)
 
     return step

@@ -1,7 +1,4 @@
-"""SkyRL's `init`, `step` and `close` on text environments, and the rows that its datasets are made of.
-
-Training is SkyRL's; the environments are `phalanx.text.TextEnvironment`s.
-"""
+"""Text environments for SkyRL, and rows for its datasets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,10 +17,13 @@ from phalanx.text.env_spec import TextFactory, text_env_factory
 
 
 class SkyRLEnvironment(BaseTextEnv):
-    """One episode, of the `environment`, its `settings` and the `seed` that the config or the row names.
+    """One episode, determined by `environment`, `settings` and `seed` of the dataset's row or of the config.
 
-    `extras` is the dataset's row, as SkyRL hands it on; what it says goes before `env_config`. Where the two
-    agree for all rows, `environments` saves making the tasks of a registered environment for each episode.
+    Args:
+        env_config: Defaults for all rows.
+        extras: The dataset's row, as passed on by SkyRL. It takes precedence over `env_config`.
+        environments: Factory of the environments, if all rows use the same one. Without it, a registered
+            environment and its tasks are created for each episode.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class SkyRLEnvironment(BaseTextEnv):
         environments: TextFactory | None = None,
     ) -> None:
         super().__init__()
-        told = {**(env_config or {}), **(extras or {})}
-        self._seed = validate_seed(told.get("seed"))
+        row = {**(env_config or {}), **(extras or {})}
+        self._seed = validate_seed(row.get("seed"))
         if environments is None:
-            if "environment" not in told:
-                raise ValueError("the row or the config must name an environment, such as sudoku or arc-v2")
-            environments = text_env_factory(told["environment"], **told.get("settings", {}))
+            if "environment" not in row:
+                raise ValueError("the row or env_config must have an environment, such as sudoku or arc-v2")
+            environments = text_env_factory(row["environment"], **row.get("settings", {}))
         self._environment = environments()
         self._info = TextInfo()
         self._reward = 0.0
 
     def init(self, prompt: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """The prompt, with the episode's text behind it unless it is there already."""
+        """Start the episode, and append its first prompt to the messages unless it is already there."""
         text = self._environment.reset(self._seed)
         self.turns, self._info, self._reward = 0, TextInfo(), 0.0
         messages = [dict(message) for message in prompt]
@@ -54,7 +54,7 @@ class SkyRLEnvironment(BaseTextEnv):
         return messages, {"seed": self._seed}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Take a model's answer."""
+        """Take an answer of the model."""
         step = self._environment.step(action)
         self.turns += 1
         self._info, self._reward = step.info, self._reward + step.reward
@@ -66,18 +66,18 @@ class SkyRLEnvironment(BaseTextEnv):
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """Whether the episode was solved, after how many answers, and its rewards' sum."""
+        """Return whether the episode was solved, the number of answers and the sum of the rewards."""
         return {"solved": float(self._info.solved), "turns": float(self.turns), "reward": self._reward}
 
     def close(self) -> None:
-        """Let go of the environment."""
+        """Close the environment."""
         self._environment.close()
 
 
 def skyrl_rows(
     environment: str, seeds: Sequence[int], *, env_class: str = "phalanx", **settings: Any
 ) -> list[dict[str, Any]]:
-    """A row for each seed: `prompt`, `env_class`, and what `SkyRLEnvironment` is made from."""
+    """Create one row per seed, with `prompt`, `env_class` and the arguments of `SkyRLEnvironment`."""
     episode = text_env_factory(environment, **settings)()
     return [
         {
@@ -92,10 +92,10 @@ def skyrl_rows(
 
 
 def register(env_class: str = "phalanx", **kwargs: Any) -> None:
-    """Make `skyrl_gym.make(env_class, ...)` know the environment; in every process that makes them.
+    """Register the environment for `skyrl_gym.make(env_class, ...)`, in every process that creates one.
 
-    Registering a name again gives it the new settings; a name that stands for another environment than
-    Phalanx's is refused by `skyrl_gym`.
+    Registering a name again replaces its settings. If the name belongs to another environment, `skyrl_gym`
+    raises an error.
     """
     import skyrl_gym
 

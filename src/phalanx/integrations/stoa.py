@@ -1,8 +1,4 @@
-"""Phalanx environments as Stoa environments, to be run under Stoa's wrappers.
-
-What Stoa's wrappers do (auto-reset, vectorizing, metrics) is not done again here; the gymnax-style step is in
-`gymnax_style`.
-"""
+"""Environments for Stoa and Stoix. Auto-reset, vectorization and metrics come from Stoa's wrappers."""
 
 import functools
 import math
@@ -34,26 +30,39 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.core.environment import Environment, EnvironmentConfigLike, Key, as_environment
+from phalanx.core.environment import (
+    Environment,
+    EnvironmentConfigLike,
+    Key,
+    as_environment,
+    info_fields,
+    mask_size,
+)
 from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
-from phalanx.integrations.environments import MASK, OBSERVATION, info_fields, mask_size
+
+OBSERVATION, MASK = "observation", "action_mask"
+"""Keys of an observation that is not a composite, and of the mask of legal actions."""
 
 
 class PhalanxToStoa(StoaEnvironment):
-    """One environment of Phalanx, by itself or from a config, as a `stoa.Environment`.
+    """An environment as a `stoa.Environment`.
 
-    - Observation: the environment's own; a record is a dictionary of its fields.
-    - Action: an int32 number, or for a record of whole numbers one vector of them (`MultiDiscreteSpace`), or
-      a dictionary of fields. The environment's own kind of action is taken as well.
-    - Mask of legal actions: at `timestep.extras["action_mask"]`, where `AddActionMaskWrapper` looks for it;
-      of an action that is a record it masks the first field, such as ARC's operation. With
-      `mask_in_observation` it is in the observation as well: beside the fields of a record, else as
-      {"observation": ..., "action_mask": ...}.
-    - Discount: 0 where the episode has terminated, 1 elsewhere, also where it was truncated.
-    - `timestep.extras["info"]`: what the step told besides, as a dictionary; zeros after a reset.
+    - Observation: that of the environment; a composite becomes a dictionary of its fields.
+    - Action: an int32 scalar, a vector for a composite of integers (`MultiDiscreteSpace`), or a dictionary of
+      fields. The environment's own actions are accepted as well.
+    - Mask of legal actions: `timestep.extras["action_mask"]`, as `AddActionMaskWrapper` expects. If an action
+      is a composite, the mask applies to its first field, such as the operation in ARC.
+    - Discount: 0 if the episode has terminated, otherwise 1, also if it was truncated.
+    - `timestep.extras["info"]`: fields of the environment's info; zeros after a reset.
 
-    It never resets itself, and a finished episode stays as it is. The state carries the key `rng_key` that
-    `AutoResetWrapper` wants; a step leaves it alone, because no step of Phalanx draws from outside the state.
+    There is no auto-reset, and a finished episode stays unchanged. The state contains the key `rng_key` for
+    `AutoResetWrapper`; a step does not use it, because randomness comes from the environment's state.
+
+    Args:
+        environment: The environment, or a config that describes it.
+        task: Task for a config.
+        mask_in_observation: Also include the mask in the observation, next to the fields of a composite,
+            or as {"observation": ..., "action_mask": ...}.
     """
 
     def __init__(
@@ -65,9 +74,9 @@ class PhalanxToStoa(StoaEnvironment):
     ) -> None:
         self.environment = as_environment(environment, task)
         self._mask_size = mask_size(self.environment)
-        self._shows_mask = mask_in_observation
-        if self._shows_mask and self._mask_size is None:
-            raise ValueError(f"{type(self.environment).__name__} has no mask of legal actions to show")
+        self._mask_in_observation = mask_in_observation
+        if self._mask_in_observation and self._mask_size is None:
+            raise ValueError(f"{type(self.environment).__name__} has no mask of legal actions")
 
     def __repr__(self) -> str:
         return f"PhalanxToStoa({type(self.environment).__name__})"
@@ -75,72 +84,75 @@ class PhalanxToStoa(StoaEnvironment):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PhalanxToStoa):
             return NotImplemented
-        return (self.environment, self._shows_mask) == (other.environment, other._shows_mask)
+        return (self.environment, self._mask_in_observation) == (
+            other.environment,
+            other._mask_in_observation,
+        )
 
     def __hash__(self) -> int:
-        return hash((self.environment, self._shows_mask))
+        return hash((self.environment, self._mask_in_observation))
 
     def reset(self, rng_key: Key, env_params: Any = None) -> tuple[AdapterStateWithKey, TimeStep]:
-        """Start an episode. `env_params` is not used: settings are the environment's."""
-        kept, episode_key = jax.random.split(rng_key)
+        """Start an episode. `env_params` is not used."""
+        next_key, episode_key = jax.random.split(rng_key)
         state, observation = self.environment.reset(episode_key)
-        nothing_yet = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._info_shapes)
+        empty_info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._info_shapes)
         timestep = TimeStep(
             step_type=StepType.FIRST,
             reward=jnp.zeros((), jnp.float32),
             discount=jnp.ones((), jnp.float32),
-            observation=self._seen(state, observation),
-            extras=self._extras(state, nothing_yet),
+            observation=self._observation(state, observation),
+            extras=self._extras(state, empty_info),
         )
-        return AdapterStateWithKey(base_env_state=state, rng_key=kept), timestep
+        return AdapterStateWithKey(base_env_state=state, rng_key=next_key), timestep
 
     def step(
         self, state: AdapterStateWithKey, action: PyTree, env_params: Any = None
     ) -> tuple[AdapterStateWithKey, TimeStep]:
-        """One transition."""
-        chosen = action_of(self.environment.action_space, action)
-        new, observation, reward, _, info = self.environment.step(state.base_env_state, chosen)
+        """Take a step."""
+        env_action = convert_action(self.environment.action_space, action)
+        new, observation, reward, _, info = self.environment.step(state.base_env_state, env_action)
         timestep = TimeStep(
             step_type=_step_type(info.terminated, info.truncated),
             reward=jnp.asarray(reward, jnp.float32),
             discount=_discount(info.terminated),
-            observation=self._seen(new, observation),
+            observation=self._observation(new, observation),
             extras=self._extras(new, info_fields(info)),
         )
         return AdapterStateWithKey(base_env_state=new, rng_key=state.rng_key), timestep
 
     def observation_space(self, env_params: Any = None) -> StoaSpace:
-        """What `timestep.observation` looks like."""
-        space = space_of(self.environment.observation_space, OBSERVATION)
-        if not self._shows_mask:
+        """Return the space of `timestep.observation`."""
+        space = convert_space(self.environment.observation_space, OBSERVATION)
+        if not self._mask_in_observation:
             return space
         assert self._mask_size is not None
         fields = space.spaces if isinstance(space, DictSpace) else {OBSERVATION: space}
         return DictSpace({**fields, MASK: ArraySpace((self._mask_size,), jnp.bool_, MASK)})
 
     def action_space(self, env_params: Any = None) -> StoaSpace:
-        """What `step` takes."""
-        return action_space_of(self.environment.action_space)
+        """Return the space of the actions of `step`."""
+        return convert_action_space(self.environment.action_space)
 
     def state_space(self, env_params: Any = None) -> DictSpace:
-        """Shape and type of every array of a state, by its path; a state itself is no dictionary."""
+        """Return the shape and dtype of every array of a state, by its path."""
         state, _ = jax.eval_shape(self.reset, _KEY)
         leaves = jax.tree_util.tree_leaves_with_path(state)
         named = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
         return DictSpace({name: ArraySpace(leaf.shape, leaf.dtype, name) for name, leaf in named.items()})
 
     def render(self, state: PyTree, env_params: Any = None) -> Any:
-        """A picture of one state, in the first of the environment's `render_modes`."""
-        # Stoa's wrappers take off a layer each, also those that put none on.
+        """Render one state in the first of the environment's `render_modes`."""
+        # Not all of Stoa's wrappers remove the layer that they added.
         while isinstance(state, AdapterState | WrapperState):
             state = state.base_env_state
         modes = self.environment.render_modes
         if not modes:
-            raise TypeError(f"{type(self.environment).__name__} has no pictures: its render_modes are empty")
+            raise TypeError(f"{type(self.environment).__name__} cannot be rendered: it has no render_modes")
         return self.environment.render(state, modes[0])
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there are no resources to release."""
 
     @functools.cached_property
     def _info_shapes(self) -> dict[str, Any]:
@@ -150,12 +162,12 @@ class PhalanxToStoa(StoaEnvironment):
 
         return jax.eval_shape(info, _KEY)
 
-    def _seen(self, state: PyTree, observation: PyTree) -> PyTree:
-        seen = observed(self.environment.observation_space, observation)
-        if not self._shows_mask:
-            return seen
-        seen = seen if isinstance(seen, dict) else {OBSERVATION: seen}
-        return {**seen, MASK: self.environment.legal_actions(state)}
+    def _observation(self, state: PyTree, observation: PyTree) -> PyTree:
+        value = to_dicts(self.environment.observation_space, observation)
+        if not self._mask_in_observation:
+            return value
+        value = value if isinstance(value, dict) else {OBSERVATION: value}
+        return {**value, MASK: self.environment.legal_actions(state)}
 
     def _extras(self, state: PyTree, info: dict[str, Any]) -> dict[str, Any]:
         extras = {"info": info}
@@ -174,11 +186,10 @@ def _discount(terminated: Bool[Array, ""]) -> Float[Array, ""]:
     return jnp.where(terminated, jnp.float32(0), jnp.float32(1))
 
 
-class WholeNumbersSpace(BoundedArraySpace):
-    """Arrays of whole numbers or truth values.
+class IntegerArraySpace(BoundedArraySpace):
+    """Arrays of integers or booleans.
 
-    Stoa's own space of bounds never draws the largest, and has infinite ones unless told otherwise, which no
-    whole number is.
+    Stoa's `BoundedArraySpace` never samples the maximum, and its default bounds are infinite.
     """
 
     def __init__(
@@ -189,8 +200,10 @@ class WholeNumbersSpace(BoundedArraySpace):
         maximum: int | float | None = None,
         name: str = "",
     ) -> None:
-        least, most = (0, 1) if np.dtype(dtype) == np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        low, high = least if minimum is None else minimum, most if maximum is None else maximum
+        smallest, largest = (
+            (0, 1) if np.dtype(dtype) == np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        )
+        low, high = smallest if minimum is None else minimum, largest if maximum is None else maximum
         super().__init__(shape, dtype, low, high, name)
 
     def sample(self, rng_key: Any) -> Array:
@@ -200,56 +213,60 @@ class WholeNumbersSpace(BoundedArraySpace):
         return jax.random.randint(rng_key, self.shape, low, high + 1).astype(self.dtype)
 
 
-def space_of(space: Space, name: str = "") -> StoaSpace:
-    """A space of Stoa; a record is a dictionary of its fields."""
+def convert_space(space: Space, name: str = "") -> StoaSpace:
+    """Convert a space to a Stoa space; a composite becomes a dictionary of its fields."""
     match space:
         case Composite(fields=fields):
-            return DictSpace({field: space_of(inner, field) for field, inner in fields}, name)
+            return DictSpace({field: convert_space(inner, field) for field, inner in fields}, name)
         case Discrete(n=n):
             return DiscreteSpace(n, jnp.int32, name)
         case Box(low=low, high=high, shape=shape, dtype=dtype):
             if math.isinf(low) and math.isinf(high):
                 return ArraySpace(shape, dtype, name)
-            whole = np.issubdtype(dtype, np.integer) or np.dtype(dtype) == np.bool_
-            kind = WholeNumbersSpace if whole else BoundedArraySpace
+            is_integer = np.issubdtype(dtype, np.integer) or np.dtype(dtype) == np.bool_
+            kind = IntegerArraySpace if is_integer else BoundedArraySpace
             return kind(shape, dtype, low, high, name)
-    raise TypeError(f"{type(space).__name__} has no Stoa space; there are some for Box, Discrete and Record")
+    raise TypeError(
+        f"{type(space).__name__} cannot be converted to a Stoa space; Box, Discrete and Composite can"
+    )
 
 
-def action_space_of(space: Space) -> StoaSpace:
-    """The same for actions, where a record of whole numbers is one vector."""
+def convert_action_space(space: Space) -> StoaSpace:
+    """Convert an action space; a composite of integers becomes one vector."""
     if isinstance(space, Composite) and _is_vector(space):
         sizes = [field.n for _, field in space.fields if isinstance(field, Discrete)]
         return MultiDiscreteSpace(sizes, jnp.int32, "action")
-    return space_of(space, "action")
+    return convert_space(space, "action")
 
 
-def observed(space: Space, value: PyTree) -> PyTree:
-    """A member of a space, with dictionaries for records."""
+def to_dicts(space: Space, value: PyTree) -> PyTree:
+    """Convert the composites in a member of a space to dictionaries."""
     if isinstance(space, Composite):
-        return {name: observed(field, getattr(value, name)) for name, field in space.fields}
+        return {name: to_dicts(field, getattr(value, name)) for name, field in space.fields}
     return value
 
 
-def action_of(space: Space, action: PyTree) -> PyTree:
-    """The environment's own action, from what `action_space_of` describes or from such an action itself."""
-    if not isinstance(space, Composite) or isinstance(action, space.build):
+def convert_action(space: Space, action: PyTree) -> PyTree:
+    """Convert a member of the space of `convert_action_space` to the environment's own action."""
+    if not isinstance(space, Composite) or isinstance(action, space.constructor):
         check_integer_dtypes(space, action)
         return action
     names = [name for name, _ in space.fields]
     if isinstance(action, dict):
         if action.keys() != set(names):
             raise KeyError(f"an action has the fields {', '.join(names)}; got {', '.join(action) or 'none'}")
-        return space.build(**{name: action_of(field, action[name]) for name, field in space.fields})
+        return space.constructor(
+            **{name: convert_action(field, action[name]) for name, field in space.fields}
+        )
     if not _is_vector(space):
         raise TypeError(f"an action must be a dictionary of {', '.join(names)}, got {type(action).__name__}")
     vector = jnp.asarray(action)
     check_integer_dtypes(space.fields[0][1], vector)
     if vector.shape != (len(names),):
         raise ValueError(
-            f"an action is the {len(names)} numbers {', '.join(names)}; got the shape {vector.shape}"
+            f"an action is the {len(names)} numbers {', '.join(names)}; got shape {vector.shape}"
         )
-    return space.build(**{name: vector[place] for place, name in enumerate(names)})
+    return space.constructor(**{name: vector[index] for index, name in enumerate(names)})
 
 
 def _is_vector(space: Composite) -> bool:

@@ -1,6 +1,6 @@
-"""TRL's GRPO on text environments: an environment whose tool is a move, and prompts with a reward function.
+"""Text environments for TRL's `GRPOTrainer`, as tool environments or as prompts with a reward function.
 
-Duck-typed, so nothing of TRL is imported here. The environments are `phalanx.text.TextEnvironment`s.
+Nothing of TRL is imported here.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class ToolEnvironment:
-    """One episode for each rollout: `reset` gives its text, the tool `move` takes answers.
+    """One episode per rollout: `reset` returns its first prompt, and the tool `move` takes answers.
 
-    Every public method is a tool to TRL, so there are no others. The reward is the sum of the episode's.
+    TRL offers every public method to the model as a tool, so there are no others. The reward is the sum of
+    the episode's rewards.
     """
 
     def __init__(self, environment: TextEnvironment) -> None:
@@ -27,7 +28,7 @@ class ToolEnvironment:
         self._info = TextInfo()
 
     def reset(self, seed: int = 0, **row: Any) -> str:
-        """Start the episode of a row's seed; the text goes behind the row's prompt."""
+        """Start the episode of a row's seed. TRL appends the text to the row's prompt."""
         self._reward, self._info = 0.0, TextInfo()
         return self._environment.reset(int(seed))
 
@@ -46,16 +47,21 @@ class ToolEnvironment:
         return step.text
 
     def get_reward(self) -> float:
-        """The sum of the episode's rewards so far."""
+        """Return the sum of the episode's rewards so far."""
         return self._reward
 
 
 def environment_factory(
     name: str | TextFactory, difficulty: str | None = None, **settings: Any
 ) -> Callable[[], ToolEnvironment]:
-    """What `GRPOTrainer(environment_factory=...)` takes: a kind of puzzles, an id, or what a function makes.
+    """Return a factory for `GRPOTrainer(environment_factory=...)`.
 
-    The settings are those of `text_env_factory`. Rows of the dataset name their `seed`.
+    Rows of the dataset need a `seed`.
+
+    Args:
+        name: Spec of a text environment, or a function that creates one.
+        difficulty: Difficulty of a puzzle.
+        settings: Further arguments of `text_env_factory`.
     """
     level = {} if difficulty is None else {"difficulty": difficulty}
     factory = text_env_factory(name, **level, **settings)
@@ -65,9 +71,9 @@ def environment_factory(
 def prompt_rows(
     kinds: Sequence[str], seeds: Sequence[int], difficulty: str = "easy", *, turns: str = "single"
 ) -> list[dict[str, Any]]:
-    """A row for each kind and seed: `prompt` (a conversation), `kind`, `difficulty` and `seed`.
+    """Create one row per kind and seed, with `prompt` (a conversation), `kind`, `difficulty` and `seed`.
 
-    With `turns="multi"` the conversation is empty, for an environment's `reset` writes it.
+    With `turns="multi"`, the prompt is empty, because `ToolEnvironment.reset` writes it.
     """
     if turns not in ("multi", "single"):
         raise ValueError(f"turns must be 'multi' or 'single', got {turns!r}")
@@ -84,7 +90,7 @@ def prompt_rows(
 def prompt_dataset(
     kinds: Sequence[str], seeds: Sequence[int], difficulty: str = "easy", *, turns: str = "single"
 ) -> "datasets.Dataset":
-    """`prompt_rows` as a dataset of Hugging Face's, for `GRPOTrainer(train_dataset=...)`."""
+    """Return `prompt_rows` as a Hugging Face dataset, for `GRPOTrainer(train_dataset=...)`."""
     try:
         import datasets
     except ModuleNotFoundError as error:
@@ -99,15 +105,15 @@ def solved_reward(
     seed: Sequence[int],
     **columns: Any,
 ) -> list[float]:
-    """What `GRPOTrainer(reward_funcs=...)` takes: 1 for an answer that solves the row's puzzle, else 0."""
+    """Return 1 for each answer that solves its row's puzzle, else 0: a `GRPOTrainer(reward_funcs=...)`."""
     rewards = []
-    for completion, name, level, number in zip(completions, kind, difficulty, seed, strict=True):
+    for completion, name, level, row_seed in zip(completions, kind, difficulty, seed, strict=True):
         text = completion if isinstance(completion, str) else completion[-1]["content"]
-        known = puzzle_kind(name)
+        puzzle_type = puzzle_kind(name)
         try:
             answer = extract_answer(text or "")
         except ValueError:
             rewards.append(0.0)
             continue
-        rewards.append(float(known.verify(known.generate(int(number), level), answer)))
+        rewards.append(float(puzzle_type.verify(puzzle_type.generate(int(row_seed), level), answer)))
     return rewards

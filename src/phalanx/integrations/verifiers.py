@@ -1,7 +1,6 @@
-"""A taskset and an environment for verifiers 0.4, and so for prime-rl: the puzzle is the model's user.
+"""Taskset, environment and harness for verifiers 0.4 and prime-rl.
 
-verifiers looks for them in the package `phalanx_verifiers`, so `phalanx-verifiers` is the taskset's id. The
-environments are `phalanx.text.TextEnvironment`s; models, rollouts and training are verifiers' and prime-rl's.
+verifiers finds them in the package `phalanx_verifiers`, so the id of the taskset is `phalanx-verifiers`.
 """
 
 import asyncio
@@ -27,56 +26,56 @@ from phalanx.text.env import MAX_SEED
 from phalanx.text.env_spec import TextFactory, text_env_factory
 
 
-class PhalanxConfig(vf.TasksetConfig):
-    """Which episodes there are."""
+class PhalanxTasksetConfig(vf.TasksetConfig):
+    """Episodes of a taskset."""
 
     environment: str = "sudoku"
-    """A kind of puzzle, or the id of a registered environment that has words, such as `arc-v2`."""
+    """Spec of a text environment, such as `sudoku` or `arc-v2`."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """What `text_env_factory` takes besides: `difficulty` and `turns` for puzzles, ..."""
+    """Further arguments of `text_env_factory`, such as `difficulty` and `turns` for puzzles."""
     first_seed: int = Field(0, ge=0, le=MAX_SEED)
-    """The seed of the first episode."""
+    """Seed of the first episode."""
     num_tasks: int = Field(1_000, ge=1)
-    """How many episodes there are; the seeds follow one another."""
+    """Number of episodes, with consecutive seeds."""
 
 
-class PhalanxData(vf.TaskData):
-    """One episode."""
+class PhalanxTaskData(vf.TaskData):
+    """Data of one episode."""
 
     seed: int
 
 
-class PhalanxTask(vf.Task[PhalanxData, vf.State, vf.TaskConfig]):
-    """One episode; what it pays is the environment's to say."""
+class PhalanxTask(vf.Task[PhalanxTaskData, vf.State, vf.TaskConfig]):
+    """One episode. Its reward comes from the environment."""
 
 
-class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxConfig]):
-    """The episodes of an environment, one for each seed, with their first text as the prompt."""
+class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
+    """Episodes of a text environment, one per seed, with their first prompts."""
 
     @functools.cached_property
     def environments(self) -> TextFactory:
-        """What makes the environments."""
+        """Factory of the environments."""
         return text_env_factory(self.config.environment, **self.config.settings)
 
     def load(self) -> Iterator[PhalanxTask]:
         environment, name = self.environments(), self.config.environment
         first = self.config.first_seed
         for seed in range(first, min(first + self.config.num_tasks, MAX_SEED + 1)):
-            data = PhalanxData(name=f"{name}#{seed}", prompt=environment.reset(seed), seed=seed)
+            data = PhalanxTaskData(name=f"{name}#{seed}", prompt=environment.reset(seed), seed=seed)
             yield PhalanxTask(data, self.config.task)
         environment.close()
 
 
-class PhalanxEnvConfig(vf.EnvConfig):
-    """Who plays; answers are words, so nothing of a model's runs anywhere."""
+class VerifiersEnvConfig(vf.EnvConfig):
+    """The agent. Answers are text, so nothing that the model writes is executed."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 
 
-class PhalanxEnv(vf.Env[PhalanxEnvConfig]):
-    """An episode as a conversation: the model answers, and the environment says what follows.
+class VerifiersEnv(vf.Env[VerifiersEnvConfig]):
+    """An episode as a conversation between the model and the environment.
 
-    The reward is the sum of the episode's; `solved`, and `refused` (answers that were no moves) are metrics.
+    The reward is the sum of the episode's rewards. Metrics are `solved` and `invalid_answers`.
     """
 
     async def run(self, task: Any, agents: vf.Agents) -> None:
@@ -102,13 +101,13 @@ class PhalanxEnv(vf.Env[PhalanxEnvConfig]):
 
 
 class ChatHarnessConfig(vf.HarnessConfig):
-    """A chat has no settings of its own."""
+    """A chat harness has no settings."""
 
 
 class ChatHarness(vf.Harness[ChatHarnessConfig]):
-    """Asks the model for one answer, from within this process.
+    """Requests one answer from the model, within this process.
 
-    verifiers' own harnesses are programs, started anew for every answer; a chat without tools needs none.
+    The harnesses of verifiers start a program for every answer, which a chat without tools does not need.
     """
 
     APPENDS_SYSTEM_PROMPT = True
@@ -126,7 +125,7 @@ class ChatHarness(vf.Harness[ChatHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> vf.ProgramResult:
-        """One request through the endpoint that records it."""
+        """Send one request through the endpoint that records it."""
         system, prompt = self.resolve_prompt(data)
         messages: list[Any] = [] if system is None else [{"role": "system", "content": system}]
         if isinstance(prompt, str):

@@ -92,7 +92,7 @@ class PathNetwork:
     def scores(self, rows: Int32[np.ndarray, "questions 2"]) -> Float32[np.ndarray, "questions entities"]:
         """Of all entities, numbered from 0 as relations are; 2r asks for the tails of r, 2r + 1 for heads."""
         table = np.zeros((len(rows), self.index.num_constants), np.float32)
-        self.questions.scores(self.parameters, np.ascontiguousarray(rows), table)
+        self.questions.score(self.parameters, np.ascontiguousarray(rows), table)
         return table
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -129,7 +129,7 @@ class PathNetwork:
 def _engine(graph: Any, layers: int, specific: bool, threads: int) -> Any:
     compiled = native_module()
     if compiled is not None:
-        return compiled.PathQuestions(graph, layers, specific, threads)
+        return compiled.PathNetwork(graph, layers, specific, threads)
     from phalanx.kg.plain_network import PathQuestions
 
     return PathQuestions(graph, layers, specific, threads)
@@ -164,7 +164,9 @@ def fit_path_network(
     warm, loss = min(200, 1 + steps // 10), math.nan
     for step in range(steps):
         batch = rows[order[step * config.batch_size : (step + 1) * config.batch_size]]
-        here = network.questions.learn(parameters, np.ascontiguousarray(batch), gradient) / len(batch)
+        here = network.questions.loss_and_gradient(parameters, np.ascontiguousarray(batch), gradient) / len(
+            batch
+        )
         loss = here if step == 0 else loss + max(0.002, 1 / (step + 1)) * (here - loss)
         gradient /= len(batch)
         gradient *= min(1.0, 1.0 / max(float(np.linalg.norm(gradient)), 1e-9))

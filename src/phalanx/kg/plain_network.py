@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32, Int32
 
-from phalanx.kg.rules.plain import MiningGraph
+from phalanx.kg.rules.plain import TripleGraph
 
 _WIDTH = 32
 
@@ -31,12 +31,12 @@ class _Asked(NamedTuple):
 class PathQuestions:
     """Questions to a path network over a graph."""
 
-    def __init__(self, graph: MiningGraph, layers: int, specific: bool, threads: int) -> None:
+    def __init__(self, graph: TripleGraph, layers: int, specific: bool, threads: int) -> None:
         self.graph, self.layers, self.specific = graph, layers, specific
         edges = [(a, r, b) for a, some in enumerate(graph.edges) for b, r in some]
         self.edges = np.array(edges, np.int32).reshape(-1, 3)
 
-    def learn(
+    def loss_and_gradient(
         self,
         parameters: Float32[np.ndarray, " parameters"],
         rows: Int32[np.ndarray, "questions 3"],
@@ -57,7 +57,7 @@ class PathQuestions:
             gradient += np.asarray(slope)
         return total
 
-    def scores(
+    def score(
         self,
         parameters: Float32[np.ndarray, " parameters"],
         rows: Int32[np.ndarray, "questions 2"],

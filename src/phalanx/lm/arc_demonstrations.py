@@ -14,8 +14,7 @@ import numpy as np
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.expert_episodes import plan_expert_episodes
 from phalanx.arc.planner import action_from_arrays
-from phalanx.arc.tasks import ArcTask
-from phalanx.arc.text import action_text
+from phalanx.arc.text import action_text, episode_key
 from phalanx.data.samples import Sample, SampleInfo, SampleOrigin
 from phalanx.lm.tasks import PromptTokenizer, Split, split_of
 
@@ -74,48 +73,7 @@ def _sample(prompter: PromptTokenizer, prompt: str, answer: str, name: str) -> S
 
 def _prompts(environment: ArcEnvironment, states: Any, compact: bool) -> list[str]:
     if not compact:
-        named = jax.device_get(environment.bind(states))
+        named = jax.device_get(environment.attach_names(states))
         rows = [jax.tree.map(lambda leaf, n=n: jnp.asarray(leaf[n]), named) for n in range(_AT_ONCE)]
         return [environment.observation_text(row) for row in rows]
-    return compact_prompts(environment, states)
-
-
-def compact_prompts(environment: Any, states: Any) -> list[str]:
-    """What a batch of states asks, in few characters."""
-    tasks, pairs = np.asarray(states.task_index), np.asarray(states.pair_index)
-    given, working = np.asarray(states.input_grid), np.asarray(states.working_grid)
-    return [
-        compact_task(environment.task_buffer[int(task)], int(pair), now, before)
-        for task, pair, now, before in zip(tasks, pairs, working, given, strict=True)
-    ]
-
-
-def episode_key(task: ArcTask) -> str:
-    """What decides on a task's split."""
-    return _rows(_pairs(task)[0].input)
-
-
-def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray | None = None) -> str:
-    """A task in few characters: the other demonstrations, the input to work on, and the grid so far.
-
-    `given` is the input where the pair is none of the demonstrations.
-    """
-    shown = _pairs(task)
-    lines = [
-        f"{_rows(one.input)}={_rows(one.output)}"
-        for at, one in enumerate(shown)
-        if at != pair and one.output is not None
-    ]
-    asked = _rows(shown[pair].input if given is None else given)
-    return "\n".join(["arc", *lines, f"{asked}=?", _rows(working), ""])
-
-
-def _pairs(task: ArcTask) -> Any:
-    return task.demos or task.tests
-
-
-def _rows(grid: Any) -> str:
-    """Rows of digits with a stroke between them; what lies outside the grid is left out."""
-    cells = np.asarray(grid)
-    rows = ("".join(str(cell) for cell in row if cell >= 0) for row in cells.tolist())
-    return "/".join(row for row in rows if row)
+    return environment.observation_texts(states, "compact")

@@ -16,11 +16,7 @@ from phalanx.lm.playing import Conversation, LMPolicy, played_by, rollout
 from phalanx.lm.tasks import PuzzleServerPromptTokenizer
 from phalanx.puzzles.server.client import PuzzleClientConfig
 from phalanx.puzzles.server.env import PuzzleServerVectorEnvironment
-from phalanx.puzzles.server.episodes import move_prompt
-from phalanx.puzzles.server.protocol import PuzzleGame, PuzzleObservation, game_id
-
-_UNKNOWN_SIZE = 9
-"""Rows and columns that random commands name where the server does not tell the board."""
+from phalanx.puzzles.server.protocol import PuzzleGame, game_id
 
 
 class ArcadeEvaluationConfig(Config):
@@ -72,51 +68,9 @@ def score_random_commands(
     draws = random.Random(seed)
 
     def started(batch: PuzzleServerVectorEnvironment) -> list[Conversation]:
-        def command(place: int) -> str:
-            return random_command(game, batch.games[place].observation, draws)
-
-        return played_by(batch, command)
+        return played_by(batch, lambda place: batch.sample_actions([place], draws)[0])
 
     return _score(game, "random", "sampled", client, config, config.max_steps, started)
-
-
-def random_command(game: str, seen: PuzzleObservation, draws: random.Random) -> str:
-    """A command as the game takes it; that of Logic Grid, of which the server takes none, has no names."""
-    board = seen.grid if isinstance(seen.grid, list) and seen.grid else [[0] * _UNKNOWN_SIZE] * _UNKNOWN_SIZE
-    rows, columns = len(board), len(board[0])
-
-    def cell() -> str:
-        return f"{draws.randint(1, rows)} {draws.randint(1, columns)}"
-
-    match PuzzleGame(game):
-        case PuzzleGame.BINARY | PuzzleGame.NONOGRAM:
-            return f"place {cell()} {draws.randint(0, 1)}"
-        case PuzzleGame.LIGHTS_OUT | PuzzleGame.TENTS | PuzzleGame.STAR_BATTLE:
-            return f"press {cell()}"
-        case PuzzleGame.MASTERMIND:
-            return "guess " + " ".join(str(draws.randint(1, 6)) for _ in range(4))
-        case PuzzleGame.SLITHERLINK:
-            return f"set {draws.choice('hv')} {cell()} {draws.randint(1, 2)}"
-        case PuzzleGame.BRIDGES:
-            return f"bridge {cell()} {cell()} {draws.randint(1, 2)}"
-        case PuzzleGame.SHIKAKU:
-            return f"bridge {cell()} {cell()} 0"
-        case PuzzleGame.HITORI:
-            return f"shade {cell()}"
-        case PuzzleGame.SOKOBAN:
-            return f"move {draws.choice(('up', 'down', 'left', 'right'))}"
-        case PuzzleGame.KNAPSACK:
-            return draws.choice((f"select {draws.randint(1, 5)}", f"deselect {draws.randint(1, 5)}", "check"))
-        case PuzzleGame.NURIKABE:
-            return f"mark {cell()} {draws.choice(('white', 'black'))}"
-        case PuzzleGame.MINESWEEPER:
-            return f"reveal {cell()}"
-        case PuzzleGame.LOGIC_GRID:
-            return "connect person NAME VALUE CATEGORY"
-        case PuzzleGame.HIDATO:
-            return f"place {cell()} {draws.randint(1, rows * columns)}"
-        case _:
-            return f"place {cell()} {draws.randint(1, rows)}"
 
 
 def _score(
@@ -131,18 +85,18 @@ def _score(
     with PuzzleServerVectorEnvironment(
         game,
         config.difficulty,
-        size=config.puzzles,
+        num_connections=config.puzzles,
         client=client,
         max_steps=config.max_steps,
         max_invalid_answers=max_invalid_answers,
-        prompt=move_prompt,
+        prompt_format="compact",
     ) as batch:
         texts = batch.reset(list(itertools.islice(itertools.count(config.first_seed), config.puzzles)))
         told = started(batch)
     solved = [one for one in told if one.solved]
     answers = sum(len(one.turns) for one in told)
     return TaskScore(
-        f"{game}:{config.difficulty}:arcade",
+        f"{game}:{config.difficulty}",
         name,
         mode,
         len(told),

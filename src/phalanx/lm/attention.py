@@ -109,7 +109,7 @@ def _forward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, A
             jax.ShapeDtypeStruct((rows, tokens, heads, head_dim), jnp.float32),
             jax.ShapeDtypeStruct((rows, heads, tokens), jnp.float32),
         )
-        output, logsumexp = jax.ffi.ffi_call("phalanx_attention_forward", results)(qkv, *rest)
+        output, logsumexp = jax.ffi.ffi_call("phalanx_lm_attention_forward", results)(qkv, *rest)
         return output, logsumexp
 
     return keep_batch_sharding(call, (), (qkv, *rest))
@@ -118,7 +118,7 @@ def _forward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, A
 def _backward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> Array:
     def call(qkv: Array, *rest: Array) -> Array:
         result = jax.ShapeDtypeStruct(qkv.shape, jnp.float32)
-        return jax.ffi.ffi_call("phalanx_attention_backward", result)(qkv, *rest)
+        return jax.ffi.ffi_call("phalanx_lm_attention_backward", result)(qkv, *rest)
 
     return keep_batch_sharding(call, (), (qkv, *rest))
 

@@ -176,7 +176,7 @@ def score_random_actions(
         def command(place: int) -> str:
             # Each place is asked once a step, and an action is good for one.
             if place not in drawn:
-                drawn.update(enumerate(source.random_actions(batch, draws.getrandbits(32))))
+                drawn.update(enumerate(source.random_actions(batch, draws)))
             return drawn.pop(place)
 
         return played_by(batch, command)

@@ -231,7 +231,7 @@ def _generate_native(
         jax.ShapeDtypeStruct((batch,), bool),
     )
     choices = request.choices
-    arrays = jax.ffi.ffi_call("phalanx_lm_write", results)(
+    arrays = jax.ffi.ffi_call("phalanx_lm_generate", results)(
         model.embedding,
         model.head,
         model.norm.scale,
@@ -250,7 +250,7 @@ def _generate_native(
         request.top_p,
         request.stop_token_id,
         jnp.zeros((batch, 0, max_new_tokens), jnp.int32) if choices is None else choices,
-        heads=model.config.num_heads,
+        num_heads=model.config.num_heads,
         top_k=top_k,
         epsilon=np.float32(model.config.norm_eps),
     )

@@ -132,11 +132,12 @@ def rollout(player: LMPolicy, batch: TextVectorEnvironment, key: Key | None = No
         prompts = batch.prompts
         legal = None
         if player.legal_only:
-            found = [batch.environments[place].legal_actions() for place in places]
+            found = batch.legal_actions(places)
             legal = None if any(moves is None for moves in found) else found
         now = None if key is None else jax.random.fold_in(key, step)
         turns = player.answer([prompts[place] for place in places], now, legal, len(batch))
-        boards = (batch.environments[place].state_key for place in places)
+        keys = batch.state_keys()
+        boards = (keys[place] for place in places)
         return [turn._replace(board=board) for turn, board in zip(turns, boards, strict=True)]
 
     return _played(batch, answer)
@@ -146,9 +147,7 @@ def played_by(batch: TextVectorEnvironment, command: Callable[[int], str]) -> li
     """Play episodes that have begun by what is said for each place."""
 
     def answer(places: list[int], step: int) -> list[Turn]:
-        return [
-            Turn(batch.environments[place].prompt, command(place), "", 0.0, [], [], []) for place in places
-        ]
+        return [Turn(batch.prompts[place], command(place), "", 0.0, [], [], []) for place in places]
 
     return _played(batch, answer)
 
@@ -156,15 +155,7 @@ def played_by(batch: TextVectorEnvironment, command: Callable[[int], str]) -> li
 def play_at_random(batch: TextVectorEnvironment, seed: int = 0) -> list[Conversation]:
     """Play episodes that have begun by random legal moves."""
     draws = random.Random(seed)
-
-    def legal_move(place: int) -> str:
-        environment = batch.environments[place]
-        legal = environment.legal_actions()
-        if legal is None:
-            raise ValueError(f"{type(environment).__name__} does not know its legal moves")
-        return draws.choice(legal or ["-"])
-
-    return played_by(batch, legal_move)
+    return played_by(batch, lambda place: batch.sample_actions([place], draws)[0])
 
 
 def _played(batch: TextVectorEnvironment, answer: Any) -> list[Conversation]:

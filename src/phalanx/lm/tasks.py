@@ -4,20 +4,21 @@ Demonstrations as token samples are in `demonstrations`, playing with a model in
 """
 
 import itertools
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from phalanx.data.tokenizers import Tokenizer, load_tokenizer
-from phalanx.puzzles.env import PuzzleEnvironment, PuzzleVectorEnvironment
+from phalanx.puzzles.env import PuzzleEnvironment
 from phalanx.puzzles.kind import Puzzle
 from phalanx.puzzles.kinds import KINDS
+from phalanx.text import splits
 from phalanx.text.env import PromptFormat
 
 Split = Literal["training", "valid", "held-out"]
+OLD_SPLITS: dict[splits.Split, Split] = {"train": "training", "validation": "valid", "test": "held-out"}
+NEW_SPLITS: dict[Split, splits.Split] = {old: new for new, old in OLD_SPLITS.items()}
 ALL_PUZZLES = "puzzles"
 """The name of all kinds together."""
-_PARTS = 16
 _AT_ONCE = 32
 _UNREAD = "?"
 
@@ -36,12 +37,6 @@ class TextTask(NamedTuple):
     def environment(self, *, prompt_format: PromptFormat = "compact") -> PuzzleEnvironment:
         """One environment; a `ValueError` says what there is not."""
         return PuzzleEnvironment(self.kind, self.difficulty, turns=self.turns, prompt_format=prompt_format)
-
-    def batch(self, size: int, *, prompt_format: PromptFormat = "compact") -> PuzzleVectorEnvironment:
-        """As many environments."""
-        return PuzzleVectorEnvironment(
-            self.kind, self.difficulty, size=size, turns=self.turns, prompt_format=prompt_format
-        )
 
 
 def is_puzzles(text: str) -> bool:
@@ -91,7 +86,7 @@ def split_of(prompt: str) -> Split:
 
     One in sixteen is held out and one in sixteen is for choosing settings; nobody learns from either.
     """
-    return ("held-out", "valid", "training")[min(zlib.crc32(prompt.encode()) % _PARTS, 2)]
+    return OLD_SPLITS[splits.split_of(prompt)]
 
 
 def puzzles_of(task: TextTask, split: Split, *, first_seed: int = 0) -> Iterator[Puzzle]:

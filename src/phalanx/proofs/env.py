@@ -300,14 +300,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         action = state.count + beyond
         return jnp.where(action > states, -1, action)
 
-    def content(self, state: ProofState) -> PyTree:
+    def comparable_state(self, state: ProofState) -> PyTree:
         zero = jnp.zeros_like(state.status)
         return dataclasses.replace(state, step_count=zero, status=zero)
 
     def legal_actions(self, state: ProofState) -> Bool[Array, "*batch states"]:
         return state.action_mask
 
-    def measures(self, info: Any) -> dict[str, Array]:
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
         """Success is a right answer: a true query proved, a false one not.
 
         A proof with goals that an embedding closed counts where it is more likely to hold than not.
@@ -348,7 +348,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def parse_action(self, text: str, state: ProofState) -> Int32[Array, ""]:
         return jnp.int32(words.parse_action(text, state, self._names()))
 
-    def observation_texts(self, states: ProofState) -> list[str]:
+    def observation_texts(self, states: ProofState, prompt_format: str = "full") -> list[str]:
         return words.observation_texts(states, self._names(), self.config.max_depth)
 
     def parse_actions(

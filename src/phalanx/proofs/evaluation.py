@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Int, Int32
 
-from phalanx.core.evaluation import map_batches, rollout_episodes
+from phalanx.core.episodes import map_batches, rollout_episodes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.queries import SampledQueries, corrupt
@@ -105,7 +105,7 @@ def _attempt(
     played = rollout_episodes(
         environment, eqx.Partial(select_action, network), states, observations, None, limit
     )
-    return played.measures["success_mask"] == drawn.label, played.lengths, states.overflow
+    return played.episode_metrics["success_mask"] == drawn.label, played.lengths, states.overflow
 
 
 def _scores(

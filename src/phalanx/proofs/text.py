@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.core.vector import host_rows, read_actions
 from phalanx.kg.vocabulary import END, IndexManager
 from phalanx.proofs.state import ProofState
-from phalanx.text.wrapper import host_rows, read_actions
 
 _GIVE_UP = "give up"
 

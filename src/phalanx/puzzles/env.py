@@ -1,11 +1,15 @@
 """Puzzles as text environments."""
 
+import collections
+import copy
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.puzzles.kinds import puzzle_kind
 from phalanx.text.env import (
+    EpisodeId,
     PromptFormat,
     TextEnvironment,
     TextInfo,
@@ -15,6 +19,8 @@ from phalanx.text.env import (
     extract_answer,
     finished_step,
 )
+
+_PUZZLE_CACHE_SIZE = 4096
 
 
 class PuzzleEnvironment(TextEnvironment):
@@ -84,6 +90,11 @@ class PuzzleEnvironment(TextEnvironment):
     def state_key(self) -> str:
         """The compact board. It is the same for equal states, whichever seed they come from."""
         return self.kind.compact_board(self.puzzle, self._state)
+
+    @property
+    def episode_key(self) -> str:
+        """The compact board of the initial state."""
+        return self.kind.compact_board(self.puzzle, self.kind.initial_state(self.puzzle))
 
     @property
     def done(self) -> bool:
@@ -174,16 +185,91 @@ class PuzzleEnvironment(TextEnvironment):
 
 
 class PuzzleVectorEnvironment(TextVectorEnvironment):
-    """Puzzles of one kind and difficulty that are made together, in one call, and answered together."""
+    """A batch of puzzles of one or several kinds, generated in one call per kind.
+
+    The tasks are named `KIND:DIFFICULTY:TURNS`.
+
+    Args:
+        kinds: Kinds with commas, or a sequence of kinds. A name may be followed by the difficulty and the
+            turns: `sudoku,sokoban:easy:multi`.
+        difficulty: Difficulty of kinds that do not name one.
+        turns: Turns of kinds that do not name them.
+        settings: Further arguments of `PuzzleEnvironment`.
+    """
 
     environments: list[PuzzleEnvironment]  # type: ignore[assignment]
+    unknown_characters = "error"
 
     def __init__(
-        self, kind: str | PuzzleKind[Any, Any], difficulty: str = "easy", *, size: int, **settings: Any
+        self,
+        kinds: str | PuzzleKind[Any, Any] | Sequence[str | PuzzleKind[Any, Any]],
+        difficulty: str = "easy",
+        *,
+        turns: str = "multi",
+        **settings: Any,
     ) -> None:
-        super().__init__([PuzzleEnvironment(kind, difficulty, **settings) for _ in range(size)])
+        self._prototypes: dict[str, PuzzleEnvironment] = {}
+        for name in _split_kinds(kinds):
+            kind, fields = (name, []) if isinstance(name, PuzzleKind) else _split_fields(name)
+            own_difficulty, own_turns, *rest = [*fields, "", ""]
+            if any(rest):
+                raise ValueError(f"expected KIND[:DIFFICULTY[:TURNS]], got {name!r}")
+            prototype = PuzzleEnvironment(
+                kind, own_difficulty or difficulty, turns=own_turns or turns, **settings
+            )
+            task = f"{prototype.kind.name}:{prototype.difficulty}:{prototype.turns}"
+            if task in self._prototypes:
+                raise ValueError(f"the task {task} appears twice")
+            self._prototypes[task] = prototype
+        super().__init__(
+            {task: functools.partial(copy.copy, each) for task, each in self._prototypes.items()},
+            " ".join(f"{task}@{each.kind.version}" for task, each in self._prototypes.items()),
+        )
+        # Puzzles are generated when their split is computed, and used again when their episode starts.
+        self._puzzles: collections.OrderedDict[EpisodeId, Puzzle] = collections.OrderedDict()
 
-    def _start(self, places: list[int], seeds: list[int]) -> list[str]:
-        first = self.environments[0]
-        puzzles: Sequence[Puzzle] = first.kind.generate_batch(seeds, first.difficulty)
-        return [self.environments[n].start(puzzle) for n, puzzle in zip(places, puzzles, strict=True)]
+    def first_seed(self, run_seed: int) -> int:
+        # Far from the seeds of the expert episodes of the same run.
+        return 2**61 + self.first_expert_seed(run_seed)
+
+    def first_expert_seed(self, run_seed: int) -> int:
+        return run_seed * 2**40
+
+    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
+        puzzles: dict[EpisodeId, Puzzle] = {}
+        for task in dict.fromkeys(episode.task for episode in episodes):
+            seeds = list(dict.fromkeys(seed for each, seed in episodes if each == task))
+            puzzles |= zip(
+                [EpisodeId(task, seed) for seed in seeds], self._generate(task, seeds), strict=True
+            )
+        pairs = zip(rows, episodes, strict=True)
+        return [self.environments[row].start(puzzles[episode]) for row, episode in pairs]
+
+    def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
+        kind = self._prototypes[task].kind
+        puzzles = self._generate(task, seeds)
+        return [kind.compact_board(puzzle, kind.initial_state(puzzle)) for puzzle in puzzles]
+
+    def _generate(self, task: str, seeds: Sequence[int]) -> list[Puzzle]:
+        cache, environment = self._puzzles, self._prototypes[task]
+        missing = [seed for seed in seeds if (task, seed) not in cache]
+        if missing:
+            generated = environment.kind.generate_batch(missing, environment.difficulty)
+            cache.update({EpisodeId(task, puzzle.seed): puzzle for puzzle in generated})
+        puzzles = [cache[EpisodeId(task, seed)] for seed in seeds]
+        while len(cache) > _PUZZLE_CACHE_SIZE:
+            cache.popitem(last=False)
+        return puzzles
+
+
+def _split_kinds(
+    kinds: str | PuzzleKind[Any, Any] | Sequence[str | PuzzleKind[Any, Any]],
+) -> Sequence[str | PuzzleKind[Any, Any]]:
+    if isinstance(kinds, str):
+        return [name.strip() for name in kinds.split(",")]
+    return [kinds] if isinstance(kinds, PuzzleKind) else kinds
+
+
+def _split_fields(name: str) -> tuple[str, list[str]]:
+    kind, *fields = name.split(":")
+    return kind, fields

@@ -69,7 +69,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     def _generate_records(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
         """Return one raw record per seed; kinds with a Python generator override this."""
-        records: list[bytes] = require_native("puzzle generation").puzzle_records(
+        records: list[bytes] = require_native("puzzle generation").generate_puzzles(
             self.name, list(seeds), list(parameters)
         )
         return records
@@ -185,7 +185,7 @@ def solve_puzzle(kind: str, puzzle: bytes, parameters: Sequence[int], limit: int
         puzzle: Encoded puzzle, in the format of the kind.
         limit: Number of solutions after which to stop (for sokoban: number of boards to search).
     """
-    solutions: list[bytes] = require_native("solving puzzles").puzzle_solutions(
+    solutions: list[bytes] = require_native("solving puzzles").solve_puzzle(
         kind, puzzle, list(parameters), limit
     )
     return solutions

@@ -2,11 +2,15 @@
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from phalanx.text.splits import Split, split_of
 
 PromptFormat = Literal["full", "compact"]
 """`full` prompts include the rules; `compact` prompts have only the state, in few characters."""
@@ -16,6 +20,10 @@ MAX_ANSWER_CHARS = 20_000
 
 MAX_SEED = 2**32 - 1
 """The largest seed that every text environment accepts."""
+
+_SEEDS_PER_BLOCK = 32
+_MAX_MISSES = 1024
+_SEEDS_PER_RUN = 1_000_003
 
 
 class TextInfo(NamedTuple):
@@ -97,6 +105,11 @@ class TextEnvironment(abc.ABC):
         """A short text that identifies the current state across episodes; empty if there is none."""
         return ""
 
+    @property
+    def episode_key(self) -> str:
+        """A text that identifies the episode across seeds; empty: its first prompt does."""
+        return ""
+
     def expert_actions(self) -> list[str] | None:
         """Return answers that solve the episode from here, or None if no solver knows any."""
         return None
@@ -110,53 +123,193 @@ class TextEnvironment(abc.ABC):
         return
 
 
-class TextVectorEnvironment:
-    """Text environments that move together, one answer for each; where an episode is over nothing happens."""
+class EpisodeId(NamedTuple):
+    """Identifies an episode: the same id always gives the same episode."""
 
-    def __init__(self, environments: Sequence[TextEnvironment]) -> None:
-        if not environments:
-            raise ValueError("a batch needs at least one environment")
-        self.environments = list(environments)
+    task: str
+    seed: int
+
+
+class TextVectorEnvironment:
+    """A batch of text episodes that are stepped together.
+
+    `start` (or `reset`) determines the size of the batch. Rows whose episode has ended are not changed by
+    `step`. This class runs the environments one by one; subclasses run them faster.
+
+    Args:
+        factories: For each task, a function that creates an environment for one of its episodes.
+        fingerprint: Identifies the episodes: equal fingerprints mean equal episodes. Default: the task names.
+    """
+
+    tasks: tuple[str, ...]
+    """Names of the tasks, which `EpisodeId.task` refers to."""
+    fingerprint: str
+    """Identifies the episodes: equal fingerprints mean equal episodes."""
+    max_size: int = 2**30
+    """Maximum number of episodes at the same time."""
+    expert_batch_size: int = 1
+    """Number of episodes that the expert should run at the same time."""
+    prompt_suffix: str = ">"
+    """Text that separates a prompt from the answer of a language model."""
+    completion_end: str | None = None
+    """Text that ends an answer of a language model. None: the tokenizer's end-of-text token."""
+    unknown_characters: Literal["error", "replace"] = "replace"
+    """How to tokenize characters of a prompt that the tokenizer does not know."""
+
+    def __init__(
+        self, factories: Mapping[str, Callable[[], TextEnvironment]], fingerprint: str | None = None
+    ) -> None:
+        if not factories:
+            raise ValueError("a vector environment needs at least one task")
+        self.tasks = tuple(factories)
+        self.fingerprint = " ".join(self.tasks) if fingerprint is None else fingerprint
+        self.environments: list[TextEnvironment] = []
+        self._factories = dict(factories)
+        self._created: dict[str, list[TextEnvironment]] = {task: [] for task in self.tasks}
+        self._episodes: list[EpisodeId] = []
+        self._first_prompts: list[str] = []
 
     def __len__(self) -> int:
-        return len(self.environments)
+        return len(self._episodes)
+
+    def reset(self, seeds: Sequence[int]) -> list[str]:
+        """Start one episode of the first task per seed, and return the prompts."""
+        return self.start([EpisodeId(self.tasks[0], int(seed)) for seed in seeds])
+
+    def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
+        """Start one episode per row, and return the prompts. Running episodes are abandoned."""
+        self._check_episodes(episodes)
+        used = dict.fromkeys(self.tasks, 0)
+        self.environments = []
+        for task, _ in episodes:
+            if used[task] == len(self._created[task]):
+                self._created[task].append(self._factories[task]())
+            self.environments.append(self._created[task][used[task]])
+            used[task] += 1
+        self._episodes = list(episodes)
+        self._first_prompts = self._reset_rows(range(len(episodes)), self._episodes)
+        return list(self._first_prompts)
+
+    def reset_where(self, mask: Sequence[bool] | NDArray[np.bool_], seeds: Sequence[int]) -> list[str]:
+        """Start new episodes of the same tasks in some rows, and return the prompts of all rows.
+
+        Args:
+            mask: True for the rows to restart.
+            seeds: One seed per row; those of other rows are ignored.
+        """
+        self._check_length(seeds, "seeds")
+        self._check_length(mask, "mask")
+        rows = [row for row, selected in enumerate(mask) if selected]
+        for row in rows:
+            self._episodes[row] = EpisodeId(self._episodes[row].task, int(seeds[row]))
+        prompts = self._reset_rows(rows, [self._episodes[row] for row in rows])
+        for row, prompt in zip(rows, prompts, strict=True):
+            self._first_prompts[row] = prompt
+        return self.prompts
 
     @property
     def prompts(self) -> list[str]:
-        """What each environment asks now, rules included."""
+        """Current prompt of each row, including the rules."""
         return [environment.prompt for environment in self.environments]
 
-    def reset(self, seeds: Sequence[int]) -> list[str]:
-        """Start an episode in each environment."""
-        return self.reset_where([True] * len(self), seeds)
-
-    def reset_where(self, mask: Sequence[bool] | NDArray[np.bool_], seeds: Sequence[int]) -> list[str]:
-        """Start episodes where the mask says so; the texts of the others are their prompts."""
-        self._check(seeds, "seeds")
-        self._check(mask, "mask")
-        started = [number for number, wanted in enumerate(mask) if wanted]
-        texts = dict(zip(started, self._start(started, [int(seeds[n]) for n in started]), strict=True))
-        return [texts.get(n) or each.prompt for n, each in enumerate(self.environments)]
-
     def step(self, answers: Sequence[str]) -> TextVectorStep:
-        """Take an answer in each environment."""
-        self._check(answers, "answers")
-        return TextVectorStep.stack(
-            [each.step(answer) for each, answer in zip(self.environments, answers, strict=True)]
-        )
+        """Take one answer per row."""
+        self._check_length(answers, "answers")
+        pairs = zip(self.environments, answers, strict=True)
+        return TextVectorStep.stack([environment.step(answer) for environment, answer in pairs])
+
+    def legal_actions(self, rows: Sequence[int]) -> list[list[str] | None]:
+        """List the valid answers of some rows; None for a row where they are not known."""
+        return [self.environments[row].legal_actions() for row in rows]
+
+    def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
+        """Return the expert's next answer for some rows; None for a row where it has none."""
+        actions = (self.environments[row].expert_actions() for row in rows)
+        return [next(iter(row_actions or ()), None) for row_actions in actions]
+
+    def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
+        """Draw a random valid answer for some rows."""
+        sampled = []
+        for row, actions in zip(rows, self.legal_actions(rows), strict=True):
+            if actions is None:
+                raise ValueError(
+                    f"{type(self.environments[row]).__name__} cannot list its legal actions, so there are no "
+                    "random actions"
+                )
+            # "-" is not a valid answer in any environment.
+            sampled.append(rng.choice(actions or ["-"]))
+        return sampled
+
+    def state_keys(self) -> list[str]:
+        """Return a short text per row that identifies its current state; empty if there is none."""
+        return [environment.state_key for environment in self.environments]
+
+    def episode_keys(self) -> list[str]:
+        """Return a text per row that identifies its episode and determines its split."""
+        pairs = zip(self.environments, self._first_prompts, strict=True)
+        return [environment.episode_key or prompt for environment, prompt in pairs]
+
+    def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
+        """Iterate over the seeds of a split in ascending order, without end.
+
+        This does not affect running episodes.
+
+        Args:
+            first: Lower bound of the seeds.
+        """
+        misses = 0
+        for start in itertools.count(first, _SEEDS_PER_BLOCK):
+            block = range(start, start + _SEEDS_PER_BLOCK)
+            for seed, key in zip(block, self._episode_keys_of(task, block), strict=True):
+                misses += 1
+                if split_of(key) == split:
+                    misses = 0
+                    yield seed
+            if misses >= _MAX_MISSES:
+                raise ValueError(
+                    f"none of {misses:,} episodes of {task} are in the {split} split; an environment with "
+                    "few different episodes may have none there"
+                )
+
+    def first_seed(self, run_seed: int) -> int:
+        """Return the first seed of the rollouts of a training run."""
+        return run_seed * _SEEDS_PER_RUN
+
+    def first_expert_seed(self, run_seed: int) -> int:
+        """Return the first seed of the expert episodes of a training run."""
+        return self.first_seed(run_seed)
 
     def close(self) -> None:
-        """Close every environment."""
-        for environment in self.environments:
+        """Close all environments."""
+        for environments in self._created.values():
+            for environment in environments:
+                environment.close()
+
+    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
+        """Start episodes in some rows and return their prompts."""
+        return [self.environments[row].reset(seed) for row, (_, seed) in zip(rows, episodes, strict=True)]
+
+    def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
+        """Return the keys of episodes without affecting those that are running."""
+        environment = self._factories[task]()
+        try:
+            prompts = ((environment.reset(seed), environment) for seed in seeds)
+            return [environment.episode_key or prompt for prompt, environment in prompts]
+        finally:
             environment.close()
 
-    def _start(self, places: list[int], seeds: list[int]) -> list[str]:
-        """Episodes of some environments; a batch that can make them together does."""
-        return [self.environments[n].reset(seed) for n, seed in zip(places, seeds, strict=True)]
+    def _check_episodes(self, episodes: Sequence[EpisodeId]) -> None:
+        if not 0 < len(episodes) <= self.max_size:
+            raise ValueError(f"expected 1 to {self.max_size:,} episodes, got {len(episodes)}")
+        for task, _ in episodes:
+            if task not in self.tasks:
+                raise ValueError(f"unknown task {task!r}; choose from {', '.join(self.tasks)}")
 
-    def _check(self, items: Sequence[object] | NDArray[np.bool_], what: str) -> None:
+    def _check_length(self, items: Sequence[object] | NDArray[np.bool_], name: str) -> None:
+        if not len(self):
+            raise ValueError("there are no episodes yet; call reset or start")
         if len(items) != len(self):
-            raise ValueError(f"{what} must be {len(self)}, one for each environment, got {len(items)}")
+            raise ValueError(f"{name} must have one item per episode ({len(self)}), got {len(items)}")
 
 
 def finished_step(info: TextInfo) -> TextStep:

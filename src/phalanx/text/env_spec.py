@@ -1,38 +1,182 @@
-"""Text environments by name, as every adapter for language models takes them.
+"""Text environments by name: `sudoku`, `sudoku:hard,sokoban:easy:multi`, `arc-v2`, `puzzle_server:lights`."""
 
-The adapters are beside this module; what the names stand for is in `phalanx.puzzles` and the registry.
-"""
-
+import difflib
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
-from phalanx.puzzles.env import PuzzleEnvironment
-from phalanx.registry import make
-from phalanx.text.env import TextEnvironment
+from pydantic import Field
+
+from phalanx.config import Config
+from phalanx.registry import (
+    find_text_environment,
+    group_members,
+    import_object,
+    make,
+    registered_environments,
+)
+from phalanx.text.env import TextEnvironment, TextVectorEnvironment
+from phalanx.text.wrapper import TextVectorWrapper, TextWrapper
 
 TextFactory = Callable[[], TextEnvironment]
-"""Makes one text environment, for one episode at a time."""
+"""Creates a text environment, for one episode at a time."""
+
+_JAX_ID = re.compile(r"[A-Za-z0-9][\w.-]*-v\d+")
 
 
-def text_env_factory(name: str | TextFactory, **settings: Any) -> TextFactory:
-    """What makes the text environments of a name; a mistake in name or settings shows at once.
+class TextEnvConfig(Config):
+    """A text environment in the config of a training run."""
 
-    A name is a kind of puzzle (`sudoku`, with the settings of `PuzzleEnvironment`) or the id of a registered
-    environment that has words (`arc-v2`, `proofs-v1`, your own; with the settings of `phalanx.make`, and
-    `text={...}` for those of `TextWrapper`). A function that makes text environments is taken as it is.
+    id: str = ""
+    """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all kinds) or `arc-v2`."""
+    difficulty: str = "easy"
+    """Difficulty of puzzles that do not name one."""
+    turns: Literal["single", "multi"] = "single"
+    """One answer with the complete solution (`single`), or one move per answer (`multi`)."""
+    overrides: tuple[str, ...] = Field(default=())
+    """Settings of a registered JAX environment, as on the command line: `episode.max_steps=20`."""
+
+
+class EnvSpecPart(NamedTuple):
+    """One environment of a spec."""
+
+    name: str
+    """Name of a text environment, id of a JAX environment, or address of a class (`module:Class`)."""
+    interface: Literal["jax", "text", "class"]
+    settings: Mapping[str, str]
+    """Settings that the spec gives after the name."""
+
+
+def parse_env_spec(spec: str) -> tuple[EnvSpecPart, ...]:
+    """Parse environments separated by commas, each with settings after colons.
+
+    Raises:
+        ValueError: If a name is unknown or appears twice with the same settings.
+
+    >>> [(part.name, dict(part.settings)) for part in parse_env_spec("sudoku,sokoban:easy:multi")]
+    [('sudoku', {}), ('sokoban', {'difficulty': 'easy', 'turns': 'multi'})]
     """
-    if not isinstance(name, str):
+    parts: list[EnvSpecPart] = []
+    for text in spec.split(","):
+        name, *values = text.strip().split(":")
+        for member in group_members(name) or (name,):
+            parts.append(_parse_part(member, values, text.strip()))
+    keys = [(part.name, tuple(part.settings.items())) for part in parts]
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"{spec!r} names an environment twice")
+    return tuple(parts)
+
+
+def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
+    """Create a text environment.
+
+    Args:
+        spec: A puzzle kind (`sudoku`, `sudoku:hard:single`), the id of a JAX environment with text
+            (`arc-v2`), a game of a puzzle server (`puzzle_server:lights`), or the address of your own
+            `TextEnvironment` (`module:Class` or `file.py:Class`).
+        settings: Arguments of the environment: those of `PuzzleEnvironment` for puzzles, those of
+            `phalanx.make` for JAX environments, with `text={...}` for the arguments of `TextWrapper`.
+
+    >>> make_text_env("sudoku", turns="single").reset(seed=0)[:27]
+    'This is a sudoku of 4x4 cel'
+    """
+    return text_env_factory(spec, **settings)()
+
+
+def text_env_factory(spec: str | TextFactory, **settings: Any) -> TextFactory:
+    """Return a function that creates text environments. Errors in the spec or the settings are raised now.
+
+    The arguments are those of `make_text_env`. A function that creates environments is returned as it is.
+    """
+    if not isinstance(spec, str):
         if settings:
             raise TypeError(f"a function takes no settings, got {', '.join(settings)}")
-        return name
-    if re.search(r"-v\d+$", name) is None:
-        PuzzleEnvironment(name, **settings)
-        return lambda: PuzzleEnvironment(name, **settings)
-    from phalanx.text.wrapper import TextWrapper
+        return spec
+    parts = parse_env_spec(spec)
+    if len(parts) != 1:
+        raise ValueError(f"{spec!r} names {len(parts)} environments; use make_text_vector_env")
+    [part] = parts
+    if part.interface == "jax":
+        wrapper_settings = settings.pop("text", {})
+        # All episodes share one environment, so that it is compiled once and its tasks are loaded once.
+        environment = make(part.name, **settings)
+        TextWrapper(environment, **wrapper_settings)
+        return lambda: TextWrapper(environment, **wrapper_settings)
+    settings = settings | dict(part.settings)
+    factory = _text_factory(part)
+    # Check the settings.
+    factory(**settings).close()
+    return lambda: factory(**settings)
 
-    words = settings.pop("text", {})
-    # One environment for all episodes: its programs are compiled once, and its tasks are held once.
-    environment = make(name, **settings)
-    TextWrapper(environment, **words)
-    return lambda: TextWrapper(environment, **words)
+
+def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
+    """Create a vector environment.
+
+    Several puzzle kinds, or several games of a puzzle server, can be combined: `sudoku,sokoban:easy:multi`.
+    The arguments are otherwise those of `make_text_env`.
+    """
+    parts = parse_env_spec(spec)
+    first = parts[0]
+    if first.interface == "jax":
+        _check_single(spec, parts)
+        wrapper_settings = settings.pop("text", {})
+        return TextVectorWrapper(make(first.name, **settings), task=first.name, **wrapper_settings)
+    if first.interface == "class":
+        _check_single(spec, parts)
+        return TextVectorEnvironment({first.name: text_env_factory(spec, **settings)})
+    environments = [find_text_environment(part.name) for part in parts]
+    [vector_factory, *others] = dict.fromkeys(each.vector_factory if each else "" for each in environments)
+    if others:
+        raise ValueError(f"the environments of {spec!r} cannot be combined")
+    if not vector_factory:
+        _check_single(spec, parts)
+        return TextVectorEnvironment({first.name: text_env_factory(spec, **settings)})
+    vector: TextVectorEnvironment = import_object(vector_factory)([_join(part) for part in parts], **settings)
+    return vector
+
+
+def _parse_part(name: str, values: Sequence[str], text: str) -> EnvSpecPart:
+    found = find_text_environment(name)
+    if found is not None:
+        if len(values) > len(found.fields):
+            form = "".join(f"[:{field.upper()}]" for field in found.fields)
+            raise ValueError(f"expected {name}{form}, got {text!r}")
+        # An empty field keeps the default: `sudoku::multi`.
+        pairs = zip(found.fields, values, strict=False)
+        return EnvSpecPart(name, "text", {field: value for field, value in pairs if value})
+    if not values and _JAX_ID.fullmatch(name):
+        return EnvSpecPart(name, "jax", {})
+    if len(values) == 1:
+        return EnvSpecPart(text, "class", {})
+    names = [*group_members("puzzles"), "puzzle_server", *(spec.id for spec in registered_environments())]
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or name a module:Class"
+    raise ValueError(f"unknown text environment {name!r}; {hint}")
+
+
+def _text_factory(part: EnvSpecPart) -> Callable[..., TextEnvironment]:
+    if part.interface == "class":
+        factory = import_object(part.name)
+        if not callable(factory):
+            raise TypeError(f"{part.name} is not a class or function")
+        return cast(Callable[..., TextEnvironment], factory)
+    found = find_text_environment(part.name)
+    assert found is not None
+    return cast(Callable[..., TextEnvironment], found.load())
+
+
+def _join(part: EnvSpecPart) -> str:
+    """Write a part in the format that vector environments take."""
+    found = find_text_environment(part.name)
+    assert found is not None
+    values = [part.settings.get(field, "") for field in found.fields]
+    if found.fields[:1] == ("game",):
+        return ":".join(values).rstrip(":")
+    return ":".join([part.name, *values]).rstrip(":")
+
+
+def _check_single(spec: str, parts: Sequence[EnvSpecPart]) -> None:
+    if len(parts) > 1:
+        raise ValueError(
+            f"{spec!r} names several environments; only puzzles and server games can be combined"
+        )

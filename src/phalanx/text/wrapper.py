@@ -1,19 +1,16 @@
-"""Any `Environment` that has words as a text environment: alone, or as a batch that steps in one call.
-
-The protocol is in `text_environment`; the words are the environment's own.
-"""
+"""JAX environments as text environments."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from phalanx.core.environment import Environment
-from phalanx.core.vector import select_rows
 from phalanx.text.env import (
+    EpisodeId,
+    PromptFormat,
     TextEnvironment,
     TextInfo,
     TextRewards,
@@ -24,208 +21,241 @@ from phalanx.text.env import (
     finished_step,
 )
 
+if TYPE_CHECKING:
+    from phalanx.core.environment import Environment
+
+_NUM_SEEDS = 2**32
+"""JAX environments take seeds of 32 bits."""
+
 
 class TextVectorWrapper(TextVectorEnvironment):
-    """A batch of one environment's episodes, in its words; its rewards, and `rewards.invalid` for no move.
+    """A batch of episodes of a JAX environment that describes its states and actions as text.
 
-    Whatever is no move leaves the episode as it is; after `max_invalid_answers` in a row it is truncated.
+    All rows are stepped in one compiled call. Rewards are those of the environment; an invalid answer leaves
+    the state unchanged and gives `rewards.invalid`.
+
+    Args:
+        environment: An environment with `has_text`.
+        task: Name of the only task. Default: the name of the environment's class.
+        max_invalid_answers: Number of invalid answers in a row after which an episode is truncated.
+        rewards: Only `rewards.invalid` is used.
+        prompt_format: `full` or `compact`, if the environment supports both.
     """
+
+    expert_batch_size = 64
 
     def __init__(
         self,
-        environment: Environment,
+        environment: "Environment",
         *,
-        size: int,
+        task: str = "",
         max_invalid_answers: int = 10,
         rewards: TextRewards = TextRewards(),  # noqa: B008 - frozen
+        prompt_format: PromptFormat = "full",
     ) -> None:
         if not environment.has_text:
-            raise ValueError(f"{type(environment).__name__} has no words for its states and actions")
-        super().__init__([_Row(self, number) for number in range(size)])
-        self.environment, self.max_invalid_answers, self.rewards = environment, max_invalid_answers, rewards
+            raise ValueError(
+                f"{type(environment).__name__} has no text for its states and actions (has_text)"
+            )
+        self.environment, self.rewards = environment, rewards
+        self.max_invalid_answers, self.prompt_format = max_invalid_answers, prompt_format
+        self.tasks = (task or type(environment).__name__,)
+        self.fingerprint = f"{self.tasks[0]}@{environment.version} {prompt_format}"
+        self._episodes = []
         self._states: Any = None
         self._observations: Any = None
-        self._texts: list[str] = []
-        self._infos = [TextInfo()] * size
-        self._refused = [0] * size
+        self._prompts: list[str] = []
+        self._keys: list[str] = []
+        self._infos: list[TextInfo] = []
+        self._num_invalid: list[int] = []
 
     @property
     def prompts(self) -> list[str]:
-        if self._states is None:
-            raise ValueError("there are no episodes yet; call reset")
-        return list(self._texts)
+        self._check_started()
+        return list(self._prompts)
 
     @property
     def states(self) -> Any:
-        """The episodes as they stand."""
-        if self._states is None:
-            raise ValueError("there are no episodes yet; call reset")
+        """Current states of the environment, one per row."""
+        self._check_started()
         return self._states
 
+    def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
+        self._check_episodes(episodes)
+        self._episodes = list(episodes)
+        self._states, self._observations = _compiled().reset(self.environment, self._seeds_array())
+        self._infos = [TextInfo()] * len(episodes)
+        self._num_invalid = [0] * len(episodes)
+        self._keys = []
+        self._update_prompts()
+        return self.prompts
+
     def reset_where(self, mask: Sequence[bool] | np.ndarray, seeds: Sequence[int]) -> list[str]:
-        self._check(seeds, "seeds")
-        self._check(mask, "mask")
-        wanted = np.asarray(mask, bool)
-        numbers = jnp.asarray(np.asarray(seeds, np.uint32))
-        if self._states is None:
-            if not wanted.all():
-                raise ValueError("there are no episodes yet; call reset")
-            self._states, self._observations = _reset(self.environment, numbers)
-        else:
-            self._states, self._observations = _reset_where(
-                self.environment, jnp.asarray(wanted), numbers, self._states, self._observations
-            )
-        for number in np.flatnonzero(wanted).tolist():
-            self._infos[number], self._refused[number] = TextInfo(), 0
-        self._look()
+        self._check_length(seeds, "seeds")
+        self._check_length(mask, "mask")
+        selected = np.asarray(mask, bool)
+        for row in np.flatnonzero(selected).tolist():
+            self._episodes[row] = EpisodeId(self.tasks[0], int(seeds[row]))
+            self._infos[row], self._num_invalid[row] = TextInfo(), 0
+        self._states, self._observations = _compiled().reset_where(
+            self.environment, selected, self._seeds_array(), self._states, self._observations
+        )
+        self._keys = []
+        self._update_prompts()
         return self.prompts
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
-        self._check(answers, "answers")
-        if self._states is None:
-            raise ValueError("there are no episodes yet; call reset")
-        over_before = [info.terminated or info.truncated for info in self._infos]
-        meant, refused = [""] * len(self), [""] * len(self)
-        for number, (answer, ended) in enumerate(zip(answers, over_before, strict=True)):
+        self._check_length(answers, "answers")
+        was_done = [info.terminated or info.truncated for info in self._infos]
+        texts, errors = [""] * len(self), [""] * len(self)
+        for row, (answer, done) in enumerate(zip(answers, was_done, strict=True)):
             try:
-                meant[number] = "" if ended else extract_answer(answer)
-            except ValueError as error:
-                refused[number] = str(error)
-        actions, reasons = self.environment.parse_actions(meant, self._states)
-        refused = [first or second for first, second in zip(refused, reasons, strict=True)]
-        for number, (reason, ended) in enumerate(zip(refused, over_before, strict=True)):
-            if ended:
-                continue
-            self._refused[number] = self._refused[number] + 1 if reason else 0
-            self._infos[number] = TextInfo(
-                reason, truncated=self._refused[number] >= self.max_invalid_answers
-            )
-        moved = [not (reason or ended) for reason, ended in zip(refused, over_before, strict=True)]
-        figures: dict[str, np.ndarray] = {}
+                texts[row] = "" if done else extract_answer(answer)
+            except ValueError as exception:
+                errors[row] = str(exception)
+        actions, parse_errors = self.environment.parse_actions(texts, self._states)
+        errors = [first or second for first, second in zip(errors, parse_errors, strict=True)]
+        for row, (error, done) in enumerate(zip(errors, was_done, strict=True)):
+            if not done:
+                self._num_invalid[row] = self._num_invalid[row] + 1 if error else 0
+                truncated = self._num_invalid[row] >= self.max_invalid_answers
+                self._infos[row] = TextInfo(error, truncated=truncated)
+        moved = [not (error or done) for error, done in zip(errors, was_done, strict=True)]
+        results: dict[str, np.ndarray] = {}
         if any(moved):
-            self._states, self._observations, found = _kept_step(
-                self.environment, jnp.asarray(moved), self._states, self._observations, actions
+            self._states, self._observations, arrays = _compiled().step_where(
+                self.environment, np.asarray(moved), self._states, self._observations, actions
             )
-            figures = {name: np.asarray(values) for name, values in found.items()}
-            self._look()
+            results = {name: np.asarray(array) for name, array in arrays.items()}
+            self._update_prompts()
         steps = []
-        for number, ended in enumerate(over_before):
-            if ended:
-                steps.append(finished_step(self._infos[number]))
+        for row, done in enumerate(was_done):
+            if done:
+                steps.append(finished_step(self._infos[row]))
                 continue
             reward = self.rewards.invalid
-            if moved[number]:
-                ends = [bool(figures[name][number]) for name in ("solved", "terminated", "truncated")]
-                self._infos[number] = TextInfo("", *ends)
-                reward = float(figures["reward"][number])
-            steps.append(self._told(number, reward))
+            if moved[row]:
+                flags = [bool(results[name][row]) for name in ("solved", "terminated", "truncated")]
+                self._infos[row] = TextInfo("", *flags)
+                reward = float(results["reward"][row])
+            steps.append(self._row_step(row, reward))
         return TextVectorStep.stack(steps)
 
-    def _told(self, number: int, reward: float) -> TextStep:
-        info, text = self._infos[number], self._texts[number]
+    def legal_actions(self, rows: Sequence[int]) -> list[list[str] | None]:
+        return [None for _ in rows]
+
+    def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
+        return [None for _ in rows]
+
+    def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
+        from phalanx.core.vector import host_rows
+
+        seed = np.uint32(rng.getrandbits(32))
+        actions = host_rows(_compiled().sample(self.environment, seed, self.states))
+        states = host_rows(self.environment.attach_names(self.states))
+        return [self.environment.action_text(actions[row], states[row]) for row in rows]
+
+    def state_keys(self) -> list[str]:
+        return [""] * len(self)
+
+    def episode_keys(self) -> list[str]:
+        if not self._keys:
+            self._keys = self._episode_keys_of(self.tasks[0], [episode.seed for episode in self._episodes])
+        return list(self._keys)
+
+    def close(self) -> None:
+        return
+
+    def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
+        states, _ = _compiled().reset(self.environment, _wrap_seeds(seeds))
+        return self.environment.episode_keys(states)
+
+    def _row_step(self, row: int, reward: float) -> TextStep:
+        info, text = self._infos[row], self._prompts[row]
         if info.error:
             text = f"Not possible: {info.error}.\n\n{text}"
         return TextStep(text, reward, info.terminated or info.truncated, info)
 
-    def _look(self) -> None:
-        self._texts = self._texts_of(self._states)
+    def _update_prompts(self) -> None:
+        self._prompts = self.environment.observation_texts(self._states, self.prompt_format)
 
-    def _texts_of(self, states: Any) -> list[str]:
-        """What the states ask; a batch may word it otherwise."""
-        return self.environment.observation_texts(states)
+    def _seeds_array(self) -> np.ndarray:
+        return _wrap_seeds([episode.seed for episode in self._episodes])
+
+    def _check_started(self) -> None:
+        if not self._episodes:
+            raise ValueError("there are no episodes yet; call reset or start")
 
 
 class TextWrapper(TextEnvironment):
-    """One episode of an environment in its words."""
+    """One episode at a time of a JAX environment, as text.
 
-    def __init__(self, environment: Environment, **settings: Any) -> None:
-        self._batch = TextVectorWrapper(environment, size=1, **settings)
+    Args:
+        environment: An environment with `has_text`.
+        settings: Further arguments of `TextVectorWrapper`.
+    """
+
+    def __init__(self, environment: "Environment", **settings: Any) -> None:
+        self._batch = TextVectorWrapper(environment, **settings)
 
     def reset(self, seed: int) -> str:
         return self._batch.reset([seed])[0]
 
     def step(self, answer: str) -> TextStep:
-        stepped = self._batch.step([answer])
-        return TextStep(stepped.texts[0], float(stepped.rewards[0]), bool(stepped.dones[0]), stepped.infos[0])
+        step = self._batch.step([answer])
+        return TextStep(step.texts[0], float(step.rewards[0]), bool(step.dones[0]), step.infos[0])
 
     @property
     def prompt(self) -> str:
         return self._batch.prompts[0]
 
-
-class _Row(TextEnvironment):
-    """One row of a batch, to be read; rows cannot be stepped alone."""
-
-    def __init__(self, batch: TextVectorWrapper, number: int) -> None:
-        self._batch, self._number = batch, number
-
-    def reset(self, seed: int) -> str:
-        raise ValueError("reset the batch with reset_where")
-
-    def step(self, answer: str) -> TextStep:
-        raise ValueError("step the batch")
-
     @property
-    def prompt(self) -> str:
-        return self._batch.prompts[self._number]
+    def episode_key(self) -> str:
+        return self._batch.episode_keys()[0]
 
 
-def host_rows(states: Any, leaf_of: Callable[[Any], Any] = jnp.asarray) -> list[Any]:
-    """The states of a batch, cut on the host: a device would run a program for each leaf of each row."""
-    host = jax.device_get(states)
-    size = jax.tree.leaves(host)[0].shape[0]
-    return [jax.tree.map(lambda leaf, n=n: leaf_of(leaf[n]), host) for n in range(size)]
+def _wrap_seeds(seeds: Sequence[int]) -> np.ndarray:
+    return np.asarray([seed % _NUM_SEEDS for seed in seeds], np.uint32)
 
 
-def read_actions(
-    read: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]
-) -> tuple[list[Any] | None, list[str]]:
-    """What `read` makes of each row's arguments, another row's where it refuses; and why, in words."""
-    found: list[Any] = []
-    reasons: list[str] = []
-    for given in arguments:
-        try:
-            found.append(read(*given))
-            reasons.append("")
-        except ValueError as error:
-            found.append(None)
-            reasons.append(str(error))
-    filler = next((action for action in found if action is not None), None)
-    if filler is None:
-        return None, reasons
-    return [filler if action is None else action for action in found], reasons
+@functools.cache
+def _compiled() -> SimpleNamespace:
+    """Import JAX and define the compiled functions, which all batches of the same environment share.
 
+    Keys are legacy `uint32` keys, which every environment accepts. Both kinds of keys give the same numbers.
+    """
+    import jax
+    import jax.numpy as jnp
 
-# Functions of the module, so that batches of the same environment share what is compiled. The keys are of the
-# older kind, which every environment takes; both kinds of a seed give the same numbers.
-@functools.partial(jax.jit, static_argnums=0)
-def _reset(environment: Environment, seeds: jax.Array) -> tuple[Any, Any]:
-    return environment.batch_reset(jax.vmap(jax.random.PRNGKey)(seeds))
+    from phalanx.core.vector import select_rows
 
+    @functools.partial(jax.jit, static_argnums=0)
+    def reset(environment: Any, seeds: Any) -> Any:
+        return environment.batch_reset(jax.vmap(jax.random.PRNGKey)(seeds))
 
-@functools.partial(jax.jit, static_argnums=0)
-def _reset_where(
-    environment: Environment, wanted: jax.Array, seeds: jax.Array, states: Any, observations: Any
-) -> tuple[Any, Any]:
-    return environment.batch_reset_where(wanted, jax.vmap(jax.random.PRNGKey)(seeds), states, observations)
+    @functools.partial(jax.jit, static_argnums=0)
+    def reset_where(environment: Any, mask: Any, seeds: Any, states: Any, observations: Any) -> Any:
+        keys = jax.vmap(jax.random.PRNGKey)(seeds)
+        return environment.batch_reset_where(mask, keys, states, observations)
 
-
-@functools.partial(jax.jit, static_argnums=0)
-def _kept_step(
-    environment: Environment, moved: jax.Array, states: Any, observations: Any, actions: Any
-) -> tuple[Any, Any, dict[str, jax.Array]]:
-    """Step where there is a move and keep the others; and what the infos say."""
-    stepped, seen, reward, _, info = environment.batch_step(states, actions)
-    states, observations = select_rows(moved, (stepped, seen), (states, observations))
-    solved = environment.measures(info).get("success_mask", jnp.zeros(moved.shape, bool))
-    ended = info.terminated | info.truncated
-    return (
-        states,
-        observations,
-        {
+    @functools.partial(jax.jit, static_argnums=0)
+    def step_where(environment: Any, mask: Any, states: Any, observations: Any, actions: Any) -> Any:
+        new_states, new_observations, reward, _, info = environment.batch_step(states, actions)
+        states, observations = select_rows(mask, (new_states, new_observations), (states, observations))
+        solved = environment.episode_metrics(info).get("success_mask", jnp.zeros(mask.shape, bool))
+        done = info.terminated | info.truncated
+        results = {
             "reward": reward,
             "terminated": info.terminated,
             "truncated": info.truncated,
-            "solved": solved & ended,
-        },
-    )
+            "solved": solved & done,
+        }
+        return states, observations, results
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def sample(environment: Any, seed: Any, states: Any) -> Any:
+        size = jax.tree.leaves(states)[0].shape[0]
+        keys = jax.random.split(jax.random.PRNGKey(seed), size)
+        return jax.vmap(environment.sample_action)(keys, states)
+
+    return SimpleNamespace(reset=reset, reset_where=reset_where, step_where=step_where, sample=sample)

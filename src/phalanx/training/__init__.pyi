@@ -2,12 +2,11 @@
 
 from .algorithm import (
     Algorithm as Algorithm,
-    CheckpointConfig as CheckpointConfig,
-    EvaluationConfig as EvaluationConfig,
     Progress as Progress,
-    RunConfig as RunConfig,
     TrainResult as TrainResult,
+    TrainState as TrainState,
     UpdateResult as UpdateResult,
+    jit_method as jit_method,
 )
 from .arc_training import (
     ArcTraining as ArcTraining,
@@ -22,6 +21,12 @@ from .cloning.config import (
     load_cloning as load_cloning,
 )
 from .cloning.training import CloningTraining as CloningTraining
+from .config import (
+    CheckpointConfig as CheckpointConfig,
+    EvaluationConfig as EvaluationConfig,
+    RunConfig as RunConfig,
+)
+from .distributed import DeviceMesh as DeviceMesh
 from .kge import KGETrainer as KGETrainer, KGETrainState as KGETrainState
 from .kge_training import (
     KGEData as KGEData,
@@ -50,9 +55,14 @@ from .loading import (
     load_algorithm as load_algorithm,
     restore_policy as restore_policy,
 )
-from .ppo.config import PPOConfig as PPOConfig, gae as gae
-from .ppo.training import PPOTraining as PPOTraining, PPOTrainingConfig as PPOTrainingConfig
-from .ppo.update import PPO as PPO
+from .policy_algorithm import PolicyAlgorithm as PolicyAlgorithm
+from .ppo import (
+    PPO as PPO,
+    PPOConfig as PPOConfig,
+    PPOTrainingConfig as PPOTrainingConfig,
+    gae as gae,
+    ppo_loss as ppo_loss,
+)
 from .proof_training import (
     ProofTraining as ProofTraining,
     ProofTrainingConfig as ProofTrainingConfig,

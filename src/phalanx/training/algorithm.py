@@ -1,249 +1,273 @@
-"""What a run asks of an algorithm: a learner to begin with, updates, what was learned, what is measured.
-
-The run itself, which is the same for every algorithm, is in `run`.
-"""
+"""The protocol between training algorithms and the run loop."""
 
 import abc
+import copy
 import dataclasses
+import functools
+import inspect
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
-from jaxtyping import PyTree
-from pydantic import Field
+import optax  # type: ignore[import-untyped]
+from jaxtyping import Array, Int, PyTree
 
-from phalanx.config import PRESET_FOLDER, Config, load_config
-from phalanx.core.environment import Key
+from phalanx.core.environment import Environment, Key
 from phalanx.formatting import format_count
-from phalanx.logging.config import LoggingConfig
+from phalanx.training.config import RunConfig
+from phalanx.training.distributed import DeviceMesh
 
-Learner = TypeVar("Learner")
-AnyConfig = TypeVar("AnyConfig", bound="RunConfig")
-
-
-class EvaluationConfig(Config):
-    """When a policy is measured."""
-
-    every: int = Field(default=20, ge=0)
-    """Updates between evaluations; 0 for none but the first and the last."""
+AnyAlgorithm = TypeVar("AnyAlgorithm", bound="Algorithm[Any]")
 
 
-class CheckpointConfig(Config):
-    """When the whole state of a training is saved; the last update always is."""
+class TrainState(eqx.Module):
+    """Everything that changes during training and is stored in checkpoints."""
 
-    every: int = Field(default=50, ge=1)
-    """Updates between checkpoints."""
-    minutes: float | None = Field(default=10.0, gt=0)
-    """Minutes after which one is saved in any case; none for no such limit."""
-    keep: int = Field(default=2, ge=1)
-    """How many of the newest are kept."""
-    best: str | None = None
-    """A number of the evaluations, as `success_rate`: the best by it is kept beside the newest, in `best`."""
-    best_mode: Literal["max", "min"] = "max"
-    """Whether more of it is better, or less."""
+    params: PyTree
+    """Trained arrays. Another run can start from them."""
+    opt_state: optax.OptState
+    step: Int[Array, ""]
+    """Number of completed updates."""
+    sharded_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields whose arrays are distributed over processes along their first axis."""
 
 
-class RunConfig(Config):
-    """What the config of every training has; each algorithm adds its own settings."""
-
-    evaluation: EvaluationConfig = EvaluationConfig()
-    """When it is measured."""
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    """When it is saved."""
-    logging: LoggingConfig = LoggingConfig(batched_logging_enabled=True)
-    """What is written of it."""
-
-    @classmethod
-    def load(
-        cls: type[AnyConfig], preset: str | Path | None = None, overrides: Sequence[str] = ()
-    ) -> AnyConfig:
-        """A config: the preset (`default` unless another is named, where there is one), then overrides."""
-        if (
-            preset is None
-            and cls.preset_group
-            and (PRESET_FOLDER / cls.preset_group / "default.yaml").is_file()
-        ):
-            preset = "default"
-        return load_config(cls, preset, overrides)
+State = TypeVar("State", bound=TrainState)
 
 
 class UpdateResult(NamedTuple):
-    """What an update has to say; with several seeds every array has a leading axis of them."""
+    """Metrics, episodes and counts of one update."""
 
     metrics: Mapping[str, Any]
-    """Single numbers: losses, norms, rates."""
+    """Scalars such as losses, norms and rates."""
     episodes: Mapping[str, Any] = {}
-    """Arrays of one shape, by the names that `log_batch_step` has for them: `episode_returns`,
-    `episode_lengths`, `success_mask`, ..., and `episode_mask` for the places where an episode ended."""
+    """Arrays of one shape with the names of `ExperimentLogger.log_batch_step`: `episode_returns`,
+    `episode_lengths`, `success_mask`, ... If `episode_mask` is present, only its true entries count."""
     counts: Mapping[str, Any] = {}
-    """What the update went through: environment steps, tokens, triples. The run adds them up."""
+    """Amount of data that the update processed: environment steps, tokens, triples. The run sums them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Where a training stands, for whoever shows it."""
+    """Progress of a run after an update."""
 
     update: int
-    """Updates made."""
+    """Number of completed updates."""
     num_updates: int
     seconds: float
-    """Spent in updates."""
+    """Time spent in updates."""
     counts: Mapping[str, int]
-    """What they went through, all seeds together."""
+    """Totals of `UpdateResult.counts`, summed over seeds."""
     per_second: float
-    """Of the algorithm's `unit`, in this update."""
+    """Number of the algorithm's `unit` per second in the last update."""
     metrics: Mapping[str, float]
-    """The algorithm's `headline`, as far as it is known."""
+    """Latest values of the algorithm's `headline` metrics."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """How a training ended."""
+    """Result of `train`."""
 
-    run: Path
+    run_dir: Path
     update: int
+    """Number of completed updates."""
     interrupted: bool
-    """Whether updates are left to make."""
+    """True if the run was stopped before its last update."""
     signal: int | None
-    """The signal that asked for a stop."""
+    """The signal that stopped the run."""
     seconds: float
+    """Time spent in updates, including those before a resume."""
     counts: Mapping[str, int]
     evaluations: list[dict[str, Any]]
-    """All that were made by this call."""
+    """Evaluation records of this call."""
     first: Progress | None
-    """After the first update of this call, and after the last; None where there was none."""
+    """Progress after the first update of this call; None if there was no update."""
     last: Progress | None
-    learner: Any = dataclasses.field(repr=False)
+    state: Any = dataclasses.field(repr=False)
+    """Final `TrainState`; None if there are several seeds."""
+    seeds: "Sequence[TrainResult]" = dataclasses.field(default=(), repr=False)
+    """Results of the individual seeds, if there are several."""
 
     def __repr__(self) -> str:
-        ended = "interrupted" if self.interrupted else "finished"
-        told = format_count(len(self.evaluations), "evaluation")
-        return f"Outcome({self.run}, {ended} at update {self.update}, {told})"
+        status = "interrupted" if self.interrupted else "finished"
+        evaluations = format_count(len(self.evaluations), "evaluation")
+        return f"TrainResult({self.run_dir}, {status} at update {self.update}, {evaluations})"
 
     def _repr_html_(self) -> str:
         from phalanx.logging.report.run_data import read_run
 
-        return read_run(self.run)._repr_html_()
+        return read_run(self.run_dir)._repr_html_()
 
 
-def _is_array(leaf: Any) -> bool:
-    """Or the shape of one."""
-    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+class Algorithm(abc.ABC, Generic[State]):
+    """Base class for training algorithms.
 
+    Subclasses implement `init`, `update` and `policy`. `phalanx train FILE` trains the one algorithm that a
+    file defines.
 
-Start = Callable[[Key], Any]
-Update = Callable[[Any], tuple[Any, UpdateResult]]
-
-
-class Algorithm(abc.ABC, Generic[Learner]):
-    """One way to learn something, from its first update to its last.
-
-    A learner is a pytree of arrays with all that changes: what is saved, and from which a run goes on to the
-    same numbers. A file with one such class can be trained by `phalanx train custom FILE`, which makes it of
-    its config alone; `examples/reinforce.py` is one.
+    Instances are equal, and share compiled programs, if they have the same class, environment and config
+    apart from the seed and the sections `evaluation`, `checkpoint` and `logging`.
     """
 
-    kind: ClassVar[str]
-    """Names the runs: `arc`, `lm`, ..."""
+    name: ClassVar[str]
+    """Name on the command line and in `run.json`."""
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "environment_steps"
-    """Which of a report's counts tells how far a training is."""
-    length: ClassVar[str] = "num_updates"
-    """The setting that says how many updates there are, by its dotted name."""
+    """The count that measures speed and progress."""
+    num_updates_setting: ClassVar[str] = "num_updates"
+    """Dotted name of the setting with the number of updates."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
-    """The metrics that are shown while it trains; `reward_mean` and `success_rate` are of the episodes."""
+    """Metrics to show during training. `reward_mean` and `success_rate` are computed from the episodes."""
 
-    def __init__(self, config: RunConfig, *, num_updates: int, seed: int = 0, num_seeds: int = 1) -> None:
+    def __init__(
+        self, config: RunConfig, environment: Environment | None = None, mesh: DeviceMesh | None = None
+    ) -> None:
         self.config: Any = config
-        self.num_updates, self.seed, self.num_seeds = num_updates, seed, num_seeds
+        self.environment: Any = environment
+        self.mesh = DeviceMesh() if mesh is None else mesh
+        self.num_updates: int = operator.attrgetter(self.num_updates_setting)(config)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self.config.seed
 
     @abc.abstractmethod
-    def start(self, key: Key) -> Learner:
-        """Before the first update."""
+    def init(self, key: Key, params: PyTree | None = None) -> State:
+        """Create the initial state, from the parameters of another run (warm start) if `params` is given."""
 
     @abc.abstractmethod
-    def update(self, learner: Learner) -> tuple[Learner, UpdateResult]:
-        """One update; `StopIteration` where there is nothing left to learn from."""
+    def update(self, state: State) -> tuple[State, UpdateResult]:
+        """Run one update on the host, which calls compiled programs.
 
-    @abc.abstractmethod
-    def policy(self, learner: Learner) -> Any:
-        """What was learned: a network, a language model, an embedding."""
-
-    def weights(self, learner: Learner) -> PyTree:
-        """The arrays that another run can begin with; those of the policy, unless you say.
-
-        They must be arrays of the learner itself, and not made of them: a checkpoint names them.
+        `state` is consumed and must not be used afterward. Raises `StopIteration` when the data ends.
         """
-        return eqx.filter(self.policy(learner), _is_array)
 
-    def with_weights(self, learner: Learner, weights: PyTree) -> Learner:
-        """A learner before its first update that begins with weights of another run, like its own."""
-        own = zip(jax.tree.leaves(self.weights(learner)), jax.tree.leaves(weights), strict=True)
-        taken = {id(before): now for before, now in own}
-        return jax.tree.map(lambda leaf: taken.get(id(leaf), leaf), learner)
+    @abc.abstractmethod
+    def policy(self, state: State) -> Any:
+        """Return the trained object: a network, a language model, an embedding."""
 
-    def compile(self) -> tuple[Start, Update]:
-        """`start` and `update` as a run calls them: compiled, and over a leading axis where seeds are many.
+    def evaluate(self, state: State, update: int, final: bool) -> list[dict[str, Any]]:
+        """Evaluate before the first update, every `evaluation.every` updates and after the last one.
 
-        The memory of the learner that an update is given is taken over. An algorithm that is not one pure
-        function overrides this.
-        """
-        start: Start = self.start
-        update: Update = self.update
-        if self.num_seeds > 1:
-            count, one = self.num_seeds, start
-            start, update = (lambda key: jax.vmap(one)(jax.random.split(key, count))), jax.vmap(update)
-        return jax.jit(start), jax.jit(update, donate_argnums=0)
-
-    def whole(self, learner: Learner) -> Learner:
-        """What a checkpoint holds of a learner that several processes share; all of them ask together."""
-        return learner
-
-    def share(self, whole: Learner) -> Learner:
-        """This process's part of what a checkpoint holds."""
-        return whole
-
-    def evaluate(self, learner: Learner, update: int, last: bool) -> list[dict[str, Any]]:
-        """Records for `evaluations.jsonl`, each with its `split` and `mode`.
-
-        Asked for before the first update, every `evaluation.every` updates and after the last one.
+        Returns:
+            Records for `evaluations.jsonl`, each with its `split` and `mode`.
         """
         return []
 
-    def sample_episodes(self, learner: Learner, key: Key, update: int) -> list[dict[str, Any]]:
-        """A few whole episodes, as `ExperimentLogger.log_episode_summary` takes them."""
+    def sample_episodes(self, state: State, key: Key, update: int) -> list[dict[str, Any]]:
+        """Record a few episodes in the format of `ExperimentLogger.log_episode_summary`."""
         return []
 
-    def facts(self, learner: Learner) -> dict[str, Any]:
-        """What `run.json` is to say, written at the start and with every checkpoint."""
+    def metadata(self, state: State) -> dict[str, Any]:
+        """Return entries for `run.json`, which is written at the start and with every checkpoint."""
         return {}
 
     def data_fingerprint(self) -> str:
-        """Of what is learned from; a checkpoint carries it, and goes on only with the same."""
+        """Return a digest of the training data. A run resumes only with the same data."""
         return ""
 
-    def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """What a checkpoint needs besides the learner, as plain values; what is large goes into a file.
+    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+        """Return state outside the `TrainState` that a checkpoint needs, as JSON values.
 
-        `kept` are the updates of the checkpoints that there are: files for earlier ones can go.
+        Args:
+            folder: Run folder, for files with larger state.
+            update: Number of completed updates.
+            kept: Updates of the existing checkpoints; files of other updates can be removed.
         """
         return {}
 
-    def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
-        """Go on from where `save` was called."""
+    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
+        """Restore the state that `save_host_state` returned."""
 
-    def finish(self, learner: Learner, folder: Path) -> None:
-        """Write what others read of a run that ends, besides its checkpoint."""
+    def export(self, state: State, folder: Path) -> None:
+        """Write files for other programs to the run folder at the end of a run."""
 
-    def describe(self, outcome: TrainResult) -> list[str]:
-        """What it came to, in sentences."""
-        if outcome.first is None or outcome.last is None:
+    def summarize(self, result: TrainResult) -> list[str]:
+        """Describe the result of a run in a few lines of text."""
+        if result.first is None or result.last is None:
             return []
-        known = [name for name in self.headline if name in outcome.first.metrics]
+        known = [name for name in self.headline if name in result.first.metrics]
         return [
-            f"{name.replace('_', ' ').capitalize()}: {outcome.first.metrics[name]:.3f} at update "
-            f"{outcome.first.update}, {outcome.last.metrics[name]:.3f} at {outcome.last.update}"
+            f"{name.replace('_', ' ').capitalize()}: {result.first.metrics[name]:.3f} at update "
+            f"{result.first.update}, {result.last.metrics[name]:.3f} at {result.last.update}"
             for name in known
         ]
+
+    def with_seed(self: AnyAlgorithm, seed: int) -> AnyAlgorithm:
+        """Return the algorithm for one of several seeds. Algorithms with state on the host override this."""
+        other = copy.copy(self)
+        other.config = self.config.model_copy(update={"seed": seed, "num_seeds": 1})
+        return other
+
+    def close(self) -> None:
+        """Release threads, connections and other resources."""
+
+    @functools.cached_property
+    def _cached_compilation_key(self) -> tuple[int, tuple[Any, ...]]:
+        # Every call of a compiled method looks its program up.
+        return hash(self._compilation_key), self._compilation_key
+
+    @property
+    def _compilation_key(self) -> tuple[Any, ...]:
+        ignored = {"seed", "num_seeds", "evaluation", "checkpoint", "logging"}
+        settings = tuple(
+            getattr(self.config, name) for name in type(self.config).model_fields if name not in ignored
+        )
+        return type(self), self.environment, settings
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Algorithm) and self._cached_compilation_key == other._cached_compilation_key
+
+    def __hash__(self) -> int:
+        return self._cached_compilation_key[0]
+
+
+class BoundProgram(NamedTuple):
+    """A `jit_method` of an instance. Equal instances share the compiled program."""
+
+    method: "_JitMethod"
+    instance: Any
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the program, compiled for the device of its arguments."""
+        return self.method.jitted(self.instance, *args)
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """Positions of the arguments whose memory is reused for the results."""
+        return self.method.donate_argnums
+
+    def traced(self, *args: Any) -> Any:
+        """Call the function without compiling it, inside another compiled program."""
+        return self.method.function(self.instance, *args)
+
+
+class _JitMethod:
+    def __init__(self, function: Callable[..., Any], donate: Sequence[str]) -> None:
+        names = list(inspect.signature(function).parameters)[1:]
+        self.function = function
+        self.donate_argnums = tuple(names.index(name) for name in donate)
+        argnums = tuple(1 + number for number in self.donate_argnums)
+        self.jitted = jax.jit(function, static_argnums=0, donate_argnums=argnums)
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else BoundProgram(self, instance)
+
+
+def jit_method(function: Callable[..., Any] | None = None, *, donate: Sequence[str] = ()) -> Any:
+    """Compile a method of an algorithm. `self` is static, so equal instances share the compiled program.
+
+    Args:
+        function: Method with positional arguments.
+        donate: Names of arguments that are consumed: their memory is reused for the results.
+    """
+    if function is None:
+        return functools.partial(jit_method, donate=donate)
+    return _JitMethod(function, donate)

@@ -4,7 +4,6 @@ What every training with PPO has is in `ppo.training`; the commands are in `phal
 """
 
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,12 +19,12 @@ from phalanx.arc.networks.arc import create_arc_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.arc.pair_dataset import canvas_note
 from phalanx.arc.task_files import load_tasks
-from phalanx.training.algorithm import EvaluationConfig, TrainResult
+from phalanx.training.algorithm import TrainResult
 from phalanx.training.checkpoints import Which
-from phalanx.training.journal import of_seed
+from phalanx.training.config import EvaluationConfig
+from phalanx.training.distributed import DeviceMesh
 from phalanx.training.loading import initial_policy, restore_policy
-from phalanx.training.ppo.training import PPOTraining, PPOTrainingConfig
-from phalanx.training.ppo.update import PPOState
+from phalanx.training.ppo import PPO, PPOState, PPOTrainingConfig
 from phalanx.training.run_dir import read_config, read_metadata
 
 
@@ -105,44 +104,42 @@ def told_beside(examined: ArcEnvironment, *others: ArcEnvironment) -> list[str]:
     return told
 
 
-class ArcTraining(PPOTraining):
+class ArcTraining(PPO):
     """PPO on ARC tasks; they are read and checked here."""
 
-    kind = "arc"
+    name = "arc"
     config_type = ArcTrainingConfig
-    measured = "Handed in right on held-out tasks"
+    score_name = "Handed in right on held-out tasks"
 
-    def __init__(self, config: ArcTrainingConfig, *, devices: Sequence[Any] | None = None) -> None:
-        self.environment, self._unseen = ArcEnvironment.create(config.arc), held_out(config)
+    def __init__(self, config: ArcTrainingConfig, *, mesh: DeviceMesh | None = None) -> None:
+        self._unseen = held_out(config)
         super().__init__(
             config,
-            self.environment,
+            ArcEnvironment.create(config.arc),
             functools.partial(create_arc_network, config.network, config.arc),
             max_episode_steps=config.arc.episode.max_episode_steps,
-            devices=devices,
+            mesh=mesh,
         )
 
-    def evaluate(self, learner: PPOState, update: int, last: bool) -> list[dict[str, Any]]:
-        network, settings = self.policy(learner), self.config.evaluation
+    def evaluate(self, state: PPOState, update: int, final: bool) -> list[dict[str, Any]]:
+        network, settings = self.policy(state), self.config.evaluation
         results = [evaluate_arc(self._unseen, network)]
-        if last and settings.attempts:
+        if final and settings.attempts:
             results.append(sampled(self._unseen, network, settings))
         return [result.as_record("held-out") | baselines(self._unseen) for result in results]
 
-    def describe(self, outcome: TrainResult) -> list[str]:
-        return super().describe(outcome) + told_beside(self._unseen, self.environment)
+    def summarize(self, result: TrainResult) -> list[str]:
+        return super().summarize(result) + told_beside(self._unseen, self.environment)
 
-    def facts(self, learner: PPOState) -> dict[str, Any]:
+    def metadata(self, state: PPOState) -> dict[str, Any]:
         families = {task.family for task in self.environment.task_buffer if task.family}
         return {"families": sorted(families)}
 
     def data_fingerprint(self) -> str:
         return self.environment.task_buffer.fingerprint
 
-    def finish(self, learner: PPOState, folder: Path) -> None:
-        """Of several seeds, the first."""
-        policy = self.ppo.network(of_seed(learner.network, 0, self.num_seeds))
-        export_agent(policy, self.config.arc, self._unseen.task_buffer, folder)
+    def export(self, state: PPOState, folder: Path) -> None:
+        export_agent(self.policy(state), self.config.arc, self._unseen.task_buffer, folder)
 
 
 def sampled(
@@ -164,19 +161,14 @@ def arc_training_of(run: Path) -> Any:
     """The algorithm of a run of `train arc` or `train bc`, with its config."""
     from phalanx.training.cloning.training import CloningTraining
 
-    if read_metadata(run).get("kind") == CloningTraining.kind:
+    if read_metadata(run).get("kind") == CloningTraining.name:
         return CloningTraining(read_config(run, CloningTraining.config_type))
-    return ArcTraining(read_config(run, ArcTrainingConfig), devices=jax.devices()[:1])
+    return ArcTraining(read_config(run, ArcTrainingConfig), mesh=DeviceMesh(jax.devices()[:1]))
 
 
-def load_arc_policy(
-    run: Path, which: Which = "newest", *, seed: int = 0, untrained: bool = False
-) -> tuple[Any, Any]:
-    """The config of a run on ARC, and the network of its newest checkpoint, of another, or the untrained one.
-
-    Of several seeds it is one.
-    """
+def load_arc_policy(run: Path, which: Which = "newest", *, untrained: bool = False) -> tuple[Any, Any]:
+    """The config of a run on ARC, and the network of a checkpoint or the untrained one."""
     training = arc_training_of(run)
     if untrained:
         return training.config, initial_policy(training)
-    return training.config, restore_policy(training, run, which, seed=seed)
+    return training.config, restore_policy(training, run, which)

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from phalanx.io.checksum import CorruptFileError
-from phalanx.training.algorithm import CheckpointConfig
 from phalanx.training.checkpoints import BEST, Checkpointer
+from phalanx.training.config import CheckpointConfig
 
 _LOG = logging.getLogger("phalanx.training")
 

@@ -209,19 +209,19 @@ def _sealing_path() -> Any:
     return SealingPath
 
 
-def newest(checkpoints: Checkpointer, run: Path) -> tuple[int, dict[str, Any]]:
+def newest_checkpoint(checkpoints: Checkpointer, run: Path) -> tuple[int, dict[str, Any]]:
     """The step and the facts of a run's newest whole checkpoint; damaged ones are passed over aloud."""
-    return next(whole(checkpoints, run))
+    return next(readable_checkpoints(checkpoints, run))
 
 
-def whole(checkpoints: Checkpointer, run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def readable_checkpoints(checkpoints: Checkpointer, run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The steps and facts of a run's whole checkpoints, the newest first; there is one, or it is an error."""
     found, damage = False, ""
     for step in reversed(checkpoints.steps()):
         try:
             facts = checkpoints.facts(step)
         except (CorruptFileError, FileNotFoundError) as error:
-            _LOG.warning("checkpoint %d of %s is passed over: %s", step, run, error)
+            _LOG.warning("checkpoint %d of %s is skipped: %s", step, run, error)
             damage = damage or f"; {error}"
             continue
         found = True
@@ -234,7 +234,7 @@ def whole(checkpoints: Checkpointer, run: Path) -> Iterator[tuple[int, dict[str,
 
 
 @contextlib.contextmanager
-def opened(run: Path, which: Which = "newest") -> Iterator[tuple[Checkpointer, int, dict[str, Any]]]:
+def open_checkpoint(run: Path, which: Which = "newest") -> Iterator[tuple[Checkpointer, int, dict[str, Any]]]:
     """A run's checkpoints to read from, and the step and the facts of one of them."""
     folder = BEST if which == BEST else FOLDER
     if which == BEST and not (run / BEST).is_dir():
@@ -242,7 +242,7 @@ def opened(run: Path, which: Which = "newest") -> Iterator[tuple[Checkpointer, i
     if not (run / folder).is_dir():
         raise ValueError(f"{run} has no checkpoint")
     with Checkpointer(run, folder=folder, read_only=True) as checkpoints:
-        step, facts = newest(checkpoints, run)
+        step, facts = newest_checkpoint(checkpoints, run)
         if isinstance(which, int) and which != step:
             if which not in checkpoints.steps():
                 there = ", ".join(map(str, checkpoints.steps()))
@@ -251,7 +251,7 @@ def opened(run: Path, which: Which = "newest") -> Iterator[tuple[Checkpointer, i
         yield checkpoints, step, facts
 
 
-def check_facts(run: Path, step: int, facts: Mapping[str, Any], config: Config) -> None:
+def check_metadata(run: Path, step: int, facts: Mapping[str, Any], config: Config) -> None:
     """A checkpoint must have been saved with this config, or with one that the run was extended from."""
     if missing := {"config", "data", "seconds", "counts", "algorithm"} - facts.keys():
         raise ValueError(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped, unused-ignore]
-from jaxtyping import Array, Bool, Float, Int32, PyTree
+from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.core.environment import Key
 from phalanx.kg.joins import KnownArguments, expanded
@@ -19,6 +19,7 @@ from phalanx.kg.kge.config import KGEConfig
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.kge.models import EmbeddingModel
 from phalanx.kg.vocabulary import check_triples
+from phalanx.training.algorithm import TrainState
 
 Numbers = Array | np.ndarray
 
@@ -176,13 +177,8 @@ def binary_loss(
     return jnp.mean(jax.nn.softplus(candidates) - labels * candidates, axis=1)
 
 
-class KGETrainState(eqx.Module):
-    """All that an epoch changes: with the config and the triples it decides all that follows."""
-
-    kge: KGE
-    optimizer: PyTree
-    epoch: Int32[Array, ""]
-    """Epochs made."""
+class KGETrainState(TrainState):
+    """The embedding (a `KGE`), the optimizer state and the number of completed epochs."""
 
 
 class KGETrainer:
@@ -209,16 +205,18 @@ class KGETrainer:
         self.steps = -(-len(self.examples) // config.batch_size)
         """Minibatches in an epoch."""
 
-    def start(self) -> KGETrainState:
-        """Random tables and nothing learned."""
+    def start(self, params: KGE | None = None) -> KGETrainState:
+        """Create the initial state of a random embedding, or of the given one."""
         examples, config = self.examples, self.config
         generator = np.random.default_rng(config.seed)
-        kge = KGE.create(config, examples.num_relations, examples.num_entities, generator)
+        kge = params
+        if kge is None:
+            kge = KGE.create(config, examples.num_relations, examples.num_entities, generator)
         return KGETrainState(kge, _optimizer(config, self.steps).init(kge.model), jnp.int32(0))
 
     def run_epoch(self, learner: KGETrainState) -> tuple[KGETrainState, Float[Array, ""]]:
         """The learner after another epoch, and the mean loss in it. The learner given is used up."""
-        epoch = int(learner.epoch)
+        epoch = int(learner.step)
         # This generator compiles quickly, which the default one in a loop does not.
         key = jax.random.fold_in(jax.random.key(self.config.seed, impl="rbg"), epoch)
         # What is compiled does not depend on the seed.
@@ -230,7 +228,7 @@ class KGETrainer:
 def _epoch(
     learner: KGETrainState, minibatches: Minibatch, key: Key, config: KGEConfig
 ) -> tuple[KGETrainState, Float[Array, ""]]:
-    steps, num_relations = len(minibatches.triples), learner.kge.num_relations
+    steps, num_relations = len(minibatches.triples), learner.params.num_relations
     optimizer = _optimizer(config, steps)
 
     def step(carry: tuple[Any, Any], drawn: tuple[Any, Any]) -> tuple[tuple[Any, Any], Array]:
@@ -242,10 +240,10 @@ def _epoch(
         updates, state = optimizer.update(gradient, state, model)
         return (optax.apply_updates(model, updates), state), loss
 
-    carry = learner.kge.model, learner.optimizer
+    carry = learner.params.model, learner.opt_state
     (model, state), losses = jax.lax.scan(step, carry, (jnp.arange(steps), minibatches))
-    kge = eqx.tree_at(lambda kge: kge.model, learner.kge, model)
-    return KGETrainState(kge, state, learner.epoch + 1), jnp.mean(losses)
+    kge = eqx.tree_at(lambda kge: kge.model, learner.params, model)
+    return KGETrainState(kge, state, learner.step + 1), jnp.mean(losses)
 
 
 def _optimizer(config: KGEConfig, steps: int) -> optax.GradientTransformation:

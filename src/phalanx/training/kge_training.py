@@ -8,7 +8,6 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,16 +20,8 @@ from phalanx.kg.kge.files import save_kge
 from phalanx.kg.knowledge_base import GENERATED, DataHandler
 from phalanx.kg.vocabulary import IndexManager
 from phalanx.logging.config import LoggingConfig
-from phalanx.training.algorithm import (
-    Algorithm,
-    CheckpointConfig,
-    EvaluationConfig,
-    RunConfig,
-    Start,
-    TrainResult,
-    Update,
-    UpdateResult,
-)
+from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
+from phalanx.training.config import CheckpointConfig, EvaluationConfig, RunConfig
 from phalanx.training.kge import KGETrainer, KGETrainState
 from phalanx.training.run import count_parameters
 
@@ -120,98 +111,91 @@ class Best(NamedTuple):
         return {"best_epoch": int(self.epoch), "mrr": float(self.mrr), "mrr_100": float(self.mrr_100)}
 
 
-class KGEState(NamedTuple):
-    """What changes while an embedding learns."""
+class KGEState(TrainState):
+    """The newest embedding, its optimizer state and step, and the best embedding so far."""
 
-    learner: KGETrainState
     best: Best
 
 
 class KGETraining(Algorithm[KGEState]):
     """An embedding; the data are read and checked here. The best one is written to the run's `kge`."""
 
-    kind = "kge"
+    name = "kge"
     config_type = KGETrainingConfig
     unit = "triples"
-    length = "kge.epochs"
+    num_updates_setting = "kge.epochs"
     headline = ("loss", "mrr_100")
 
     def __init__(self, config: KGETrainingConfig, data: KGEData | None = None) -> None:
-        super().__init__(config, num_updates=config.kge.epochs, seed=config.kge.seed)
+        super().__init__(config)
         self.data = KGEData.read(config.dataset) if data is None else data
         numbers = self.data.index_manager
         self._trainer = KGETrainer(config.kge, self.data.train, numbers.num_predicates, numbers.num_constants)
         self._measured: Validation | None = None
         self.result: Best | None = None
-        """What `finish` wrote, calibrated on the validation queries."""
+        """What `export` wrote, calibrated on the validation queries."""
 
-    def compile(self) -> tuple[Start, Update]:
-        """An epoch is compiled by itself; what is drawn for it is made on the host."""
-        return self.start, self.update
+    @property
+    def seed(self) -> int:
+        return self.config.kge.seed
 
-    def start(self, key: Key) -> KGEState:
+    def init(self, key: Key, params: KGE | None = None) -> KGEState:
         """The seed in the config decides, not the key."""
-        learner = self._trainer.start()
-        return KGEState(learner, Best.of(learner.kge, 0, Validation(math.nan, math.nan)))
+        state = self._trainer.start(params)
+        best = Best.of(state.params, 0, Validation(math.nan, math.nan))
+        return KGEState(state.params, state.opt_state, state.step, best)
 
     def update(self, state: KGEState) -> tuple[KGEState, UpdateResult]:
         """One epoch, and the evaluation that is due after it."""
-        learner, loss = self._trainer.run_epoch(state.learner)
-        epoch, best = int(learner.epoch), state.best
+        trained, loss = self._trainer.run_epoch(KGETrainState(state.params, state.opt_state, state.step))
+        epoch, best = int(trained.step), state.best
         metrics: dict[str, Any] = {"loss": loss}
         self._measured = None
         if epoch == self.num_updates or epoch % self.config.evaluation.every == 0:
-            self._measured = self._validate(learner.kge)
+            self._measured = self._validate(trained.params)
             metrics |= self._measured._asdict()
             if not self._measured.mrr_100 <= best.mrr_100:
-                best = Best.of(learner.kge, epoch, self._measured)
+                best = Best.of(trained.params, epoch, self._measured)
         counts = {"triples": len(self._trainer.examples)}
-        return KGEState(learner, best), UpdateResult(metrics, counts=counts)
+        return KGEState(trained.params, trained.opt_state, trained.step, best), UpdateResult(
+            metrics, counts=counts
+        )
 
     def policy(self, state: KGEState) -> KGE:
         """The best embedding so far."""
         return state.best.kge
 
-    def weights(self, state: KGEState) -> KGE:
-        """Those of the newest epoch, which learning goes on from."""
-        return state.learner.kge
-
-    def with_weights(self, state: KGEState, weights: KGE) -> KGEState:
-        """Nothing of them is measured yet, so the best is the beginning again."""
-        learner = eqx.tree_at(lambda learner: learner.kge, state.learner, weights)
-        return KGEState(learner, Best.of(weights, 0, Validation(math.nan, math.nan)))
-
-    def evaluate(self, state: KGEState, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: KGEState, update: int, final: bool) -> list[dict[str, Any]]:
         """What the update has just measured."""
         if self._measured is None:
             return []
         return [{"split": "valid", "mode": "kge", **self._measured._asdict()}]
 
-    def facts(self, state: KGEState) -> dict[str, Any]:
-        sizes = {"num_parameters": count_parameters(state.learner.kge.model)}
+    def metadata(self, state: KGEState) -> dict[str, Any]:
+        sizes = {"num_parameters": count_parameters(state.params.model)}
         return {**sizes, "num_triples": len(self._trainer.examples), **state.best.figures}
 
     def data_fingerprint(self) -> str:
         return self.data.digest
 
-    def finish(self, state: KGEState, folder: Path) -> None:
+    def export(self, state: KGEState, folder: Path) -> None:
         best, data, config = state.best, self.data, self.config
         if not best.figures:
             # Not in the checkpoint: the run that goes on must not know what was measured out of turn.
-            kge = state.learner.kge
-            best = Best.of(kge, int(state.learner.epoch), self._validate(kge))
+            kge = state.params
+            best = Best.of(kge, int(state.step), self._validate(kge))
         self.result = best._replace(kge=calibrate(best.kge, data.valid, data.known, config.kge.seed))
         figures = {"mrr": float(best.mrr), "mrr_100": float(best.mrr_100)}
         facts = {"dataset": config.dataset, "epoch": int(best.epoch), **figures}
         save_kge(folder / MODEL, self.result.kge, config.kge, data.index_manager, facts)
 
-    def describe(self, outcome: TrainResult) -> list[str]:
+    def summarize(self, result: TrainResult) -> list[str]:
         best = self.result
         if best is None:
             return []
         return [
             f"Validation MRR, filtered: {best.mrr_100:.4f} against 100 candidates, {best.mrr:.4f} against "
-            f"all entities (epoch {best.epoch}, the best); embedding {outcome.run / MODEL}"
+            f"all entities (epoch {best.epoch}, the best); embedding {result.run_dir / MODEL}"
         ]
 
     def _validate(self, kge: KGE) -> Validation:

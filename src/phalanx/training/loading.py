@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
-import numpy as np
 
 from phalanx.training.algorithm import Algorithm
-from phalanx.training.checkpoints import Which, check_facts, opened
-from phalanx.training.journal import of_seed
-from phalanx.training.warm_start import filled
+from phalanx.training.checkpoints import Which, check_metadata, open_checkpoint
+from phalanx.training.warm_start import CheckpointRef, load_params
 
 
 def load_algorithm(path: str | Path) -> type[Algorithm]:
@@ -50,27 +49,20 @@ def load_algorithm(path: str | Path) -> type[Algorithm]:
 
 
 def initial_policy(algorithm: Algorithm) -> Any:
-    """What a run of this algorithm begins with; of several seeds, the first."""
-    start, _ = algorithm.compile()
-    return algorithm.policy(of_seed(start(jax.random.key(algorithm.seed)), 0, algorithm.num_seeds))
+    """Return the untrained policy that a run of this algorithm starts from."""
+    return algorithm.policy(algorithm.init(jax.random.key(algorithm.seed)))
 
 
-def restore_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest", *, seed: int = 0) -> Any:
-    """What a run of this algorithm has learned, by its newest checkpoint, its best or one by its step.
+def restore_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest") -> Any:
+    """Return the policy of a checkpoint. Nothing is compiled, and only the parameters are read.
 
-    Of several seeds, one. Nothing is compiled, and only the weights are read, where they are the policy.
+    Args:
+        algorithm: Algorithm with the config of the run.
+        run: Run folder; the folder of one seed if there are several.
+        which: Step of the checkpoint, `"newest"` or `"best"`.
     """
-    with opened(Path(run), which) as (checkpoints, step, facts):
-        check_facts(Path(run), step, facts, algorithm.config)
-        if not 0 <= seed < algorithm.num_seeds:
-            raise ValueError(f"{run} has {algorithm.num_seeds} seeds, and none of number {seed}")
-        places = facts.get("weights")
-        if places and type(algorithm).weights is Algorithm.weights:
-            like = jax.eval_shape(algorithm.start, jax.random.key(algorithm.seed))
-            arrays = of_seed(checkpoints.arrays(step, list(places.values())), seed, algorithm.num_seeds)
-            found = {name: np.asarray(arrays[place]) for name, place in places.items()}
-            weights = filled(Path(run), found, algorithm.weights(like))
-            return algorithm.policy(algorithm.with_weights(like, weights))
-        start, _ = algorithm.compile()
-        learner = checkpoints.restore(step, start(jax.random.key(algorithm.seed)))
-    return algorithm.policy(of_seed(learner, seed, algorithm.num_seeds))
+    with open_checkpoint(Path(run), which) as (_, step, metadata):
+        check_metadata(Path(run), step, metadata, algorithm.config)
+    like = eqx.filter_eval_shape(algorithm.init, jax.random.key(algorithm.seed))
+    params, _ = load_params(CheckpointRef(Path(run), step if which != "best" else which), like.params)
+    return algorithm.policy(eqx.tree_at(lambda state: state.params, like, params))

@@ -7,7 +7,6 @@ What every training with PPO has is in `ppo.training`; which queries a stage dra
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,13 +30,12 @@ from phalanx.proofs.env import ProofEnvironment, ProofInfo
 from phalanx.proofs.evaluation import evaluate_prover, held_out_queries
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig, create_proof_network
 from phalanx.proofs.state import ProofObservation, ProofState
-from phalanx.training.algorithm import EvaluationConfig
 from phalanx.training.checkpoints import Which
+from phalanx.training.config import EvaluationConfig
+from phalanx.training.distributed import DeviceMesh
 from phalanx.training.kge_training import MODEL
 from phalanx.training.loading import initial_policy, restore_policy
-from phalanx.training.ppo.config import PPOConfig
-from phalanx.training.ppo.training import PPOTraining, PPOTrainingConfig
-from phalanx.training.ppo.update import PPOState
+from phalanx.training.ppo import PPO, PPOConfig, PPOState, PPOTrainingConfig
 from phalanx.training.run_dir import read_config
 
 
@@ -128,11 +126,11 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
     def invalid_action(self, key: Key, state: CurriculumState) -> Int32[Array, ""]:
         return self.stages[0].invalid_action(key, state.proof)
 
-    def content(self, state: CurriculumState) -> PyTree:
-        return self.stages[0].content(state.proof)
+    def comparable_state(self, state: CurriculumState) -> PyTree:
+        return self.stages[0].comparable_state(state.proof)
 
-    def measures(self, info: Any) -> dict[str, Array]:
-        return self.stages[0].measures(info)
+    def episode_metrics(self, info: Any) -> dict[str, Array]:
+        return self.stages[0].episode_metrics(info)
 
 
 class FamilyConfig(Config):
@@ -314,50 +312,49 @@ class ProofSetting:
         }
 
 
-class ProofTraining(PPOTraining):
+class ProofTraining(PPO):
     """PPO on the queries of a knowledge base; the data are read and checked here."""
 
-    kind = "proofs"
+    name = "proofs"
     config_type = ProofTrainingConfig
-    measured = "Right on held-out queries"
+    score_name = "Right on held-out queries"
 
-    def __init__(self, config: ProofTrainingConfig, *, devices: Sequence[Any] | None = None) -> None:
+    def __init__(self, config: ProofTrainingConfig, *, mesh: DeviceMesh | None = None) -> None:
         self.setting = ProofSetting.create(config)
         super().__init__(
             config,
             self.setting.environment(config.ppo.num_steps),
             functools.partial(create_proof_network, config.network, self.setting.index),
             max_episode_steps=config.proofs.max_depth,
-            devices=devices,
+            mesh=mesh,
         )
         self._measured = held_out_queries(self.setting.held_out, config.evaluation.num_queries)
 
-    def evaluate(self, learner: PPOState, update: int, last: bool) -> list[dict[str, Any]]:
-        scores = evaluate_prover(self.setting.held_out, self.policy(learner), self._measured)
+    def evaluate(self, state: PPOState, update: int, final: bool) -> list[dict[str, Any]]:
+        scores = evaluate_prover(self.setting.held_out, self.policy(state), self._measured)
         return [scores.as_record("held-out")]
 
-    def sample_episodes(self, learner: PPOState, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, state: PPOState, key: Key, update: int) -> list[dict[str, Any]]:
         """Of the stage that the update is in; the states draw themselves."""
         from phalanx.proofs.rendering import drawn_episodes
 
-        episodes = self.record_episodes(self.setting.stage_at(update), learner, key, update)
+        episodes = self.record_episodes(self.setting.stage_at(update), state, key, update)
         return drawn_episodes(episodes, self.setting.index)
 
-    def facts(self, learner: PPOState) -> dict[str, Any]:
+    def metadata(self, state: PPOState) -> dict[str, Any]:
         return self.setting.facts()
 
     def data_fingerprint(self) -> str:
         return self.setting.fingerprint
 
 
-def load_proof_policy(
-    run: Path, which: Which = "newest", *, seed: int = 0
-) -> tuple[ProofTrainingConfig, ProofNetwork]:
-    """A run's config and the network of its newest checkpoint, or another; of several seeds, one."""
+def load_proof_policy(run: Path, which: Which = "newest") -> tuple[ProofTrainingConfig, ProofNetwork]:
+    """A run's config and the network of its newest checkpoint, or another."""
     config = read_config(run, ProofTrainingConfig)
-    return config, restore_policy(ProofTraining(config, devices=jax.devices()[:1]), run, which, seed=seed)
+    training = ProofTraining(config, mesh=DeviceMesh(jax.devices()[:1]))
+    return config, restore_policy(training, run, which)
 
 
 def untrained_policy(config: ProofTrainingConfig) -> ProofNetwork:
     """The network that a training with this config starts from."""
-    return initial_policy(ProofTraining(config, devices=jax.devices()[:1]))
+    return initial_policy(ProofTraining(config, mesh=DeviceMesh(jax.devices()[:1])))

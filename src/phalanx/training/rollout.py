@@ -1,7 +1,4 @@
-"""Playing a policy in a batch of environments: what PPO learns from.
-
-The learning itself is in `update`; whole episodes, to measure or to show, are in `evaluation`.
-"""
+"""Fixed-length rollouts of auto-reset environments, in shards whose results do not depend on each other."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,11 +15,11 @@ from phalanx.core.vector import map_where
 from phalanx.nn.policy_network import PolicyNetwork
 
 Episodes = dict[str, Array]
-"""By the logger's names: `episode_mask` (where an episode ended), `episode_returns`, `episode_lengths`, and
-what the environment measures; [time, batch], once steps are put together."""
+"""Episode statistics with the logger's names: `episode_mask` (true where an episode ended),
+`episode_returns`, `episode_lengths`, and the environment's own."""
 
-_VALUE_CHUNK = 32
-"""Terminal observations valued at a time: a group of environments has few of them."""
+_VALUE_BATCH = 32
+"""Batch size for the values of final observations, of which a shard has few."""
 
 
 class RolloutState(eqx.Module):
@@ -31,29 +28,29 @@ class RolloutState(eqx.Module):
     environments: AutoResetState
     observations: PyTree
     env_ids: Int32[Array, " batch"]
-    """The number of each in the whole batch."""
+    """Index of each environment in the batch of all devices and processes."""
     returns: Float[Array, " batch"]
-    """Rewards of the running episodes so far."""
+    """Rewards of the current episodes so far."""
     lengths: Int32[Array, " batch"]
-    """Steps of the running episodes so far."""
+    """Steps of the current episodes so far."""
 
 
 class Rollout(eqx.Module):
-    """Steps of a batch of environments, time first, once they are put together."""
+    """Steps of a batch of environments."""
 
     observations: PyTree
     actions: PyTree
     log_probs: Float[Array, "*time batch"]
     values: Float[Array, "*time batch"]
     next_values: Float[Array, "*time batch"]
-    """Of the observations that the steps led to, before any reset; 0 where an episode has terminated."""
+    """Values of the next observations, before any reset; 0 after termination."""
     rewards: Float[Array, "*time batch"]
     terminated: Bool[Array, "*time batch"]
     done: Bool[Array, "*time batch"]
 
 
-def start_rollouts(environment: Environment, key: Key, env_ids: Int32[Array, " batch"]) -> RolloutState:
-    """Environments at the start of their first episodes; each draws from its own number's key."""
+def init_rollout(environment: Environment, key: Key, env_ids: Int32[Array, " batch"]) -> RolloutState:
+    """Reset the environments. Each uses the key of its index, so that its episodes depend on no other."""
     states, observations = AutoReset(environment, "same_step").reset(keys_for(key, env_ids))
     return RolloutState(
         states,
@@ -65,72 +62,88 @@ def start_rollouts(environment: Environment, key: Key, env_ids: Int32[Array, " b
 
 
 def keys_for(key: Key, env_ids: Int32[Array, " batch"]) -> Array:
-    """A key for each environment, whichever device or batch it is in."""
+    """Derive a key for each environment from its index."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, env_ids)
 
 
-def map_shards(function: Callable[[PyTree], PyTree], rows: PyTree, groups: int, axis: int = 0) -> PyTree:
-    """`function` of each of equal parts of a batch, one after the other, put together again.
+def map_shards(function: Callable[[PyTree], PyTree], batch: PyTree, num_shards: int, axis: int = 0) -> PyTree:
+    """Apply a function to equal parts of a batch, one after the other, and concatenate the results.
 
-    Every group is computed by the same instructions in the same shapes, however many there are: its bits do
-    not depend on which other groups this process has.
+    Every shard is computed by the same instructions with the same shapes, so its bits do not depend on the
+    number of shards that this device has.
     """
 
     def split(leaf: Array) -> Array:
-        parts = leaf.reshape(*leaf.shape[:axis], groups, -1, *leaf.shape[axis + 1 :])
+        parts = leaf.reshape(*leaf.shape[:axis], num_shards, -1, *leaf.shape[axis + 1 :])
         return jnp.moveaxis(parts, axis, 0)
 
     def join(leaf: Array) -> Array:
         parts = jnp.moveaxis(leaf, 0, axis)
         return parts.reshape(*leaf.shape[1 : axis + 1], -1, *leaf.shape[axis + 2 :])
 
-    return jax.tree.map(join, map_groups(function, jax.tree.map(split, rows)))
+    return jax.tree.map(join, map_rows(function, jax.tree.map(split, batch)))
 
 
-def map_groups(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
-    """`jax.lax.map` over the leading axis, as a loop also where it has a single row.
+def map_rows(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
+    """Apply a function to each row like `jax.lax.map`, but as a real loop even for a single row.
 
-    XLA would dissolve a loop of one round in what surrounds it, and fuse and round its numbers otherwise.
+    XLA would inline a loop with one iteration and fuse it with the surrounding code, which rounds
+    differently.
     """
-    groups = jax.tree.leaves(rows)[0].shape[0]
-    # It is traced once for its shapes and for the loop, and is part of the loop's own program.
+    count = jax.tree.leaves(rows)[0].shape[0]
+    # Inlined, but traced only once for the shapes and the loop.
     function = jax.jit(function, inline=True)
 
-    def row(number: Any) -> PyTree:
-        return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, number, keepdims=False), rows)
-
-    def one(number: Array, results: PyTree) -> PyTree:
+    def one(index: Array, results: PyTree) -> PyTree:
+        row = jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), rows)
         return jax.tree.map(
-            lambda every, new: jax.lax.dynamic_update_index_in_dim(every, new, number, 0),
+            lambda every, new: jax.lax.dynamic_update_index_in_dim(every, new, index, 0),
             results,
-            function(row(number)),
+            function(row),
         )
 
-    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
-    shapes = jax.eval_shape(function, first)
-    nothing = jax.tree.map(lambda leaf: jnp.zeros((groups, *leaf.shape), leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, jax.lax.optimization_barrier(jnp.int32(groups)), one, nothing)
+    row_shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), rows)
+    shapes = jax.eval_shape(function, row_shapes)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), shapes)
+    # The barrier hides the number of iterations from XLA.
+    return jax.lax.fori_loop(0, jax.lax.optimization_barrier(jnp.int32(count)), one, zeros)
 
 
-def collect(
+def collect_rollout(
     environment: Environment,
     network: PolicyNetwork,
     start: RolloutState,
     key: Key,
     num_steps: int,
-    chunk: int | None = None,
-    groups: int = 1,
+    microbatch_size: int | None = None,
+    num_shards: int = 1,
 ) -> tuple[RolloutState, Rollout, Episodes]:
-    """Play `num_steps` steps of each environment; the network sees `chunk` of a group's at a time."""
+    """Run `num_steps` steps in each environment.
+
+    Args:
+        environment: Environment without auto-reset.
+        network: Policy network, which samples the actions.
+        start: State to start from.
+        key: Key of this rollout; each environment derives its own.
+        num_steps: Number of steps.
+        microbatch_size: Maximum number of observations that the network processes together.
+        num_shards: Number of shards of environments, which are computed separately.
+
+    Returns:
+        The new state, the steps and the episode statistics, with shapes [time, batch].
+    """
     keys = jax.vmap(jax.random.split, (0, None), 1)(keys_for(key, start.env_ids), num_steps)
     auto_reset = AutoReset(environment, "same_step")
 
     def step(before: RolloutState, keys: Array) -> tuple[RolloutState, tuple[Rollout, Any, Episodes]]:
-        actions, log_probs, values = sample_actions(network, before.observations, keys, chunk, groups)
+        actions, log_probs, values = sample_actions(
+            network, before.observations, keys, microbatch_size, num_shards
+        )
         states, observations, rewards, done, info = auto_reset.step(before.environments, actions)
         returns, lengths = before.returns + rewards, before.lengths + 1
         episodes = {"episode_mask": done, "episode_returns": returns, "episode_lengths": lengths}
-        seen = Rollout(
+        # `next_values` are computed after the loop.
+        steps = Rollout(
             before.observations, actions, log_probs, values, values, rewards, info.terminated, done
         )
         after = RolloutState(
@@ -140,16 +153,17 @@ def collect(
             jnp.where(done, 0.0, returns),
             jnp.where(done, 0, lengths),
         )
-        return after, (seen, info.final_observation, episodes | environment.measures(info.info))
+        return after, (steps, info.final_observation, episodes | environment.episode_metrics(info.info))
 
-    end, (rollout, finals, episodes) = jax.lax.scan(step, start, keys)
-    last_values = map_shards(jax.vmap(lambda observation: network(observation)[1]), end.observations, groups)
+    end, (rollout, final_observations, episodes) = jax.lax.scan(step, start, keys)
+    value = jax.vmap(lambda observation: network(observation)[1])
+    last_values = map_shards(value, end.observations, num_shards)
 
-    def worth(group: tuple[Any, ...]) -> Array:
-        return _next_values(network, *group)
+    def compute_next_values(shard: tuple[Any, ...]) -> Array:
+        return _next_values(network, *shard)
 
-    played = (rollout.values, rollout.terminated, rollout.done, finals, last_values[None])
-    next_values = map_shards(worth, played, groups, axis=1)
+    arrays = (rollout.values, rollout.terminated, rollout.done, final_observations, last_values[None])
+    next_values = map_shards(compute_next_values, arrays, num_shards, axis=1)
     return end, dataclasses.replace(rollout, next_values=next_values), episodes
 
 
@@ -157,22 +171,22 @@ def sample_actions(
     network: PolicyNetwork,
     observations: PyTree,
     keys: Array,
-    chunk: int | None = None,
-    groups: int = 1,
+    microbatch_size: int | None = None,
+    num_shards: int = 1,
 ) -> tuple[PyTree, Float[Array, " batch"], Float[Array, " batch"]]:
-    """Sampled actions, their log-probabilities, and the values of the observations."""
+    """Sample actions. Returns the actions, their log-probabilities and the values of the observations."""
 
-    def one(seen: tuple[PyTree, Key]) -> tuple[PyTree, Array, Array]:
-        observation, key = seen
-        policy, value = network(observation)
-        action = policy.sample(key)
-        return action, policy.log_prob(action), value
+    def one(row: tuple[PyTree, Key]) -> tuple[PyTree, Array, Array]:
+        observation, key = row
+        pi, value = network(observation)
+        action = pi.sample(key)
+        return action, pi.log_prob(action), value
 
-    size = keys.shape[0] // groups
+    size = keys.shape[0] // num_shards
     return map_shards(
-        lambda group: jax.lax.map(one, group, batch_size=min(chunk or size, size)),
+        lambda shard: jax.lax.map(one, shard, batch_size=min(microbatch_size or size, size)),
         (observations, keys),
-        groups,
+        num_shards,
     )
 
 
@@ -181,19 +195,19 @@ def _next_values(
     values: Float[Array, "time batch"],
     terminated: Bool[Array, "time batch"],
     done: Bool[Array, "time batch"],
-    finals: PyTree,
+    final_observations: PyTree,
     last_values: Float[Array, "1 batch"],
 ) -> Float[Array, "time batch"]:
-    """The next step's values, but for truncated episodes those of the observation at which they were cut."""
+    """Shift the values by one step; for truncated episodes, evaluate the final observation."""
     following = jnp.concatenate([values[1:], last_values])
     following = jnp.where(terminated, 0.0, following)
     truncated = done & ~terminated
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), finals)
-    worth = map_where(
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), final_observations)
+    next_values = map_where(
         lambda observation: network(observation)[1],
         truncated.reshape(-1),
         flat,
         following.reshape(-1),
-        _VALUE_CHUNK,
+        _VALUE_BATCH,
     )
-    return worth.reshape(following.shape)
+    return next_values.reshape(following.shape)

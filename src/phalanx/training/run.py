@@ -1,30 +1,35 @@
-"""A run: one training from its first update to its last, whatever the algorithm, that can end at any time.
-
-What an update is, is the `Algorithm`'s; what is written of a run is in `journal`, its folder in `folder`.
-"""
+"""The run loop: updates, logging, evaluations, checkpoints and seeds for every algorithm."""
 
 import contextlib
 import dataclasses
 import hashlib
 import logging
+import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PyTree
 
 from phalanx.io.atomic import remove_stale_temporaries
 from phalanx.io.checksum import CorruptFileError
 from phalanx.io.lock import lock_folder
-from phalanx.training import run_dir as folders
-from phalanx.training.algorithm import Algorithm, Progress, RunConfig, TrainResult, Update, UpdateResult
+from phalanx.logging.experiment_logger import ExperimentLogger
+from phalanx.training import run_dir as run_dirs
+from phalanx.training.algorithm import Algorithm, Progress, TrainResult, UpdateResult
 from phalanx.training.best import BestCheckpoint
-from phalanx.training.checkpoints import Checkpointer, check_facts, config_digest, whole
-from phalanx.training.journal import Journal, of_seed
+from phalanx.training.checkpoints import (
+    Checkpointer,
+    check_metadata,
+    config_digest,
+    named,
+    readable_checkpoints,
+)
+from phalanx.training.config import RunConfig
 from phalanx.training.processes import (
     ProcessLostError,
     agree,
@@ -33,291 +38,489 @@ from phalanx.training.processes import (
     local,
     wait_for_all,
 )
-from phalanx.training.stop_signals import Stop, stop_on_signals
-from phalanx.training.warm_start import CheckpointRef, begin_with, weight_names
+from phalanx.training.stop_signals import stop_on_signals
+from phalanx.training.warm_start import CheckpointRef, load_params
 
 _LOG = logging.getLogger("phalanx.training")
 Show = Callable[[Progress], None]
 Resume = bool | Literal["auto"]
 _DISK_ERRORS = (OSError, ValueError, RuntimeError)
-"""Orbax passes on what its storage library says of a disk as a ValueError or a RuntimeError."""
+"""Orbax raises errors of its storage library as ValueError or RuntimeError."""
 
 
 def train(
     algorithm: Algorithm,
-    folder: str | Path,
+    run_dir: str | Path,
     *,
     resume: Resume = False,
     extend: bool = False,
     init_from: CheckpointRef | str | None = None,
-    handlers: folders.MakeHandlers = folders.default_handlers,
+    handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
     show: Show = lambda progress: None,
 ) -> TrainResult:
-    """Train to the end, or until Ctrl-C or SIGTERM, which save and stop; a second one stops at once.
+    """Train until the last update, or until SIGINT or SIGTERM, which save and stop.
 
-    A new run refuses a folder that holds something; `resume` goes on from the newest checkpoint, to the same
-    numbers as a run that was never interrupted, and `"auto"` starts or goes on, whichever it is. `extend`
-    lets a run go on with more updates than it was started with. `init_from` names a run, as `RUN`,
-    `RUN@STEP` or `RUN@best`, whose weights a new one begins with. `handlers` are those of the run's logger;
-    `show` is called after every update.
+    With `num_seeds` > 1, the folder `seed_i` of each seed is a complete run, equal to a run with that seed.
+    The seeds are advanced in turn and share their compiled programs.
+
+    Args:
+        algorithm: Algorithm to train with.
+        run_dir: Folder of the run. A new run requires that it is empty or does not exist.
+        resume: Continue from the newest checkpoint, with the same result as without the interruption.
+            `"auto"` starts the run if it has no checkpoint.
+        extend: Allow more updates than the run was started with.
+        init_from: Run to take the initial parameters from: `RUN`, `RUN@STEP` or `RUN@best`.
+        handlers: Creates the handlers of the run's logger.
+        show: Function that is called after every update.
     """
-    origin = CheckpointRef.parse(init_from) if isinstance(init_from, str) else init_from
-    restart = resume == "auto" and folders.run_status(folder) in ("new", "killed early")
-    goes_on = bool(resume) and not restart
-    return Run(algorithm, Path(folder), goes_on, handlers, show, restart, extend, origin).train()
-
-
-@dataclasses.dataclass
-class Run:
-    """One training in one folder; `train` explains the arguments."""
-
-    algorithm: Algorithm
-    folder: Path
-    resume: bool
-    handlers: folders.MakeHandlers
-    show: Show
-    restart: bool = False
-    """Whether a run that was killed before its first checkpoint may be there."""
-    extend: bool = False
-    init_from: CheckpointRef | None = None
-    update: int = 0
-    """Updates made so far."""
-    seconds: float = 0.0
-    """Spent in them."""
-    counts: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """What they went through; arrays over the seeds where there are several."""
-    first: Progress | None = None
-    last: Progress | None = None
-
-    def train(self) -> TrainResult:
-        """All updates that are left, and what goes with them."""
-        algorithm, config = self.algorithm, self.algorithm.config
-        again = self.restart and (self.folder / folders.FACTS).is_file()
-        if self.resume or again:
-            self._check_same_run()
-        asked = f"{self.resume} {config_digest(config)} {algorithm.data_fingerprint()}"
-        agree("config, data or --resume", hashlib.sha256(asked.encode()).hexdigest())
-        start, update = algorithm.compile()
-        learner = start(jax.random.key(algorithm.seed))
-        facts: dict[str, Any] = {"kind": algorithm.kind}
-        if self.init_from is not None and not self.resume:
-            learner, facts["init_from"] = begin_with(algorithm, learner, self.init_from)
-        self.counts = {algorithm.unit: 0}
-        with contextlib.ExitStack() as stack:
-            if is_first_process():
-                if not self.resume and not again:
-                    folders.create_run(self.folder, config, facts)
-                stack.enter_context(lock_folder(self.folder))
-                remove_stale_temporaries(self.folder)
-                checkpoints = stack.enter_context(Checkpointer(self.folder, keep=config.checkpoint.keep))
-            wait_for_all()
-            if not is_first_process():
-                checkpoints = stack.enter_context(Checkpointer(self.folder, read_only=True))
-            kept = BestCheckpoint(self.folder, config.checkpoint, writes=is_first_process())
-            best = stack.enter_context(contextlib.closing(kept))
-            if self.resume:
-                learner = self._restored(checkpoints, learner)
-            journal = stack.enter_context(
-                Journal(algorithm, self.folder, self.handlers, self._facts(learner))
+    path = Path(run_dir)
+    ref = CheckpointRef.parse(init_from) if isinstance(init_from, str) else init_from
+    started = run_dirs.run_status(path) not in ("new", "no_checkpoint")
+    resuming = resume is True or (resume == "auto" and started)
+    restarting = resume == "auto" and not started
+    num_seeds = getattr(algorithm.config, "num_seeds", 1)
+    options: dict[str, Any] = {"extend": extend, "handlers": handlers}
+    with contextlib.ExitStack() as stack:
+        if num_seeds == 1:
+            run = Run(algorithm, path, resume=resuming, restart=restarting, init_from=ref, **options)
+            runs = [stack.enter_context(run)]
+        else:
+            stack.enter_context(
+                _parent_run(
+                    algorithm, path, resume=resuming, restart=restarting, extend=extend, init_from=ref
+                )
             )
-            journal.describe({**self._facts(learner), "status": "running"})
-            stop = stack.enter_context(stop_on_signals())
-            try:
-                return self._go(learner, update, checkpoints, best, journal, stop)
-            except ProcessLostError as error:
-                journal.describe({"status": "interrupted"})
-                raise ProcessLostError(f"{error}; {self._way_on()}") from error
-            except BaseException:
-                journal.describe({"status": "failed"})
-                raise
-
-    def _go(
-        self,
-        learner: PyTree,
-        update: Update,
-        checkpoints: Checkpointer,
-        best: BestCheckpoint,
-        journal: Journal,
-        stop: Stop,
-    ) -> TrainResult:
-        algorithm, config = self.algorithm, self.algorithm.config
-        total, every, begun = algorithm.num_updates, config.evaluation.every, self.update
-        saved_at, exhausted = time.monotonic(), False
-        if not self.resume:
-            self._evaluate(learner, journal, best)
-        while self.update < total:
-            stopped, overdue = any_process((stop.signal is not None, self._is_overdue(saved_at)))
+            runs = []
+            for number in range(num_seeds):
+                seed_dir = path / f"seed_{number}"
+                # A seed may have been stopped before its first checkpoint.
+                has_checkpoint = run_dirs.run_status(seed_dir) not in ("new", "no_checkpoint")
+                run = Run(
+                    algorithm.with_seed(algorithm.seed + number),
+                    seed_dir,
+                    resume=resuming and has_checkpoint,
+                    restart=restarting or not has_checkpoint,
+                    init_from=None if ref is None else ref.for_seed(number),
+                    **options,
+                )
+                runs.append(stack.enter_context(run))
+        stop = stack.enter_context(stop_on_signals())
+        first: Progress | None = None
+        last: Progress | None = None
+        while True:
+            stopped, *overdue = any_process((stop.signal is not None, *(run.is_overdue for run in runs)))
             if stopped:
                 break
-            if self.update > begun and (overdue or self.update % config.checkpoint.every == 0):
-                self._save(learner, checkpoints, journal, "running")
-                saved_at = time.monotonic()
-            began = time.perf_counter()
-            try:
-                learner, report = update(learner)
-            except StopIteration:
-                exhausted = True
+            found = [run.advance(late) for run, late in zip(runs, overdue, strict=True)]
+            made = [progress for progress in found if progress is not None]
+            if not made:
                 break
-            self.last, rates = self._advanced(report, began)
-            self.first = self.first or self.last
-            journal.log(learner, report, self.update, rates)
-            self.show(self.last)
-            if every and self.update % every == 0 and self.update < total:
-                self._evaluate(learner, journal, best)
-        finished = exhausted or self.update >= total
-        if finished and self.update > begun:
-            self._evaluate(learner, journal, best, last=True)
-        self._save(learner, checkpoints, journal, "finished" if finished else "interrupted")
+            last = made[0] if num_seeds == 1 else _combine(made)
+            first = first or last
+            show(last)
+        results = [run.finish(stop.signal) for run in runs]
+        if num_seeds == 1:
+            return dataclasses.replace(results[0], first=first, last=last)
+        return _combine_results(path, results, first, last)
+
+
+class Run:
+    """One seed of a training in its own folder. `train` documents the arguments."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        run_dir: Path,
+        *,
+        resume: bool = False,
+        restart: bool = False,
+        extend: bool = False,
+        init_from: CheckpointRef | None = None,
+        handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
+    ) -> None:
+        self.algorithm, self.run_dir = algorithm, run_dir
+        self.resume, self.extend, self.init_from, self.handlers = resume, extend, init_from, handlers
+        self.restart = restart
+        """Accept the folder of a run that was stopped before its first checkpoint."""
+        self.update = 0
+        self.seconds = 0.0
+        self.counts: dict[str, int] = {algorithm.unit: 0}
+        self.evaluations: list[dict[str, Any]] = []
+        self.last: Progress | None = None
+        self._exhausted = self._is_open = False
+        self._failures: dict[str, int] = {}
+        self._logger: ExperimentLogger | None = None
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "Run":
+        with contextlib.ExitStack() as stack:
+            try:
+                self._open(stack)
+            except BaseException:
+                if self._is_open:
+                    self._write_metadata({"status": "failed"})
+                raise
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._stack:
+            if error is not None:
+                lost = isinstance(error, ProcessLostError)
+                self._write_metadata({"status": "interrupted" if lost else "failed"})
+            for what, times in self._failures.items():
+                if times > 1:
+                    _LOG.warning("%s, %d times in this run", what, times)
+        if isinstance(error, ProcessLostError):
+            raise ProcessLostError(f"{error}; {self._resume_hint()}") from error
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        algorithm, config = self.algorithm, self.algorithm.config
+        again = self.restart and (self.run_dir / run_dirs.FACTS).is_file()
+        if self.resume or again:
+            _check_same_run(algorithm, self.run_dir, self.extend, self.init_from)
+        agreed = f"{self.resume} {config_digest(config)} {algorithm.data_fingerprint()}"
+        agree("config, data or --resume", hashlib.sha256(agreed.encode()).hexdigest())
+        state = algorithm.init(jax.random.key(algorithm.seed))
+        metadata: dict[str, Any] = {"kind": algorithm.name}
+        if self.init_from is not None and not self.resume:
+            params, metadata["init_from"] = load_params(self.init_from, state.params)
+            state = algorithm.init(jax.random.key(algorithm.seed), params)
         if is_first_process():
-            with journal.tolerating("what was learned could not be written"):
-                algorithm.finish(local(learner), self.folder)
+            if not self.resume and not again:
+                run_dirs.create_run(self.run_dir, config, metadata)
+            stack.enter_context(lock_folder(self.run_dir))
+            remove_stale_temporaries(self.run_dir)
+            self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, keep=config.checkpoint.keep))
+        wait_for_all()
+        if not is_first_process():
+            self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, read_only=True))
+        best = BestCheckpoint(self.run_dir, config.checkpoint, writes=is_first_process())
+        self._best = stack.enter_context(contextlib.closing(best))
+        if self.resume:
+            state = self._restore(state)
+        self.state = state
+        self._first_update = self.update
+        if is_first_process():
+            # The run samples episodes itself, complete and with all states.
+            settings = config.logging.model_copy(update={"sampling_enabled": False})
+            self._logger = ExperimentLogger(settings, self.handlers(self.run_dir, config))
+            stack.callback(self._logger.close)
+            self._logger.log_config(config, self._metadata())
+        self._is_open = True
+        self._write_metadata({**self._metadata(), "status": "running"})
+        self._saved_at = time.monotonic()
+        if not self.resume:
+            self._evaluate(final=False)
+
+    @property
+    def is_overdue(self) -> bool:
+        """True if the last checkpoint is older than `checkpoint.minutes`."""
+        minutes = self.algorithm.config.checkpoint.minutes
+        return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
+
+    def advance(self, overdue: bool = False) -> Progress | None:
+        """Run one update with everything that is due around it. Returns None after the last update."""
+        algorithm, config = self.algorithm, self.algorithm.config
+        total, every = algorithm.num_updates, config.evaluation.every
+        if self._exhausted or self.update >= total:
+            return None
+        if self.update > self._first_update and (overdue or self.update % config.checkpoint.every == 0):
+            self._save("running")
+            self._saved_at = time.monotonic()
+        began = time.perf_counter()
+        try:
+            self.state, result = algorithm.update(self.state)
+        except StopIteration:
+            self._exhausted = True
+            return None
+        self.last, speed = self._count(result, began)
+        self._log(result, speed)
+        if every and self.update % every == 0 and self.update < total:
+            self._evaluate(final=False)
+        return self.last
+
+    def finish(self, signal: int | None) -> TrainResult:
+        """Evaluate if the run is finished, save and export."""
+        algorithm = self.algorithm
+        finished = self._exhausted or self.update >= algorithm.num_updates
+        if finished and self.update > self._first_update:
+            self._evaluate(final=True)
+        self._save("finished" if finished else "interrupted")
+        if is_first_process():
+            with self._tolerate("the exported files could not be written"):
+                algorithm.export(local(self.state), self.run_dir)
         return TrainResult(
-            run=self.folder,
+            run_dir=self.run_dir,
             update=self.update,
             interrupted=not finished,
-            signal=stop.signal,
+            signal=signal,
             seconds=self.seconds,
-            counts=self._totals(),
-            evaluations=journal.evaluations,
-            first=self.first,
+            counts=dict(self.counts),
+            evaluations=self.evaluations,
+            first=None,
             last=self.last,
-            learner=learner,
+            state=self.state,
         )
 
-    def _advanced(self, report: UpdateResult, began: float) -> tuple[Progress, dict[str, Any]]:
-        """Wait for an update and count it: how far and how fast, as it is shown and as it is logged."""
-        unit, own = self.algorithm.unit, local(report)
+    def _count(self, result: UpdateResult, began: float) -> tuple[Progress, dict[str, Any]]:
+        """Wait for an update and add its counts. Returns the progress and the values to log."""
+        unit, own = self.algorithm.unit, local(result)
         numbers, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
-        lasted = time.perf_counter() - began
+        seconds = time.perf_counter() - began
         self.update += 1
-        self.seconds += lasted
+        self.seconds += seconds
         for name, count in counts.items():
-            self.counts[name] = self.counts.get(name, 0) + np.asarray(count, np.int64)
-        rate = np.asarray(counts[unit]) / lasted
+            self.counts[name] = self.counts.get(name, 0) + int(count)
+        rate = int(counts[unit]) / seconds
         known = {} if self.last is None else self.last.metrics
         progress = Progress(
             self.update,
             self.algorithm.num_updates,
             self.seconds,
-            self._totals(),
-            float(np.sum(rate)),
-            {**known, **{name: float(np.mean(number)) for name, number in numbers.items()}},
+            dict(self.counts),
+            rate,
+            {**known, **{name: float(number) for name, number in numbers.items()}},
         )
         logged = {f"{unit.rpartition('_')[2]}_per_second": rate, "seconds": self.seconds}
         return progress, {**self.counts, **logged}
 
-    def _totals(self) -> dict[str, int]:
-        return {name: int(np.sum(count)) for name, count in self.counts.items()}
+    def _log(self, result: UpdateResult, speed: Mapping[str, Any]) -> None:
+        """Log metrics and sampled episodes when they are due."""
+        settings = self.algorithm.config.logging
+        if self._logger is None:
+            return
+        if settings.batched_logging_enabled and self.update % settings.log_frequency == 0:
+            self._logger.log_batch_step(batch_data(local(result), speed, self.update))
+        if settings.sampling_enabled and self.update % settings.sample_frequency == 0:
+            key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
+            for episode in self.algorithm.sample_episodes(local(self.state), key, self.update):
+                self._logger.log_episode_summary(episode)
 
-    def _is_overdue(self, saved_at: float) -> bool:
-        minutes = self.algorithm.config.checkpoint.minutes
-        return minutes is not None and time.monotonic() - saved_at >= 60 * minutes
+    def _evaluate(self, *, final: bool) -> None:
+        """Evaluate, and save the state if it is the best so far.
 
-    def _evaluate(
-        self, learner: PyTree, journal: Journal, best: BestCheckpoint, *, last: bool = False
-    ) -> None:
-        """Measure what was learned, and keep it where it is the best so far."""
-        records = journal.evaluate(learner, self.update, self.counts, last=last)
-        score = best.score(records)
+        Every process evaluates, so that none waits for the first one at the next update.
+        """
+        records = []
+        for record in self.algorithm.evaluate(local(self.state), self.update, final):
+            records.append({**record, "timestamp": time.time(), "step": self.update, **self.counts})
+            if self._logger is not None:
+                self._logger.log_evaluation(records[-1])
+        self.evaluations += records
+        score = self._best.score(records)
         if score is not None:
-            learner = self.algorithm.whole(learner)
-            with journal.tolerating("the best checkpoint could not be saved", _DISK_ERRORS):
-                best.keep(score, self.update, learner, self._saved(learner))
+            state = self.algorithm.mesh.gather_state(self.state)
+            with self._tolerate("the best checkpoint could not be saved", _DISK_ERRORS):
+                self._best.keep(score, self.update, state, self._checkpoint_metadata(state))
 
-    def _saved(self, learner: PyTree) -> dict[str, Any]:
-        """The facts of a checkpoint, but for the algorithm's own."""
+    def _checkpoint_metadata(self, state: PyTree) -> dict[str, Any]:
         algorithm = self.algorithm
         return {
             "update": self.update,
             "seconds": self.seconds,
-            "counts": {name: np.asarray(count).tolist() for name, count in self.counts.items()},
+            "counts": self.counts,
             "config": config_digest(algorithm.config),
             "data": algorithm.data_fingerprint(),
-            "weights": weight_names(algorithm, learner),
-            "num_seeds": algorithm.num_seeds,
+            "params": [name for name, leaf in named({"params": state.params}).items() if leaf.size],
             "algorithm": {},
         }
 
-    def _save(self, learner: PyTree, checkpoints: Checkpointer, journal: Journal, status: str) -> None:
+    def _save(self, status: str) -> None:
         algorithm = self.algorithm
-        learner = algorithm.whole(learner)
+        state = algorithm.mesh.gather_state(self.state)
         if not is_first_process():
             return
-        with journal.tolerating("a checkpoint could not be saved", _DISK_ERRORS):
-            own = algorithm.save(self.folder, self.update, checkpoints.steps())
-            checkpoints.save(self.update, learner, self._saved(learner) | {"algorithm": own})
-        told = {"updates": self.update, "seconds": self.seconds, "status": status}
-        journal.describe({**self._facts(learner), **told}, self.counts)
+        with self._tolerate("a checkpoint could not be saved", _DISK_ERRORS):
+            own = algorithm.save_host_state(self.run_dir, self.update, self._checkpoints.steps())
+            self._checkpoints.save(self.update, state, self._checkpoint_metadata(state) | {"algorithm": own})
+        progress = {"updates": self.update, "seconds": self.seconds, "status": status, **self.counts}
+        self._write_metadata({**self._metadata(), **progress})
 
-    def _facts(self, learner: PyTree) -> dict[str, Any]:
-        """For `run.json`."""
-        algorithm = self.algorithm
-        own = of_seed(learner, 0, algorithm.num_seeds)
-        size = count_parameters(algorithm.policy(own))
-        return {"kind": algorithm.kind, "num_parameters": size, **algorithm.facts(own)}
+    def _metadata(self) -> dict[str, Any]:
+        """Return the algorithm's entries of `run.json`."""
+        algorithm, state = self.algorithm, local(self.state)
+        size = count_parameters(algorithm.policy(state))
+        return {"kind": algorithm.name, "num_parameters": size, **algorithm.metadata(state)}
 
-    def _check_same_run(self) -> None:
-        config = self.algorithm.config
-        folders.check_same_kind(self.folder, self.algorithm.kind)
-        begun = folders.read_config(self.folder, type(config))
-        if self.extend:
-            begun = folders.extend_config(begun, self.algorithm.length, config)
-        folders.check_same_config(self.folder, begun, config)
-        if self.init_from is not None:
-            folders.check_same_origin(self.folder, self.init_from.run)
+    def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
+        if is_first_process() and self.run_dir.is_dir():
+            with self._tolerate(f"{run_dirs.FACTS} could not be written"):
+                run_dirs.write_metadata(self.run_dir, metadata)
 
-    def _restored(self, checkpoints: Checkpointer, learner: PyTree) -> PyTree:
-        """The learner of the newest checkpoint; the algorithm, the clock and the counts go on from there."""
-        config = self.algorithm.config
-        begun = folders.read_config(self.folder, type(config))
-        learner = self.algorithm.whole(learner)
-        for step, facts in whole(checkpoints, self.folder):
-            self._check_saved(step, facts, begun)
+    @contextlib.contextmanager
+    def _tolerate(self, what: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
+        """Log a warning instead of raising. If the disk is full, the write fails and training continues."""
+        try:
+            yield
+        except errors as error:
+            self._failures[what] = self._failures.get(what, 0) + 1
+            if self._failures[what] == 1:
+                _LOG.warning("%s: %s: %s; training continues", what, type(error).__name__, error)
+
+    def _restore(self, state: PyTree) -> PyTree:
+        """Restore the newest readable checkpoint."""
+        algorithm, config = self.algorithm, self.algorithm.config
+        before = run_dirs.read_config(self.run_dir, type(config))
+        state = algorithm.mesh.gather_state(state)
+        for step, metadata in readable_checkpoints(self._checkpoints, self.run_dir):
+            self._check_checkpoint(step, metadata, before)
             try:
-                learner = checkpoints.restore(step, learner)
-                self.algorithm.restore(self.folder, facts["algorithm"])
+                state = self._checkpoints.restore(step, state)
+                algorithm.restore_host_state(self.run_dir, metadata["algorithm"])
             except (CorruptFileError, FileNotFoundError) as error:
-                _LOG.warning("checkpoint %d of %s is passed over: %s", step, self.folder, error)
+                _LOG.warning("skipping checkpoint %d of %s: %s", step, self.run_dir, error)
                 continue
             break
         else:
-            raise ValueError(f"no checkpoint of {self.folder} is whole; start a new run with another --out")
+            raise ValueError(f"{self.run_dir} has no intact checkpoint; start a new run with another --out")
         agree("newest checkpoint", f"{step:020d}")
-        if begun != config and is_first_process():
-            folders.extend_run(self.folder, config, {"config": facts["config"], "update": step})
-        self.update, self.seconds = step, float(facts["seconds"])
-        self.counts = {name: np.asarray(count, np.int64) for name, count in facts["counts"].items()}
-        return self.algorithm.share(learner)
+        if before != config and is_first_process():
+            run_dirs.extend_run(self.run_dir, config, {"config": metadata["config"], "update": step})
+        self.update, self.seconds = step, float(metadata["seconds"])
+        self.counts = {name: int(count) for name, count in metadata["counts"].items()}
+        return algorithm.mesh.shard_state(state)
 
-    def _way_on(self) -> str:
-        """How a run that lost a process goes on."""
-        with Checkpointer(self.folder, read_only=True) as checkpoints:
+    def _check_checkpoint(self, step: int, metadata: Mapping[str, Any], before: RunConfig) -> None:
+        check_metadata(self.run_dir, step, metadata, before)
+        if metadata["data"] != self.algorithm.data_fingerprint():
+            raise ValueError(
+                f"the data has changed since checkpoint {step} of {self.run_dir} was saved: restore the data "
+                "that it was trained on, or start a new run with another --out"
+            )
+
+    def _resume_hint(self) -> str:
+        with Checkpointer(self.run_dir, read_only=True) as checkpoints:
             step = checkpoints.latest()
         if step is None:
-            return f"{self.folder} has no checkpoint yet: start it again with --resume auto"
+            return f"{self.run_dir} has no checkpoint yet: start it again with --resume auto"
         return (
-            f"checkpoint {step} of {self.folder} is whole: --resume goes on from there, with as many "
-            "processes as you like, to the same weights"
+            f"checkpoint {step} of {self.run_dir} is intact: --resume continues from it, with any number of "
+            "processes and the same result"
         )
 
-    def _check_saved(self, step: int, facts: Mapping[str, Any], begun: RunConfig) -> None:
-        """A checkpoint must be of this config and of this data."""
-        check_facts(self.folder, step, facts, begun)
-        if facts["data"] != self.algorithm.data_fingerprint():
-            raise ValueError(
-                f"the data has changed since checkpoint {step} of {self.folder} was saved: go on with the "
-                "data that it was trained on, or start a new run with another --out"
-            )
+
+@contextlib.contextmanager
+def _parent_run(
+    algorithm: Algorithm,
+    run_dir: Path,
+    *,
+    resume: bool,
+    restart: bool,
+    extend: bool,
+    init_from: CheckpointRef | None,
+) -> Iterator[None]:
+    """Create and lock the folder of a run with several seeds, and write its `run.json` at the end."""
+    if not is_first_process():
+        wait_for_all()
+        yield
+        return
+    config = algorithm.config
+    exists = (run_dir / run_dirs.FACTS).is_file()
+    if resume or (restart and exists):
+        _check_same_run(algorithm, run_dir, extend, init_from)
+        before = run_dirs.read_config(run_dir, type(config))
+        if before != config:
+            run_dirs.extend_run(run_dir, config, {"config": config_digest(before)})
+    else:
+        metadata: dict[str, Any] = {"kind": algorithm.name, "num_seeds": config.num_seeds}
+        if init_from is not None:
+            metadata["init_from"] = {"run": str(init_from.run.absolute())}
+        run_dirs.create_run(run_dir, config, metadata)
+    with lock_folder(run_dir):
+        remove_stale_temporaries(run_dir)
+        wait_for_all()
+        run_dirs.write_metadata(run_dir, {"status": "running"})
+        try:
+            yield
+        finally:
+            seeds = [run_dir / f"seed_{number}" for number in range(config.num_seeds)]
+            own = [run_dirs.read_metadata(seed) for seed in seeds if (seed / run_dirs.FACTS).is_file()]
+            with contextlib.suppress(OSError):
+                run_dirs.write_metadata(run_dir, _combine_metadata(own))
+
+
+def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Combine `run.json` of several seeds: counts and times are summed."""
+    about = {"format", "phalanx", "name", "machine", "started", "updated", "init_from", "extended"}
+    combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in about}
+    summed = ("seconds", *(name for name in combined if name.endswith(("steps", "tokens", "triples"))))
+    for name in summed:
+        if name in combined:
+            combined[name] = sum(seed.get(name, 0) for seed in seeds)
+    states = {seed.get("status") for seed in seeds}
+    order = ("failed", "interrupted", "running", "finished")
+    combined["status"] = next((status for status in order if status in states), "interrupted")
+    return combined
+
+
+def _combine(seeds: list[Progress]) -> Progress:
+    """Combine the progress of several seeds: counts are summed, metrics averaged."""
+    names = seeds[0].metrics
+    return Progress(
+        min(seed.update for seed in seeds),
+        seeds[0].num_updates,
+        sum(seed.seconds for seed in seeds),
+        {name: sum(seed.counts[name] for seed in seeds) for name in seeds[0].counts},
+        # The seeds take turns.
+        statistics.harmonic_mean([seed.per_second for seed in seeds]),
+        {
+            name: statistics.fmean(seed.metrics[name] for seed in seeds)
+            for name in names
+            if all(name in seed.metrics for seed in seeds)
+        },
+    )
+
+
+def _combine_results(
+    run_dir: Path, seeds: list[TrainResult], first: Progress | None, last: Progress | None
+) -> TrainResult:
+    names = {name for seed in seeds for name in seed.counts}
+    return TrainResult(
+        run_dir=run_dir,
+        update=min(seed.update for seed in seeds),
+        interrupted=any(seed.interrupted for seed in seeds),
+        signal=seeds[0].signal,
+        seconds=sum(seed.seconds for seed in seeds),
+        counts={name: sum(seed.counts.get(name, 0) for seed in seeds) for name in sorted(names)},
+        evaluations=[
+            {**record, "seed": number} for number, seed in enumerate(seeds) for record in seed.evaluations
+        ],
+        first=first,
+        last=last,
+        state=None,
+        seeds=seeds,
+    )
+
+
+def _check_same_run(
+    algorithm: Algorithm, run_dir: Path, extend: bool, init_from: CheckpointRef | None
+) -> None:
+    config = algorithm.config
+    run_dirs.check_same_kind(run_dir, algorithm.name)
+    before = run_dirs.read_config(run_dir, type(config))
+    if extend:
+        before = run_dirs.extend_config(before, algorithm.num_updates_setting, config)
+    run_dirs.check_same_config(run_dir, before, config)
+    if init_from is not None:
+        run_dirs.check_same_origin(run_dir, init_from.run)
 
 
 def count_parameters(network: PyTree) -> int:
-    """Numbers that a network learns."""
+    """Count the numbers in the arrays of a network."""
     return sum(leaf.size for leaf in jax.tree.leaves(network) if isinstance(leaf, jax.Array))
 
 
-def _headline(report: UpdateResult, names: tuple[str, ...]) -> dict[str, Any]:
-    """The metrics of these names that an update has."""
-    known = {**report.metrics, **(_episode_means(dict(report.episodes)) if report.episodes else {})}
+def batch_data(result: UpdateResult, speed: Mapping[str, Any], update: int) -> dict[str, Any]:
+    """Convert the result of an update to the format of `ExperimentLogger.log_batch_step`."""
+    episodes = {name: array.reshape(-1) for name, array in result.episodes.items()}
+    return {"update_step": update, **episodes, **result.metrics, **speed}
+
+
+def _headline(result: UpdateResult, names: tuple[str, ...]) -> dict[str, Any]:
+    known = {**result.metrics, **(_episode_means(dict(result.episodes)) if result.episodes else {})}
     return {name: known[name] for name in names if name in known}
 
 

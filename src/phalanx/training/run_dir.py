@@ -28,7 +28,7 @@ EPISODES = "episodes"
 REPORT = "report.html"
 CHECKPOINTS = "checkpoints"
 
-Standing = Literal["new", "killed early", "begun", "finished"]
+RunStatus = Literal["new", "no_checkpoint", "resumable", "finished"]
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
@@ -49,20 +49,25 @@ def next_free_dir(folder: str | os.PathLike[str]) -> Path:
     return path
 
 
-def run_status(folder: str | os.PathLike[str]) -> Standing:
-    """How far the run in a folder is, for who starts it without knowing.
+def run_status(folder: str | os.PathLike[str]) -> RunStatus:
+    """Return the status of the run in a folder.
 
-    One without a whole checkpoint has not begun: it starts again, whatever else was written. Something that
-    is no run counts as new too, and is refused when it is started.
+    A run without an intact checkpoint can only be started again. A folder that contains something other than
+    a run is reported as new too, and rejected when a run is started in it.
     """
     if not (Path(folder) / FACTS).is_file():
         return "new"
-    facts = read_metadata(folder)
-    checkpoints = Path(folder) / CHECKPOINTS
-    # Orbax gives a checkpoint its number when it is whole.
-    if not checkpoints.is_dir() or not any(path.name.isdecimal() for path in checkpoints.iterdir()):
-        return "killed early"
-    return "finished" if facts.get("status") == "finished" else "begun"
+    metadata = read_metadata(folder)
+    seeds = sorted(Path(folder).glob("seed_*"))
+    if not any(map(_has_checkpoint, seeds or [Path(folder)])):
+        return "no_checkpoint"
+    return "finished" if metadata.get("status") == "finished" else "resumable"
+
+
+def _has_checkpoint(run: Path) -> bool:
+    # Orbax renames a checkpoint to its number when it is complete.
+    folder = run / CHECKPOINTS
+    return folder.is_dir() and any(path.name.isdecimal() for path in folder.iterdir())
 
 
 def create_run(folder: str | os.PathLike[str], config: Config, facts: dict[str, Any]) -> Path:

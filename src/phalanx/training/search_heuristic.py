@@ -38,16 +38,8 @@ from phalanx.proofs.search.heuristics import (
     LearnedHeuristic,
     untrained_heuristic,
 )
-from phalanx.training.algorithm import (
-    Algorithm,
-    CheckpointConfig,
-    EvaluationConfig,
-    RunConfig,
-    Start,
-    TrainResult,
-    Update,
-    UpdateResult,
-)
+from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
+from phalanx.training.config import CheckpointConfig, EvaluationConfig, RunConfig
 from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config
 
@@ -121,11 +113,8 @@ class HeuristicData(NamedTuple):
         return UniformHeuristic(seed) if self.certain else ConfidenceHeuristic(self.features.confidence)
 
 
-class HeuristicState(NamedTuple):
-    """What changes while a guide learns; what it learns from is kept beside the checkpoint."""
-
-    network: HeuristicNetwork
-    round: Any
+class HeuristicState(TrainState):
+    """The network and the step. The proofs found so far are stored in a file of their own."""
 
 
 class HeuristicTraining(Algorithm[HeuristicState]):
@@ -135,14 +124,14 @@ class HeuristicTraining(Algorithm[HeuristicState]):
     that are kept from training, measure it: proofs found over nodes expanded.
     """
 
-    kind = "guide"
+    name = "guide"
     config_type = HeuristicTrainingConfig
     unit = "queries"
-    length = "guide.rounds"
+    num_updates_setting = "guide.rounds"
     headline = ("proved", "proofs_per_expansion")
 
     def __init__(self, config: HeuristicTrainingConfig, data: HeuristicData | None = None) -> None:
-        super().__init__(config, num_updates=config.guide.rounds, seed=config.guide.seed)
+        super().__init__(config)
         atoms = config.environment.padding_atoms
         self.data = HeuristicData.read(config.dataset, config.rules, atoms) if data is None else data
         train, self.valid = self._queries()
@@ -178,32 +167,33 @@ class HeuristicTraining(Algorithm[HeuristicState]):
             raise ValueError(f"{handler.dataset} has no fact of a predicate that a rule has in its head")
         return train, valid[np.sort(order.permutation(len(valid))[: self.config.evaluation.queries])]
 
-    def compile(self) -> tuple[Start, Update]:
-        """Searches are compiled by themselves; what is between them runs on the host."""
-        return self.start, self.update
+    @property
+    def seed(self) -> int:
+        return self.config.guide.seed
 
-    def start(self, key: Key) -> HeuristicState:
+    def init(self, key: Key, params: HeuristicNetwork | None = None) -> HeuristicState:
         """The seed in the config decides, not the key."""
-        untrained = untrained_heuristic(self.config.guide, self.data.program, self.data.features)
-        return HeuristicState(untrained.network, jnp.int32(0))
+        if params is None:
+            params = untrained_heuristic(self.config.guide, self.data.program, self.data.features).network
+        return HeuristicState(params, (), jnp.int32(0))
 
     def update(self, state: HeuristicState) -> tuple[HeuristicState, UpdateResult]:
         """One round."""
-        network, tried = self.trainer.round(state.network, int(state.round))
+        network, tried = self.trainer.round(state.params, int(state.step))
         metrics = {
             "proved": float(tried.proved.mean()),
             "proofs_per_expansion": tried.proofs_per_expansion(),
             "examples": float(len(self.trainer.taught)),
         }
         counts = {"queries": len(tried.proved), "expansions": int(tried.expansions.sum())}
-        return HeuristicState(network, state.round + 1), UpdateResult(metrics, counts=counts)
+        return HeuristicState(network, (), state.step + 1), UpdateResult(metrics, counts=counts)
 
     def policy(self, state: HeuristicState) -> HeuristicNetwork:
-        return state.network
+        return state.params
 
-    def evaluate(self, state: HeuristicState, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: HeuristicState, update: int, final: bool) -> list[dict[str, Any]]:
         """Proofs per expansion on validation queries; before the first round beside other searches."""
-        guides: dict[str, Heuristic] = {"guide": self.guide_of(state.network)}
+        guides: dict[str, Heuristic] = {"guide": self.guide_of(state.params)}
         if update == 0:
             confident = ConfidenceHeuristic(self.data.features.confidence)
             guides |= {"uniform": UniformHeuristic(self.seed), "confidence": confident}
@@ -230,7 +220,7 @@ class HeuristicTraining(Algorithm[HeuristicState]):
         """A network as a guide of this training's knowledge base."""
         return LearnedHeuristic(network, self.data.features, self.config.guide.value_weight)
 
-    def facts(self, state: HeuristicState) -> dict[str, Any]:
+    def metadata(self, state: HeuristicState) -> dict[str, Any]:
         program = self.data.program
         return {"num_facts": len(program.facts), "num_rules": len(program.heads)}
 
@@ -239,7 +229,7 @@ class HeuristicTraining(Algorithm[HeuristicState]):
         digest = hashlib.sha256(names.encode() + self.data.program.fingerprint.encode())
         return digest.hexdigest()[:16]
 
-    def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
         """The proofs found so far, in a file of their own."""
         taught = self.trainer.taught
         packed = io.BytesIO()
@@ -257,7 +247,7 @@ class HeuristicTraining(Algorithm[HeuristicState]):
                 path.unlink()
         return {"examples": _EXAMPLES.format(update=update)}
 
-    def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
+    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
         data = read_verified(folder / saved["examples"], "train the guide again")
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             queries, steps, states, goals = (arrays[n] for n in ("queries", "steps", "states", "goals"))
@@ -267,9 +257,9 @@ class HeuristicTraining(Algorithm[HeuristicState]):
             at += long + many
         self.trainer.learn(taught)
 
-    def describe(self, outcome: TrainResult) -> list[str]:
-        first = {one["mode"]: one for one in reversed(outcome.evaluations)}
-        last = next((one for one in reversed(outcome.evaluations) if one["mode"] == "guide"), None)
+    def summarize(self, result: TrainResult) -> list[str]:
+        first = {one["mode"]: one for one in reversed(result.evaluations)}
+        last = next((one for one in reversed(result.evaluations) if one["mode"] == "guide"), None)
         if last is None:
             return []
         named = {"guide": "untrained"}

@@ -4,7 +4,6 @@ How they are measured is in `arc_evaluation` and `proof_scores`; how they are tr
 """
 
 import copy
-import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from jaxtyping import PyTree
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
-from phalanx.training.checkpoints import Which, named
+from phalanx.training.checkpoints import named
 from phalanx.training.run_dir import CONFIG, read_config, read_metadata
-from phalanx.training.warm_start import CheckpointRef, filled, read_weights
+from phalanx.training.warm_start import CheckpointRef, load_params
 
 
 class Policy:
@@ -79,24 +78,21 @@ class Policy:
         return f"Policy({self.kind}, {size:,} parameters, update {self.step} of {self.run})"
 
 
-def load_policy(run: str | Path, which: Which = "newest", *, seed: int = 0) -> Policy:
-    """What a run has learned, by its newest checkpoint, its best or one by its update; of several seeds, one.
+def load_policy(run: str | Path) -> Policy:
+    """Load the trained policy of a run.
 
-    Only the network is made and only its weights are read. `RUN@best` and `RUN/seed_1` name a checkpoint and
-    a seed too. A run of any algorithm that has the network of `phalanx train arc` will do.
+    Only the network is created and only its parameters are read.
+
+    Args:
+        run: `RUN`, `RUN@STEP` or `RUN@best`. For a run with several seeds, its first seed is loaded; others
+            are `RUN/seed_1`, ...
     """
-    origin = CheckpointRef.parse(str(run))
-    if which != "newest":
-        origin = dataclasses.replace(origin, which=which)
-    if origin.seed is None and (origin.run / "seed_0").is_dir():
-        origin = dataclasses.replace(origin, seed=seed)
-    kind = str(read_metadata(origin.run).get("kind"))
-    make_network = _create_policy(origin.run, kind)
-    weights, told = read_weights(origin)
-    shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
+    ref = CheckpointRef.parse(str(run)).for_seed(0)
+    kind = str(read_metadata(ref.run).get("kind"))
+    shape = eqx.filter_eval_shape(_create_policy(ref.run, kind), jax.random.key(0))
     arrays, structure = eqx.partition(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    network = eqx.combine(filled(origin.run, weights, arrays), structure)
-    return Policy(network, origin.run, told["step"], kind)
+    params, origin = load_params(ref, arrays)
+    return Policy(eqx.combine(params, structure), ref.run, origin["step"], kind)
 
 
 def _create_policy(run: Path, kind: str) -> Any:

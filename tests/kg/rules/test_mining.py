@@ -90,7 +90,7 @@ def test_no_rule_uses_the_triple_that_it_predicts() -> None:
 def brute(data: DataHandler, length: int) -> dict[str, tuple[int, int, int]]:
     """Every path rule of a small graph, by trying all walks between all pairs of entities."""
     index = IndexManager(data)
-    graph = plain.MiningGraph(index.encode_atoms(data.facts) - 1, index.num_constants, index.num_predicates)
+    graph = plain.TripleGraph(index.encode_atoms(data.facts) - 1, index.num_constants, index.num_predicates)
     rows, counts = [], []
     for size in range(1, length + 1):
         for body in itertools.product(range(graph.directed), repeat=size):
@@ -147,7 +147,7 @@ def test_plain_python_ranks_as_the_native_engine_does(seed, monkeypatch) -> None
             ranks = ranker.ranks("test", aggregation, weights)
             table = np.zeros((2, len(data.entities)), np.float32)
             how = "maximum" if aggregation == "maximum" else "sum"
-            ranker.applier.scores(np.array([(0, 1), (3, 2)], np.int32), how, weights, table)
+            ranker.applier.score(np.array([(0, 1), (3, 2)], np.int32), how, weights, table)
             found += [ranks.above, ranks.level, weights, table]
         return [*found, *ranker.applier.predict(2, 3)]
 

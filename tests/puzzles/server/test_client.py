@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
-from phalanx.puzzles.server.client import HINT_LIMIT
-from phalanx.puzzles.server.errors import (
+from phalanx.puzzles.server.client import HINT_LIMIT, backoff_delays
+from phalanx.puzzles.server.protocol import (
     CommandError,
     NoPuzzleError,
     ProtocolError,
@@ -20,7 +20,6 @@ from phalanx.puzzles.server.errors import (
     PuzzleServerUnavailableError,
     StartError,
     UnknownGameError,
-    backoff_delays,
 )
 from tests.helpers.scripted_puzzle_server import FULL, ScriptedServer, Session, scripted_server
 
@@ -103,7 +102,7 @@ def test_a_puzzle_outlives_its_connection_and_stands_where_it_stood(
     again = ["toy easy 5", "place 1 1 1", "place 1 9 9", "hint"]
     assert asyncio.run(run()) == ["place 1 2 2", *again, "place 1 2 2"]
     (said,) = caplog.messages
-    assert "closed the connection" in said and "attempt 2 follows" in said
+    assert "closed the connection" in said and "attempt 2 in" in said
 
 
 def test_a_puzzle_whose_seed_the_server_drew_is_taken_up_by_that_seed() -> None:
@@ -123,7 +122,7 @@ def test_a_server_that_makes_another_puzzle_of_the_seed_is_found_out() -> None:
         async with playing(ScriptedServer()) as (client, server):
             server.scripts["hint"] = cut
             server.goal = 9
-            with pytest.raises(ProtocolError, match="makes another puzzle of 'toy easy 5' than before"):
+            with pytest.raises(ProtocolError, match="generates another puzzle for 'toy easy 5' than before"):
                 await client.get_hint()
 
     asyncio.run(run())
@@ -312,10 +311,10 @@ def test_a_known_game_that_the_server_lacks_is_another_error() -> None:
         ("  \r\n", "must not be empty"),
         ("place\x071", "one line without control characters"),
         ("x" * 5000, "at most 4096 bytes, got 5,000"),
-        ("QUIT", "'quit' is no move"),
-        ("mode normal", "'mode' is no move"),
-        ("hint", "'hint' is no move"),
-        ("reset", "'reset' is no move"),
+        ("QUIT", "'quit' is not a move"),
+        ("mode normal", "'mode' is not a move"),
+        ("hint", "'hint' is not a move"),
+        ("reset", "'reset' is not a move"),
     ],
 )
 def test_what_is_no_single_move_is_refused_and_not_sent(action: str, why: str) -> None:
@@ -418,10 +417,10 @@ def test_a_garbled_reply_ends_the_connection_and_is_asked_for_again(
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        ({"seed": "seven"}, r"'observation' has a 'seed' that is not understood: .*, got 'seven'"),
-        ({"seed": 1e400}, "'observation' has a 'seed' that is not understood"),
-        ({"difficulty": "insane\x1b[2J"}, r"'observation' has a 'difficulty' .*\\x1b"),
-        ({"moves": [1]}, "'observation' has a 'moves' that is not understood"),
+        ({"seed": "seven"}, r"invalid field 'seed' in the server's 'observation': .*, got 'seven'"),
+        ({"seed": 1e400}, "invalid field 'seed' in the server's 'observation'"),
+        ({"difficulty": "insane\x1b[2J"}, r"invalid field 'difficulty' .*\\x1b"),
+        ({"moves": [1]}, "invalid field 'moves' in the server's 'observation'"),
     ],
 )
 def test_a_reply_of_another_shape_is_an_error_in_words_and_not_tried_again(

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from phalanx.puzzles.server import (
-    PuzzleClientConfig,
-    PuzzleServerVectorEnvironment,
-    puzzle_server_environment,
-)
+from phalanx.puzzles.server import PuzzleClientConfig, PuzzleServerEnvironment, PuzzleServerVectorEnvironment
+from phalanx.puzzles.server.env import PuzzleServerConfig
+from phalanx.puzzles.server.protocol import PuzzleGame, allowed_moves, move_format
+from phalanx.text import EpisodeId, make_text_env, make_text_vector_env
 from tests.helpers.puzzle_server import running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, scripted_server
 
@@ -42,7 +41,7 @@ def toy_server() -> Iterator[ScriptedServer]:
 def test_a_batch_plays_to_the_end_and_refuses_what_is_no_move() -> None:
     with toy_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
-        with PuzzleServerVectorEnvironment("toy", size=3, client=client) as batch:
+        with PuzzleServerVectorEnvironment("toy", client=client) as batch:
             texts = batch.reset([5, 6, 7])
             assert ["seed 5" in texts[0], "seed 6" in texts[1], "seed 7" in texts[2]] == [True] * 3
             assert "Answer with one line: `place ROW COLUMN DIGIT`" in texts[0]
@@ -63,7 +62,7 @@ def test_a_batch_plays_to_the_end_and_refuses_what_is_no_move() -> None:
 def test_answers_run_out() -> None:
     with toy_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
-        game = puzzle_server_environment("toy", client=client, max_steps=2)
+        game = PuzzleServerEnvironment.create("toy", client=client, max_steps=2)
         with pytest.raises(ValueError, match="call reset"):
             game.step("place 1 1 1")
         game.reset(1)
@@ -78,7 +77,7 @@ def test_answers_run_out() -> None:
 def test_refused_answers_in_a_row_run_out_and_prompts_can_be_worded_otherwise() -> None:
     with toy_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
-        game = puzzle_server_environment(
+        game = PuzzleServerEnvironment.create(
             "toy", client=client, max_invalid_answers=2, prompt=lambda name, seen: f"{name} {seen.seed}"
         )
         assert game.reset(4) == game.prompt == "toy 4"
@@ -92,7 +91,7 @@ def test_the_real_servers_games_are_solved_by_its_hints() -> None:
     with running_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
         for name in ("sudoku", "binary", "lights"):
-            game = puzzle_server_environment(name, client=client)
+            game = PuzzleServerEnvironment.create(name, client=client)
             assert "Answer with one line" in game.reset(3)
             step = None
             while answers := game.expert_actions():
@@ -100,3 +99,59 @@ def test_the_real_servers_games_are_solved_by_its_hints() -> None:
                 assert not step.info.error
             assert step is not None and step.info.solved
             game.close()
+
+
+@pytest.mark.parametrize(
+    "answer", ["solve", "SOLVE", "  solve now", "<answer>solve</answer>", "check", "hint", "show"]
+)
+def test_commands_that_are_not_moves_are_invalid_and_earn_nothing(answer: str) -> None:
+    with toy_server() as server:
+        client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
+        with PuzzleServerVectorEnvironment("sudoku", client=client) as batch:
+            batch.reset([5])
+            step = batch.step([answer])
+        assert step.rewards.tolist() == pytest.approx([-0.1])
+        assert not step.infos[0].solved and not step.dones[0]
+        assert "is not a move of sudoku; moves begin with clear, place" in step.infos[0].error
+        assert not {"solve", "check"} & set(server.commands)
+
+
+def test_every_game_allows_the_moves_that_its_prompt_and_its_hints_name() -> None:
+    for game in PuzzleGame:
+        moves = allowed_moves(game)
+        named = {part.split()[0] for part in move_format(game).split("`")[1::2]}
+        assert named <= moves
+        assert not moves & {"solve", "hint", "quit", "menu", "reset", "show", "stats", "mode", "help"}
+    assert "place" in allowed_moves("einstein") and "solve" not in allowed_moves("einstein")
+
+
+def test_several_games_are_tasks_with_seed_ranges_as_splits() -> None:
+    with toy_server() as server:
+        config = PuzzleServerConfig(
+            address=f"127.0.0.1:{server.port}", games=("toy", "sudoku:easy"), num_connections=2
+        )
+        with config.make() as batch:
+            assert batch.tasks == ("toy:easy", "sudoku:easy")
+            first = [next(batch.seeds("toy:easy", split)) for split in ("train", "validation", "test")]
+            assert first == [3_000_000, 2_000_000, 1_000_000] and batch.first_seed(2) == 5_000_000
+            prompts = batch.start([EpisodeId("sudoku:easy", 4), EpisodeId("toy:easy", 6)])
+            assert prompts[0].startswith("Puzzle: sudoku (easy)") and prompts[0].endswith("Move: ")
+            # Hints of games that are not known here are not understood.
+            assert batch.expert_actions([0, 1]) == ["place 1 1 1", None]
+            with pytest.raises(ValueError, match="expected 1 to 2 episodes, got 3"):
+                batch.reset([1, 2, 3])
+    with pytest.raises(ValueError, match="address must be HOST:PORT"):
+        PuzzleServerConfig(address="here").make()
+    with pytest.raises(ValueError, match="num_connections"):
+        PuzzleServerConfig.model_validate({"connections": 3})
+
+
+def test_games_are_made_by_name() -> None:
+    with toy_server() as server:
+        game = make_text_env("puzzle_server:toy", host="127.0.0.1", port=server.port)
+        assert "seed 9" in game.reset(9)
+        game.close()
+        client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
+        batch = make_text_vector_env("puzzle_server:toy,puzzle_server:sudoku:hard", client=client)
+        assert batch.tasks == ("toy:easy", "sudoku:hard")
+        batch.close()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from phalanx.puzzles.server.errors import UnknownGameError
 from phalanx.puzzles.server.protocol import (
     PuzzleDifficulty,
     PuzzleGame,
+    UnknownGameError,
     command_for_hint,
     game_id,
     nearest_game,
@@ -89,7 +89,7 @@ def test_titles_are_written_as_people_write_them() -> None:
 
 @pytest.mark.parametrize("name", ["", "sudoku\nquit", "sudoku;", "a" * 41])
 def test_a_name_that_would_be_another_command_is_refused(name: str) -> None:
-    with pytest.raises(UnknownGameError, match="is no name of a game"):
+    with pytest.raises(UnknownGameError, match="is not a valid name of a game"):
         game_id(name)
 
 

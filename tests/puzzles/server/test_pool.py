@@ -10,7 +10,6 @@ from cutting_proxy import CuttingProxy
 
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.episodes import PuzzleEpisode, rollout_episode
-from phalanx.puzzles.server.errors import PuzzleServerUnavailableError, UnknownGameError
 from phalanx.puzzles.server.pool import (
     ConnectionPoolConfig,
     EpisodeSpec,
@@ -18,7 +17,7 @@ from phalanx.puzzles.server.pool import (
     episode_seed,
     episode_specs,
 )
-from phalanx.puzzles.server.protocol import PuzzleDifficulty
+from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleServerUnavailableError, UnknownGameError
 from tests.helpers.puzzle_server import running_server
 from tests.helpers.scripted_puzzle_server import ScriptedServer, Session, scripted_server
 
@@ -172,7 +171,7 @@ def test_whoever_waits_for_an_episode_is_let_go_when_the_pool_is_closed() -> Non
 def test_connections_are_made_anew_before_the_server_ends_them() -> None:
     async def run() -> tuple[int, int, int]:
         server = ScriptedServer()
-        config = ConnectionPoolConfig(connections=1, recycle_after=1e-6)
+        config = ConnectionPoolConfig(connections=1, max_connection_age=1e-6)
         async with scripted_server(server), PuzzlePool(client(server.port), config) as pool:
             found = await collect(pool, specs(5))
             return len(found), pool.recycled, len(server.sessions)
@@ -242,7 +241,7 @@ def test_two_runs_of_one_pool_at_once_are_refused() -> None:
         async with scripted_server(server), PuzzlePool(client(server.port)) as pool:
             first = pool.episodes(specs(9), seed_seen)
             await anext(first)
-            with pytest.raises(RuntimeError, match="is playing already"):
+            with pytest.raises(RuntimeError, match="is already running episodes"):
                 await anext(pool.episodes(specs(9), seed_seen))
             await first.aclose()
             assert len(await collect(pool, specs(3))) == 3

@@ -48,7 +48,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.server = ScriptedServer(longest=300.0, split=split)
         self.loop = self.stack.enter_context(network.simulated(World(0, folder), self.server.serve, faults=0))
         self.config = ConnectionPoolConfig(
-            connections=connections, queue_size=queue, ordered=ordered, recycle_after=recycle
+            connections=connections, queue_size=queue, ordered=ordered, max_connection_age=recycle
         )
         self.taken: list[int] = []
         self.begun = 0

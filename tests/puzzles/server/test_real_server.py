@@ -8,7 +8,7 @@ import pytest
 from arcade_server import HANDLERS, RealServer
 
 from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
-from phalanx.puzzles.server.errors import PuzzleServerUnavailableError, UnknownGameError
+from phalanx.puzzles.server.protocol import PuzzleServerUnavailableError, UnknownGameError
 from tests.helpers.puzzle_server import running_server
 
 

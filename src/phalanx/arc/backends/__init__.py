@@ -1,1 +1,115 @@
 """Step and reset of a batch of ARC environments, in C++ or XLA."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, Int8, UInt32
+
+from phalanx.arc.actions import KernelAction
+from phalanx.arc.backends import native, xla
+from phalanx.arc.config import ArcConfig
+from phalanx.arc.reward import StepInfo
+from phalanx.arc.state import (
+    CLIPBOARD,
+    HEIGHT,
+    PAIR,
+    SOLVED_PAIRS,
+    TASK,
+    WIDTH,
+    WORKING,
+    ArcState,
+    replace_fields,
+)
+from phalanx.arc.task_buffer import TaskArrays
+from phalanx.core.backends import BackendFunction
+
+
+def step(
+    config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
+) -> tuple[ArcState, Int8[Array, "*batch rows columns"], StepInfo]:
+    """Step a single state or a batch of any shape: new state, unpacked working grid, info."""
+    return _step(config.backend, config, tasks, action, state)
+
+
+def reset(
+    config: ArcConfig,
+    tasks: TaskArrays,
+    mask: Bool[Array, "*batch"],
+    start_bits: UInt32[Array, "*batch 3"],
+    state: ArcState,
+    grid: Int8[Array, "*batch rows columns"],
+) -> tuple[ArcState, Int8[Array, "*batch rows columns"]]:
+    """Start new episodes where `mask` is set and keep the other states and unpacked working grids."""
+    return _reset(config.backend, config, tasks, mask, start_bits, state, grid)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def replace_grid(
+    config: ArcConfig,
+    tasks: TaskArrays,
+    state: ArcState,
+    planes: UInt32[Array, "4 rows"],
+    height: Int[Array, ""],
+    width: Int[Array, ""],
+) -> ArcState:
+    """Replace the working grid of a single state and update its similarity."""
+    boards = state.boards.at[WORKING:CLIPBOARD].set(planes)
+    registers = state.registers.at[jnp.array([HEIGHT, WIDTH])].set(jnp.array([height, width], jnp.int32))
+    task, pair, heights, widths = (registers[which, None] for which in (TASK, PAIR, HEIGHT, WIDTH))
+    index = xla.pair_index(tasks, task, pair)
+    working = boards[WORKING:CLIPBOARD, :, None]
+    similarity = xla.compute_similarity(config, tasks, working, heights, widths, index)[0]
+    solved = jnp.where(similarity == 1.0, jnp.int32(1) << registers[PAIR], 0)
+    registers = registers.at[SOLVED_PAIRS].set(solved)
+    return replace_fields(state, boards=boards, registers=registers, similarity=similarity)
+
+
+Merged = tuple[TaskArrays, tuple[Any, ...], Callable[[Any], Any]]
+
+
+def _merge_for_step(tasks: TaskArrays, action: KernelAction, state: ArcState) -> Merged:
+    merged, first = _merge_task_buffers(tasks, state.similarity.shape[0])
+    task = state.registers[:, TASK]
+    # -1 for a task that an environment's own buffer has no space for.
+    moved = jnp.where((task >= 0) & (task < tasks.table.shape[1]), task + first, -1)
+
+    def restore(results: tuple[ArcState, Array, StepInfo]) -> tuple[ArcState, Array, StepInfo]:
+        new, grid, info = results
+        return _replace_task(new, task), grid, info
+
+    return merged, (action, _replace_task(state, moved)), restore
+
+
+def _merge_for_reset(
+    tasks: TaskArrays, mask: Array, start_bits: Array, state: ArcState, grid: Array
+) -> Merged:
+    merged, first = _merge_task_buffers(tasks, mask.shape[0])
+    start_bits = start_bits.at[:, 0].set(start_bits[:, 0] % tasks.table.shape[1] + first.astype(jnp.uint32))
+
+    def restore(results: tuple[ArcState, Array]) -> tuple[ArcState, Array]:
+        new, new_grid = results
+        task = new.registers[:, TASK]
+        return _replace_task(new, jnp.where(mask, task - first, task)), new_grid
+
+    return merged, (mask, start_bits, state, grid), restore
+
+
+def _merge_task_buffers(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Array]:
+    """Concatenate buffers [groups, ...]; return also the index of the first task of each environment."""
+    groups, num_tasks, _ = tasks.table.shape
+    group = jnp.arange(groups, dtype=jnp.int32)
+    table = tasks.table.at[:, :, 0].add(group[:, None] * tasks.pairs.shape[1])
+    pairs, sizes, table = (leaf.reshape(-1, *leaf.shape[2:]) for leaf in (tasks.pairs, tasks.sizes, table))
+    first = jnp.repeat(group * num_tasks, batch // groups, total_repeat_length=batch)
+    return TaskArrays(pairs, sizes, table, jnp.int32(groups * num_tasks)), first
+
+
+def _replace_task(state: ArcState, task: Array) -> ArcState:
+    return replace_fields(state, registers=state.registers.at[:, TASK].set(task))
+
+
+_step = BackendFunction(native.step, xla.step, merge_groups=_merge_for_step)
+_reset = BackendFunction(native.reset, xla.reset, merge_groups=_merge_for_reset)

@@ -1,7 +1,6 @@
-"""Bit boards in XLA with the batch as the last axis: boxes, symmetries, rolls and flood fill.
+"""Operations on bit-planes in XLA: bounding boxes, symmetries, shifts and flood fill.
 
-The batch comes last so that one vector instruction works on many environments. Operations are put
-together in `xla_engine`.
+The batch is the last axis, so that one vector instruction processes many environments.
 """
 
 from typing import NamedTuple
@@ -11,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-Words = UInt32[Array, "*planes rows batch"]
+Bits = UInt32[Array, "*planes rows batch"]
 ZERO = np.uint32(0)
 
 
 class BoundingBox(NamedTuple):
-    """Bounding boxes; meaningless where the mask was empty."""
+    """Bounding boxes of masks; undefined where the mask is empty."""
 
     top: Int32[Array, " batch"]
     bottom: Int32[Array, " batch"]
@@ -26,22 +25,22 @@ class BoundingBox(NamedTuple):
 
 
 def low_bits(count: Int32[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """Words whose lowest `count` bits are set, for counts of 0 to 31."""
+    """Return integers whose lowest `count` bits are set, for counts of 0 to 31."""
     return (jnp.uint32(1) << count.astype(jnp.uint32)) - 1
 
 
 def rows_below(limit: Int32[Array, " batch"], rows: int) -> Bool[Array, "rows batch"]:
-    """Whether a row lies above the limit."""
+    """Return a mask of the rows with an index below the limit."""
     return jnp.arange(rows, dtype=jnp.int32)[:, None] < limit
 
 
-def area(height: Int32[Array, " batch"], width: Int32[Array, " batch"], rows: int) -> Words:
-    """The first `height` rows and `width` columns."""
+def area(height: Int32[Array, " batch"], width: Int32[Array, " batch"], rows: int) -> Bits:
+    """Return the bits of the first `height` rows and `width` columns."""
     return jnp.where(rows_below(height, rows), low_bits(width), ZERO)
 
 
 def bounding_box(mask: UInt32[Array, "rows batch"]) -> BoundingBox:
-    """The bounding box of each mask."""
+    """Compute the bounding box of each mask."""
     rows = mask.shape[0]
     index = jnp.arange(rows, dtype=jnp.int32)[:, None]
     used = mask != 0
@@ -53,56 +52,56 @@ def bounding_box(mask: UInt32[Array, "rows batch"]) -> BoundingBox:
     return BoundingBox(top, bottom, left & 31, right, columns == 0)
 
 
-def reverse_columns(words: Words, side: int) -> Words:
-    """Bit c becomes bit side - 1 - c."""
+def reverse_columns(bits: Bits, side: int) -> Bits:
+    """Reverse the columns: bit c becomes bit side - 1 - c."""
     for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
         low = jnp.uint32(mask)
-        words = ((words >> shift) & low) | ((words & low) << shift)
-    return ((words >> 16) | (words << 16)) >> (32 - side)
+        bits = ((bits >> shift) & low) | ((bits & low) << shift)
+    return ((bits >> 16) | (bits << 16)) >> (32 - side)
 
 
-def transpose(words: UInt32[Array, "planes side batch"]) -> UInt32[Array, "planes side batch"]:
-    """Rows become columns, by exchanging ever smaller blocks."""
-    planes, side, batch = words.shape
+def transpose(bits: UInt32[Array, "planes side batch"]) -> UInt32[Array, "planes side batch"]:
+    """Transpose each plane by exchanging blocks of decreasing size."""
+    planes, side, batch = bits.shape
     block = side // 2
     while block:
         low = sum(((1 << block) - 1) << start for start in range(0, side, 2 * block))
-        halves = words.reshape(planes, side // (2 * block), 2, block, batch)
+        halves = bits.reshape(planes, side // (2 * block), 2, block, batch)
         upper, lower = halves[:, :, 0], halves[:, :, 1]
         swap = ((upper >> block) ^ lower) & jnp.uint32(low)
-        words = jnp.stack([upper ^ (swap << block), lower ^ swap], axis=2).reshape(planes, side, batch)
+        bits = jnp.stack([upper ^ (swap << block), lower ^ swap], axis=2).reshape(planes, side, batch)
         block //= 2
-    return words
+    return bits
 
 
 def roll(
-    words: UInt32[Array, "planes side batch"], down: Int32[Array, " batch"], right: Int32[Array, " batch"]
+    bits: UInt32[Array, "planes side batch"], down: Int32[Array, " batch"], right: Int32[Array, " batch"]
 ) -> UInt32[Array, "planes side batch"]:
-    """Move each board down and right on the torus, by its own distances (taken modulo the side)."""
-    side = words.shape[1]
+    """Shift each environment's planes down and right, cyclically, by its own distances."""
+    side = bits.shape[1]
     source = (jnp.arange(side, dtype=jnp.int32)[:, None] - down) & (side - 1)
-    words = jnp.take_along_axis(words, source[None], axis=1)
+    bits = jnp.take_along_axis(bits, source[None], axis=1)
     right = (right & (side - 1)).astype(jnp.uint32)
-    # Shifts by 32 give 0 in XLA, so the side may be the whole word.
-    turned = (words << right) | (words >> (side - right))
-    return turned & jnp.uint32((1 << side) - 1)
+    # A shift by 32 gives 0 in XLA, so `side` may be 32.
+    rolled = (bits << right) | (bits >> (side - right))
+    return rolled & jnp.uint32((1 << side) - 1)
 
 
 def count_cells(mask: UInt32[Array, "rows batch"]) -> Int32[Array, " batch"]:
-    """How many cells each mask has."""
+    """Count the cells of each mask."""
     return jnp.sum(jax.lax.population_count(mask).astype(jnp.int32), axis=0)
 
 
 def flood(
     open_cells: UInt32[Array, "rows batch"], seed: UInt32[Array, "rows batch"]
 ) -> UInt32[Array, "rows batch"]:
-    """The 4-connected component of each seed inside its open cells.
+    """Compute the 4-connected component of each seed within its open cells.
 
-    All boards sweep down and up together, a whole row at a time, until none grows: two or three sweeps for
-    most regions, one for each bend of a serpentine.
+    All environments sweep down and up together, one row at a time, until no region grows: two or three sweeps
+    for most regions, and one per bend of a serpentine.
     """
 
-    def sweep(region: Words, upwards: bool) -> Words:
+    def sweep(region: Bits, upwards: bool) -> Bits:
         def row(before: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
             run, reached = at
             grown = _filled_run(run, (reached | before) & run)
@@ -110,7 +109,7 @@ def flood(
 
         return jax.lax.scan(row, jnp.zeros_like(seed[0]), (open_cells, region), reverse=upwards)[1]
 
-    def grow(carry: tuple[Words, Array]) -> tuple[Words, Array]:
+    def grow(carry: tuple[Bits, Array]) -> tuple[Bits, Array]:
         region, _ = carry
         grown = sweep(sweep(region, upwards=False), upwards=True)
         return grown, jnp.any(grown != region)
@@ -119,7 +118,7 @@ def flood(
 
 
 def _filled_run(run: UInt32[Array, " batch"], seed: UInt32[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """Every bit of a run that is reached from the seed: upwards by a carry, downwards by doubling."""
+    """Extend a seed to the runs of set bits that contain it: upwards by a carry, downwards by doubling."""
     filled = (run & ~(run + seed)) | seed
     for step in (1, 2, 4, 8, 16):
         filled = filled | (run & (filled >> step))

@@ -1,25 +1,23 @@
-"""The XLA engine: every operation as bit arithmetic over a flat batch, for any device that XLA serves.
-
-Its twin for the CPU is `native`; the boards' arithmetic is in `boards`, new episodes are in `xla_reset`.
-"""
+"""Step and reset of one flat batch in XLA: every operation is bit arithmetic, so it runs on any device."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float32, Int32, UInt32
+from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
 
-from phalanx.arc.backends import bitplane_ops as xb
-from phalanx.arc.backends.interface import KernelAction, Outcome, Packed, allowed_bits
+from phalanx.arc.actions import KernelAction
+from phalanx.arc.backends import bitplane_ops as ops
 from phalanx.arc.bitplanes import NUM_PLANES, area_bits, fit_rows, pack_mask, unpack_cells
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.operations import NUM_OPERATIONS, Operation as Op
-from phalanx.arc.reward import REWARD_WEIGHTS, RewardNumbers
+from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation as Op
+from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import (
     CLIPBOARD,
     HEIGHT,
     LAST_OPERATION,
+    NUM_BOARDS,
     PAIR,
     SELECTION,
     SOLVED_PAIRS,
@@ -29,45 +27,48 @@ from phalanx.arc.state import (
     TERMINATED,
     TRUNCATED,
     WIDTH,
+    ArcState,
+    replace_fields,
 )
 from phalanx.arc.task_buffer import MAX_PAIRS, TaskArrays
 
-Numbers = Int32[Array, " batch"]
-Truths = Bool[Array, " batch"]
+Ints = Int32[Array, " batch"]
+Flags = Bool[Array, " batch"]
+Planes = UInt32[Array, "batch 4 rows"]
 
 
 def step(
-    config: ArcConfig, tasks: TaskArrays, numbers: RewardNumbers, fields: KernelAction, packed: Packed
-) -> tuple[Packed, Outcome]:
-    """One transition of a flat batch; several rows of numbers serve equal parts of it in turn."""
-    operation = fields.operation
-    registers = packed.registers.T
-    boards = packed.boards.transpose(1, 2, 0)
+    config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
+) -> tuple[ArcState, Int8[Array, "batch rows columns"], StepInfo]:
+    """Step every state of a flat batch."""
+    operation = action.operation
+    registers = state.registers.T
+    boards = state.boards.transpose(1, 2, 0)
     rows = boards.shape[1]
-    raw, valid = _raw_selection(config, fields, rows)
+    raw, valid = _raw_selection(config, action, rows)
     running = registers[STATUS] == 0
-    acts = running & valid & _is_sound(config, tasks, registers)
+    acts = running & valid & _fits(config, tasks, registers)
 
-    area = xb.area(registers[HEIGHT], registers[WIDTH], rows)
+    area = ops.area(registers[HEIGHT], registers[WIDTH], rows)
     selection = raw & area
     pair, switched = _next_pair(config, tasks, operation, registers)
     height, width, from_input = _next_size(config, tasks, operation, raw, registers, pair, switched)
-    new_area = xb.area(height, width, rows)
+    new_area = ops.area(height, width, rows)
 
-    working, clipboard, place = _geometry(config, operation, boards, selection, area)
-    working = _fills(operation, working, selection, area, acts)
-    place_of_pair = pair_index(tasks, registers[TASK], pair)
-    started = fit_rows(tasks.pairs[place_of_pair, 0], rows).transpose(1, 2, 0)
-    working = jnp.where(from_input, started, working & new_area)
+    working, clipboard, written = _transform(config, operation, boards, selection, area)
+    working = _fill(operation, working, selection, area, acts)
+    index = pair_index(tasks, registers[TASK], pair)
+    inputs = fit_rows(tasks.pairs[index, 0], rows).transpose(1, 2, 0)
+    working = jnp.where(from_input, inputs, working & new_area)
 
     moved = (operation >= Op.MOVE_UP) & (operation <= Op.FLIP_VERTICAL)
-    selected = jnp.where(moved, place, raw & new_area)
-    fresh = jnp.concatenate([working, clipboard, selected[None]])
-    boards = jnp.where(acts, fresh, boards)
+    selected = jnp.where(moved, written, raw & new_area)
+    new_boards = jnp.concatenate([working, clipboard, selected[None]])
+    boards = jnp.where(acts, new_boards, boards)
 
-    score = compute_similarity(config, tasks, working, height, width, place_of_pair)
-    similarity = jnp.where(acts, score, packed.similarity)
-    improvement = similarity - packed.similarity
+    score = compute_similarity(config, tasks, working, height, width, index)
+    similarity = jnp.where(acts, score, state.similarity)
+    improvement = similarity - state.similarity
     submitted = acts & (operation == Op.SUBMIT)
     finished = (score == 1.0) & acts
     solved = finished & (submitted if config.episode.require_submit else True)
@@ -75,7 +76,7 @@ def step(
     terminated = submitted | solved
     overdue = running & ~terminated & (step_count >= config.episode.max_episode_steps)
     status = jnp.where(terminated, TERMINATED, jnp.where(overdue, TRUNCATED, registers[STATUS]))
-    remembered = registers[SOLVED_PAIRS] | jnp.where(finished, jnp.int32(1) << pair, 0)
+    solved_pairs = registers[SOLVED_PAIRS] | jnp.where(finished, jnp.int32(1) << pair, 0)
     new_registers = jnp.stack(
         [
             registers[TASK],
@@ -84,63 +85,96 @@ def step(
             jnp.where(acts, width, registers[WIDTH]),
             step_count,
             status,
-            remembered,
+            solved_pairs,
             jnp.where(acts, operation, registers[LAST_OPERATION]),
         ],
         axis=-1,
     )
 
-    reward = _reward(config, numbers, acts, running, improvement, solved, submitted, step_count)
-    new = Packed(boards.transpose(2, 0, 1), new_registers, similarity)
-    outcome = Outcome(
-        observation=observe(config, new),
-        reward=reward,
-        improvement=improvement,
+    new = replace_fields(
+        state, boards=boards.transpose(2, 0, 1), registers=new_registers, similarity=similarity
+    )
+    info = StepInfo(
+        similarity=similarity,
+        similarity_improvement=improvement,
         operation_type=jnp.where(acts, operation, -1),
         step_count=step_count,
-        done=status != 0,
+        episode_done=status != 0,
         terminated=status == TERMINATED,
         truncated=status == TRUNCATED,
         solved=(status == TERMINATED) & (similarity == 1.0),
     )
-    return new, outcome
+    return new, _unpack_grids(config, new), info
 
 
-def observe(config: ArcConfig, packed: Packed) -> Array:
-    """The working grids as cells, where the config wants them."""
+def reset(
+    config: ArcConfig,
+    tasks: TaskArrays,
+    mask: Flags,
+    start_bits: UInt32[Array, "batch 3"],
+    state: ArcState,
+    grid: Int8[Array, "batch rows columns"],
+) -> tuple[ArcState, Int8[Array, "batch rows columns"]]:
+    """Start new episodes in a flat batch where `mask` is set."""
+    task = (start_bits[:, 0] % np.uint32(tasks.table.shape[0])).astype(jnp.int32)
+    demos, tests = tasks.table[task, 1], tasks.table[task, 2]
+    from_tests = jnp.full_like(demos, config.episode.mode == "evaluation", bool) | (demos == 0)
+    # A task without suitable pairs starts on a pair that does not exist, where every action is invalid.
+    choices = jnp.clip(jnp.where(from_tests, tests, demos), 1, MAX_PAIRS).astype(jnp.uint32)
+    pair = (start_bits[:, 1] % choices).astype(jnp.int32)
+    pair = pair + jnp.where(from_tests, jnp.clip(demos, 0, MAX_PAIRS), 0)
+    index = pair_index(tasks, task, pair)
+    rows = state.boards.shape[-1]
+    working, height, width = _first_grid(config, tasks, task, pair, start_bits[:, 2], rows)
+    similarity = compute_similarity(config, tasks, working.transpose(1, 2, 0), height, width, index)
+    zero = jnp.zeros_like(task)
+    solved = jnp.where((similarity == 1.0) & (pair < MAX_PAIRS), jnp.int32(1) << pair, 0)
+    registers = jnp.stack([task, pair, height, width, zero, zero, solved, zero - 1], axis=-1)
+    boards = jnp.pad(working, [(0, 0), (0, NUM_BOARDS - NUM_PLANES), (0, 0)])
+    new = replace_fields(state, boards=boards, registers=registers, similarity=similarity)
+
+    def choose(new: Array, old: Array) -> Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(choose, (new, _unpack_grids(config, new)), (state, grid))
+
+
+def _unpack_grids(config: ArcConfig, state: ArcState) -> Int8[Array, "batch rows columns"]:
+    """Unpack the working grids if the config's observation contains them."""
     if not config.observation.working_grid:
-        return jnp.zeros((packed.similarity.shape[0], 0, 0), jnp.int8)
+        return jnp.zeros((state.similarity.shape[0], 0, 0), jnp.int8)
     rows, columns = config.grid_shape
-    width = jnp.clip(packed.registers[:, WIDTH], 0, columns)
-    inside = area_bits(packed.registers[:, HEIGHT], width, rows)
-    return unpack_cells(packed.boards[:, :NUM_PLANES], inside, columns)
+    width = jnp.clip(state.registers[:, WIDTH], 0, columns)
+    inside = area_bits(state.registers[:, HEIGHT], width, rows)
+    return unpack_cells(state.boards[:, :NUM_PLANES], inside, columns)
 
 
 def _raw_selection(
-    config: ArcConfig, fields: KernelAction, rows: int
-) -> tuple[UInt32[Array, "rows batch"], Truths]:
-    """The cells that an action names, on the canvas, and whether the action is valid."""
-    operation = fields.operation
-    bits = allowed_bits(config)
+    config: ArcConfig, action: KernelAction, rows: int
+) -> tuple[UInt32[Array, "rows batch"], Flags]:
+    """Return the selected cells of the canvas and whether the action is valid."""
+    operation = action.operation
+    bits = config.action.operation_bits
     table = np.array([bits >> k & 1 for k in range(NUM_OPERATIONS)], bool)
     valid = (operation >= 0) & (operation < NUM_OPERATIONS)
     valid &= jnp.asarray(table)[jnp.clip(operation, 0, NUM_OPERATIONS - 1)]
-    if fields.mask.size:
-        return pack_mask(fields.mask).T, valid
+    if action.mask.size:
+        return pack_mask(action.mask).T, valid
     columns = config.dataset.max_grid_width
-    top, bottom = jnp.minimum(fields.r1, fields.r2), jnp.maximum(fields.r1, fields.r2)
-    left, right = jnp.minimum(fields.c1, fields.c2), jnp.maximum(fields.c1, fields.c2)
+    top, bottom = jnp.minimum(action.r1, action.r2), jnp.maximum(action.r1, action.r2)
+    left, right = jnp.minimum(action.c1, action.c2), jnp.maximum(action.c1, action.c2)
     valid &= (top >= 0) & (bottom < rows) & (left >= 0) & (right < columns)
-    words = xb.low_bits(right + 1) & ~xb.low_bits(left)
-    return jnp.where(xb.rows_below(bottom + 1, rows) & ~xb.rows_below(top, rows), words, xb.ZERO), valid
+    row_bits = ops.low_bits(right + 1) & ~ops.low_bits(left)
+    in_rows = ops.rows_below(bottom + 1, rows) & ~ops.rows_below(top, rows)
+    return jnp.where(in_rows, row_bits, ops.ZERO), valid
 
 
-def _is_sound(config: ArcConfig, tasks: TaskArrays, registers: Int32[Array, "8 batch"]) -> Truths:
-    """Whether a state's registers lie within these tasks and this canvas: it may come from elsewhere."""
+def _fits(config: ArcConfig, tasks: TaskArrays, registers: Int32[Array, "8 batch"]) -> Flags:
+    """Check that the registers fit these tasks and this canvas: a state may come from another environment."""
     rows, columns = config.grid_shape
     task, pair, height, width = (registers[which] for which in (TASK, PAIR, HEIGHT, WIDTH))
     first, demos, tests = _table_row(tasks, task).T
-    # Each is bounded before they are added, so that no sum can wrap round.
+    # Each value is checked before they are added, so no sum can overflow.
     bounded = (demos >= 0) & (demos <= MAX_PAIRS) & (tests >= 0) & (tests <= MAX_PAIRS)
     bounded &= (first >= 0) & (first <= tasks.pairs.shape[0])
     pairs = demos + tests
@@ -149,26 +183,26 @@ def _is_sound(config: ArcConfig, tasks: TaskArrays, registers: Int32[Array, "8 b
     return bounded & sized & (task >= 0) & (task < tasks.table.shape[0]) & (pair >= 0) & (pair < pairs)
 
 
-def _table_row(tasks: TaskArrays, task: Numbers) -> Int32[Array, "batch 3"]:
+def _table_row(tasks: TaskArrays, task: Ints) -> Int32[Array, "batch 3"]:
     return tasks.table[jnp.clip(task, 0, tasks.table.shape[0] - 1)]
 
 
-def pair_index(tasks: TaskArrays, task: Numbers, pair: Numbers) -> Numbers:
-    """A pair's place in the buffer."""
+def pair_index(tasks: TaskArrays, task: Ints, pair: Ints) -> Ints:
+    """Return the index of a pair in the buffer."""
     return jnp.clip(_table_row(tasks, task)[:, 0] + pair, 0, tasks.pairs.shape[0] - 1)
 
 
-def pair_sizes(config: ArcConfig, tasks: TaskArrays, place: Numbers) -> Int32[Array, "4 batch"]:
-    """Input height and width, output height and width, as far as they lie on the canvas."""
+def _pair_sizes(config: ArcConfig, tasks: TaskArrays, index: Ints) -> Int32[Array, "4 batch"]:
+    """Return input height and width, output height and width, clipped to the canvas."""
     rows, columns = config.grid_shape
     tallest = min(tasks.pairs.shape[-1], rows)
-    return jnp.clip(tasks.sizes[place], 0, np.array([tallest, columns] * 2, np.int32)).T
+    return jnp.clip(tasks.sizes[index], 0, np.array([tallest, columns] * 2, np.int32)).T
 
 
 def _next_pair(
-    config: ArcConfig, tasks: TaskArrays, operation: Numbers, registers: Int32[Array, "8 batch"]
-) -> tuple[Numbers, Truths]:
-    """The pair after the operation, and whether it was switched to."""
+    config: ArcConfig, tasks: TaskArrays, operation: Ints, registers: Int32[Array, "8 batch"]
+) -> tuple[Ints, Flags]:
+    """Return the pair after the operation and whether the operation switches to it."""
     row = _table_row(tasks, registers[TASK])
     pair = registers[PAIR]
     demo = _is_any(operation, Op.NEXT_DEMO_PAIR, Op.PREVIOUS_DEMO_PAIR, Op.FIRST_UNSOLVED_DEMO_PAIR)
@@ -178,7 +212,7 @@ def _next_pair(
     size = jnp.maximum(count, 1)
     following = jnp.where(here, first + (pair - first + 1) % size, first)
     preceding = jnp.where(here, first + (pair - first - 1) % size, first + count - 1)
-    candidates = (xb.low_bits(first + count) & ~xb.low_bits(first)).astype(jnp.uint32)
+    candidates = (ops.low_bits(first + count) & ~ops.low_bits(first)).astype(jnp.uint32)
     unsolved = candidates & ~registers[SOLVED_PAIRS].astype(jnp.uint32)
     earliest = jax.lax.population_count((unsolved & (~unsolved + 1)) - 1).astype(jnp.int32)
 
@@ -195,86 +229,88 @@ def _next_pair(
 def _next_size(
     config: ArcConfig,
     tasks: TaskArrays,
-    operation: Numbers,
+    operation: Ints,
     raw: UInt32[Array, "rows batch"],
     registers: Int32[Array, "8 batch"],
-    pair: Numbers,
-    switched: Truths,
-) -> tuple[Numbers, Numbers, Truths]:
-    """Height and width after the operation, and whether the grid starts again from the input."""
+    pair: Ints,
+    switched: Flags,
+) -> tuple[Ints, Ints, Flags]:
+    """Return height and width after the operation and whether the grid is replaced by the input."""
     from_input = switched | _is_any(operation, Op.COPY_INPUT, Op.RESET_PAIR)
-    size = pair_sizes(config, tasks, pair_index(tasks, registers[TASK], pair))
-    box = xb.bounding_box(raw)
+    size = _pair_sizes(config, tasks, pair_index(tasks, registers[TASK], pair))
+    box = ops.bounding_box(raw)
     resized = (operation == Op.RESIZE) & ~box.empty
     height = jnp.where(resized, box.bottom + 1, registers[HEIGHT])
     width = jnp.where(resized, box.right + 1, registers[WIDTH])
     return jnp.where(from_input, size[0], height), jnp.where(from_input, size[1], width), from_input
 
 
-def _geometry(
+def _transform(
     config: ArcConfig,
-    operation: Numbers,
+    operation: Ints,
     boards: UInt32[Array, "10 rows batch"],
     selection: UInt32[Array, "rows batch"],
     area: UInt32[Array, "rows batch"],
 ) -> tuple[UInt32[Array, "4 rows batch"], UInt32[Array, "5 rows batch"], UInt32[Array, "rows batch"]]:
-    """Moves, turns, flips and the clipboard, all by one path: turn the object, roll it, write it.
+    """Move, rotate, flip, copy and paste objects.
 
-    Gives the working planes, the clipboard and where the object was written.
+    All of these operations share one path: transform the object, roll it to its new position, write it.
+
+    Returns:
+        The bit-planes of the working grid, the clipboard, and the cells that the object was written to.
     """
     rows = boards.shape[1]
-    side = (
-        1 << max(config.grid_shape).bit_length()
-    )  # always a free row and column, so that a move cannot wrap
+    # Larger than the canvas, so that there is always a free row and column and a move cannot wrap around.
+    side = 1 << max(config.grid_shape).bit_length()
     working, clipboard = boards[:NUM_PLANES], boards[CLIPBOARD:SELECTION]
     nothing_selected = jnp.all(selection == 0, axis=0)
     target = jnp.where(nothing_selected, area, selection)
-    box = xb.bounding_box(target)
+    box = ops.bounding_box(target)
 
     rotates = _is_any(operation, Op.ROTATE_CLOCKWISE, Op.ROTATE_COUNTERCLOCKWISE)
     pastes = (operation == Op.PASTE) & ~nothing_selected
     moves = (operation >= Op.MOVE_UP) & (operation <= Op.FLIP_VERTICAL)
-    remembers = _is_any(operation, Op.COPY, Op.CUT)
+    copies = _is_any(operation, Op.COPY, Op.CUT)
 
     lifted = jnp.concatenate([working & target, target[None]])
     source = jnp.where(operation == Op.PASTE, clipboard, lifted)
     source = jnp.pad(source, [(0, 0), (0, side - rows), (0, 0)])
     mirrors = _is_any(operation, Op.ROTATE_CLOCKWISE, Op.FLIP_HORIZONTAL)
-    upends = _is_any(operation, Op.ROTATE_COUNTERCLOCKWISE, Op.FLIP_VERTICAL)
-    source = _where_any(rotates, xb.transpose, source)
-    source = _where_any(mirrors, lambda words: xb.reverse_columns(words, side), source)
-    source = _where_any(upends, lambda words: words[:, ::-1], source)
+    flips_rows = _is_any(operation, Op.ROTATE_COUNTERCLOCKWISE, Op.FLIP_VERTICAL)
+    source = _where_any(rotates, ops.transpose, source)
+    source = _where_any(mirrors, lambda planes: ops.reverse_columns(planes, side), source)
+    source = _where_any(flips_rows, lambda planes: planes[:, ::-1], source)
     down, right = _distances(operation, box, side)
-    rolled = _where_any(moves | pastes | remembers, lambda words: xb.roll(words, down, right), source)[
+    rolled = _where_any(moves | pastes | copies, lambda planes: ops.roll(planes, down, right), source)[
         :, :rows
     ]
-    # What a turn or a paste pushes over the far edge comes back on the near side of its corner: cut it off.
-    cut = rotates | pastes
-    beyond = jnp.where(xb.rows_below(box.top, rows), xb.ZERO, ~xb.low_bits(box.left))
-    rolled = jnp.where(cut, rolled & beyond, rolled)
+    # Cells that a rotation or a paste pushes over the far edge reappear before the corner: remove them.
+    wraps = rotates | pastes
+    after_corner = jnp.where(ops.rows_below(box.top, rows), ops.ZERO, ~ops.low_bits(box.left))
+    rolled = jnp.where(wraps, rolled & after_corner, rolled)
 
-    place = jnp.where(moves | pastes, rolled[NUM_PLANES] & area, xb.ZERO)
-    wiped = moves | _is_any(operation, Op.CUT, Op.CLEAR)
-    working = jnp.where(wiped, working & ~target, working)
-    working = (working & ~place) | (rolled[:NUM_PLANES] & place)
-    return working, jnp.where(remembers, rolled, clipboard), place
+    written = jnp.where(moves | pastes, rolled[NUM_PLANES] & area, ops.ZERO)
+    clears = moves | _is_any(operation, Op.CUT, Op.CLEAR)
+    working = jnp.where(clears, working & ~target, working)
+    working = (working & ~written) | (rolled[:NUM_PLANES] & written)
+    return working, jnp.where(copies, rolled, clipboard), written
 
 
 def _where_any(
-    mask: Truths,
+    mask: Flags,
     change: Callable[[UInt32[Array, "planes side batch"]], UInt32[Array, "planes side batch"]],
-    words: UInt32[Array, "planes side batch"],
+    planes: UInt32[Array, "planes side batch"],
 ) -> UInt32[Array, "planes side batch"]:
-    """Change the boards that the mask names, if it names any.
+    """Apply `change` where the mask is set, if it is set anywhere.
 
-    The branch spares small batches the work, and keeps XLA from fusing one stage into the next, where it
-    would compute the same words many times over.
+    The branch saves time in small batches. It also prevents XLA from fusing one stage into the next, which
+    would compute the same values many times.
     """
-    return jax.lax.cond(jnp.any(mask), lambda w: jnp.where(mask, change(w), w), lambda w: w, words)
+    return jax.lax.cond(jnp.any(mask), lambda x: jnp.where(mask, change(x), x), lambda x: x, planes)
 
 
-def _distances(operation: Numbers, box: xb.BoundingBox, side: int) -> tuple[Numbers, Numbers]:
-    """How far down and right the turned object must roll to lie where it belongs."""
+def _distances(operation: Ints, box: ops.BoundingBox, side: int) -> tuple[Ints, Ints]:
+    """Return the number of rows and columns that the transformed object must be rolled by."""
     last = side - 1
     zero = jnp.zeros_like(operation)
     one = zero + 1
@@ -298,26 +334,26 @@ def _distances(operation: Numbers, box: xb.BoundingBox, side: int) -> tuple[Numb
     return down, right
 
 
-def _fills(
-    operation: Numbers,
+def _fill(
+    operation: Ints,
     working: UInt32[Array, "4 rows batch"],
     selection: UInt32[Array, "rows batch"],
     area: UInt32[Array, "rows batch"],
-    acts: Truths,
+    acts: Flags,
 ) -> UInt32[Array, "4 rows batch"]:
-    """Fill the selection, or the region around its one cell."""
+    """Fill the selection, or the region of equal color around the single selected cell."""
     floods = (operation >= Op.FLOOD_FILL_0) & (operation <= Op.FLOOD_FILL_9)
-    floods &= acts & (xb.count_cells(selection) == 1)
-    seed = jnp.where(floods, selection, xb.ZERO)
-    open_cells = jnp.where(floods, area, xb.ZERO)
+    floods &= acts & (ops.count_cells(selection) == 1)
+    seed = jnp.where(floods, selection, ops.ZERO)
+    open_cells = jnp.where(floods, area, ops.ZERO)
     for plane in range(NUM_PLANES):
         has = jnp.any(working[plane] & seed != 0, axis=0)
         open_cells = open_cells & jnp.where(has, working[plane], ~working[plane])
-    region = xb.flood(open_cells, seed)
+    region = ops.flood(open_cells, seed)
     filled = jnp.where(operation <= Op.FILL_9, selection, region)
     color = operation % 10
     planes = [
-        (working[plane] & ~filled) | jnp.where((color >> plane) & 1 != 0, filled, xb.ZERO)
+        (working[plane] & ~filled) | jnp.where((color >> plane) & 1 != 0, filled, ops.ZERO)
         for plane in range(NUM_PLANES)
     ]
     return jnp.stack(planes)
@@ -327,50 +363,68 @@ def compute_similarity(
     config: ArcConfig,
     tasks: TaskArrays,
     working: UInt32[Array, "4 rows batch"],
-    height: Numbers,
-    width: Numbers,
-    place: Numbers,
+    height: Ints,
+    width: Ints,
+    index: Ints,
 ) -> Float32[Array, " batch"]:
-    """Equal cells over the cells of the union of the two areas."""
+    """Divide the number of equal cells by the number of cells in the union of the two areas."""
     rows = working.shape[1]
-    target = fit_rows(tasks.pairs[place, 1], rows).transpose(1, 2, 0)
-    _, _, target_height, target_width = pair_sizes(config, tasks, place)
+    target = fit_rows(tasks.pairs[index, 1], rows).transpose(1, 2, 0)
+    _, _, target_height, target_width = _pair_sizes(config, tasks, index)
     common_rows, common_columns = jnp.minimum(height, target_height), jnp.minimum(width, target_width)
-    unequal = jax.lax.reduce(working ^ target, xb.ZERO, jax.lax.bitwise_or, (0,))
-    equal = xb.count_cells(~unequal & xb.area(common_rows, common_columns, rows))
+    unequal = jax.lax.reduce(working ^ target, ops.ZERO, jax.lax.bitwise_or, (0,))
+    equal = ops.count_cells(~unequal & ops.area(common_rows, common_columns, rows))
     cells = height * width + target_height * target_width - common_rows * common_columns
     return equal.astype(jnp.float32) / cells.astype(jnp.float32)
 
 
-def _reward(
-    config: ArcConfig,
-    numbers: RewardNumbers,
-    acts: Truths,
-    running: Truths,
-    improvement: Float32[Array, " batch"],
-    solved: Truths,
-    submitted: Truths,
-    step_count: Numbers,
-) -> Float32[Array, " batch"]:
-    """What the step pays; a finished state is paid nothing."""
-    if numbers.ndim == 2:
-        numbers = jnp.repeat(numbers, acts.shape[0] // numbers.shape[0], axis=0)
-    pay = dict(zip(REWARD_WEIGHTS, jnp.moveaxis(numbers, -1, 0), strict=True))
-    reward = jnp.zeros_like(improvement)
-    if not config.reward.reward_on_submit_only:
-        if config.episode.mode == "training":
-            reward = pay["similarity_weight"] * improvement
-        reward = reward + pay["step_penalty"]
-    quick = step_count.astype(jnp.float32) <= pay["efficiency_bonus_threshold"]
-    bonus = pay["success_bonus"] + jnp.where(quick, pay["efficiency_bonus"], 0.0)
-    reward = reward + jnp.where(solved, bonus, 0.0)
-    reward = reward + jnp.where(submitted & ~solved, pay["unsolved_submission_penalty"], 0.0)
-    return jnp.where(acts, reward, jnp.where(running, pay["invalid_action_penalty"], 0.0))
-
-
-def _is_any(operation: Numbers, *operations: Op) -> Truths:
-    """Whether the operation is one of these."""
+def _is_any(operation: Ints, *operations: Op) -> Flags:
     found = operation == operations[0]
     for other in operations[1:]:
         found |= operation == other
     return found
+
+
+def _first_grid(
+    config: ArcConfig,
+    tasks: TaskArrays,
+    task: Ints,
+    pair: Ints,
+    noise: UInt32[Array, " batch"],
+    rows: int,
+) -> tuple[Planes, Ints, Ints]:
+    """Return the bit-planes of an episode's first grid, its height and its width."""
+    index = pair_index(tasks, task, pair)
+    height, width, _, _ = _pair_sizes(config, tasks, index)
+    inputs = fit_rows(tasks.pairs[index, 0], rows)
+    match config.episode.initial_grid:
+        case "input":
+            return inputs, height, width
+        case "blank":
+            return jnp.zeros_like(inputs), height, width
+        case "random":
+            return _random_planes(noise, height, width, rows, config.dataset.max_grid_width), height, width
+        case "demonstration":
+            # Never the output of the same pair, which is the answer.
+            demos = tasks.table[task, 1]
+            others = demos - (pair < demos)
+            chosen = (noise % jnp.maximum(others, 1).astype(jnp.uint32)).astype(jnp.int32)
+            other = pair_index(tasks, task, chosen + (chosen >= pair))
+            _, _, shown_height, shown_width = _pair_sizes(config, tasks, other)
+            shown = (others > 0) & (shown_height > 0)
+            planes = jnp.where(shown[:, None, None], fit_rows(tasks.pairs[other, 1], rows), inputs)
+            return planes, jnp.where(shown, shown_height, height), jnp.where(shown, shown_width, width)
+
+
+def _random_planes(
+    noise: UInt32[Array, " batch"], height: Ints, width: Ints, rows: int, columns: int
+) -> Planes:
+    """Compute pseudorandom colors from 32 bits of noise, with the finalizer of MurmurHash3 over the cells."""
+    cell = jnp.arange(rows, dtype=jnp.uint32)[:, None] * 32 + jnp.arange(columns, dtype=jnp.uint32)
+    x = noise[:, None, None] + cell * jnp.uint32(0x9E3779B9)
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    color = (((x ^ (x >> 16)) >> 16) * NUM_COLORS) >> 16
+    bits = (color[:, None] >> jnp.arange(NUM_PLANES, dtype=jnp.uint32)[:, None, None]) & 1
+    planes = jnp.sum(bits << jnp.arange(columns, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
+    return planes & area_bits(height, width, rows)[:, None]

@@ -13,15 +13,14 @@ import numpy as np
 from jaxtyping import Array
 
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.evaluation_mode import SWITCHES
+from phalanx.arc.evaluation_mode import PAIR_SWITCHES
 from phalanx.arc.networks.arc import ColorEquivariantNetwork
-from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import operation_name
 from phalanx.arc.rendering.palette import ARC
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.io.atomic import atomic_write
 
-AGENT = "agent.json"
+FILE_NAME = "browser_policy.json"
 """The file in a run's folder."""
 MOST_PARAMETERS = 150_000
 """Weights of a policy in the file; more would make a page too large to pass on."""
@@ -40,7 +39,7 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
         return
     why_not = _obstacle(network, config)
     told = {"format": 1, "why_not": why_not} if why_not else agent_record(network, config, tasks)
-    with atomic_write(folder / AGENT, "w") as file:
+    with atomic_write(folder / FILE_NAME, "w") as file:
         json.dump(told, file, separators=(",", ":"))
 
 
@@ -70,7 +69,7 @@ def agent_record(
 
 def _obstacle(network: ColorEquivariantNetwork, config: ArcConfig) -> str | None:
     """Why a policy cannot be played without Python, if so."""
-    if switches := sorted(set(legal_operation_ids(config)) & set(SWITCHES)):
+    if switches := sorted(set(config.action.operations) & set(PAIR_SWITCHES)):
         return f"its operations go to other pairs ({operation_name(switches[0])}), and a page shows one"
     if config.observation.target_grid:
         return "it was trained to see the output, which nobody has who asks for it"

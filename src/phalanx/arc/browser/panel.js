@@ -334,13 +334,13 @@ function agentPanel(agent) {
   );
 }
 
-// The panel of each run that has an agent; a comparison shows one at a time.
-function agentSection() {
-  if (!DATA.agents.length) return;
+// One panel per run that has a policy; a comparison shows one at a time.
+panelSections.push(() => {
+  const policies = DATA.panels.arc_policy;
   const names = { working: "the working grid", input: "the input", clipboard: "the clipboard", selected: "the selection" };
   const place = el("div", {});
-  const show = (number) => place.replaceChildren(agentPanel(DATA.agents[number]));
-  const [{ sees, seeds }] = DATA.agents;
+  const show = (number) => place.replaceChildren(agentPanel(policies[number]));
+  const [{ sees, seeds }] = policies;
   section(
     "agent",
     "Try the agent",
@@ -351,10 +351,10 @@ function agentSection() {
       `It sees ${sees.map((name) => names[name]).join(" and ")}, and no examples of the rule.`,
       seeds > 1 ? ` Of ${seeds} seeds it is the first.` : "",
     ),
-    DATA.agents.length > 1
+    policies.length > 1
       ? segments(
           "Whose agent",
-          DATA.agents.map(({ run }, number) => [number, DATA.runs[run].label]),
+          policies.map(({ run }, number) => [number, DATA.runs[run].label]),
           0,
           show,
         )
@@ -362,4 +362,4 @@ function agentSection() {
     place,
   );
   show(0);
-}
+});

@@ -22,7 +22,6 @@ from phalanx.arc.networks.stem_and_heads import (
     Stem,
     grids_of,
 )
-from phalanx.arc.observation import legal_operation_ids
 from phalanx.arc.operations import NUM_COLORS, Operation
 from phalanx.core.backends import is_cpu_only, register_ffi_targets
 from phalanx.core.environment import Key
@@ -88,7 +87,7 @@ class ColorEquivariantNetwork(eqx.Module):
         keys = jax.random.split(key, 6 + config.num_layers)
         see, width = arc.observation, config.hidden_dim
         grids = 1 + see.input_grid + see.target_grid + see.clipboard + see.selected
-        self.ids, self.num_places = legal_operation_ids(arc), NUM_PLACES[arc.action.selection_format]
+        self.ids, self.num_places = arc.action.operations, NUM_PLACES[arc.action.selection_format]
         others = len(self.ids) - len(self._painting)
         self.stem = Dense(grids * _MARKS, width, key=keys[0])
         self.colors = jnp.zeros((NUM_COLORS, width))

@@ -102,7 +102,7 @@ def _forward(grids: Grids, weights: TrunkParams) -> tuple[Planes]:
     batch, samples, _, _, width = _sizes(grids, weights)
     shape = (NUM_COLORS, *grids.shape[-2:], width)
     result = jax.ShapeDtypeStruct((samples, *shape), jnp.float32)
-    planes = jax.ffi.ffi_call("phalanx_planes_forward", result)(_flat(grids), *weights)
+    planes = jax.ffi.ffi_call("phalanx_arc_color_equivariant_forward", result)(_flat(grids), *weights)
     return (planes.reshape(*batch, *shape),)
 
 
@@ -118,9 +118,9 @@ def _forward_saving(grids: Grids, weights: TrunkParams) -> tuple[Planes, Array, 
         jax.ShapeDtypeStruct((units, depth + 1, layer, _LANES), jnp.float32),
         jax.ShapeDtypeStruct((units, depth, layer), jnp.uint8),
     )
-    planes, features, active = jax.ffi.ffi_call("phalanx_planes_forward_saving", results)(
-        _flat(grids), *weights
-    )
+    planes, features, active = jax.ffi.ffi_call(
+        "phalanx_arc_color_equivariant_forward_with_residuals", results
+    )(_flat(grids), *weights)
     return planes.reshape(*batch, *shape), features, active
 
 
@@ -132,5 +132,7 @@ def _backward(
     results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in weights)
     flat = cotangent.reshape(-1, *cotangent.shape[-4:])
     return tuple(
-        jax.ffi.ffi_call("phalanx_planes_backward", results)(_flat(grids), *weights, features, active, flat)
+        jax.ffi.ffi_call("phalanx_arc_color_equivariant_backward", results)(
+            _flat(grids), *weights, features, active, flat
+        )
     )

@@ -23,7 +23,7 @@ from phalanx.arc.action_distribution import (
     joint_operation_logits,
 )
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.observation import ArcObservation, legal_operation_ids
+from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.config import Config
 from phalanx.core.environment import Key
@@ -172,7 +172,7 @@ class Heads(eqx.Module):
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 5)
-        width, self.patch, self.ids = config.hidden_dim, config.patch_size, legal_operation_ids(arc)
+        width, self.patch, self.ids = config.hidden_dim, config.patch_size, arc.action.operations
         self.groups = category_groups(self.ids) if config.selection_head == "category_axes" else None
         # Small weights at the outset: the first policy is nearly uniform.
         self.operations = Dense(2 * width, len(self.ids), key=keys[0], scale=0.01)

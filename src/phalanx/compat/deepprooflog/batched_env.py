@@ -22,12 +22,10 @@ from phalanx.compat.deepprooflog.queries import (
     proof_config,
     proof_environment,
 )
+from phalanx.core.device_memory import batch_size_for_memory
 from phalanx.core.environment import Environment
-from phalanx.core.profiling import batch_size_for_memory
-from phalanx.core.vector import select_rows
-from phalanx.integrations.environments import legal_rows
-from phalanx.integrations.torchrl.environment import Batch, BatchedVecEnv as EnvironmentVecEnv
-from phalanx.integrations.torchrl.specs import to_torch
+from phalanx.core.vector import VectorEnvState, select_rows
+from phalanx.integrations.torchrl import BatchedVecEnv as EnvironmentVecEnv, to_torch
 from phalanx.kg.kge.embedding import KGE
 from phalanx.kg.knowledge_base import DataHandler
 from phalanx.kg.vocabulary import IndexManager
@@ -110,8 +108,8 @@ class BatchedVecEnv(EnvironmentVecEnv):
         super().__init__(environment, batch_size, seed=seed, device=device)
         self._places = np.full(self.batch_size, -1, np.int32)
 
-    def _observed_spec(self) -> Composite:
-        observed, shape, device = super()._observed_spec(), self.batch_size, self.device
+    def _make_observation_spec(self) -> Composite:
+        observed, shape, device = super()._make_observation_spec(), self.batch_size, self.device
         if self._plan is None:
             return observed
         # Queries of any depth may be assigned.
@@ -123,7 +121,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
             observed[KGE_SCORE] = Unbounded(shape=shape, dtype=torch.float32, device=device)
         return observed
 
-    def _entries(self, batch: Batch) -> TensorDict:
+    def _entries(self, batch: VectorEnvState) -> TensorDict:
         entries = super()._entries(batch)
         if self._plan is None:
             return entries
@@ -143,9 +141,9 @@ class BatchedVecEnv(EnvironmentVecEnv):
         """Which of `queries` each environment started from; -1 where the environment drew it itself."""
         return self._places.copy()
 
-    def _begin(self, chosen: Bool[np.ndarray, " batch"], batch: Batch) -> Batch:
+    def _reset_where(self, chosen: Bool[np.ndarray, " batch"], batch: VectorEnvState) -> VectorEnvState:
         if self._plan is None:
-            return super()._begin(chosen, batch)
+            return super()._reset_where(chosen, batch)
         places = self._plan.next_places(int(chosen.sum()))
         self._places[chosen] = -1 if places is None else places
         if places is not None:
@@ -155,7 +153,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
         if self._plan.settled() is not self._drawn_from:
             self._drawing = self._plan.adapted(self._proofs())
             self._drawn_from = self._plan.settled()
-        return self._begin_drawn(self._drawing, chosen, batch)
+        return self._reset_with_episode_keys(self._drawing, chosen, batch)
 
     def _set_seed(self, seed: int | None) -> None:
         super()._set_seed(seed)
@@ -220,11 +218,13 @@ def bytes_per_environment(environment: Environment) -> int:
 
 @jax.jit
 def _begin_at(
-    environment: ProofEnvironment, mask: Bool[Array, " batch"], given: SampledQueries, batch: Batch
-) -> Batch:
+    environment: ProofEnvironment, mask: Bool[Array, " batch"], given: SampledQueries, batch: VectorEnvState
+) -> VectorEnvState:
     states, seen = environment.reset_to(*given)
     none = jnp.zeros_like(mask)
-    return select_rows(mask, Batch(states, seen, legal_rows(environment, states), none, none), batch)
+    return select_rows(
+        mask, VectorEnvState(states, seen, jax.vmap(environment.legal_actions)(states), none, none), batch
+    )
 
 
 def create_environments(

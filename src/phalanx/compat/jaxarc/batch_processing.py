@@ -1,25 +1,29 @@
-"""Rollouts of a policy that reads states: `batch_policy_rollout` and the value features that go with it.
-
-Rollouts that PPO learns from, with auto-reset and values, are in `ppo.rollouts`.
-"""
+"""Functions from JaxARC's batch-processing guide: batch sizes, timing, stacking and policy rollouts."""
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, pstdev
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int32, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.arc.state import ArcState
-from phalanx.core.environment import Environment, EnvironmentConfigLike, Key
-from phalanx.core.vector import environment_of
+from phalanx.core.environment import Environment, EnvironmentConfigLike, Key, Keys, as_environment
+from phalanx.core.vector import batch_reset, batch_step, environment_of
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.training.rollout import keys_for
 
+Configured = Environment | EnvironmentConfigLike
+_MEGABYTE = 1024 * 1024
+
 PolicyFunction = Callable[[Any], Mapping[str, Any]]
-"""From a batch of states to its `actions` and their `log_probs`."""
+"""Function of a batch of states that returns `actions` and `log_probs`."""
 
 
 def batch_policy_rollout(
@@ -28,18 +32,19 @@ def batch_policy_rollout(
     config: Environment | EnvironmentConfigLike,
     num_steps: int = 10,
 ) -> dict[str, Any]:
-    """Let a policy play `num_steps` steps of each environment: states, actions, rewards, dones, log_probs.
+    """Run a policy for `num_steps` steps in each environment.
 
-    Everything is stacked [steps, batch, ...]; `states` are those that the actions were chosen in, and of the
-    type of `batch_states`. Finished environments stay finished and earn nothing more.
+    All steps are one compiled call, so the policy must be traceable by JAX. The compilation is reused for the
+    same function, and for an Equinox module or a partial of a function even if its arrays change.
 
-    All steps are one compiled call, so the policy must be one that JAX can trace. The call is kept for the
-    next time for a function, and for an Equinox module or a partial of a function, whose arrays may change.
+    Returns:
+        `states` (in which the actions were selected), `actions`, `rewards`, `dones` and `log_probs`, with
+        shape [steps, batch, ...]. Finished environments stay finished, with reward 0.
     """
     if num_steps < 1:
         raise ValueError(f"num_steps must be at least 1, got {num_steps}")
     if isinstance(policy_fn, functools.partial):
-        # A pytree, where the standard library's has no notion of which of its arguments are arrays.
+        # JAX's version is a pytree, so that its array arguments are traced.
         policy_fn = jax.tree_util.Partial(policy_fn.func, *policy_fn.args, **policy_fn.keywords)
     return _rollout(policy_fn, batch_states, environment_of(config, batch_states), num_steps)
 
@@ -66,12 +71,12 @@ def _rollout(
 
 
 def compute_batch_values(value_fn: Callable[[dict[str, Array]], Any], batch_states: ArcState) -> Any:
-    """What a value function makes of the features of a batch of states."""
+    """Apply a value function to the features of a batch of states."""
     return value_fn(extract_state_features(batch_states))
 
 
 def extract_state_features(batch_states: ArcState) -> dict[str, Array]:
-    """Working grid, target grid, similarity and step count of each state."""
+    """Return the working grid, target grid, similarity and step count of each state."""
     return {
         "working_grid": batch_states.working_grid,
         "target_grid": batch_states.target_grid,
@@ -81,16 +86,15 @@ def extract_state_features(batch_states: ArcState) -> dict[str, Array]:
 
 
 def step_count_of(states: Any) -> Int32[Array, " batch"]:
-    """Steps taken, by the name that ARC's states have for it."""
+    """Return the number of steps taken in each state."""
     return states.step_count
 
 
 class NetworkPolicy(eqx.Module):
-    """A trained network as a `policy_fn` for `batch_policy_rollout`: greedy, or drawing with a key.
+    """A network as a policy for `batch_policy_rollout`: greedy, or sampling if it has a key.
 
-    A `policy_fn` sees states only, so what is drawn follows from the key, the environment's place in the
-    batch and the steps that its state has taken: `clock` says where a state keeps those. It also gives the
-    `values` of the states.
+    A policy receives only states, so the sampled actions depend on the key, the environment's index in the
+    batch and the number of steps taken, which `clock` reads from a state. The policy also returns `values`.
     """
 
     network: PolicyNetwork
@@ -113,3 +117,303 @@ class NetworkPolicy(eqx.Module):
 
         actions, log_probs, values = jax.vmap(one)(states, keys)
         return {"actions": actions, "log_probs": log_probs, "values": values}
+
+
+def find_optimal_batch_size(
+    config: Configured, task: Any = None, max_batch_size: int = 1024, *, repeats: int = 10
+) -> tuple[int, dict[int, dict[str, float]]]:
+    """Measure powers of two as batch sizes and return the fastest one and all measurements.
+
+    The measurements of a batch size are `total_time` of one batch step, `per_env_time`, `throughput` (steps
+    per second), `reset_time` and `reset_throughput`. Every step starts from new episodes with random legal
+    actions. The search ends when the device runs out of memory.
+    """
+    if max_batch_size < 1:
+        raise ValueError(f"max_batch_size must be at least 1, got {max_batch_size}")
+    environment = as_environment(config, task)
+    results: dict[int, dict[str, float]] = {}
+    for batch_size in (2**power for power in range(max_batch_size.bit_length())):
+        try:
+            results[batch_size] = _measure_batch_size(environment, batch_size, repeats)
+        except jax.errors.JaxRuntimeError as error:
+            if not results or "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            print(f"Batch {batch_size:3d}: out of memory, stopping here ({error})")
+            break
+        row = results[batch_size]
+        print(
+            f"Batch {batch_size:3d}: {row['per_env_time'] * 1000:.4f}ms/env, "
+            f"{row['throughput']:.0f} steps/sec, {row['reset_throughput']:.0f} resets/sec"
+        )
+    best = max(results, key=lambda size: results[size]["throughput"])
+    print(f"\nOptimal batch size: {best}")
+    return best, results
+
+
+def analyze_memory_usage(
+    config: Configured, task: Any = None, batch_sizes: Sequence[int] = (1, 16, 64, 256)
+) -> dict[int, dict[str, float]]:
+    """Return the size of states and observations in megabytes for each batch size.
+
+    Data that all states share, such as an ARC task buffer, is not counted.
+    """
+    if not batch_sizes:
+        raise ValueError("batch_sizes must contain at least one batch size")
+    results: dict[int, dict[str, float]] = {}
+    for batch_size in batch_sizes:
+        states, observations = batch_reset(_keys(batch_size), as_environment(config, task))
+        state, observation = _num_bytes(states) / _MEGABYTE, _num_bytes(observations) / _MEGABYTE
+        total = state + observation
+        results[batch_size] = {
+            "total_mb": total,
+            "per_env_mb": total / batch_size,
+            "state_mb": state,
+            "obs_mb": observation,
+        }
+        print(f"Batch {batch_size:3d}: {total:.3f}MB total, {total / batch_size:.6f}MB per env")
+    baseline = results[batch_sizes[0]]["per_env_mb"]
+    print("\nMemory scaling efficiency:")
+    for batch_size in batch_sizes[1:]:
+        overhead = (results[batch_size]["per_env_mb"] / baseline - 1) * 100
+        print(f"  Batch {batch_size:3d}: {overhead:+.1f}% overhead per env")
+    return results
+
+
+def warm_up_batch_functions(batch_size: int, config: Configured, task: Any = None) -> dict[str, float]:
+    """Compile `batch_reset` and `batch_step` for a batch size and return the time of each in seconds."""
+    keys = _keys(batch_size)
+    reset_time, (states, _) = _timed(lambda: batch_reset(keys, config, task))
+    actions = _sample_actions(environment_of(config, states), keys, states)
+    step_time, _ = _timed(lambda: batch_step(states, actions, config))
+    print(f"✅ Warmed up batch functions for batch size {batch_size}")
+    return {"reset": reset_time, "step": step_time}
+
+
+class BatchPerformanceMonitor:
+    """Measures the time of batch resets and steps. The first call with a batch size includes compilation."""
+
+    def __init__(self) -> None:
+        self.reset_times: list[float] = []
+        self.step_times: list[float] = []
+        self.batch_sizes: list[int] = []
+
+    def time_batch_reset(self, keys: Keys, config: Configured, task: Any = None) -> tuple[PyTree, PyTree]:
+        """Call `batch_reset` and record its time."""
+        elapsed, result = _timed(lambda: batch_reset(keys, config, task))
+        self.reset_times.append(elapsed)
+        self.batch_sizes.append(len(keys))
+        return result
+
+    def time_batch_step(self, states: PyTree, actions: PyTree, config: Configured) -> tuple[Any, ...]:
+        """Call `batch_step` and record its time."""
+        elapsed, result = _timed(lambda: batch_step(states, actions, config))
+        self.step_times.append(elapsed)
+        return result
+
+    def get_stats(self) -> dict[str, int | float]:
+        """Return means and standard deviations in seconds, or NaN if there are no measurements."""
+        return {
+            "reset_time_mean": _mean(self.reset_times),
+            "reset_time_std": _std(self.reset_times),
+            "step_time_mean": _mean(self.step_times),
+            "step_time_std": _std(self.step_times),
+            "avg_batch_size": _mean(self.batch_sizes),
+            "total_operations": len(self.reset_times) + len(self.step_times),
+        }
+
+
+@runtime_checkable
+class GridStates(Protocol):
+    """A batch of ARC states."""
+
+    @property
+    def working_grid(self) -> Int[Array, "batch rows cols"]: ...
+    @property
+    def step_count(self) -> Int[Array, " batch"]: ...
+    @property
+    def similarity_score(self) -> Float[Array, " batch"]: ...
+    @property
+    def episode_done(self) -> Bool[Array, " batch"]: ...
+
+
+def inspect_batch_states(batch_states: PyTree, indices: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
+    """Print some environments of a batch and return what was printed, one dictionary per environment.
+
+    For ARC states this is the step count, similarity, done flag and colors; for other states, every leaf.
+    """
+    rows = []
+    leaves = jax.tree_util.tree_leaves_with_path(batch_states)
+    if not leaves or any(leaf.ndim == 0 for _, leaf in leaves):
+        raise ValueError("batch_states must be a batch: every leaf needs a leading batch axis")
+    batch_size = leaves[0][1].shape[0]
+    grids = isinstance(batch_states, GridStates)
+    print(f"Batch size: {batch_size}")
+    if grids:
+        print(f"Grid shape: {batch_states.working_grid.shape[1:]}")
+    else:
+        print(f"{type(batch_states).__name__} has no grids; showing its leaves")
+    for index in indices:
+        if not 0 <= index < batch_size:
+            continue
+        if grids:
+            row = {
+                "Step count": int(batch_states.step_count[index]),
+                "Similarity": round(float(batch_states.similarity_score[index]), 3),
+                "Episode done": bool(batch_states.episode_done[index]),
+                "Unique colors": np.unique(np.asarray(batch_states.working_grid[index])).tolist(),
+            }
+        else:
+            row = {jax.tree_util.keystr(path).lstrip("."): _format_leaf(leaf[index]) for path, leaf in leaves}
+        print(f"\nEnvironment {index}:")
+        for name, value in row.items():
+            print(f"  {name}: {value}")
+        rows.append({"index": index, **row})
+    return rows
+
+
+def _measure_batch_size(environment: Environment, batch_size: int, repeats: int) -> dict[str, float]:
+    keys = _keys(batch_size)
+    states, _ = batch_reset(keys, environment)
+    actions = _sample_actions(environment, keys, states)
+    jax.block_until_ready(batch_step(states, actions, environment))
+    reset_elapsed = fmean(_timed(lambda: batch_reset(keys, environment))[0] for _ in range(repeats))
+    elapsed = fmean(_timed(lambda: batch_step(states, actions, environment))[0] for _ in range(repeats))
+    return {
+        "per_env_time": elapsed / batch_size,
+        "throughput": batch_size / elapsed,
+        "total_time": elapsed,
+        "reset_time": reset_elapsed,
+        "reset_throughput": batch_size / reset_elapsed,
+    }
+
+
+@jax.jit
+def _sample_actions(environment: Environment, keys: Keys, states: PyTree) -> PyTree:
+    return jax.vmap(environment.sample_action)(keys, states)
+
+
+def _keys(batch_size: int) -> Keys:
+    return jax.random.split(jax.random.PRNGKey(42), batch_size)
+
+
+def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = jax.block_until_ready(call())
+    return time.perf_counter() - start, result
+
+
+def _num_bytes(tree: PyTree) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+
+
+def _mean(values: Sequence[int | float]) -> float:
+    return fmean(values) if values else math.nan
+
+
+def _std(values: Sequence[int | float]) -> float:
+    return pstdev(values) if values else math.nan
+
+
+def _format_leaf(leaf: Array) -> Any:
+    return leaf.item() if leaf.ndim == 0 else f"{leaf.dtype}{list(leaf.shape)}"
+
+
+def stack_states(states_list: Sequence[PyTree]) -> PyTree:
+    """Stack single states into a batch."""
+    return _stack(states_list, "state")
+
+
+def stack_actions(actions_list: Sequence[PyTree]) -> PyTree:
+    """Stack single actions of the same format into a batch."""
+    return _stack(actions_list, "action")
+
+
+def pad_states(states_list: Sequence[PyTree], size: int) -> PyTree:
+    """Stack states into a batch of exactly `size`, padded with copies of the last one."""
+    return _stack(_pad(states_list, size, "state"), "state")
+
+
+def pad_actions(actions_list: Sequence[PyTree], size: int) -> PyTree:
+    """Stack actions into a batch of exactly `size`, padded with copies of the last one."""
+    return _stack(_pad(actions_list, size, "action"), "action")
+
+
+def unpad_results(results: PyTree, size: int) -> PyTree:
+    """Return the first `size` entries of every leaf, without the padding."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(results):
+        if leaf.ndim == 0 or leaf.shape[0] < size:
+            raise ValueError(
+                f"cannot take {size} results from a batch: result{jax.tree_util.keystr(path)} "
+                f"has shape {leaf.shape}"
+            )
+    return jax.tree.map(lambda leaf: leaf[:size], results)
+
+
+def combine_batch_results(results: Sequence[PyTree]) -> PyTree:
+    """Concatenate the results of several batches in order."""
+    _check_same_structure(results, "batch result")
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *results)
+
+
+def process_dynamic_batch(
+    states_list: Sequence[PyTree],
+    actions_list: Sequence[PyTree],
+    config: Environment | EnvironmentConfigLike,
+    max_batch_size: int = 64,
+) -> tuple[Any, ...]:
+    """Step any number of single states in batches of exactly `max_batch_size`, which compiles only once.
+
+    The last batch is padded. The result is that of `batch_step`, with one entry per state.
+    """
+    if max_batch_size < 1:
+        raise ValueError(f"max_batch_size must be at least 1, got {max_batch_size}")
+    if len(states_list) != len(actions_list):
+        raise ValueError(
+            f"every state needs one action: got {len(states_list)} states and {len(actions_list)} actions"
+        )
+    _check_same_structure(states_list, "state")
+    _check_same_structure(actions_list, "action")
+    results = []
+    for start in range(0, len(states_list), max_batch_size):
+        states = states_list[start : start + max_batch_size]
+        actions = actions_list[start : start + max_batch_size]
+        padded = batch_step(pad_states(states, max_batch_size), pad_actions(actions, max_batch_size), config)
+        results.append(unpad_results(padded, len(states)))
+    return combine_batch_results(results)
+
+
+def _stack(items: Sequence[PyTree], what: str) -> PyTree:
+    _check_same_structure(items, what)
+
+    def stack(*leaves: Array) -> Array:
+        return jnp.stack([jnp.asarray(leaf) for leaf in leaves])
+
+    return jax.tree.map(stack, *items)
+
+
+def _pad(items: Sequence[PyTree], size: int, what: str) -> list[PyTree]:
+    if not items:
+        raise ValueError(f"cannot pad an empty list of {what}s")
+    if len(items) > size:
+        raise ValueError(f"cannot pad {len(items)} {what}s to {size}; increase the size or split the list")
+    return [*items, *[items[-1]] * (size - len(items))]
+
+
+def _check_same_structure(items: Sequence[PyTree], what: str) -> None:
+    """Raise if the list is empty or an item has another structure or other shapes than the first."""
+    if not items:
+        raise ValueError(f"need at least one {what}, got an empty list")
+    first: Any = jax.tree.structure(items[0])
+    for index, item in enumerate(items):
+        structure: Any = jax.tree.structure(item)
+        if structure != first:
+            raise ValueError(
+                f"{what}s with different structures cannot form one batch: {what} 0 is {first}, "
+                f"{what} {index} is {structure}"
+            )
+    # Results of batches may differ in their first axis.
+    skip = 1 if what == "batch result" else 0
+    shapes = [[jnp.shape(leaf)[skip:] for leaf in jax.tree.leaves(item)] for item in items]
+    for index, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            raise ValueError(f"{what} {index} has shapes {shape}, {what} 0 has {shapes[0]}")

@@ -154,7 +154,7 @@ class _EitherMode(AutoReset):
 
     def _ended(self, before: PyTree, *flags: Bool[Array, " batch"]) -> tuple[Bool[Array, " batch"], ...]:
         modes = (AutoReset(self.environment, mode) for mode in ("next_step", "same_step"))
-        by_mode = (layer._ended(before, *flags) for layer in modes)
+        by_mode = (layer._reset_mask_and_flags(before, *flags) for layer in modes)
         return jax.tree.map(partial(jnp.where, self.next_step), *by_mode)
 
 
@@ -182,7 +182,7 @@ def observe_states(environment: Environment, states: PyTree) -> tuple[PyTree, Bo
 @partial(jax.jit, static_argnums=0)
 def comparable_states(environment: Environment, states: PyTree) -> PyTree:
     """`content` of recorded states."""
-    return jax.vmap(jax.vmap(environment.content))(states)
+    return jax.vmap(jax.vmap(environment.comparable_state))(states)
 
 
 @partial(jax.jit, static_argnums=0)

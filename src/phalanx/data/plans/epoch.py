@@ -79,7 +79,7 @@ class EpochBatches:
         """Return the batches with these indices, in this order; an index may occur more than once."""
         offsets = counts_to_offsets(self.counts[indices])
         order = np.empty(int(offsets[-1]), self.order.dtype)
-        require_native("batch planning").take_runs(
+        require_native("batch planning").gather_runs(
             np.ascontiguousarray(self.order), self.offsets[indices], self.offsets[1:][indices], order
         )
         pack_offsets = None

@@ -68,7 +68,7 @@ def _update_texts(sha: Any, texts: Sequence[str]) -> None:
         return
     lengths = np.empty(len(texts), np.int32)
     names = texts if isinstance(texts, list) else list(texts)
-    joined = require_native("plan fingerprints").join_texts(names, lengths)
+    joined = require_native("plan fingerprints").concat_strings(names, lengths)
     if joined is None:  # not all of them are plain `str` objects
         lengths = np.fromiter(map(len, texts), np.int32, len(texts))
         joined = "".join(texts).encode("utf-8", "surrogatepass")

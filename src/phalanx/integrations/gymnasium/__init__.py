@@ -1,6 +1,6 @@
-"""Phalanx environments for Gymnasium: the batched `GymnasiumVectorEnv` and the single `GymnasiumEnv`.
+"""Environments for Gymnasium: `GymnasiumVectorEnv` for a batch and `GymnasiumEnv` for a single one.
 
-Importing this registers every environment of `phalanx.make`: `phalanx/arc-v2`, `phalanx/proofs-v1`, ...
+Importing this package registers every environment of `phalanx.make`, such as `phalanx/arc-v2`.
 """
 
 try:

@@ -1,58 +1,136 @@
-"""Gymnasium environments: `GymnasiumVectorEnv`, `GymnasiumEnv`, and their registration.
+"""Gymnasium environments: a batch (`GymnasiumVectorEnv`), a single one (`GymnasiumEnv`), registration."""
 
-Ids and their settings are those of `phalanx.make`; spaces are in `spaces`, the compiled calls in `stepping`.
-"""
-
+import dataclasses
+import functools
+import numbers
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium.envs.registration import register, registry
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from jaxtyping import Array, Bool, Int8, PyTree
+from jaxtyping import Array, Bool, Float, Int8, PyTree, UInt32, UInt64
 
-from phalanx.core.autoreset import Mode as CoreMode
-from phalanx.core.environment import Environment
-from phalanx.integrations.environments import MASK, OBSERVATION, mask_size, whole_number
-from phalanx.integrations.gymnasium import stepping
+from phalanx.core.autoreset import AutoReset, AutoResetState, Mode
+from phalanx.core.environment import Environment, TransitionInfo, mask_size
+from phalanx.core.vector import (
+    VectorEnvState,
+    initial_vector_state,
+    positive_integer,
+    reset_where,
+    step_where,
+)
 from phalanx.integrations.gymnasium.spaces import (
-    action_space_of,
-    arrays_of,
+    build_actions,
+    check_actions,
     column_sizes,
-    flat_arrays_of,
-    flat_space_of,
-    given_actions,
-    row_of,
-    space_of,
+    convert_action_space,
+    convert_space,
+    flat_space,
+    take_row,
+    to_arrays,
+    to_flat_arrays,
 )
 from phalanx.registry import make, registered_environments
 
-Legal = Bool[Array, "batch actions"] | Bool[np.ndarray, "batch actions"] | None
+OBSERVATION, MASK = "observation", "action_mask"
+"""Keys of an observation that is not a composite, and of the mask of legal actions."""
 
-_CORE_MODES: dict[AutoresetMode, CoreMode] = {
+Legal = Bool[Array, "batch actions"] | Bool[np.ndarray, "batch actions"] | None
+Keys = UInt32[Array, "batch 2"]
+
+_MAX_SEED = 2**64 - 1
+_FLAGS = ("terminated", "truncated", "episode_done")
+"""Fields of an environment's info that `step` returns separately."""
+_AUTORESET_MODES: dict[AutoresetMode, Mode] = {
     AutoresetMode.NEXT_STEP: "next_step",
     AutoresetMode.SAME_STEP: "same_step",
 }
 
 
+class _StepResult(eqx.Module):
+    rewards: Float[Array, " batch"]
+    terminated: Bool[Array, " batch"]
+    truncated: Bool[Array, " batch"]
+    info: TransitionInfo
+    final: tuple[PyTree, Bool[Array, "batch actions"] | None] | None = None
+    """Observations and legal actions before any reset, in same-step mode."""
+
+
+@jax.jit
+def _reset(
+    environment: Environment,
+    mask: Bool[Array, " batch"],
+    is_seeded: Bool[Array, " batch"],
+    seed_keys: Keys,
+    keys: Keys,
+    state: VectorEnvState,
+) -> tuple[VectorEnvState, Keys]:
+    """Start new episodes where `mask` is True, with the same key splits as `AutoReset`."""
+    keys = jnp.where(is_seeded[:, None], seed_keys, keys)
+    split = jax.vmap(jax.random.split)(keys)
+    next_keys = jnp.where(mask[:, None], split[:, 0], keys)
+    return reset_where(environment, mask, split[:, 1], state), next_keys
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _step(
+    environment: Environment, mode: Mode | None, keys: Keys, state: VectorEnvState, arrays: PyTree
+) -> tuple[VectorEnvState, Keys, _StepResult]:
+    """Take a step in all environments and reset those that have ended, according to `mode`."""
+    actions = build_actions(environment.action_space, arrays)
+    if mode == "next_step":
+        auto, observations, rewards, _, info = AutoReset(environment, mode).step(
+            AutoResetState(state.states, keys), actions
+        )
+        result = _StepResult(rewards, info.terminated, info.truncated, info.info)
+        return _vector_state(environment, auto, observations, result), auto.keys, result
+    after, rewards, step_info = step_where(environment, None, state, actions)
+    result = _StepResult(rewards, step_info.terminated, step_info.truncated, step_info)
+    if mode is None:
+        return after, keys, result
+    done = step_info.terminated | step_info.truncated
+    result = dataclasses.replace(result, final=(after.observations, after.legal_actions))
+    auto, observations = AutoReset(environment, mode).reset_where(
+        done, AutoResetState(after.states, keys), after.observations
+    )
+    return _vector_state(environment, auto, observations, result), auto.keys, result
+
+
+def _vector_state(
+    environment: Environment, auto: AutoResetState, observations: PyTree, result: _StepResult
+) -> VectorEnvState:
+    legal = jax.vmap(environment.legal_actions)(auto.states)
+    return VectorEnvState(auto.states, observations, legal, result.terminated, result.truncated)
+
+
 class GymnasiumVectorEnv(gym.vector.VectorEnv):
-    """A batch of a Phalanx environment that is stepped by one compiled call, with NumPy arrays in and out.
+    """A batch of an environment that is stepped with one compiled call, with NumPy arrays in and out.
 
-    - Observation: the fields of the environment's observation by name, one that is an array at `observation`;
-      and for environments that have legal actions `action_mask`, int8, 1 where the action (of a record: its
-      first field) is legal. With `flat`: the environment's observation as one float32 vector.
-    - Action: `Discrete`, or `MultiDiscrete` for a record of whole numbers (of ARC [operation, row, col] or
-      [operation, r1, c1, r2, c2]), or a dictionary. An illegal action changes nothing and costs a penalty.
-    - Info: what the environment tells of a step, and `action_mask`, as after a reset.
-    - `render_mode`: one of the environment's `render_modes`.
-    - `autoreset_mode`: `NEXT_STEP`, `SAME_STEP` (with `final_obs` and `final_info`) or `DISABLED`; then
-      `reset(options={"reset_mask": mask})` starts the environments that have ended. A member of
-      `AutoresetMode` or its value, such as `"SameStep"`.
+    - Observation: the fields of the environment's observation by name, or `observation` if it is an array;
+      also `action_mask` (int8, 1 for legal actions) if the environment has legal actions. If an action is a
+      composite, the mask applies to its first field.
+    - Action: `Discrete`, `MultiDiscrete` for a composite of integers (for ARC [operation, row, col] or
+      [operation, r1, c1, r2, c2]), or a dictionary. An illegal action changes nothing and incurs a penalty.
+    - Info: fields of the environment's info, and `action_mask`, also after a reset.
 
-    `reset(seed=s)` gives environment i the seed s + i, a list gives each its own. An environment's episodes
-    depend on its own seed only: not on the others, nor on how many there are.
+    `reset(seed=s)` gives environment i the seed s + i; a list gives each environment its own seed. The
+    episodes of an environment depend only on its own seed, not on the rest of the batch.
+
+    Args:
+        environment: The environment.
+        num_envs: Number of environments.
+        autoreset_mode: `NEXT_STEP`, `SAME_STEP` (with `final_obs` and `final_info`) or `DISABLED`, as a
+            member of `AutoresetMode` or its value. With `DISABLED`, `reset(options={"reset_mask": mask})`
+            resets the environments that have ended.
+        flatten: Return the observation as one float32 vector, without `action_mask`.
+        render_mode: One of the environment's `render_modes`.
     """
 
     def __init__(
@@ -61,33 +139,33 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         num_envs: Any,
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        flat: bool = False,
+        flatten: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        self.environment, self.num_envs = environment, whole_number(num_envs, "num_envs")
-        self._mode, self._flat = _mode_named(autoreset_mode), flat
+        self.environment, self.num_envs = environment, positive_integer(num_envs, "num_envs")
+        self._mode, self._flatten = _parse_mode(autoreset_mode), flatten
         modes = environment.render_modes
         if render_mode is not None and render_mode not in modes:
-            there = ", ".join(modes) or "none"
-            raise ValueError(f"render_mode must be None or one of: {there}; got {render_mode!r}")
+            names = ", ".join(modes) or "none"
+            raise ValueError(f"render_mode must be None or one of: {names}; got {render_mode!r}")
         self.render_mode = render_mode
         self.metadata = {"render_modes": list(modes), "render_fps": 4, "autoreset_mode": self._mode}
-        self._seen, self._acts = environment.observation_space, environment.action_space
-        self.single_observation_space = self._observation_space()
-        self.single_action_space = action_space_of(self._acts)
+        self.single_observation_space = self._single_observation_space()
+        self.single_action_space = convert_action_space(environment.action_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._running: stepping.Running | None = None
-        self._ended = np.zeros(self.num_envs, bool)
-        self._seeds = stepping.chance_seeds(self.num_envs)
-        self._unsown = np.ones(self.num_envs, bool)
+        self._state: VectorEnvState | None = None
+        self._keys: Any = jnp.zeros((self.num_envs, 2), jnp.uint32)
+        self._done = np.zeros(self.num_envs, bool)
+        self._seeds = _random_seeds(self.num_envs)
+        self._has_new_seed = np.ones(self.num_envs, bool)
 
     @property
-    def running(self) -> stepping.Running:
-        """Where the environments stand."""
-        if self._running is None:
-            raise gym.error.ResetNeeded("the environments have not begun: call reset() first")
-        return self._running
+    def state(self) -> VectorEnvState:
+        """States, observations and legal actions of all environments."""
+        if self._state is None:
+            raise gym.error.ResetNeeded("the environments have not been reset: call reset() first")
+        return self._state
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -95,120 +173,125 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         return tuple(self._seeds.tolist())
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start all environments, or those of `options["reset_mask"]`.
+        """Reset all environments, or those in `options["reset_mask"]`.
 
-        An environment that gets no seed goes on to its next episode.
+        An environment without a new seed continues with its next episode.
         """
-        chosen = stepping.reset_mask(options, self.num_envs)
-        if self._running is None and not chosen.all():
-            raise gym.error.ResetNeeded("the first reset must start all environments, reset_mask names some")
-        seeds, given = stepping.seeds_of(seed, self.num_envs)
-        given &= chosen
-        self._seeds[given] = seeds[given]
-        self._unsown |= given
-        sown = self._unsown & chosen
-        self._unsown &= ~chosen
-        if self._running is None:
-            self._running = stepping.not_begun(self.environment, self.num_envs)
-        keys = stepping.keys_of(self._seeds)
-        running = self._running = stepping.begin(self.environment, chosen, sown, keys, self._running)
-        self._ended = self._ended & ~chosen
-        infos = stepping.infos_of({MASK: _masks(running.legal)}, chosen)
-        return self._arrays(running.observations, running.legal), infos
+        mask = _reset_mask(options, self.num_envs)
+        if self._state is None and not mask.all():
+            raise gym.error.ResetNeeded("the first reset must reset all environments; remove reset_mask")
+        seeds, is_given = _parse_seeds(seed, self.num_envs)
+        is_given &= mask
+        self._seeds[is_given] = seeds[is_given]
+        self._has_new_seed |= is_given
+        is_seeded = self._has_new_seed & mask
+        self._has_new_seed &= ~mask
+        if self._state is None:
+            self._state = initial_vector_state(self.environment, self.num_envs)
+        state, self._keys = _reset(
+            self.environment, mask, is_seeded, _keys_from_seeds(self._seeds), self._keys, self._state
+        )
+        self._state = state
+        self._done = self._done & ~mask
+        infos = _format_infos({MASK: _int8_mask(state.legal_actions)}, mask)
+        return self._arrays(state.observations, state.legal_actions), infos
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of every environment: observations, rewards, terminations, truncations, infos."""
-        running = self.running
-        if self._mode is AutoresetMode.DISABLED and self._ended.any():
+        """Step all environments and return observations, rewards, terminations, truncations and infos."""
+        state = self.state
+        if self._mode is AutoresetMode.DISABLED and self._done.any():
             raise gym.error.ResetNeeded(
-                f"{_named(self._ended)} ended: reset with options={{'reset_mask': ended}} before you step, "
-                "or choose an autoreset_mode that does it"
+                f"{_describe_envs(self._done)} ended: call reset(options={{'reset_mask': mask}}) before "
+                "step(), or choose another autoreset_mode"
             )
-        given = given_actions(self._acts, actions, self.num_envs)
-        after, outcome = stepping.advance(self.environment, _CORE_MODES.get(self._mode), running, given)
-        self._running = after
-        terminated, truncated = np.array(outcome.terminated), np.array(outcome.truncated)
+        arrays = check_actions(self.environment.action_space, actions, self.num_envs)
+        mode = _AUTORESET_MODES.get(self._mode)
+        state, self._keys, result = _step(self.environment, mode, self._keys, state, arrays)
+        self._state = state
+        terminated, truncated = np.array(result.terminated), np.array(result.truncated)
         done = terminated | truncated
-        infos = self._infos(outcome, done)
-        self._ended = np.zeros_like(done) if self._mode is AutoresetMode.SAME_STEP else done
-        observations = self._arrays(after.observations, after.legal)
-        return observations, np.array(outcome.rewards, np.float64), terminated, truncated, infos
+        infos = self._infos(result, done)
+        self._done = np.zeros_like(done) if self._mode is AutoresetMode.SAME_STEP else done
+        observations = self._arrays(state.observations, state.legal_actions)
+        return observations, np.array(result.rewards, np.float64), terminated, truncated, infos
 
-    def _infos(self, outcome: stepping.Outcome, done: Bool[np.ndarray, " batch"]) -> dict[str, Any]:
-        """What the step told of the environments that took it; the others have just been reset."""
-        told = stepping.told_fields(outcome.info)
-        legal = stepping.infos_of({MASK: _masks(self.running.legal)}, np.ones_like(done))
-        if outcome.terminal is None:
-            # Environments that had ended before were reset in this step, if they were not refused.
-            return stepping.infos_of(told, ~self._ended) | legal
-        infos = stepping.infos_of(told, ~done) | legal
+    def _infos(self, result: _StepResult, done: Bool[np.ndarray, " batch"]) -> dict[str, Any]:
+        """Return the infos of the environments that took a step and were not reset by it."""
+        fields = _info_arrays(result.info)
+        legal = _format_infos({MASK: _int8_mask(self.state.legal_actions)}, np.ones_like(done))
+        if result.final is None:
+            # In next-step mode, environments that had ended before were reset in this step.
+            return _format_infos(fields, ~self._done) | legal
+        infos = _format_infos(fields, ~done) | legal
         if done.any():
-            infos["final_obs"], infos["_final_obs"] = self._terminal(outcome.terminal, done), done.copy()
-            infos["final_info"] = stepping.infos_of({**told, MASK: _masks(outcome.terminal[1])}, done)
+            infos["final_obs"], infos["_final_obs"] = (
+                self._final_observations(result.final, done),
+                done.copy(),
+            )
+            infos["final_info"] = _format_infos({**fields, MASK: _int8_mask(result.final[1])}, done)
             infos["_final_info"] = done.copy()
         return infos
 
-    def _terminal(self, terminal: tuple[PyTree, Legal], done: Bool[np.ndarray, " batch"]) -> np.ndarray:
-        """The observations of the environments that have ended, as objects, with None for the others."""
-        # Few end in a step, so only theirs are copied.
-        ended = self._arrays(*jax.tree.map(lambda leaf: np.asarray(leaf)[done], terminal))
-        final = np.full(self.num_envs, None, object)
+    def _final_observations(
+        self, final: tuple[PyTree, Legal], done: Bool[np.ndarray, " batch"]
+    ) -> np.ndarray:
+        """Return an object array with the final observations, and None where no episode has ended."""
+        # Few episodes end in a step, so only their rows are copied.
+        arrays = self._arrays(*jax.tree.map(lambda leaf: np.asarray(leaf)[done], final))
+        observations = np.full(self.num_envs, None, object)
         for row, index in enumerate(np.flatnonzero(done)):
-            final[index] = jax.tree.map(np.array, row_of(ended, row))
-        return final
+            observations[index] = jax.tree.map(np.array, take_row(arrays, row))
+        return observations
 
     def action_masks(self) -> Bool[np.ndarray, "batch choices"]:
-        """Which values are legal, for every number of an action one after the other.
+        """Return the legal values of every integer of an action, concatenated.
 
-        In the form of SB3-Contrib's `MaskablePPO`: for ARC's points those of operation, row and column.
+        This is the format of SB3-Contrib's `MaskablePPO`: operation, row and column for ARC points.
         """
-        masks = _masks(self.running.legal)
+        masks = _int8_mask(self.state.legal_actions)
         if masks is None:
             raise TypeError(f"{type(self.environment).__name__} has no mask of legal actions")
-        cells = sum((column_sizes(self._acts) or [0])[1:])
-        return np.concatenate([masks.astype(bool), np.ones((self.num_envs, cells), bool)], axis=1)
+        unmasked = sum((column_sizes(self.environment.action_space) or [0])[1:])
+        return np.concatenate([masks.astype(bool), np.ones((self.num_envs, unmasked), bool)], axis=1)
 
     def render(self) -> tuple[Any, ...] | None:
-        """A picture of each environment, in the `render_mode` that was chosen."""
+        """Render each environment in the `render_mode`."""
         if self.render_mode is None:
             raise gym.error.Error(
-                "choose a render_mode when you make the environment: "
+                "pass a render_mode when you create the environment: "
                 f"{', '.join(self.environment.render_modes) or 'none'}"
             )
-        # On the host: taken apart by JAX, every leaf's part would be compiled on its own.
-        states = jax.device_get(self.running.auto.states)
+        # On the host: indexing on a device would compile a program for every leaf.
+        states = jax.device_get(self.state.states)
         rows = (jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(self.num_envs))
         return tuple(self.environment.render(row, self.render_mode) for row in rows)
 
-    def _observation_space(self) -> gym.Space:
-        if self._flat:
-            return flat_space_of(self._seen)
-        seen, size = space_of(self._seen), mask_size(self.environment)
-        fields = dict(seen.spaces) if isinstance(seen, gym.spaces.Dict) else {OBSERVATION: seen}
+    def _single_observation_space(self) -> gym.Space:
+        if self._flatten:
+            return flat_space(self.environment.observation_space)
+        space, size = convert_space(self.environment.observation_space), mask_size(self.environment)
+        fields = dict(space.spaces) if isinstance(space, gym.spaces.Dict) else {OBSERVATION: space}
         return gym.spaces.Dict(fields if size is None else {**fields, MASK: gym.spaces.MultiBinary(size)})
 
     def _arrays(self, observations: PyTree, legal: Legal) -> Any:
-        if self._flat:
-            return flat_arrays_of(self._seen, observations)
-        seen = arrays_of(self._seen, observations)
-        seen = seen if isinstance(seen, dict) else {OBSERVATION: seen}
-        return seen if legal is None else {**seen, MASK: _masks(legal)}
-
-
-def _masks(legal: Legal) -> Int8[np.ndarray, "batch actions"] | None:
-    return None if legal is None else np.array(legal, np.int8)
+        space = self.environment.observation_space
+        if self._flatten:
+            return to_flat_arrays(space, observations)
+        arrays = to_arrays(space, observations)
+        arrays = arrays if isinstance(arrays, dict) else {OBSERVATION: arrays}
+        return arrays if legal is None else {**arrays, MASK: _int8_mask(legal)}
 
 
 class GymnasiumEnv(gym.Env):
-    """A single environment: a `GymnasiumVectorEnv` of size one without auto-reset."""
+    """A single environment: a `GymnasiumVectorEnv` of size 1 without auto-reset."""
 
     def __init__(
-        self, environment: Environment, *, flat: bool = False, render_mode: str | None = None
+        self, environment: Environment, *, flatten: bool = False, render_mode: str | None = None
     ) -> None:
-        """The arguments are those of `GymnasiumVectorEnv`."""
+        """Create the environment. The arguments are those of `GymnasiumVectorEnv`."""
         disabled = AutoresetMode.DISABLED
         self._batch = GymnasiumVectorEnv(
-            environment, 1, autoreset_mode=disabled, flat=flat, render_mode=render_mode
+            environment, 1, autoreset_mode=disabled, flatten=flatten, render_mode=render_mode
         )
         self.environment, self.render_mode = environment, render_mode
         metadata = self._batch.metadata
@@ -219,37 +302,90 @@ class GymnasiumEnv(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; without a seed, the one that follows."""
+        """Start an episode; without a seed, the next one."""
         super().reset(seed=seed)
         observations, infos = self._batch.reset(seed=seed, options=options)
-        return row_of(observations, 0), stepping.info_of_one(infos)
+        return take_row(observations, 0), _first_info(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step: observation, reward, terminated, truncated, info."""
+        """Take a step and return observation, reward, terminated, truncated and info."""
         actions = jax.tree.map(lambda part: np.asarray(part)[None], action)
         observations, rewards, terminated, truncated, infos = self._batch.step(actions)
-        ends = bool(terminated[0]), bool(truncated[0])
-        return row_of(observations, 0), float(rewards[0]), *ends, stepping.info_of_one(infos)
+        flags = bool(terminated[0]), bool(truncated[0])
+        return take_row(observations, 0), float(rewards[0]), *flags, _first_info(infos)
 
     def action_masks(self) -> Bool[np.ndarray, " choices"]:
-        """Which values are legal, for every number of an action one after the other."""
+        """Return the legal values of every integer of an action, concatenated."""
         return self._batch.action_masks()[0]
 
     def render(self) -> Any:
-        """A picture, in the `render_mode` that was chosen."""
+        """Render the environment in the `render_mode`."""
         frames = self._batch.render()
         return None if frames is None else frames[0]
 
 
-def _named(mask: Bool[np.ndarray, " batch"]) -> str:
-    numbers = np.flatnonzero(mask).tolist()
-    if len(numbers) == 1:
-        return f"environment {numbers[0]} has"
-    shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
+def register_environments() -> None:
+    """Register `phalanx/<id>` with Gymnasium for every id of `phalanx.make`.
+
+    This is called on import; call it again after `phalanx.register`.
+    """
+    for spec in registered_environments():
+        if f"phalanx/{spec.id}" not in registry:
+            register(
+                f"phalanx/{spec.id}",
+                entry_point=f"{__name__}:make_env",
+                vector_entry_point=f"{__name__}:make_vector_env",
+                kwargs={"phalanx_id": spec.id},
+            )
+
+
+def make_env(
+    phalanx_id: str, *, flatten: bool = False, render_mode: str | None = None, **settings: Any
+) -> GymnasiumEnv:
+    """Create the environment of `gymnasium.make("phalanx/arc-v2", ...)`; `settings` are for `make`."""
+    return GymnasiumEnv(_make(phalanx_id, settings), flatten=flatten, render_mode=render_mode)
+
+
+def make_vector_env(
+    phalanx_id: str,
+    num_envs: Any,
+    *,
+    autoreset_mode: Any = "NextStep",
+    flatten: bool = False,
+    render_mode: str | None = None,
+    **settings: Any,
+) -> GymnasiumVectorEnv:
+    """Create the environment of `gymnasium.make_vec("phalanx/arc-v2", ...)`; `settings` are for `make`."""
+    environment = _make(phalanx_id, settings)
+    return GymnasiumVectorEnv(
+        environment, num_envs, autoreset_mode=autoreset_mode, flatten=flatten, render_mode=render_mode
+    )
+
+
+def _make(phalanx_id: str, settings: dict[str, Any]) -> Environment:
+    """Create an environment; an unknown setting raises the `TypeError` of an unknown keyword argument.
+
+    TorchRL's `GymEnv` passes `frameskip` and tries again without it after this error.
+    """
+    try:
+        return make(phalanx_id, **settings)
+    except ValueError as error:
+        for name in settings:
+            if str(error).startswith(f"unknown key '{name}';"):
+                hint = str(error).partition(";")[2]
+                raise TypeError(f"make() got an unexpected keyword argument '{name}';{hint}") from error
+        raise
+
+
+def _describe_envs(mask: Bool[np.ndarray, " batch"]) -> str:
+    indices = np.flatnonzero(mask).tolist()
+    if len(indices) == 1:
+        return f"environment {indices[0]} has"
+    shown = ", ".join(map(str, indices[:5])) + (", ..." if len(indices) > 5 else "")
     return f"environments {shown} have"
 
 
-def _mode_named(mode: AutoresetMode | str) -> AutoresetMode:
+def _parse_mode(mode: AutoresetMode | str) -> AutoresetMode:
     try:
         return AutoresetMode(mode)
     except ValueError:
@@ -257,39 +393,85 @@ def _mode_named(mode: AutoresetMode | str) -> AutoresetMode:
         raise ValueError(f"autoreset_mode must be one of {names}; got {mode!r}") from None
 
 
-def register_environments() -> None:
-    """Register `phalanx/<id>` for every id of `phalanx.make` that Gymnasium does not know yet.
-
-    Importing the adapter does it; call it again after a `phalanx.register` of your own.
-    """
-    for found in registered_environments():
-        if f"phalanx/{found.id}" not in registry:
-            register(
-                f"phalanx/{found.id}",
-                entry_point=f"{__name__}:make_single",
-                vector_entry_point=f"{__name__}:make_vector",
-                kwargs={"phalanx_id": found.id},
-            )
+def _int8_mask(legal: Legal) -> Int8[np.ndarray, "batch actions"] | None:
+    return None if legal is None else np.array(legal, np.int8)
 
 
-def make_single(
-    phalanx_id: str, *, flat: bool = False, render_mode: str | None = None, **settings: Any
-) -> GymnasiumEnv:
-    """`gymnasium.make("phalanx/arc-v2", ...)`; settings are those of `phalanx.make`."""
-    return GymnasiumEnv(make(phalanx_id, **settings), flat=flat, render_mode=render_mode)
+def _info_arrays(info: Any) -> dict[str, np.ndarray]:
+    """Copy the array fields of an info, without the flags that `step` returns separately."""
+    names = (field.name for field in dataclasses.fields(info) if field.name not in _FLAGS)
+    values = ((name, getattr(info, name)) for name in names)
+    return {name: np.array(value) for name, value in values if isinstance(value, jax.Array)}
 
 
-def make_vector(
-    phalanx_id: str,
-    num_envs: Any,
-    *,
-    autoreset_mode: Any = "NextStep",
-    flat: bool = False,
-    render_mode: str | None = None,
-    **settings: Any,
-) -> GymnasiumVectorEnv:
-    """`gymnasium.make_vec("phalanx/arc-v2", ...)`; settings are those of `phalanx.make`."""
-    environment = make(phalanx_id, **settings)
-    return GymnasiumVectorEnv(
-        environment, num_envs, autoreset_mode=autoreset_mode, flat=flat, render_mode=render_mode
-    )
+def _format_infos(
+    fields: Mapping[str, np.ndarray | None], mask: Bool[np.ndarray, " batch"]
+) -> dict[str, Any]:
+    """Format the infos of some environments as Gymnasium does: zeros elsewhere, and the mask as `_name`."""
+    if not mask.any():
+        return {}
+    infos: dict[str, Any] = {}
+    others = None if mask.all() else ~mask
+    for name, array in fields.items():
+        if array is not None:
+            infos[name], infos[f"_{name}"] = array.copy(), mask.copy()
+            if others is not None:
+                infos[name][others] = 0
+    return infos
+
+
+def _first_info(infos: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the infos of a batch of size 1 to those of a single environment."""
+    first = {name: values[0] for name, values in infos.items() if not name.startswith("_")}
+    return {name: value if value.ndim else value.item() for name, value in first.items()}
+
+
+def _random_seeds(num_envs: int) -> UInt64[np.ndarray, " batch"]:
+    # One random seed per environment, as in Gymnasium.
+    return np.random.default_rng(secrets.randbits(128)).integers(_MAX_SEED, size=num_envs, dtype=np.uint64)
+
+
+def _parse_seeds(seed: Any, num_envs: int) -> tuple[UInt64[np.ndarray, " batch"], Bool[np.ndarray, " batch"]]:
+    """Return one seed per environment, and which environments have one."""
+    if seed is None:
+        return np.zeros(num_envs, np.uint64), np.zeros(num_envs, bool)
+    if isinstance(seed, numbers.Integral):
+        seed = [int(seed) + index for index in range(num_envs)]
+    if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str):
+        raise TypeError(f"seed must be None, an integer or a list of integers, got {seed!r}")
+    if len(seed) != num_envs:
+        raise ValueError(f"there are {num_envs} environments and {len(seed)} seeds; give one for each")
+    is_given = np.array([one is not None for one in seed])
+    return np.array([0 if one is None else _check_seed(one) for one in seed], np.uint64), is_given
+
+
+def _check_seed(seed: Any) -> int:
+    if not isinstance(seed, numbers.Integral):
+        raise TypeError(f"a seed must be an integer or None, got {seed!r}")
+    if not 0 <= int(seed) <= _MAX_SEED:
+        raise ValueError(f"a seed must be from 0 to 2**64 - 1, got {seed}")
+    return int(seed)
+
+
+def _keys_from_seeds(seeds: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, "batch 2"]:
+    """Return the keys that `jax.random.PRNGKey` creates from the seeds."""
+    halves = np.stack([seeds >> np.uint64(32), seeds & np.uint64(2**32 - 1)], axis=1)
+    return halves.astype(np.uint32)
+
+
+def _reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> Bool[np.ndarray, " batch"]:
+    """Return the environments that the options of `reset` select; all without a mask."""
+    options = {} if options is None else options
+    if unknown := [name for name in options if name != "reset_mask"]:
+        raise ValueError(f"unknown option {unknown[0]!r}; reset takes only 'reset_mask'")
+    if "reset_mask" not in options:
+        return np.ones(num_envs, bool)
+    mask = options["reset_mask"]
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        kind = mask.dtype if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise TypeError(f"options['reset_mask'] must be a NumPy array of bool, got {kind}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"options['reset_mask'] must have the shape {(num_envs,)}, got {mask.shape}")
+    if not mask.any():
+        raise ValueError("options['reset_mask'] must select at least one environment")
+    return mask.copy()

@@ -1,7 +1,4 @@
-"""Phalanx's spaces as Gymnasium's, and batches of their members as NumPy arrays and back.
-
-Stepping is in `stepping` and `environments`.
-"""
+"""Conversion of spaces to Gymnasium spaces, and of their members to NumPy arrays and back."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -14,15 +11,12 @@ from jaxtyping import Float32, PyTree
 
 from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
 
-Arrays = dict[str, Any]
-"""Arrays by name; a dictionary within holds the fields of a nested record."""
 
-
-def space_of(space: Space) -> spaces.Space:
-    """A Gymnasium space; scalars are arrays of one, so that networks can lay them end to end."""
+def convert_space(space: Space) -> spaces.Space:
+    """Convert a space. Scalars become arrays of size 1, so that networks can concatenate them."""
     match space:
         case Composite(fields=fields):
-            return spaces.Dict({name: space_of(field) for name, field in fields})
+            return spaces.Dict({name: convert_space(field) for name, field in fields})
         case Discrete(n=n):
             return spaces.Discrete(n)
         case Box(low=low, high=high, shape=shape, dtype=dtype):
@@ -30,66 +24,66 @@ def space_of(space: Space) -> spaces.Space:
                 return spaces.MultiBinary(shape or (1,))
             return spaces.Box(low, high, shape or (1,), dtype)
     raise TypeError(
-        f"{type(space).__name__} has no Gymnasium space; there are some for Box, Discrete and Record"
+        f"{type(space).__name__} cannot be converted to a Gymnasium space; Box, Discrete and Composite can"
     )
 
 
-def action_space_of(space: Space) -> spaces.Space:
-    """The same for actions, where a record of whole numbers is one vector: `MultiDiscrete`."""
+def convert_action_space(space: Space) -> spaces.Space:
+    """Convert an action space; a composite of integers becomes `MultiDiscrete`."""
     if (sizes := column_sizes(space)) is not None:
         return spaces.MultiDiscrete(sizes)
-    return space_of(space)
+    return convert_space(space)
 
 
 def column_sizes(space: Space) -> list[int] | None:
-    """How many values each number of a record of whole numbers has; None for other spaces."""
+    """Return the number of values of each field of a composite of integers; None for other spaces."""
     if not isinstance(space, Composite):
         return None
-    numbers = [field.n for _, field in space.fields if isinstance(field, Discrete)]
-    return numbers if len(numbers) == len(space.fields) else None
+    sizes = [field.n for _, field in space.fields if isinstance(field, Discrete)]
+    return sizes if len(sizes) == len(space.fields) else None
 
 
-def flat_space_of(space: Space) -> spaces.Box:
-    """One vector of float32 for all of a space, in the order of its fields."""
+def flat_space(space: Space) -> spaces.Box:
+    """Return the space of one float32 vector with all fields in order."""
     lows, highs = [np.empty(0, np.float32)], [np.empty(0, np.float32)]
-    for leaf in _leaves(space):
+    for leaf in _leaf_spaces(space):
         low, high = (0, leaf.n - 1) if isinstance(leaf, Discrete) else (leaf.low, leaf.high)
         lows.append(np.full(_width(leaf), low, np.float32))
         highs.append(np.full(_width(leaf), high, np.float32))
     if not any(len(part) for part in lows):
-        raise ValueError("an observation of nothing cannot be a vector; see config.observation")
+        raise ValueError("an empty observation cannot be flattened; see config.observation")
     return spaces.Box(np.concatenate(lows), np.concatenate(highs), dtype=np.float32)
 
 
-def arrays_of(space: Space, value: PyTree) -> Any:
-    """A batch of a space's members as arrays of their own: writing into them does not reach JAX."""
+def to_arrays(space: Space, value: PyTree) -> Any:
+    """Copy a batch of members of a space to NumPy arrays."""
     match space:
         case Composite(fields=fields):
-            return {name: arrays_of(field, getattr(value, name)) for name, field in fields}
+            return {name: to_arrays(field, getattr(value, name)) for name, field in fields}
         case Discrete():
             return np.array(value, np.int64)
         case Box(shape=shape, dtype=dtype):
-            made = np.array(value, np.int8 if np.dtype(dtype) == np.bool_ else dtype)
-            return made if shape else made[:, None]
-    raise TypeError(f"{type(space).__name__} has no arrays")
+            array = np.array(value, np.int8 if np.dtype(dtype) == np.bool_ else dtype)
+            return array if shape else array[:, None]
+    raise TypeError(f"{type(space).__name__} cannot be converted to arrays")
 
 
-def flat_arrays_of(space: Space, value: PyTree) -> Float32[np.ndarray, "batch width"]:
-    """A batch of a space's members as the rows of `flat_space_of`."""
-    parts = list(_values(space, value))
-    widths = [_width(leaf) for leaf in _leaves(space)]
-    made = np.empty((len(parts[0]), sum(widths)), np.float32)
-    begin = 0
+def to_flat_arrays(space: Space, value: PyTree) -> Float32[np.ndarray, "batch width"]:
+    """Copy a batch of members of a space to the rows of an array, in the order of `flat_space`."""
+    parts = list(_leaf_values(space, value))
+    widths = [_width(leaf) for leaf in _leaf_spaces(space)]
+    array = np.empty((len(parts[0]), sum(widths)), np.float32)
+    start = 0
     for part, width in zip(parts, widths, strict=True):
-        made[:, begin : begin + width] = np.asarray(part).reshape(len(made), width)
-        begin += width
-    return made
+        array[:, start : start + width] = np.asarray(part).reshape(len(array), width)
+        start += width
+    return array
 
 
-def given_actions(space: Space, actions: Any, count: int, name: str = "actions") -> Any:
-    """A user's actions for a batch, checked, as arrays that `built_actions` takes."""
+def check_actions(space: Space, actions: Any, num_envs: int, name: str = "actions") -> Any:
+    """Check a user's actions and return them as arrays for `build_actions`."""
     if (sizes := column_sizes(space)) is not None:
-        return _whole_numbers(actions, (count, len(sizes)), np.array(sizes), name)
+        return _check_integers(actions, (num_envs, len(sizes)), np.array(sizes), name)
     match space:
         case Composite(fields=fields):
             if not isinstance(actions, Mapping):
@@ -98,47 +92,48 @@ def given_actions(space: Space, actions: Any, count: int, name: str = "actions")
                     f"{name} must be a dictionary with the keys {names}, got {type(actions).__name__}"
                 )
             if missing := [field for field, _ in fields if field not in actions]:
-                there = ", ".join(map(str, actions)) or "none"
-                raise KeyError(f"{name} have no key {missing[0]!r}; they have {there}")
+                found = ", ".join(map(str, actions)) or "none"
+                raise KeyError(f"{name} have no key {missing[0]!r}; they have {found}")
             return {
-                field: given_actions(inner, actions[field], count, f"{name}[{field!r}]")
+                field: check_actions(inner, actions[field], num_envs, f"{name}[{field!r}]")
                 for field, inner in fields
             }
         case Discrete(n=n):
-            return _whole_numbers(actions, (count,), np.int64(n), name)
+            return _check_integers(actions, (num_envs,), np.int64(n), name)
         case Box(shape=shape, dtype=dtype):
-            array = _shaped(actions, (count, *(shape or (1,))), name)
+            array = _check_shape(actions, (num_envs, *(shape or (1,))), name)
             check_integer_dtypes(space, array, name)
-            return array.astype(dtype).reshape(count, *shape)
-    raise TypeError(f"{type(space).__name__} has no actions")
+            return array.astype(dtype).reshape(num_envs, *shape)
+    raise TypeError(f"{type(space).__name__} is not supported as an action space")
 
 
-def built_actions(space: Space, given: Any) -> PyTree:
-    """The actions that an environment takes, of `given_actions`; used under `jit`."""
+def build_actions(space: Space, arrays: Any) -> PyTree:
+    """Build the environment's actions from the arrays of `check_actions`; can be traced."""
     if column_sizes(space) is not None:
         assert isinstance(space, Composite)
-        return space.build(**{name: given[:, i] for i, (name, _) in enumerate(space.fields)})
+        return space.constructor(**{name: arrays[:, i] for i, (name, _) in enumerate(space.fields)})
     if isinstance(space, Composite):
-        return space.build(**{name: built_actions(field, given[name]) for name, field in space.fields})
-    return jnp.asarray(given)
+        fields = {name: build_actions(field, arrays[name]) for name, field in space.fields}
+        return space.constructor(**fields)
+    return jnp.asarray(arrays)
 
 
-def row_of(arrays: Any, index: int) -> Any:
-    """One environment's part of arrays of a batch; views of them."""
+def take_row(arrays: Any, index: int) -> Any:
+    """Return views of one environment's row of batched arrays."""
     if isinstance(arrays, Mapping):
-        return {name: row_of(array, index) for name, array in arrays.items()}
+        return {name: take_row(array, index) for name, array in arrays.items()}
     return arrays[index]
 
 
-def _whole_numbers(values: Any, shape: tuple[int, ...], sizes: Any, name: str) -> np.ndarray:
-    array = _shaped(values, shape, name)
+def _check_integers(values: Any, shape: tuple[int, ...], sizes: Any, name: str) -> np.ndarray:
+    array = _check_shape(values, shape, name)
     if not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(f"{name} must be whole numbers, got {array.dtype}")
-    # What does not fit 32 bits must not come back as a legal number.
+        raise TypeError(f"{name} must be integers, got {array.dtype}")
+    # A number that does not fit into 32 bits must not wrap around to a legal one.
     return np.clip(array.astype(np.int64), -1, sizes).astype(np.int32)
 
 
-def _shaped(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+def _check_shape(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
     array = np.asarray(values)
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
@@ -150,17 +145,17 @@ def _width(leaf: Any) -> int:
     return 1 if isinstance(leaf, Discrete) else int(np.prod(leaf.shape))
 
 
-def _leaves(space: Space) -> Iterator[Any]:
+def _leaf_spaces(space: Space) -> Iterator[Any]:
     if isinstance(space, Composite):
         for _, field in space.fields:
-            yield from _leaves(field)
+            yield from _leaf_spaces(field)
     else:
         yield space
 
 
-def _values(space: Space, value: PyTree) -> Iterator[Any]:
+def _leaf_values(space: Space, value: PyTree) -> Iterator[Any]:
     if isinstance(space, Composite):
         for name, field in space.fields:
-            yield from _values(field, getattr(value, name))
+            yield from _leaf_values(field, getattr(value, name))
     else:
         yield value

@@ -1,7 +1,7 @@
-"""Text environments behind OpenEnv's protocol: `OpenEnvServer`, and `openenv_app` that it serves.
+"""Server for text environments with OpenEnv's protocol.
 
-Written against `openenv` 0.10, of which nothing is imported: a server needs `starlette`, `uvicorn` and
-`websockets` (`pip install "phalanx[serve]"`), and OpenEnv's own clients connect to it.
+It is compatible with clients of `openenv` 0.10 but does not import it. It needs `starlette`, `uvicorn` and
+`websockets` (`pip install "phalanx[serve]"`).
 """
 
 from phalanx.integrations.openenv.protocol import Session

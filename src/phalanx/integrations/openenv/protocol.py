@@ -1,6 +1,6 @@
-"""What OpenEnv's messages say: one session's requests, and the replies to them, as JSON text.
+"""Messages of OpenEnv: requests of one session and the replies to them, as JSON.
 
-Connections, limits and time are in `server`. A client's mistake is a reply and never an exception.
+Errors of the client are replies, never exceptions.
 """
 
 import json
@@ -10,17 +10,20 @@ from typing import Any
 
 from phalanx.text.env import MAX_SEED, TextEnvironment, TextInfo, validate_seed
 
-MOST_EPISODE_ID = 255
-"""Characters of the longest episode id that OpenEnv's models take."""
+MAX_EPISODE_ID_CHARS = 255
+"""Maximum length of an episode id in OpenEnv's models."""
 
 _SCHEMA: dict[str, Any] = {"type": "object", "additionalProperties": False}
-_METADATA = {"type": "object", "additionalProperties": True, "description": "Anything besides."}
+_METADATA = {"type": "object", "additionalProperties": True, "description": "Additional data."}
 SCHEMAS: dict[str, Any] = {
     "action": _SCHEMA
     | {
         "title": "TextAction",
         "properties": {
-            "answer": {"type": "string", "description": "A model's answer: the move, or all it said."},
+            "answer": {
+                "type": "string",
+                "description": "The model's answer: a move, or all its output.",
+            },
             "metadata": _METADATA,
         },
         "required": ["answer"],
@@ -29,7 +32,7 @@ SCHEMAS: dict[str, Any] = {
     | {
         "title": "TextObservation",
         "properties": {
-            "text": {"type": "string", "description": "What the model reads next."},
+            "text": {"type": "string", "description": "The next input of the model."},
             "error": {
                 "type": "string",
                 "description": "Error message; empty if the answer was valid.",
@@ -53,11 +56,11 @@ SCHEMAS: dict[str, Any] = {
         },
     },
 }
-"""The JSON schemas of actions, observations and states."""
+"""JSON schemas of actions, observations and states."""
 
 
 class ClientError(ValueError):
-    """A request that cannot be answered, with OpenEnv's code for it."""
+    """An invalid request, with OpenEnv's error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -65,7 +68,7 @@ class ClientError(ValueError):
 
 
 class Session:
-    """One client's environment, and where its episode stands."""
+    """The environment of one client and its current episode."""
 
     def __init__(self, environment: TextEnvironment) -> None:
         self._environment = environment
@@ -74,9 +77,9 @@ class Session:
         self._steps = 0
 
     def reply(self, message: str) -> str | None:
-        """The reply to a message; None where the client says goodbye."""
+        """Return the reply to a message; None if the client closes the session."""
         try:
-            kind, data = parsed(message)
+            kind, data = parse_message(message)
             if kind == "close":
                 return None
             if kind == "state":
@@ -84,14 +87,16 @@ class Session:
             return _reply("observation", self.reset(data) if kind == "reset" else self.step(data))
         except ClientError as error:
             return error_reply(error.code, str(error))
-        except OSError as error:  # an environment that is on another server, which is gone
+        except OSError as error:  # the connection to an external server failed
             return error_reply("EXECUTION_ERROR", str(error))
 
     def reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Start the episode of a `seed`, or of one that is drawn; other arguments do not matter."""
+        """Start the episode of `seed`, or of a random seed. Other fields are ignored."""
         seed, name = data.get("seed"), data.get("episode_id")
-        if name is not None and not (isinstance(name, str) and len(name) <= MOST_EPISODE_ID):
-            raise ClientError("VALIDATION_ERROR", f"episode_id has at most {MOST_EPISODE_ID} characters")
+        if name is not None and not (isinstance(name, str) and len(name) <= MAX_EPISODE_ID_CHARS):
+            raise ClientError(
+                "VALIDATION_ERROR", f"episode_id must be text of at most {MAX_EPISODE_ID_CHARS} characters"
+            )
         try:
             self._seed = secrets.randbelow(MAX_SEED + 1) if seed is None else validate_seed(seed)
         except ValueError as error:
@@ -103,11 +108,11 @@ class Session:
     def step(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Take the `answer`."""
         answer = data.get("answer")
-        # Clients that read a model's words as JSON make a number of an answer such as `3`.
+        # Clients that parse the model's output as JSON send an answer such as `3` as a number.
         if isinstance(answer, int) and not isinstance(answer, bool):
             answer = str(answer)
         if not isinstance(answer, str):
-            raise ClientError("VALIDATION_ERROR", 'an action is {"answer": "..."}, with a text')
+            raise ClientError("VALIDATION_ERROR", 'an action must be {"answer": "..."}, with a string')
         if unknown := sorted(set(data) - {"answer", "metadata"}):
             raise ClientError("VALIDATION_ERROR", f"an action has no field {unknown[0][:40]!r}")
         if self._seed is None:
@@ -117,32 +122,32 @@ class Session:
         return _observation(step.text, step.info, step.reward, step.done, {})
 
     def state(self) -> dict[str, Any]:
-        """Which episode it is, and how many answers it has had."""
+        """Return the episode and the number of answers."""
         return {"episode_id": self._episode_id, "step_count": self._steps, "seed": self._seed}
 
     def close(self) -> None:
-        """Let go of the environment."""
+        """Close the environment."""
         self._environment.close()
 
 
-def parsed(message: str) -> tuple[str, dict[str, Any]]:
-    """The type and the data of a message."""
+def parse_message(message: str) -> tuple[str, dict[str, Any]]:
+    """Return the type and the data of a message."""
     try:
         content = json.loads(message)
     except (ValueError, RecursionError) as error:
-        raise ClientError("INVALID_JSON", "a message is a JSON object") from error
+        raise ClientError("INVALID_JSON", "a message must be a JSON object") from error
     if not isinstance(content, dict):
-        raise ClientError("INVALID_JSON", "a message is a JSON object")
+        raise ClientError("INVALID_JSON", "a message must be a JSON object")
     kind, data = content.get("type"), content.get("data", {})
     if kind not in ("reset", "step", "state", "close"):
-        raise ClientError("UNKNOWN_TYPE", f"there are reset, step, state and close, got {str(kind)[:40]!r}")
+        raise ClientError("UNKNOWN_TYPE", f"type must be reset, step, state or close, got {str(kind)[:40]!r}")
     if not isinstance(data, dict):
-        raise ClientError("VALIDATION_ERROR", "data is an object")
+        raise ClientError("VALIDATION_ERROR", "data must be an object")
     return kind, data
 
 
 def error_reply(code: str, message: str) -> str:
-    """What tells a client of an error."""
+    """Format an error message."""
     return _reply("error", {"message": message, "code": code})
 
 
@@ -153,13 +158,13 @@ def _reply(kind: str, data: Mapping[str, Any]) -> str:
 def _observation(
     text: str, info: TextInfo, reward: float | None, done: bool, metadata: dict[str, Any]
 ) -> dict[str, Any]:
-    """An observation as OpenEnv's server writes it: reward and done beside, metadata inside and beside."""
-    seen = {
+    """Format an observation like OpenEnv's server, which puts `metadata` inside and next to it."""
+    observation = {
         "text": text,
         "error": info.error,
         "solved": info.solved,
         "truncated": info.truncated,
         "metadata": metadata,
     }
-    found: dict[str, Any] = {"observation": seen, "reward": reward, "done": done}
-    return found | {"metadata": metadata} if metadata else found
+    message: dict[str, Any] = {"observation": observation, "reward": reward, "done": done}
+    return message | {"metadata": metadata} if metadata else message

@@ -1,7 +1,4 @@
-"""The server of sessions: OpenEnv's WebSocket and HTTP routes, within limits, for this machine unless told.
-
-What the messages say is in `protocol`; `phalanx serve` is the command.
-"""
+"""OpenEnv server: WebSocket and HTTP routes with limits for sessions, messages and time."""
 
 import asyncio
 import contextlib
@@ -38,7 +35,6 @@ except ModuleNotFoundError as error:
 
 import phalanx
 from phalanx.integrations.openenv.protocol import SCHEMAS, ClientError, Session, error_reply
-from phalanx.puzzles.env import PuzzleEnvironment
 from phalanx.text.env import TextEnvironment
 from phalanx.text.env_spec import TextFactory
 
@@ -47,37 +43,37 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True)
 class ServerLimits:
-    """What one server takes on."""
+    """Limits of a server."""
 
-    sessions: int = 1_024
-    """Sessions at once; the next client is told so and sent away."""
-    idle_seconds: float = 900.0
-    """A session whose client is silent for so long, or does not read its replies, is closed."""
-    message_bytes: int = 131_072
-    """The longest message; a client that sends a longer one is disconnected."""
-    opening_seconds: float = 10.0
-    """A connection that has sent no whole request by then is closed."""
-    threads: int = 4
-    """Threads that step environments which take their time: those of JAX, and those of other servers."""
+    max_sessions: int = 1_024
+    """Maximum number of concurrent sessions. Further clients receive an error."""
+    idle_timeout: float = 900.0
+    """Seconds after which a session is closed if its client sends nothing or does not read its replies."""
+    max_message_bytes: int = 131_072
+    """Maximum size of a message. A client that sends a longer one is disconnected."""
+    connect_timeout: float = 10.0
+    """Seconds within which a new connection must send a complete request."""
+    num_threads: int = 4
+    """Number of threads for environments whose steps can take long (JAX, external servers)."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             if getattr(self, field.name) <= 0:
-                raise ValueError(f"{field.name} must be above 0, got {getattr(self, field.name)}")
+                raise ValueError(f"{field.name} must be positive, got {getattr(self, field.name)}")
 
 
 class _Sessions:
-    """The sessions that are open, and where their environments run."""
+    """Open sessions, and the threads in which their environments run."""
 
     def __init__(self, factory: TextFactory, limits: ServerLimits) -> None:
         self._factory, self._limits, self.open = factory, limits, 0
-        self._threads = ThreadPoolExecutor(limits.threads, thread_name_prefix="phalanx-serve")
+        self._threads = ThreadPoolExecutor(limits.num_threads, thread_name_prefix="phalanx-serve")
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[tuple[Session, Callable[..., Any]]]:
-        """A session, and what runs its methods without keeping the others waiting."""
-        if self.open >= self._limits.sessions:
-            raise ClientError("CAPACITY_REACHED", f"all {self._limits.sessions} sessions are taken")
+        """Open a session; yield it with a function that runs its methods without blocking other sessions."""
+        if self.open >= self._limits.max_sessions:
+            raise ClientError("CAPACITY_REACHED", f"all {self._limits.max_sessions} sessions are in use")
         self.open += 1
         try:
             environment = self._factory()
@@ -90,10 +86,7 @@ class _Sessions:
             self.open -= 1
 
     def _runner(self, environment: TextEnvironment) -> Callable[..., Any]:
-        # A puzzle's step takes microseconds, less than handing it to a thread.
-        if isinstance(environment, PuzzleEnvironment):
-            return _at_once
-        return self._in_thread
+        return self._in_thread if environment.blocking else _run_directly
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
@@ -102,40 +95,42 @@ class _Sessions:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-async def _at_once(function: Callable[..., Result], *arguments: Any) -> Result:
+async def _run_directly(function: Callable[..., Result], *arguments: Any) -> Result:
     return function(*arguments)
 
 
 def openenv_app(factory: TextFactory, *, name: str, limits: ServerLimits = ServerLimits()) -> Starlette:  # noqa: B008 - frozen
-    """An ASGI app of OpenEnv: `/ws`, `/health`, `/metadata`, `/schema`, `/state`, `/reset`, `/step`.
+    """Create an ASGI app with OpenEnv's routes.
 
-    A WebSocket is a session. The HTTP routes keep none, as OpenEnv's do not: `/step` takes the `seed` of an
-    episode beside the `action`, and answers its first question. Whoever serves the app must limit messages to
-    `limits.message_bytes` and close silent connections, as `OpenEnvServer` does.
+    Each WebSocket connection to `/ws` is a session. The HTTP routes `/health`, `/metadata`, `/schema`,
+    `/state`, `/reset` and `/step` are stateless, as in OpenEnv: `/step` takes the `seed` of an episode in
+    addition to the `action`, and answers the first prompt. The server that runs the app must limit messages
+    to `limits.max_message_bytes` and close idle connections, as `OpenEnvServer` does.
     """
     sessions = _Sessions(factory, limits)
 
-    async def talk(websocket: WebSocket) -> None:
+    async def serve_session(websocket: WebSocket) -> None:
         await websocket.accept()
         with contextlib.suppress(WebSocketDisconnect):
             try:
                 async with sessions.session() as (session, run):
-                    await _converse(websocket, session, run, limits.idle_seconds)
+                    await _run_session(websocket, session, run, limits.idle_timeout)
             except ClientError as error:
                 await websocket.send_text(error_reply(error.code, str(error)))
             except TimeoutError:
-                # Nothing more is sent: whoever does not read would keep the session for as long again.
-                return await websocket.close(1008, f"silent for {limits.idle_seconds:g} seconds")
+                # Send nothing more: a client that does not read would keep the session open for another
+                # timeout.
+                return await websocket.close(1008, f"idle for {limits.idle_timeout:g} seconds")
             await websocket.close()
         return None
 
     async def reset(request: Request) -> Response:
-        data = await _body(request, limits)
+        data = await _read_body(request, limits)
         async with sessions.session() as (session, run):
             return JSONResponse(await run(session.reset, data))
 
     async def step(request: Request) -> Response:
-        data = await _body(request, limits)
+        data = await _read_body(request, limits)
         action = data.get("action")
         if not isinstance(action, dict) or "seed" not in data:
             raise ClientError(
@@ -152,13 +147,13 @@ def openenv_app(factory: TextFactory, *, name: str, limits: ServerLimits = Serve
         return JSONResponse({"status": "healthy"})
 
     async def metadata(request: Request) -> Response:
-        about = f"Phalanx's {name} as text: a question, an answer, and what follows."
-        return JSONResponse({"name": name, "description": about, "version": phalanx.__version__})
+        description = f"{name} of Phalanx as a text environment."
+        return JSONResponse({"name": name, "description": description, "version": phalanx.__version__})
 
     async def schema(request: Request) -> Response:
         return JSONResponse(SCHEMAS)
 
-    async def refuse(request: Request, error: Exception) -> Response:
+    async def reject(request: Request, error: Exception) -> Response:
         assert isinstance(error, ClientError)
         status = 503 if error.code == "CAPACITY_REACHED" else 422
         return JSONResponse({"detail": str(error), "code": error.code}, status)
@@ -171,23 +166,23 @@ def openenv_app(factory: TextFactory, *, name: str, limits: ServerLimits = Serve
     gets = {"/health": health, "/metadata": metadata, "/schema": schema, "/state": state}
     app = Starlette(
         routes=[
-            WebSocketRoute("/ws", talk),
+            WebSocketRoute("/ws", serve_session),
             *(Route(path, function, methods=["GET"]) for path, function in gets.items()),
             Route("/reset", reset, methods=["POST"]),
             Route("/step", step, methods=["POST"]),
         ],
-        exception_handlers={ClientError: refuse},
+        exception_handlers={ClientError: reject},
         lifespan=lifespan,
     )
     app.state.sessions = sessions
     return app
 
 
-async def _converse(
-    websocket: WebSocket, session: Session, run: Callable[..., Any], idle_seconds: float
+async def _run_session(
+    websocket: WebSocket, session: Session, run: Callable[..., Any], idle_timeout: float
 ) -> None:
     while True:
-        async with asyncio.timeout(idle_seconds):
+        async with asyncio.timeout(idle_timeout):
             message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
@@ -198,19 +193,19 @@ async def _converse(
             reply = await run(session.reply, text)
         if reply is None:
             return
-        async with asyncio.timeout(idle_seconds):
+        async with asyncio.timeout(idle_timeout):
             await websocket.send_text(reply)
 
 
-async def _body(request: Request, limits: ServerLimits) -> dict[str, Any]:
-    """The JSON object that a request carries; none is an empty one."""
+async def _read_body(request: Request, limits: ServerLimits) -> dict[str, Any]:
+    """Read the JSON object in a request; an empty body is an empty object."""
     content = b""
     try:
-        async with asyncio.timeout(limits.opening_seconds):
+        async with asyncio.timeout(limits.connect_timeout):
             async for part in request.stream():
                 content += part
-                if len(content) > limits.message_bytes:
-                    raise HTTPException(413, f"a request has at most {limits.message_bytes} bytes")
+                if len(content) > limits.max_message_bytes:
+                    raise HTTPException(413, f"a request has at most {limits.max_message_bytes} bytes")
         data = json.loads(content or b"{}")
     except TimeoutError as error:
         raise HTTPException(408, "the request took too long") from error
@@ -224,10 +219,17 @@ async def _body(request: Request, limits: ServerLimits) -> dict[str, Any]:
 
 
 class OpenEnvServer:
-    """A server that is bound to its address, and serves while `run` does.
+    """A server that is bound to its address when it is created, and serves during `run`.
 
-    Port 0 takes any port that is free. Other machines reach the server only if `host` is an address that they
-    see, such as `0.0.0.0`; there are no passwords, so let in none whom you do not trust.
+    There is no authentication: use a `host` that other machines can reach, such as `0.0.0.0`, only in a
+    trusted network.
+
+    Args:
+        factory: Creates the environment of a session.
+        name: Name of the environment in the metadata.
+        host: Address to listen on.
+        port: Port to listen on; 0 chooses a free port.
+        limits: Limits for sessions, messages and time.
     """
 
     def __init__(
@@ -239,20 +241,20 @@ class OpenEnvServer:
         port: int = 8000,
         limits: ServerLimits = ServerLimits(),  # noqa: B008 - frozen
     ) -> None:
-        _allow_files(limits.sessions + 256)
+        _raise_file_limit(limits.max_sessions + 256)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server(
-            (host, port), family=family, backlog=min(limits.sessions, 4_096)
+            (host, port), family=family, backlog=min(limits.max_sessions, 4_096)
         )
         address, actual = self._listener.getsockname()[:2]
         self.url = f"http://[{address}]:{actual}" if ":" in address else f"http://{address}:{actual}"
         self._app = openenv_app(factory, name=name, limits=limits)
         config = uvicorn.Config(
             self._app,
-            http=_patient(limits.opening_seconds),
+            http=_http_protocol(limits.connect_timeout),
             ws="websockets-sansio",
-            ws_max_size=limits.message_bytes,
-            ws_per_message_deflate=False,  # a small message could swell to a large one
+            ws_max_size=limits.max_message_bytes,
+            ws_per_message_deflate=False,  # a small compressed message could expand to a large one
             h11_max_incomplete_event_size=16_384,
             timeout_keep_alive=5,
             timeout_graceful_shutdown=5,
@@ -263,14 +265,14 @@ class OpenEnvServer:
 
     @property
     def open_sessions(self) -> int:
-        """How many sessions there are now."""
+        """Current number of sessions."""
         return int(self._app.state.sessions.open)
 
     def run(self) -> None:
-        """Serve until SIGINT, SIGTERM or `stop`, which close every session."""
+        """Serve until SIGINT, SIGTERM or `stop`, which close all sessions."""
         logger = logging.getLogger("uvicorn.error")
         logger.setLevel(logging.ERROR)
-        logger.addFilter(_worth_a_line)
+        logger.addFilter(_is_server_message)
         try:
             self._server.run(sockets=[self._listener])
         finally:
@@ -281,30 +283,30 @@ class OpenEnvServer:
         self._server.should_exit = True
 
 
-def _patient(seconds: float) -> type[H11Protocol]:
-    """HTTP that closes a connection which has not sent one whole request in time."""
+def _http_protocol(seconds: float) -> type[H11Protocol]:
+    """Return an HTTP protocol that closes a connection without a complete request after `seconds`."""
 
-    class PatientProtocol(H11Protocol):
+    class TimeoutProtocol(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.loop.call_later(seconds, self._give_up)
+            self.loop.call_later(seconds, self._close_if_silent)
 
-        def _give_up(self) -> None:
-            # After an upgrade the connection belongs to another protocol.
+        def _close_if_silent(self) -> None:
+            # After an upgrade, the connection belongs to another protocol.
             if self.cycle is None and self.transport.get_protocol() is self:
                 self.transport.close()
 
-    return PatientProtocol
+    return TimeoutProtocol
 
 
-def _worth_a_line(record: logging.LogRecord) -> bool:
-    """Whether a line is worth a log: what strangers send is not, for they could fill the disk with it."""
+def _is_server_message(record: logging.LogRecord) -> bool:
+    """Filter out log messages about client data, with which clients could fill the disk."""
     return "UTF-8" not in record.getMessage()
 
 
-def _allow_files(wanted: int) -> None:
-    """A session is an open file: ask for as many as the system lets this process have."""
+def _raise_file_limit(required: int) -> None:
+    """Raise the limit of open files as far as the system allows, because each session needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(most, soft), hard))
+    if soft < required:
+        limit = required if hard == resource.RLIM_INFINITY else min(required, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit, soft), hard))

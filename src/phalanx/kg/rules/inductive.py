@@ -129,7 +129,7 @@ class TransferRanker:
         for begin in range(0, len(rows), _QUESTIONS_AT_ONCE):
             some = np.ascontiguousarray(rows[begin : begin + _QUESTIONS_AT_ONCE]).astype(np.int32)
             table = np.zeros((len(some), self.index.num_constants), np.float32)
-            self._ranker.applier.scores(some, self._how, self._weights, table)
+            self._ranker.applier.score(some, self._how, self._weights, table)
             here = np.flatnonzero((place >= begin) & (place < begin + len(some)))
             found[here] = table[place[here] - begin, answers[here]]
         return found, self._fit[rows[place, 1], answers]

@@ -39,7 +39,7 @@ def engine() -> ModuleType:
 
 def graph_of(triples: Int32[np.ndarray, "triples 3"], index: IndexManager) -> Any:
     """Triples as `IndexManager` numbers them, as the engine's graph."""
-    return engine().MiningGraph(np.ascontiguousarray(triples - 1), index.num_constants, index.num_predicates)
+    return engine().TripleGraph(np.ascontiguousarray(triples - 1), index.num_constants, index.num_predicates)
 
 
 def mine_rules(
@@ -61,17 +61,17 @@ def mine_rules(
         budget.say(f"numbering {format_count(len(data.facts), 'fact')}")
     index = IndexManager(data)
     graph = graph_of(index.encode_atoms(data.facts), index)
-    miner = engine().PathMiner(
+    miner = engine().PathRuleMiner(
         graph, config.length, config.fan, config.enough, config.limit, config.seed, config.threads
     )
     complete = _discover(miner, config, budget, len(data.facts))
-    pairs = miner.choose(config.min_support, config.max_bodies)
+    pairs = miner.select_rules(config.min_support, config.max_bodies)
     kept = _Best(index, config)
     # Rules with constants take little time, and are to be there whenever time is up.
     if config.constants:
         complete &= _mine_constants(graph, kept, config, budget, index.num_constants)
     for place in itertools.count():
-        if not miner.measure(_ENTITIES_A_ROUND):
+        if not miner.count_predictions(_ENTITIES_A_ROUND):
             break
         share = min(1.0, (place + 1) * _ENTITIES_A_ROUND / max(1, index.num_constants))
         budget.word(f"measuring {format_count(pairs, 'rule')}: {share:.0%} of the entities")
@@ -86,7 +86,7 @@ def mine_rules(
 def _discover(miner: Any, config: MiningConfig, budget: TimeLimit, facts: int) -> bool:
     wanted = facts if config.triples is None else min(facts, config.triples)
     for begin in range(0, wanted, _TRIPLES_A_ROUND):
-        if not miner.discover(min(_TRIPLES_A_ROUND, wanted - begin)):
+        if not miner.find_bodies(min(_TRIPLES_A_ROUND, wanted - begin)):
             break
         budget.word(f"looking for paths: {begin + _TRIPLES_A_ROUND:,} of {format_count(wanted, 'triple')}")
         if _late(config, budget, _LOOKING_SHARE):
@@ -99,7 +99,7 @@ def _mine_constants(
 ) -> bool:
     for begin in range(0, entities, _CONSTANTS_A_ROUND):
         kept.add(
-            *engine().mine_constants(
+            *engine().mine_constant_rules(
                 graph,
                 begin,
                 begin + _CONSTANTS_A_ROUND,

@@ -32,7 +32,7 @@ def turned(body: Body) -> Body:
     return tuple(relation ^ 1 for relation in reversed(body))
 
 
-class MiningGraph:
+class TripleGraph:
     """Triples (relation, head, tail), numbered from 0, both ways: 2r is the relation forth, 2r + 1 back."""
 
     def __init__(self, triples: Int32[np.ndarray, "triples 3"], entities: int, relations: int) -> None:
@@ -71,11 +71,11 @@ class MiningGraph:
         return list(dict.fromkeys(path[-1] for path in paths))
 
 
-class PathMiner:
+class PathRuleMiner:
     """Path rules: those that lead from the head to the tail of a triple, measured over all entities."""
 
     def __init__(
-        self, graph: MiningGraph, length: int, fan: int, enough: int, limit: int, seed: int, threads: int
+        self, graph: TripleGraph, length: int, fan: int, enough: int, limit: int, seed: int, threads: int
     ) -> None:
         self.graph, self.length, self.fan = graph, length, fan
         self.enough, self.limit, self.seed = enough, limit, seed
@@ -95,7 +95,7 @@ class PathMiner:
         self.found: collections.Counter[tuple[Body, int]] = collections.Counter()
         self.heads: dict[Body, list[int]] = {}
 
-    def discover(self, triples: int) -> bool:
+    def find_bodies(self, triples: int) -> bool:
         """Looks at the next so many triples; False when none is left."""
         for head, relation, tail in self.triples[:triples]:
             for body in self._closings((head,), (), tail):
@@ -118,7 +118,7 @@ class PathMiner:
             if to != tail and to not in path:
                 yield from self._closings((*path, to), (*body, relation), tail)
 
-    def choose(self, least: int, most: int) -> int:
+    def select_rules(self, least: int, most: int) -> int:
         """Takes what was found at least so often, the most frequent first, for rules to measure."""
         often = [
             (-times, _padded(body), head) for (body, head), times in self.found.items() if times >= least
@@ -133,7 +133,7 @@ class PathMiner:
         self.known: collections.Counter[tuple[Body, int]] = collections.Counter()
         return sum(map(len, self.heads.values()))
 
-    def measure(self, entities: int) -> bool:
+    def count_predictions(self, entities: int) -> bool:
         """Measures from the next so many entities; False when nothing is left to measure."""
         graph = self.graph
         for x in self.order[:entities]:
@@ -179,8 +179,8 @@ def _arrays(found: Iterable[tuple[Row, Row]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(rows, np.int32).reshape(-1, COLUMNS), np.array(counts, np.int64).reshape(-1, 3)
 
 
-def mine_constants(
-    graph: MiningGraph,
+def mine_constant_rules(
+    graph: TripleGraph,
     begin: int,
     end: int,
     least_support: int,
@@ -208,18 +208,18 @@ def mine_constants(
     return _arrays(found)
 
 
-def _holds(graph: MiningGraph, relation: int, d: int, x: int, c: int) -> bool:
+def _holds(graph: TripleGraph, relation: int, d: int, x: int, c: int) -> bool:
     """Whether X has what a body asks for: d, or anything but the head's constant where d is -1."""
     targets = graph.to.get((x, relation), set())
     return d in targets if d >= 0 else bool(targets - {c})
 
 
-class RuleApplier:
+class RulePredictor:
     """Rules, applied to questions (entity, directed relation)."""
 
     def __init__(
         self,
-        graph: MiningGraph,
+        graph: TripleGraph,
         rules: Int32[np.ndarray, "rules columns"],
         levels: Int32[np.ndarray, " rules"],
         limit: int,
@@ -256,9 +256,9 @@ class RuleApplier:
         rules = [rule for some in found.values() for rule in some]
         return np.array(list(found), np.int32), begins.astype(np.int64), np.array(rules, np.int32)
 
-    def rank(
+    def count_ranks(
         self,
-        known: MiningGraph,
+        known: TripleGraph,
         rows: Int32[np.ndarray, "questions 2"],
         begins: Int64[np.ndarray, " begins"],
         targets: Int32[np.ndarray, " targets"],
@@ -290,7 +290,7 @@ class RuleApplier:
             total += float(weights[2 * rule + relation % 2])
         return (total,)
 
-    def scores(
+    def score(
         self,
         rows: Int32[np.ndarray, "questions 2"],
         how: str,
@@ -308,7 +308,7 @@ class RuleApplier:
                     share *= shrink
                 table[place, answer] = total
 
-    def learn(
+    def fit_weights(
         self,
         weights: Float64[np.ndarray, " weights"],
         relations: Int32[np.ndarray, " relations"],

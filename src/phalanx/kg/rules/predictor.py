@@ -76,7 +76,7 @@ class RulePredictor(SplitRanker):
         self.rules = rules
         self._known_graph = graph_of(self._known, self.index)
         levels = np.cumsum(np.diff(rules.confidence, prepend=rules.confidence[:1]) != 0).astype(np.int32)
-        self.applier = engine().RuleApplier(self.graph, rules.rows, levels, limit, threads)
+        self.applier = engine().RulePredictor(self.graph, rules.rows, levels, limit, threads)
 
     def weights(
         self, aggregation: Aggregation, learning: Learning = LEARNINGS[0], power: float = POWER
@@ -92,7 +92,7 @@ class RulePredictor(SplitRanker):
             relations = np.arange(2 * self.index.num_predicates, dtype=np.int32)
             for begin in range(0, len(relations), _RELATIONS_AT_ONCE):
                 some = relations[begin : begin + _RELATIONS_AT_ONCE]
-                self.applier.learn(weights, some, 20_000, 200, *learning, 0)
+                self.applier.fit_weights(weights, some, 20_000, 200, *learning, 0)
                 self._budget.word(f"learning weights: relation {begin // 2 + 1} of {len(relations) // 2}")
         return weights
 
@@ -106,7 +106,7 @@ class RulePredictor(SplitRanker):
         for begin in range(0, len(asked.rows), QUESTIONS_AT_ONCE):
             begins = asked.begins[begin : begin + QUESTIONS_AT_ONCE + 1]
             here = slice(begins[0], begins[-1])
-            self.applier.rank(
+            self.applier.count_ranks(
                 self._known_graph,
                 asked.rows[begin : begin + QUESTIONS_AT_ONCE],
                 begins - begins[0],
@@ -132,7 +132,7 @@ class RulePredictor(SplitRanker):
 
         def logarithms(rows: np.ndarray) -> np.ndarray:
             table = np.zeros((len(rows), self.index.num_constants), np.float32)
-            self.applier.scores(rows, how, weights, table)
+            self.applier.score(rows, how, weights, table)
             scores: np.ndarray = np.sign(table) * np.log1p(np.abs(table) / np.float32(_FLOOR))
             return scores
 

@@ -3,35 +3,16 @@
 How states become words is the environments' own business.
 """
 
-import functools
-import itertools
+import random
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import jax
-import numpy as np
-
-from phalanx.arc.env import ArcEnvironment
 from phalanx.core.environment import Environment
-from phalanx.lm.arc_demonstrations import compact_prompts, episode_key
 from phalanx.lm.episodes.source import EpisodeId, EpisodeSource
-from phalanx.lm.tasks import PromptTokenizer, ReadablePromptTokenizer, Split, split_of
+from phalanx.lm.tasks import NEW_SPLITS, PromptTokenizer, ReadablePromptTokenizer, Split
 from phalanx.registry import make
 from phalanx.text.env import TextVectorEnvironment
-from phalanx.text.wrapper import TextVectorWrapper, host_rows
+from phalanx.text.wrapper import TextVectorWrapper
 from phalanx.training.lm.sources import make_environment
-
-_LOOKED_AT = 32
-_MOST_LOOKED_AT = 1024
-_SEEDS = 2**32
-"""Environments take seeds below this."""
-
-
-class CompactArcBatch(TextVectorWrapper):
-    """ARC as `phalanx train lm --env arc` shows it: no rules, rows of digits."""
-
-    def _texts_of(self, states: Any) -> list[str]:
-        return compact_prompts(self.environment, states)
 
 
 class EnvironmentSource(EpisodeSource):
@@ -51,58 +32,22 @@ class EnvironmentSource(EpisodeSource):
             self.environment: Environment = make_environment(name)
         else:
             self.environment = make(name, **({"overrides": list(overrides)} if overrides else {}))
-        self.tasks, self.prompter, self._compact = (name,), ReadablePromptTokenizer(prompter), compact
+        self.tasks, self.prompter = (name,), ReadablePromptTokenizer(prompter)
         self.fingerprint = " ".join([f"{name}@{self.environment.version}", str(compact), *overrides])
-        self._batches: dict[int, TextVectorWrapper] = {}
+        self._batch = TextVectorWrapper(
+            self.environment, task=name, prompt_format="compact" if compact else "full"
+        )
 
     def first_seed(self, run_seed: int) -> int:
-        return run_seed * 1_000_003
+        return self._batch.first_seed(run_seed)
 
     def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
-        since = 0
-        for start in itertools.count(first, _LOOKED_AT):
-            numbers = [seed % _SEEDS for seed in range(start, start + _LOOKED_AT)]
-            batch = self._batch(_LOOKED_AT)
-            batch.reset(numbers)
-            for seed, looks in zip(range(start, start + _LOOKED_AT), self._looks(batch), strict=True):
-                since += 1
-                if split_of(looks) == split:
-                    since = 0
-                    yield seed
-            if since >= _MOST_LOOKED_AT:
-                raise ValueError(
-                    f"none of {since:,} episodes of {task} falls into the split {split!r}; "
-                    "an environment of few episodes may have none there"
-                )
+        return self._batch.seeds(task, NEW_SPLITS[split], first)
 
     def begin(self, episodes: Sequence[EpisodeId]) -> TextVectorEnvironment:
-        batch = self._batch(len(episodes))
-        batch.reset([episode.seed % _SEEDS for episode in episodes])
-        return batch
+        self._batch.start(episodes)
+        return self._batch
 
-    def _batch(self, size: int) -> TextVectorWrapper:
-        if size not in self._batches:
-            compact = self._compact and isinstance(self.environment, ArcEnvironment)
-            kind = CompactArcBatch if compact else TextVectorWrapper
-            self._batches[size] = kind(self.environment, size=size)
-        return self._batches[size]
-
-    def _looks(self, batch: TextVectorWrapper) -> list[str]:
-        """What decides on the splits of a batch's episodes."""
-        if not isinstance(self.environment, ArcEnvironment):
-            return batch.prompts
-        tasks = np.asarray(batch.states.task_index).tolist()
-        return [episode_key(self.environment.task_buffer[task]) for task in tasks]
-
-    def random_actions(self, batch: TextVectorEnvironment, seed: int) -> list[str]:
+    def random_actions(self, batch: TextVectorEnvironment, draws: random.Random) -> list[str]:
         """A random legal action of each episode, in words."""
-        assert isinstance(batch, TextVectorWrapper)
-        keys = jax.random.split(jax.random.PRNGKey(seed), len(batch))
-        actions = host_rows(_sampled(self.environment, keys, batch.states))
-        states = host_rows(self.environment.bind(batch.states))
-        return [self.environment.action_text(*each) for each in zip(actions, states, strict=True)]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _sampled(environment: Environment, keys: jax.Array, states: Any) -> Any:
-    return jax.vmap(environment.sample_action)(keys, states)
+        return batch.sample_actions(range(len(batch)), draws)

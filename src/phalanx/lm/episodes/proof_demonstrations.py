@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx.core.vector import host_rows
 from phalanx.data.samples import Sample, SampleInfo, SampleOrigin
 from phalanx.lm.tasks import PromptTokenizer, ReadablePromptTokenizer, Split, split_of
 from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.best_first import BestFirstConfig, BreadthFirstHeuristic, best_first_search
 from phalanx.proofs.state import ProofState
-from phalanx.text.wrapper import TextVectorWrapper, host_rows
+from phalanx.text.wrapper import TextVectorWrapper
 
 _AT_ONCE = 64
 _RUN_SEEDS = 1_000_003
@@ -29,7 +30,7 @@ def proof_samples(
     A query that is false is given up at once. One that is true and not proved, or proved and false, is left
     out: the knowledge base does not tell. What an episode asks first decides on its split.
     """
-    prompter, batch = ReadablePromptTokenizer(prompter), TextVectorWrapper(environment, size=_AT_ONCE)
+    prompter, batch = ReadablePromptTokenizer(prompter), TextVectorWrapper(environment)
     search = BestFirstConfig(max_depth=environment.config.max_depth, batch_size=_AT_ONCE)
     for first in itertools.count(seed * _RUN_SEEDS, _AT_ONCE):
         prompts = batch.reset([number % 2**32 for number in range(first, first + _AT_ONCE)])

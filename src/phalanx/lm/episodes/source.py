@@ -5,17 +5,9 @@ Those of puzzles, environments and servers are beside this module; which are pla
 
 import abc
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from phalanx.lm.tasks import PromptTokenizer, Split
-from phalanx.text.env import TextVectorEnvironment
-
-
-class EpisodeId(NamedTuple):
-    """What is played, by name; the same one is the same puzzle."""
-
-    task: str
-    seed: int
+from phalanx.text.env import EpisodeId as EpisodeId, TextVectorEnvironment
 
 
 class EpisodeSource(abc.ABC):

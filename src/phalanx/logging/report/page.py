@@ -27,17 +27,14 @@ from phalanx.logging.report.charts import (
     share_axes,
     title_of,
 )
+from phalanx.logging.report.panels import panel_scripts
 from phalanx.logging.report.run_data import MAX_BYTES, MAX_EPISODES, RunData, embed_episodes, read_run
 from phalanx.logging.report.seed_statistics import success_interval
 from phalanx.logging.report.tables import Table, families_of, finite, following
 from phalanx.svg import MUTED, card, hstack, line_chart, text_block, to_drawing, to_html, vstack
 
-AGENT_SCRIPTS = ("rules.js", "network.js", "grids.js", "panel.js")
-SCRIPTS = (
-    *("dom.js", "scales.js", "charts.js", "bars.js", *AGENT_SCRIPTS),
-    *("episodes.js", "config_table.js", "page.js"),
-)
-"""Parts of the script, in the order in which they are put together."""
+SCRIPTS = ("dom.js", "charts.js", "episodes.js", "config_table.js")
+"""Scripts of the page in order, without those of panels and `page.js`, which comes last."""
 
 STATUSES = ("running", "finished", "interrupted")
 
@@ -80,14 +77,16 @@ def save_page(page: str, path: Path) -> None:
 
 def build_page(runs: Sequence[RunData]) -> str:
     """The page as text. Equal runs make equal pages, to the byte."""
-    # What an agent says was checked when it was read, and its weights are longer than texts may be.
-    agents = [
-        {"run": place, "seeds": finite(run.facts.get("num_seeds")), **run.agent}
-        for place, run in enumerate(runs)
-        if run.agent
-    ]
-    data = _shown(page_data(runs)) | {"agents": agents}
-    script = "(() => {\n'use strict';\n" + "\n".join(_template(name) for name in SCRIPTS) + "\n})();"
+    # The data of panels was validated when it was read, and may be longer than other texts.
+    panels: dict[str, list[dict[str, Any]]] = {}
+    for index, run in enumerate(runs):
+        for panel in run.panels:
+            entry = {"run": index, "seeds": finite(run.facts.get("num_seeds")), **panel.data}
+            panels.setdefault(panel.name, []).append(entry)
+    data = _shown(page_data(runs)) | {"panels": panels}
+    scripts = [_template(name) for name in SCRIPTS]
+    scripts += [panel_scripts([panel for run in runs for panel in run.panels]), _template("page.js")]
+    script = "(() => {\n'use strict';\n" + "\n".join(scripts) + "\n})();"
     # Only this script may run, and nothing may be fetched: what a run's files say can do no harm.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
@@ -180,8 +179,7 @@ def _embedded_json(data: dict[str, Any]) -> str:
 
 
 def _template(name: str) -> str:
-    package = "phalanx.arc.browser" if name in AGENT_SCRIPTS else f"{__package__}.template"
-    return (importlib.resources.files(package) / name).read_text(encoding="utf-8")
+    return (importlib.resources.files(f"{__package__}.template") / name).read_text(encoding="utf-8")
 
 
 def tiles(run: RunData) -> list[dict[str, str]]:

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from phalanx.arc.browser.report_panel import read_agent_panel
 from phalanx.formatting import escape_untrusted, format_count
 from phalanx.io.untrusted import MAX_BYTES as MAX_FILE_BYTES, is_regular_file, read_limited, read_yaml
 from phalanx.logging.records import flat_settings
+from phalanx.logging.report.panels import Panel, read_panels
 from phalanx.logging.report.tables import (
     Table,
     evaluation_tables,
@@ -191,8 +191,8 @@ class RunData:
     """What is missing or could not be read, in words."""
     handed_in: list[SubmissionData] = dataclasses.field(default_factory=list)
     """Answers to data sets, as `phalanx eval --data` writes them."""
-    agent: dict[str, Any] | None = None
-    """The policy, where the page can play it."""
+    panels: list[Panel] = dataclasses.field(default_factory=list)
+    """Panels of the run's environment."""
 
     @property
     def name(self) -> str:
@@ -251,7 +251,7 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         from phalanx.logging.report.seed_statistics import merged_seeds
 
         merged = merged_seeds(folder, facts, [read_run(seed) for seed in seeds])
-        return dataclasses.replace(merged, agent=read_agent_panel(folder, merged.notes))
+        return dataclasses.replace(merged, panels=read_panels(folder, merged.notes))
     config = _read_config(folder, notes)
     metrics = metrics_table(read_whole_records(folder / "batch_metrics.jsonl", notes, has_metrics))
     records = read_whole_records(folder / "evaluations.jsonl", notes, has_step)
@@ -268,9 +268,9 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         "No sampled episodes yet (episodes.jsonl, episodes/).": episodes,
     }
     absent = [sentence for sentence, there in missing.items() if not there]
-    handed_in, agent = find_submissions(folder / "handed_in", notes), read_agent_panel(folder, notes)
+    handed_in, panels = find_submissions(folder / "handed_in", notes), read_panels(folder, notes)
     found = (folder, facts, config, metrics, evaluations, records, episodes)
-    return RunData(*found, absent + notes, handed_in, agent)
+    return RunData(*found, absent + notes, handed_in, panels)
 
 
 def _seeds(folder: Path) -> list[Path]:

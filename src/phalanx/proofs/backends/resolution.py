@@ -25,7 +25,7 @@ def _native_expand(
     """
     results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in node)
     out = jax.ffi.ffi_call(
-        "phalanx_proof_expand",
+        "phalanx_proofs_expand",
         results,
         input_output_aliases={len(asked) + k: k for k in range(len(node))},
     )(

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.core.backends import resolve_backend
-from phalanx.core.profiling import batch_size_for_memory, retry_with_smaller_batches
+from phalanx.core.device_memory import batch_size_for_memory, retry_with_smaller_batches
 from phalanx.kg.kge.embedding import KGE
 from phalanx.nn.distributions import masked_log_softmax
 from phalanx.proofs.backends import resolution
@@ -134,7 +134,7 @@ def beam_search(
     closer = closer_of(config, program, kge)
     if batch_size is None:
         batch_size = batch_size_for_memory(
-            bytes_per_query(config, search, program.arity), at_most=_MOST_AT_ONCE
+            bytes_per_query(config, search, program.arity), max_batch_size=_MOST_AT_ONCE
         )
         batch_size = min(batch_size, 1 << max(len(queries) - 1, 0).bit_length())
     parts, start = [], 0

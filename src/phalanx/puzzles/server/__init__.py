@@ -1,5 +1,78 @@
 """Client for an external puzzle server."""
 
-import lazy_loader
+from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server.env import (
+    PuzzleServerConfig,
+    PuzzleServerEnvironment,
+    PuzzleServerVectorEnvironment,
+)
+from phalanx.puzzles.server.episodes import (
+    CollectConfig,
+    EpisodeStep,
+    PuzzleEpisode,
+    PuzzleSampleStream,
+    StepRewards,
+    episode_samples,
+    move_prompt,
+    rollout_episode,
+)
+from phalanx.puzzles.server.pool import (
+    ConnectionPoolConfig,
+    EpisodeSpec,
+    PuzzlePool,
+    episode_seed,
+    episode_specs,
+)
+from phalanx.puzzles.server.protocol import (
+    CommandError,
+    NoPuzzleError,
+    ProtocolError,
+    PuzzleCompletion,
+    PuzzleDifficulty,
+    PuzzleGame,
+    PuzzleHint,
+    PuzzleObservation,
+    PuzzleResult,
+    PuzzleServerConnectionError,
+    PuzzleServerUnavailableError,
+    PuzzleStats,
+    StartError,
+    UnknownGameError,
+    command_for_hint,
+)
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "CollectConfig",
+    "CommandError",
+    "ConnectionPoolConfig",
+    "EpisodeSpec",
+    "EpisodeStep",
+    "NoPuzzleError",
+    "ProtocolError",
+    "PuzzleClient",
+    "PuzzleClientConfig",
+    "PuzzleCompletion",
+    "PuzzleDifficulty",
+    "PuzzleEpisode",
+    "PuzzleGame",
+    "PuzzleHint",
+    "PuzzleObservation",
+    "PuzzlePool",
+    "PuzzleResult",
+    "PuzzleSampleStream",
+    "PuzzleServerConfig",
+    "PuzzleServerConnectionError",
+    "PuzzleServerEnvironment",
+    "PuzzleServerUnavailableError",
+    "PuzzleServerVectorEnvironment",
+    "PuzzleStats",
+    "StartError",
+    "StepRewards",
+    "UnknownGameError",
+    "command_for_hint",
+    "episode_samples",
+    "episode_seed",
+    "episode_specs",
+    "move_prompt",
+    "rollout_episode",
+]

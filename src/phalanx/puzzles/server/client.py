@@ -1,38 +1,34 @@
-"""A client of the puzzle arcade: starts puzzles, reads hints, makes moves, and outlives its connections.
-
-Bytes and lines are in `connection`, many connections at once in `pool`, samples in `gym_stream`.
-"""
+"""Asynchronous client of a puzzle server that survives lost connections."""
 
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import random
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from phalanx.config import Config
 from phalanx.data.stream_base import ClosedOnExit
-from phalanx.puzzles.server.errors import (
+from phalanx.puzzles.server.protocol import (
     CommandError,
     InvalidReplyError,
     NoPuzzleError,
     ProtocolError,
-    PuzzleServerConnectionError,
-    PuzzleServerUnavailableError,
-    Retries,
-    StartError,
-    UnknownGameError,
-)
-from phalanx.puzzles.server.protocol import (
     PuzzleDifficulty,
     PuzzleGame,
     PuzzleHint,
     PuzzleObservation,
     PuzzleResult,
+    PuzzleServerConnectionError,
+    PuzzleServerUnavailableError,
     PuzzleStats,
     Reply,
+    StartError,
+    UnknownGameError,
     command_for_hint,
     ends_in_menu,
     ends_reply,
@@ -43,65 +39,119 @@ from phalanx.puzzles.server.telnet import TelnetConnection, one_line
 
 Answer = TypeVar("Answer")
 
+_LOG = logging.getLogger("phalanx.puzzles.server")
+
 HINT_LIMIT = 99
-"""Hints of one puzzle. The server allows 100, but version 0.10 answers the last as if all were solved."""
+"""Maximum number of hints per puzzle. The server allows 100, but version 0.10 answers the last one as if the
+puzzle were solved.
+"""
 
 _BARRIER = "mode json\n"
-"""Its acknowledgement ends every reply, whatever the reply itself looks like."""
+"""A command whose acknowledgement ends every reply, whatever the reply itself looks like."""
 
-_SHOWN = ("observation", PuzzleObservation)
+_OBSERVATION = ("observation", PuzzleObservation)
 
-_NO_MOVES = frozenset({"quit", "exit", "q", "menu", "m", "mode", "hint", "reset"})
-"""Words that change the connection or the count of hints, and so have methods of their own."""
+_RESERVED_COMMANDS = frozenset({"quit", "exit", "q", "menu", "m", "mode", "hint", "reset"})
+"""Commands that change the connection or the number of hints, and have their own methods."""
 
-_LOGIC_GRID = (
+_LOGIC_GRID_NOTE = (
     "the server turns names into small letters and so refuses every move of Logic Grid; "
     "its hints can be read but not played"
 )
 
 
-class ServerAddress(BaseModel):
-    """Where a puzzle server is, and how long to wait for it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class PuzzleClientConfig(Config):
+    """Address of a puzzle server, timeouts and retries."""
 
     host: str = "localhost"
-    """The server's name or address."""
+    """Host name or address of the server."""
     port: int = Field(default=8023, ge=1, le=65535)
-    """The server's port."""
+    """Port of the server."""
     connect_timeout: float = Field(default=10.0, gt=0)
-    """Seconds for one attempt to connect, greeting included."""
+    """Seconds for one attempt to connect, including the greeting."""
     read_timeout: float = Field(default=30.0, gt=0)
     """Seconds for one reply."""
     deadline: float = Field(default=120.0, gt=0)
-    """Seconds for one request in all, with every further attempt at it; then the server is given up."""
-
-
-class PuzzleClientConfig(ServerAddress):
-    """Where the server is, and how patient to be with it."""
-
+    """Seconds for one request in total, including all retries."""
     max_retries: int = Field(default=8, ge=0)
-    """Further attempts when the server is full, not there, silent, or hangs up."""
+    """Number of further attempts if the server is full, unreachable or silent, or closes the connection."""
     retry_delay: float = Field(default=0.05, ge=0)
-    """Seconds before the first of them; doubled each time."""
+    """Seconds before the first retry. The delay doubles with each retry."""
     max_retry_delay: float = Field(default=2.0, ge=0)
-    """The longest of these pauses."""
+    """Maximum delay in seconds."""
     retry_jitter: float = Field(default=0.5, ge=0, le=1)
-    """The share of a pause that is random."""
+    """Fraction of the delay that is random, so that many clients do not retry at the same time."""
     retry_seed: int = 0
-    """What the random share is drawn from."""
+    """Seed of the random part of the delays."""
     max_line_bytes: int = Field(default=1 << 20, ge=1024)
-    """The longest line to accept from the server."""
+    """Maximum length of a line from the server."""
+
+
+class Retries:
+    """The retries of one request: growing delays, and one deadline for all attempts together.
+
+    Each retry is logged as a warning of the Python logger `phalanx.puzzles.server`.
+    """
+
+    def __init__(self, config: PuzzleClientConfig, rng: random.Random) -> None:
+        self._where = f"{config.host}:{config.port}"
+        self._clock = asyncio.get_running_loop().time
+        self._began = self._clock()
+        self._deadline = config.deadline
+        self._attempts = 0
+        self._delays = backoff_delays(
+            config.max_retries, config.retry_delay, config.max_retry_delay, config.retry_jitter, rng
+        )
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the deadline."""
+        return max(self._began + self._deadline - self._clock(), 0.001)
+
+    async def pause(self, error: PuzzleServerConnectionError) -> None:
+        """Wait before the next attempt; raise a `PuzzleServerUnavailableError` if there is none left."""
+        self._attempts += 1
+        delay = next(self._delays, None)
+        if delay is None or delay >= self.seconds_left:
+            lasted = self._clock() - self._began
+            raise PuzzleServerUnavailableError(
+                f"no reply from {self._where} after {self._attempts} attempt(s) in {lasted:.1f} s: {error}; "
+                "is the puzzle server running?"
+            ) from error
+        _LOG.warning(
+            "%s; attempt %d in %.2g s, deadline in %.0f s",
+            error,
+            self._attempts + 1,
+            delay,
+            self.seconds_left,
+        )
+        await asyncio.sleep(delay)
+
+
+def backoff_delays(
+    attempts: int, first: float, longest: float, jitter: float, rng: random.Random
+) -> Iterator[float]:
+    """Iterate over the delays before each retry: `first`, doubled each time up to `longest`.
+
+    Each delay is shortened by a random fraction of at most `jitter`.
+
+    >>> [round(delay, 2) for delay in backoff_delays(5, 0.1, 0.5, 0.0, random.Random(0))]
+    [0.1, 0.2, 0.4, 0.5, 0.5]
+    """
+    for attempt in range(attempts):
+        # The exponent is limited because 2.0**2000 overflows; the maximum delay is reached long before.
+        delay = min(longest, first * 2.0 ** min(attempt, 60))
+        yield delay * (1.0 - jitter * rng.random())
 
 
 @dataclasses.dataclass
 class _Puzzle:
-    """The puzzle in progress, and all that makes it again on another connection."""
+    """The current puzzle, and everything needed to restore it on another connection."""
 
     game: str
     observation: PuzzleObservation
     commands: list[str] = dataclasses.field(default_factory=list)
-    """Every command that was answered and may have changed it, hints among them."""
+    """All commands that may have changed the puzzle, including hints."""
 
     @property
     def start(self) -> str:
@@ -114,63 +164,63 @@ class _Puzzle:
 
 
 class PuzzleClient(ClosedOnExit):
-    """At most one puzzle in progress on a puzzle server, whatever becomes of the connection.
+    """A client with at most one current puzzle.
 
-    Commands of several tasks wait for one another. A connection that is lost, or that the server ends at 300
-    seconds, is made anew, and the puzzle with it: begun from its seed, and every command so far sent again,
-    so that it stands where it stood. A request ends within `deadline` seconds: with its answer, or with an
+    Concurrent calls wait for one another. If the connection is lost, or closed by the server after 300
+    seconds, the client connects again and restores the puzzle: it starts it from its seed and sends all
+    previous commands. A request ends within `config.deadline` seconds, either with its result or with a
     `PuzzleServerUnavailableError`.
     """
 
     def __init__(self, config: PuzzleClientConfig | None = None, *, retry_seed: int | None = None) -> None:
         self.config = config or PuzzleClientConfig()
-        self._draws = random.Random(self.config.retry_seed if retry_seed is None else retry_seed)
+        self._rng = random.Random(self.config.retry_seed if retry_seed is None else retry_seed)
         self._connection: TelnetConnection | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._in_game = False
         self._puzzle: _Puzzle | None = None
-        self._hung_up = 0
-        self._retries: Retries  # of the request that has its turn
+        self._num_disconnects = 0
+        self._retries: Retries  # of the current request
         self.connections_made = 0
-        """How many connections there have been."""
+        """Number of connections so far."""
         self.puzzles_replayed = 0
-        """How often a puzzle was taken up again on a new connection."""
+        """Number of times that a puzzle was restored on a new connection."""
 
     async def __aenter__(self) -> Self:
         await self.connect()
         return self
 
     async def close(self) -> None:
-        """`disconnect`, as everything that is opened calls it."""
+        """Disconnect."""
         await self.disconnect()
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as one can know without using it."""
+        """True if there is a connection, as far as is known without using it."""
         return self._connection is not None and self._connection.usable
 
     @property
     def connection_age(self) -> float:
-        """Seconds since the connection was made, 0 without one; the server ends it at 300."""
+        """Age of the connection in seconds; 0 without one. The server closes it after 300."""
         return self._connection.age if self._connection is not None and self.is_connected else 0.0
 
     @property
     def observation(self) -> PuzzleObservation | None:
-        """The puzzle as it was last seen."""
+        """The current puzzle as last seen."""
         return None if self._puzzle is None else self._puzzle.observation
 
     async def connect(self) -> None:
-        """Connect, unless there is a connection. Full servers and lost connections are tried again."""
+        """Connect, unless connected. Retries if the server is full or the connection is lost."""
 
         async def nothing() -> None:
             pass
 
-        async with self._turn:
-            await self._persist(nothing)
+        async with self._lock:
+            await self._retry(nothing)
 
     async def disconnect(self) -> None:
-        """Hang up and leave the puzzle; doing it twice is no mistake."""
-        self._hung_up += 1
+        """Disconnect and abandon the puzzle. Further calls have no effect."""
+        self._num_disconnects += 1
         self._puzzle = None
         await self._drop()
 
@@ -180,29 +230,32 @@ class PuzzleClient(ClosedOnExit):
         difficulty: PuzzleDifficulty | str = PuzzleDifficulty.EASY,
         seed: int | None = None,
     ) -> PuzzleObservation:
-        """Begin a puzzle, leaving the one in progress. Without a seed the server draws one.
+        """Start a puzzle, abandoning the current one.
 
-        Any game of the server may be named; an `UnknownGameError` says which one is nearest.
+        Args:
+            game: Any game of the server. An unknown name raises an `UnknownGameError` with a suggestion.
+            difficulty: Difficulty of the puzzle.
+            seed: Seed of the puzzle. None: the server draws one.
         """
         name, level = game_id(game), PuzzleDifficulty(difficulty)
         command = f"{name} {level.value}" + ("" if seed is None else f" {int(seed)}")
-        async with self._turn:
+        async with self._lock:
             self._puzzle = None
-            observation = await self._persist(lambda: self._start(name, command))
+            observation = await self._retry(lambda: self._start(name, command))
             self._puzzle = _Puzzle(name, observation)
             return observation
 
     async def get_hint(self) -> PuzzleHint:
-        """The next move of a solution, as text (`message`) and as a `command` for `send_action`.
+        """Ask for the next move of a solution, as text (`message`) and as a `command` for `send_action`.
 
-        `success` is false where there is no hint to follow (HINT_NONE, HINT_DENIED, HINT_LIMIT). Whether the
-        puzzle is solved is for `state.is_complete` to say.
+        `success` is False if there is no hint to follow (codes HINT_NONE, HINT_DENIED, HINT_LIMIT). This does
+        not mean that the puzzle is solved; check `state.is_complete`.
         """
-        async with self._turn:
+        async with self._lock:
             puzzle = self._require_puzzle("a hint")
             if puzzle.hints >= HINT_LIMIT:
-                words = f"{HINT_LIMIT} hints have been asked for, and the server gives no more"
-                return PuzzleHint(success=False, code="HINT_LIMIT", message=words, state=puzzle.observation)
+                message = f"{HINT_LIMIT} hints have been used, and the server gives no more"
+                return PuzzleHint(success=False, code="HINT_LIMIT", message=message, state=puzzle.observation)
             result, reply = await self._command("hint", puzzle)
         for line in reply.texts:
             if line.startswith("Hint:"):
@@ -211,77 +264,78 @@ class PuzzleClient(ClosedOnExit):
                 return PuzzleHint(
                     success=True, code="HINT", message=text, state=puzzle.observation, command=command
                 )
-        # The server calls it a success that there is none.
+        # The server reports success even if it has no hint.
         return PuzzleHint(**dict(result) | {"success": False})
 
     async def send_action(self, action: str) -> PuzzleResult:
-        """Make a move, as `place 1 2 7`. A refused move is a result, not an error.
+        """Send a move, such as `place 1 2 7`. A move that the server rejects is a result and not an error.
 
-        A `CommandError` is raised for what is no single command, or one that has a method of its own.
+        Raises:
+            CommandError: If the text is not a single command, or is a command that has its own method.
         """
         command = one_line(action)
-        if (word := command.split()[0].lower()) in _NO_MOVES:
-            raise CommandError(f"{word!r} is no move; use the client's methods for it")
-        async with self._turn:
+        if (word := command.split()[0].lower()) in _RESERVED_COMMANDS:
+            raise CommandError(f"{word!r} is not a move; use the method of the client for it")
+        async with self._lock:
             puzzle = self._require_puzzle(f"the command {command!r}")
             result, _ = await self._command(command, puzzle)
         if not result.success and puzzle.game == PuzzleGame.LOGIC_GRID:
-            return result.model_copy(update={"message": f"{result.message} ({_LOGIC_GRID})".strip()})
+            return result.model_copy(update={"message": f"{result.message} ({_LOGIC_GRID_NOTE})".strip()})
         return result
 
     async def show_state(self) -> PuzzleObservation:
-        """The puzzle as it stands."""
-        async with self._turn:
+        """Ask for the current state of the puzzle."""
+        async with self._lock:
             puzzle = self._require_puzzle("the state")
-            puzzle.observation = await self._persist(self._show)
+            puzzle.observation = await self._retry(self._show)
             return puzzle.observation
 
     async def get_stats(self) -> PuzzleStats:
-        """How the play has gone so far."""
-        async with self._turn:
+        """Ask for the statistics of the current puzzle."""
+        async with self._lock:
             self._require_puzzle("the statistics")
-            reply = await self._persist(lambda: self._ask("stats"))
+            reply = await self._retry(lambda: self._ask("stats"))
         return reply.message("stats", PuzzleStats)
 
     async def reset_puzzle(self) -> PuzzleObservation:
-        """The puzzle from its start again, with all its hints.
+        """Restart the puzzle, with all its hints.
 
-        The server cannot take every game back; where it cannot, the puzzle is made again from its seed.
+        The server cannot reset every game; if it cannot, the puzzle is started again from its seed.
         """
-        async with self._turn:
+        async with self._lock:
             puzzle = self._require_puzzle("the reset")
 
             async def attempt() -> PuzzleObservation:
                 reply = await self._ask("reset")
                 if reply.has("observation"):
-                    return reply.message(*_SHOWN)
+                    return reply.message(*_OBSERVATION)
                 return await self._start(puzzle.game, puzzle.start)
 
-            # In one request, which has one deadline.
-            observation = await self._persist(attempt)
+            # A single request, so that there is one deadline.
+            observation = await self._retry(attempt)
             self._puzzle = _Puzzle(puzzle.game, observation)
             return observation
 
     async def quit_puzzle(self) -> None:
-        """Leave the puzzle; the connection stays, for the next one."""
-        async with self._turn:
+        """Abandon the puzzle. The connection is kept for the next one."""
+        async with self._lock:
             self._puzzle = None
             if self.is_connected and self._in_game:
-                self._in_game, self._retries = False, Retries(self.config, self._draws)
-                # A connection that is lost now has left the puzzle too.
+                self._in_game, self._retries = False, Retries(self.config, self._rng)
+                # If the connection is lost now, the puzzle is abandoned too.
                 with contextlib.suppress(PuzzleServerConnectionError):
                     await self._ask("menu", ends_in_menu)
 
-    async def _persist(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Do it with a connection on which the puzzle stands as it did; on a new one where that is lost."""
-        self._retries, hung_up = Retries(self.config, self._draws), self._hung_up
+    async def _retry(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Run an attempt on a connection that has the current puzzle; retry on a new one if it is lost."""
+        self._retries, num_disconnects = Retries(self.config, self._rng), self._num_disconnects
         while True:
             try:
                 if not self.is_connected:
                     await self._connect()
                 return await attempt()
             except PuzzleServerConnectionError as error:
-                if self._hung_up != hung_up:
+                if self._num_disconnects != num_disconnects:
                     raise PuzzleServerConnectionError("the client was disconnected") from error
                 await self._drop()
                 await self._retries.pause(error)
@@ -294,7 +348,9 @@ class PuzzleClient(ClosedOnExit):
         try:
             self._connection = await TelnetConnection.open(self.config, self._retries.seconds_left)
         except socket.gaierror as error:
-            if self.connections_made:  # the host was there: it is the name server that fails, for a while
+            if (
+                self.connections_made
+            ):  # the host has been resolved before, so the failure of the name server is temporary
                 raise PuzzleServerConnectionError(str(error)) from error
             raise PuzzleServerUnavailableError(
                 f"there is no host {self.config.host!r}: {error.strerror}"
@@ -305,10 +361,10 @@ class PuzzleClient(ClosedOnExit):
             raise PuzzleServerConnectionError(str(error)) from error
         self.connections_made += 1
         if self._puzzle is not None:
-            await self._take_up(self._puzzle)
+            await self._restore(self._puzzle)
 
-    async def _take_up(self, puzzle: _Puzzle) -> None:
-        """The puzzle on a new connection, where it stood on the last one."""
+    async def _restore(self, puzzle: _Puzzle) -> None:
+        """Restore the puzzle on a new connection."""
         self.puzzles_replayed += 1
         shown = await self._start(puzzle.game, puzzle.start)
         for command in puzzle.commands:
@@ -317,8 +373,8 @@ class PuzzleClient(ClosedOnExit):
             shown = await self._show()
         if shown.grid_display != puzzle.observation.grid_display:
             raise ProtocolError(
-                f"the server at {self.config.host}:{self.config.port} makes another puzzle of "
-                f"{puzzle.start!r} than before, so the one that lost its connection cannot go on"
+                f"the server at {self.config.host}:{self.config.port} generates another puzzle for "
+                f"{puzzle.start!r} than before, so the puzzle cannot be restored after the lost connection"
             )
 
     async def _drop(self) -> None:
@@ -331,27 +387,29 @@ class PuzzleClient(ClosedOnExit):
         leave, self._in_game = "menu\n" if self._in_game else "", False
         reply = await self._ask(f"{leave}{command}", lambda line: ends_reply(line) or ends_in_menu(line))
         if not reply.acknowledged:
-            # The answer to the barrier may still be under way; only a new connection has none of it.
+            # The reply to the barrier may still arrive; only a new connection is free of it.
             await self._drop()
             where = f"the server at {self.config.host}:{self.config.port}"
             if name in list(PuzzleGame):
-                raise StartError(f"{where} did not start {command!r}: it lacks the game or failed to make it")
+                raise StartError(
+                    f"{where} did not start {command!r}: it lacks the game or failed to create it"
+                )
             raise UnknownGameError(f"{where} has no game {name!r}{nearest_game(name)}")
         self._in_game = True
-        # The first puzzle of a connection is shown before JSON is switched on.
-        return reply.message(*_SHOWN) if reply.has("observation") else await self._show()
+        # The server shows the first puzzle of a connection before JSON mode is on.
+        return reply.message(*_OBSERVATION) if reply.has("observation") else await self._show()
 
     async def _show(self) -> PuzzleObservation:
-        return (await self._ask("show")).message(*_SHOWN)
+        return (await self._ask("show")).message(*_OBSERVATION)
 
     async def _command(self, command: str, puzzle: _Puzzle) -> tuple[PuzzleResult, Reply]:
-        """Send what may change the puzzle, and remember it."""
+        """Send a command that may change the puzzle, and record it."""
 
         async def attempt() -> tuple[PuzzleResult, Reply]:
             reply = await self._ask(command)
             return reply.result(command, puzzle.observation), reply
 
-        result, reply = await self._persist(attempt)
+        result, reply = await self._retry(attempt)
         puzzle.commands.append(command)
         puzzle.observation = result.state or puzzle.observation
         return result, reply
@@ -369,5 +427,5 @@ class PuzzleClient(ClosedOnExit):
 
     def _require_puzzle(self, what: str) -> _Puzzle:
         if self._puzzle is None:
-            raise NoPuzzleError(f"{what} needs a puzzle in progress: call start_puzzle first")
+            raise NoPuzzleError(f"{what} needs a current puzzle: call start_puzzle first")
         return self._puzzle

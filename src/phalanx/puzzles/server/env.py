@@ -1,16 +1,26 @@
-"""The games of a puzzle server as text environments: one connection for each episode of a batch.
-
-The protocol is `phalanx.text.env`; that a puzzle outlives its connection is the client's doing.
-"""
+"""Games of a puzzle server as text environments, with one connection per episode."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+import itertools
+import random
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
+from pydantic import Field
+
+from phalanx.config import Config
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
-from phalanx.puzzles.server.episodes import Prompt, StepRewards, move_outcome, step_reward
-from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, PuzzleObservation, game_id
+from phalanx.puzzles.server.episodes import Prompt, StepRewards, apply_move, move_prompt, step_reward
+from phalanx.puzzles.server.protocol import (
+    PuzzleDifficulty,
+    PuzzleGame,
+    PuzzleObservation,
+    game_id,
+    move_format,
+)
 from phalanx.text.env import (
+    EpisodeId,
+    PromptFormat,
     TextEnvironment,
     TextInfo,
     TextStep,
@@ -19,62 +29,120 @@ from phalanx.text.env import (
     extract_answer,
     finished_step,
 )
+from phalanx.text.splits import Split
 
 Result = TypeVar("Result")
 
-COMMANDS = {
-    PuzzleGame.NONOGRAM: "`place ROW COLUMN 1` to fill a cell, `place ROW COLUMN 0` to mark it as empty",
-    PuzzleGame.LIGHTS_OUT: "`press ROW COLUMN`",
-    PuzzleGame.MASTERMIND: "`guess COLOR COLOR COLOR COLOR`, colors as numbers, as many as the code has",
-    PuzzleGame.SLITHERLINK: "`set h ROW COLUMN 1` or `set v ROW COLUMN 1` for a line, with 2 for none",
-    PuzzleGame.BRIDGES: "`bridge ROW COLUMN ROW COLUMN COUNT`",
-    PuzzleGame.HITORI: "`shade ROW COLUMN`",
-    PuzzleGame.SHIKAKU: "`bridge ROW COLUMN ROW COLUMN 0` for a rectangle from corner to corner",
-    PuzzleGame.TENTS: "`press ROW COLUMN` to place a tent",
-    PuzzleGame.STAR_BATTLE: "`press ROW COLUMN` to place a star",
-    PuzzleGame.SOKOBAN: "`move up`, `move down`, `move left` or `move right`",
-    PuzzleGame.KNAPSACK: "`select ITEM` or `deselect ITEM`, and `check` when done",
-    PuzzleGame.NURIKABE: "`mark ROW COLUMN white` or `mark ROW COLUMN black`",
-    PuzzleGame.MINESWEEPER: "`reveal ROW COLUMN` or `flag ROW COLUMN`",
-    PuzzleGame.LOGIC_GRID: "`connect person NAME VALUE CATEGORY`",
-}
-"""How moves are written; in the other games it is `place ROW COLUMN DIGIT`."""
+# Looking at a puzzle means asking the server for it, so splits are ranges of seeds instead of content hashes.
+_FIRST_SEEDS: dict[Split, int] = {"test": 1_000_000, "validation": 2_000_000, "train": 3_000_000}
+_SEEDS_PER_RUN = 1_000_000
+
+_UNKNOWN_BOARD_SIZE = 9
+"""Board size for random commands if the server does not send the board."""
+
+
+class PuzzleServerConfig(Config):
+    """Games of a puzzle server as a text environment."""
+
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "connections": "num_connections",
+        "max_refused": "max_invalid_answers",
+    }
+
+    address: str = ""
+    """Address of the server as HOST:PORT. Empty: no server."""
+    games: tuple[str, ...] = ("lights",)
+    """Names of the games, optionally with a difficulty: `lights` or `lights:medium`."""
+    difficulty: str = "easy"
+    """Difficulty of games that do not name one: `easy`, `medium` or `hard`."""
+    num_connections: int = Field(default=32, ge=1)
+    """Number of episodes at the same time."""
+    max_steps: int = Field(default=40, ge=1)
+    """Number of answers after which an episode is truncated."""
+    max_invalid_answers: int = Field(default=3, ge=1)
+    """Number of invalid answers in a row after which an episode is truncated."""
+
+    def client(self) -> PuzzleClientConfig:
+        """Return the settings of the connections."""
+        host, _, port = self.address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"address must be HOST:PORT, such as localhost:8023, got {self.address!r}")
+        return PuzzleClientConfig(host=host, port=int(port))
+
+    def make(self) -> "PuzzleServerVectorEnvironment":
+        """Create the environment. It connects when the first episodes start."""
+        return PuzzleServerVectorEnvironment(
+            self.games,
+            self.difficulty,
+            client=self.client(),
+            num_connections=self.num_connections,
+            max_steps=self.max_steps,
+            max_invalid_answers=self.max_invalid_answers,
+            prompt_format="compact",
+        )
 
 
 class PuzzleServerVectorEnvironment(TextVectorEnvironment):
-    """Puzzles of a server, each on a connection of its own; use it with `with`, or close it.
+    """Puzzles of a server, each on its own connection. Use it in a `with` statement, or call `close`.
 
-    They are of one game, unless `begin` is told others.
+    - **Prompt**: the name of the game, its board and the move format (`full`), or only the board and a line
+      that asks for a move (`compact`), as in collected samples. The server has no rules as text.
+    - **Answer**: one move as a command of the server, such as `place 1 2 7`. Only moves of the game are sent;
+      other commands of the server, such as `solve` or `hint`, are invalid answers.
+    - **Reward**: by the outcome of the move, see `StepRewards`.
+    - **End**: the puzzle is solved or lost. The episode is truncated after `max_steps` answers or
+      `max_invalid_answers` invalid answers in a row.
 
-    Rows and columns are the server's, which count from 1. An episode ends when its puzzle is solved or lost,
-    and is truncated after `max_steps` answers, or after `max_invalid_answers` in a row. The server knows
-    no rules in a form for models: the text has the game's name, its picture, and how moves are written;
-    `prompt` words it otherwise.
+    A lost connection is replaced, and its puzzle continues. The tasks are named `GAME:DIFFICULTY`.
+
+    Args:
+        games: One or several games, optionally with a difficulty: `lights` or `lights:medium`.
+        difficulty: Difficulty of games that do not name one.
+        client: Address of the server and timeouts.
+        num_connections: Maximum number of episodes at the same time.
+        max_steps: Maximum number of answers.
+        max_invalid_answers: Maximum number of invalid answers in a row. None: no limit besides `max_steps`.
+        prompt_format: `full` or `compact`.
+        prompt: A function that writes the prompt, instead of `prompt_format`.
+        rewards: Rewards by outcome.
     """
+
+    prompt_suffix = ""
+    completion_end = "\n"
 
     def __init__(
         self,
-        game: PuzzleGame | str,
+        games: PuzzleGame | str | Sequence[PuzzleGame | str],
         difficulty: PuzzleDifficulty | str = PuzzleDifficulty.EASY,
         *,
-        size: int = 1,
         client: PuzzleClientConfig | None = None,
+        num_connections: int = 32,
         max_steps: int = 99,
         max_invalid_answers: int | None = None,
+        prompt_format: PromptFormat = "full",
         prompt: Prompt | None = None,
         rewards: StepRewards = StepRewards(),  # noqa: B008 - frozen
     ) -> None:
-        self.game, self.difficulty = game_id(game), PuzzleDifficulty(difficulty)
-        self.max_steps, self.rewards, self.worded = max_steps, rewards, prompt
+        self.games: dict[str, tuple[str, PuzzleDifficulty]] = {}
+        names = [games] if isinstance(games, str) else games
+        for name in names:
+            game, _, own_difficulty = str(name).partition(":")
+            task = (game_id(game), PuzzleDifficulty(own_difficulty or difficulty))
+            self.games[f"{task[0]}:{task[1].value}"] = task
+        if not names or len(self.games) < len(names):
+            raise ValueError(f"name one or more different games, got {', '.join(map(str, names)) or 'none'}")
+        self.tasks = tuple(self.games)
+        self.max_size, self.max_steps, self.rewards = num_connections, max_steps, rewards
         self.max_invalid_answers = max_steps if max_invalid_answers is None else max_invalid_answers
-        config = client or PuzzleClientConfig()
-        # One loop for the connections' whole life, run only while a call waits for the server.
-        self._loop = asyncio.new_event_loop()
-        self.games = [
-            PuzzleServerEnvironment(self, PuzzleClient(config, retry_seed=config.retry_seed * 1000 + number))
-            for number in range(size)
-        ]
-        super().__init__(self.games)
+        self.write_prompt = prompt or (move_prompt if prompt_format == "compact" else _full_prompt)
+        self.fingerprint = f"puzzle_server {' '.join(self.tasks)} {max_steps} {self.max_invalid_answers}"
+        self.environments: list[PuzzleServerEnvironment] = []  # type: ignore[assignment]
+        self._episodes = []
+        self._first_prompts = []
+        self.client = client or PuzzleClientConfig()
+        # One event loop for the lifetime of the connections. It runs only while a call waits for the server.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.connected: list[PuzzleServerEnvironment] = []
 
     def __enter__(self) -> "PuzzleServerVectorEnvironment":
         return self
@@ -82,107 +150,145 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def first_seed(self, run_seed: int) -> int:
+        return _FIRST_SEEDS["train"] + _SEEDS_PER_RUN * run_seed
+
+    def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
+        return itertools.count(max(first, _FIRST_SEEDS[split]))
+
+    def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
+        self._check_episodes(episodes)
+        for row in range(len(self.connected), len(episodes)):
+            client = PuzzleClient(self.client, retry_seed=self.client.retry_seed * 1000 + row)
+            self.connected.append(PuzzleServerEnvironment(self, client))
+        self.environments = self.connected[: len(episodes)]
+        self._episodes = list(episodes)
+        self._first_prompts = self._reset_rows(range(len(episodes)), episodes)
+        return list(self._first_prompts)
+
     def step(self, answers: Sequence[str]) -> TextVectorStep:
-        self._check(answers, "answers")
-        asked = zip(self.games[: len(self)], answers, strict=True)
-        return TextVectorStep.stack(self.wait([game.ask(answer) for game, answer in asked]))
+        self._check_length(answers, "answers")
+        pairs = zip(self.environments, answers, strict=True)
+        return TextVectorStep.stack(
+            self.run([environment.step_async(answer) for environment, answer in pairs])
+        )
 
-    def begin(self, puzzles: Sequence[tuple[PuzzleGame | str, PuzzleDifficulty | str, int]]) -> list[str]:
-        """Start puzzles by game, difficulty and seed on as many of the connections; the others rest.
+    def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
+        """Draw random commands of the games, with numbers that are on the board. Some are invalid."""
+        games = [self.games[self._episodes[row].task][0] for row in rows]
+        pairs = zip(games, rows, strict=True)
+        return [random_command(game, self.environments[row].observation, rng) for game, row in pairs]
 
-        From now on the batch is as large as these are many.
-        """
-        if not 0 < len(puzzles) <= len(self.games):
-            raise ValueError(f"there are {len(self.games)} connections for {len(puzzles)} puzzles")
-        self.environments = list(self.games[: len(puzzles)])
-        for one, (game, difficulty, _) in zip(self.games, puzzles, strict=False):
-            one.game, one.difficulty = game_id(game), PuzzleDifficulty(difficulty)
-        return self._start(list(range(len(puzzles))), [seed for *_, seed in puzzles])
+    def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
+        hints = self.run([self.environments[row].hint_async() for row in rows])
+        return [next(iter(actions or ()), None) for actions in hints]
 
     def close(self) -> None:
-        """Hang up; doing it twice is no mistake."""
-        if not self._loop.is_closed():
-            self.wait([game.client.disconnect() for game in self.games])
+        """Disconnect. Further calls have no effect."""
+        if self._loop is not None:
+            self.run([environment.client.disconnect() for environment in self.connected])
             self._loop.close()
+            self._loop = None
 
-    def wait(self, calls: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
-        """What these come to, all at once."""
+    def run(self, calls: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+        """Run coroutines concurrently and return their results."""
 
-        async def together() -> list[Result]:
+        async def gather() -> list[Result]:
             return await asyncio.gather(*calls)
 
-        return self._loop.run_until_complete(together())
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(gather())
 
-    def _start(self, places: list[int], seeds: list[int]) -> list[str]:
-        return self.wait([self.games[n].begin(seed) for n, seed in zip(places, seeds, strict=True)])
+    def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
+        pairs = list(zip(rows, episodes, strict=True))
+        return self.run(
+            [self.environments[row].start(*self.games[task], seed) for row, (task, seed) in pairs]
+        )
 
 
 class PuzzleServerEnvironment(TextEnvironment):
-    """One puzzle of a server; `puzzle_server_environment` makes one by itself."""
+    """One puzzle of a server at a time. Create it with `make_text_env("puzzle_server:GAME")`."""
 
     def __init__(self, batch: PuzzleServerVectorEnvironment, client: PuzzleClient) -> None:
         self.client = client
-        self.game, self.difficulty = batch.game, batch.difficulty
         self._batch = batch
-        self._seen: PuzzleObservation | None = None
-        self._info, self._taken, self._refused = TextInfo(), 0, 0
+        self._game = ""
+        self._observation: PuzzleObservation | None = None
+        self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
+
+    @classmethod
+    def create(
+        cls, game: PuzzleGame | str, difficulty: str = "easy", **settings: Any
+    ) -> "PuzzleServerEnvironment":
+        """Create an environment with its own connection.
+
+        Args:
+            settings: Further arguments of `PuzzleServerVectorEnvironment`, or `host` and `port`.
+        """
+        address = {name: settings.pop(name) for name in ("host", "port") if name in settings}
+        if address:
+            settings["client"] = PuzzleClientConfig(**address)
+        batch = PuzzleServerVectorEnvironment(game, difficulty, num_connections=1, **settings)
+        environment = cls(batch, PuzzleClient(batch.client, retry_seed=batch.client.retry_seed * 1000))
+        batch.connected.append(environment)
+        return environment
 
     def reset(self, seed: int) -> str:
-        return self._batch.wait([self.begin(seed)])[0]
+        [game] = self._batch.games.values()
+        return self._batch.run([self.start(*game, seed)])[0]
 
     def step(self, answer: str) -> TextStep:
-        return self._batch.wait([self.ask(answer)])[0]
+        return self._batch.run([self.step_async(answer)])[0]
 
-    async def begin(self, seed: int) -> str:
-        """Start the puzzle of a seed."""
-        self._seen = await self.client.start_puzzle(self.game, self.difficulty, seed)
-        self._info, self._taken, self._refused = TextInfo(), 0, 0
+    async def start(self, game: str, difficulty: PuzzleDifficulty, seed: int) -> str:
+        """Start a puzzle and return the prompt."""
+        self._observation = await self.client.start_puzzle(game, difficulty, seed)
+        self._game = game
+        self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
         return self.prompt
 
-    async def ask(self, answer: str) -> TextStep:
-        """Take an answer."""
-        seen = self.observation
+    async def step_async(self, answer: str) -> TextStep:
+        """Take an answer of the model."""
+        observation, batch = self.observation, self._batch
         if self._info.terminated or self._info.truncated:
             return finished_step(self._info)
-        self._taken += 1
-        truncated = self._taken >= self._batch.max_steps
+        self._num_answers += 1
+        truncated = self._num_answers >= batch.max_steps
         try:
             command = extract_answer(answer)
-        except ValueError as error:
-            self._refused += 1
-            truncated = truncated or self._refused >= self._batch.max_invalid_answers
-            self._info = TextInfo(str(error), truncated=truncated)
-            text = f"Not possible: {error}.\n\n{_picture(seen)}"
-            return TextStep(text, self._batch.rewards.invalid, truncated, self._info)
-        result = await move_outcome(self.client, command)
-        self._seen = result.state or seen
-        ended = result.solved or result.game_over
-        refused = "" if result.success or result.solved else result.message or "it was refused"
-        self._refused = self._refused + 1 if refused else 0
-        truncated = truncated or self._refused >= self._batch.max_invalid_answers
-        self._info = TextInfo(refused, result.solved, ended, truncated and not ended)
-        said = "Solved." if result.solved else "Lost." if ended else "Done."
-        if refused and not ended:
-            said = f"Not possible: {refused}"
-        reward = step_reward(result, self._batch.rewards)
-        return TextStep(f"{said}\n\n{_picture(self._seen)}", reward, ended or truncated, self._info)
+        except ValueError as exception:
+            self._num_invalid += 1
+            truncated = truncated or self._num_invalid >= batch.max_invalid_answers
+            self._info = TextInfo(str(exception), truncated=truncated)
+            text = f"Not possible: {exception}.\n\n{_board_text(observation)}"
+            return TextStep(text, batch.rewards.invalid, truncated, self._info)
+        result = await apply_move(self.client, self._game, command)
+        self._observation = result.state or observation
+        terminated = result.solved or result.game_over
+        error = "" if result.success or result.solved else result.message or "it was refused"
+        self._num_invalid = self._num_invalid + 1 if error else 0
+        truncated = truncated or self._num_invalid >= batch.max_invalid_answers
+        self._info = TextInfo(error, result.solved, terminated, truncated and not terminated)
+        outcome = "Solved." if result.solved else "Lost." if terminated else "Done."
+        if error and not terminated:
+            outcome = f"Not possible: {error}"
+        text = f"{outcome}\n\n{_board_text(self._observation)}"
+        return TextStep(text, step_reward(result, batch.rewards), terminated or truncated, self._info)
 
     @property
     def prompt(self) -> str:
-        batch, seen = self._batch, self.observation
-        if batch.worded is not None:
-            return batch.worded(self.game, seen)
-        form = COMMANDS.get(self.game, "`place ROW COLUMN DIGIT`")  # type: ignore[call-overload]
-        return (
-            f"This is the puzzle {seen.game} ({seen.difficulty.value}).\n\n{_picture(seen)}\n\n"
-            f"Answer with one line: {form}. Rows and columns count from 1."
-        )
+        return self._batch.write_prompt(self._game, self.observation)
 
     def expert_actions(self) -> list[str] | None:
-        """The server's next hint as an answer, where there is one to follow; asked for move by move."""
+        """Return the server's next hint as an answer. Ask again after each move."""
+        return self._batch.run([self.hint_async()])[0]
+
+    async def hint_async(self) -> list[str] | None:
+        """Ask the server for a hint; None if there is none that can be followed."""
         if self._info.terminated or self._info.truncated:
             return []
-        [hint] = self._batch.wait([self.client.get_hint()])
+        hint = await self.client.get_hint()
         return [hint.command] if hint.success and hint.command else None
 
     def close(self) -> None:
@@ -190,18 +296,62 @@ class PuzzleServerEnvironment(TextEnvironment):
 
     @property
     def observation(self) -> PuzzleObservation:
-        """The puzzle as the server showed it last."""
-        if self._seen is None:
+        """The puzzle as last shown by the server."""
+        if self._observation is None:
             raise ValueError("there is no episode yet; call reset")
-        return self._seen
+        return self._observation
 
 
-def puzzle_server_environment(
-    game: PuzzleGame | str, difficulty: str = "easy", **settings: Any
-) -> PuzzleServerEnvironment:
-    """One puzzle at a time of a server; the settings are those of `PuzzleServerVectorEnvironment`."""
-    return PuzzleServerVectorEnvironment(game, difficulty, size=1, **settings).games[0]
+def random_command(game: str, observation: PuzzleObservation, rng: random.Random) -> str:
+    """Draw a random command of a game. Not all of them are legal moves.
+
+    The server accepts no move of Logic Grid, so its command has no names.
+    """
+    board = observation.grid if isinstance(observation.grid, list) and observation.grid else None
+    rows = len(board) if board else _UNKNOWN_BOARD_SIZE
+    columns = len(board[0]) if board else _UNKNOWN_BOARD_SIZE
+
+    def cell() -> str:
+        return f"{rng.randint(1, rows)} {rng.randint(1, columns)}"
+
+    match PuzzleGame(game):
+        case PuzzleGame.BINARY | PuzzleGame.NONOGRAM:
+            return f"place {cell()} {rng.randint(0, 1)}"
+        case PuzzleGame.LIGHTS_OUT | PuzzleGame.TENTS | PuzzleGame.STAR_BATTLE:
+            return f"press {cell()}"
+        case PuzzleGame.MASTERMIND:
+            return "guess " + " ".join(str(rng.randint(1, 6)) for _ in range(4))
+        case PuzzleGame.SLITHERLINK:
+            return f"set {rng.choice('hv')} {cell()} {rng.randint(1, 2)}"
+        case PuzzleGame.BRIDGES:
+            return f"bridge {cell()} {cell()} {rng.randint(1, 2)}"
+        case PuzzleGame.SHIKAKU:
+            return f"bridge {cell()} {cell()} 0"
+        case PuzzleGame.HITORI:
+            return f"shade {cell()}"
+        case PuzzleGame.SOKOBAN:
+            return f"move {rng.choice(('up', 'down', 'left', 'right'))}"
+        case PuzzleGame.KNAPSACK:
+            return rng.choice((f"select {rng.randint(1, 5)}", f"deselect {rng.randint(1, 5)}", "check"))
+        case PuzzleGame.NURIKABE:
+            return f"mark {cell()} {rng.choice(('white', 'black'))}"
+        case PuzzleGame.MINESWEEPER:
+            return f"reveal {cell()}"
+        case PuzzleGame.LOGIC_GRID:
+            return "connect person NAME VALUE CATEGORY"
+        case PuzzleGame.HIDATO:
+            return f"place {cell()} {rng.randint(1, rows * columns)}"
+        case _:
+            return f"place {cell()} {rng.randint(1, rows)}"
 
 
-def _picture(seen: PuzzleObservation) -> str:
-    return "\n".join(line.rstrip() for line in seen.grid_display.splitlines())
+def _full_prompt(game: str, observation: PuzzleObservation) -> str:
+    return (
+        f"This is the puzzle {observation.game} ({observation.difficulty.value}).\n\n"
+        f"{_board_text(observation)}\n\n"
+        f"Answer with one line: {move_format(game)}. Rows and columns count from 1."
+    )
+
+
+def _board_text(observation: PuzzleObservation) -> str:
+    return "\n".join(line.rstrip() for line in observation.grid_display.splitlines())

@@ -1,41 +1,50 @@
-"""Playing one puzzle from start to end, by its hints or by a policy, and turning the play into token samples.
+"""Rollout of one episode on a puzzle server, and streams of token samples from episodes."""
 
-The streams that hand the samples out are in `gym_stream`; connections are in `client` and `pool`.
-"""
-
+import abc
+import asyncio
+import collections
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from pydantic import Field, field_validator
+
+from phalanx.config import Config
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
-from phalanx.puzzles.server.client import PuzzleClient
-from phalanx.puzzles.server.errors import CommandError
-from phalanx.puzzles.server.pool import EpisodeSpec
+from phalanx.data.stream_base import ClosedOnExit, CountedStream, StreamMetrics, StreamState
+from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
 from phalanx.puzzles.server.protocol import (
+    CommandError,
+    PuzzleDifficulty,
     PuzzleGame,
     PuzzleHint,
     PuzzleObservation,
     PuzzleResult,
+    allowed_moves,
+    game_id,
     nearest_game,
 )
+from phalanx.puzzles.server.telnet import one_line
+from phalanx.text.env import quote
 
 Policy: TypeAlias = Callable[[PuzzleObservation, PuzzleHint | None], str | Awaitable[str | None] | None]
-"""From the puzzle as it stands, and a hint where hints are asked for, to a command; None gives the puzzle up.
+"""Chooses a command, given the current puzzle and a hint if hints are used; None gives up.
 
-It is asked once for each move, whatever becomes of the connection.
+It is called once per move, even if the connection is lost.
 """
 
 Encode: TypeAlias = Callable[[str], Sequence[int]]
-"""From a text to its tokens."""
+"""Converts a text to token ids."""
 
 Prompt: TypeAlias = Callable[[str, PuzzleObservation], str]
-"""From the game's id and the puzzle as it stands to the text that asks for a move."""
+"""Writes the prompt for a move, given the id of the game and the current puzzle."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StepRewards:
-    """What each kind of step is worth."""
+    """Rewards by the outcome of a move."""
 
     solved: float = 1.0
     valid: float = 0.0
@@ -45,37 +54,91 @@ class StepRewards:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeStep:
-    """One move and what became of it."""
+    """A move and its outcome."""
 
     prompt: str
-    """The text that asks for the move."""
+    """Prompt for the move."""
     command: str
     """The move."""
     accepted: bool
     reward: float
     message: str = ""
-    """What the server said to it."""
+    """The server's message about the move."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PuzzleEpisode:
-    """A puzzle that was played to an end."""
+    """A finished episode."""
 
     episode_id: str
     game: str
     difficulty: float
-    """0 (easy) to 1 (hard)."""
+    """From 0 (easy) to 1 (hard)."""
     steps: tuple[EpisodeStep, ...]
     status: EpisodeStatus
 
     @property
     def success(self) -> bool:
-        """Whether it was solved."""
+        """True if the puzzle was solved."""
         return self.status is EpisodeStatus.SUCCESS
 
 
+class CollectConfig(Config):
+    """Settings of a collection of episodes from a puzzle server."""
+
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "host": "client.host",
+        "port": "client.port",
+        "connect_timeout": "client.connect_timeout",
+        "read_timeout": "client.read_timeout",
+        "deadline": "client.deadline",
+        "max_retries": "client.max_retries",
+        "hints": "use_hints",
+        "max_refused": "max_invalid_answers",
+    }
+
+    client: PuzzleClientConfig = PuzzleClientConfig(max_retries=12)
+    """Address of the server, timeouts and retries. 12 retries bridge about 13 seconds without a server."""
+    games: tuple[str, ...] = (PuzzleGame.SUDOKU.value,)
+    """Names of the games, in turn. Any game of the server can be named."""
+    difficulties: tuple[PuzzleDifficulty, ...] = (PuzzleDifficulty.EASY,)
+    """Difficulties; each round of the games uses the next one."""
+    seed: int = 0
+    """Base seed. Episode i is the same puzzle in every run with the same seed, games and difficulties."""
+    use_hints: bool = True
+    """Ask for a hint before each move. A policy receives it; without a policy, it is followed."""
+    max_steps: int = Field(default=99, ge=1)
+    """Maximum number of moves per episode. The server gives 99 hints."""
+    max_invalid_answers: int = Field(default=10, ge=1)
+    """Number of invalid moves of a policy in a row after which an episode ends."""
+    min_length: int = Field(default=1, ge=1)
+    """Minimum number of tokens of a sample; shorter samples are dropped."""
+    max_length: int = Field(default=8192, ge=1)
+    """Maximum number of tokens of a sample; longer samples are dropped."""
+    keep_failures: bool = True
+    """Keep samples of puzzles that were not solved."""
+    pool: ConnectionPoolConfig = ConnectionPoolConfig(ordered=True)
+    """Connections."""
+    rewards: StepRewards = StepRewards()
+    """Rewards by the outcome of a move."""
+
+    @field_validator("games", mode="after")
+    @classmethod
+    def _normalize_games(cls, games: tuple[str, ...]) -> tuple[str, ...]:
+        if not games:
+            raise ValueError("name at least one game")
+        return tuple(game_id(game) for game in games)
+
+    @field_validator("difficulties", mode="after")
+    @classmethod
+    def _check_difficulties(cls, difficulties: tuple[PuzzleDifficulty, ...]) -> tuple[PuzzleDifficulty, ...]:
+        if not difficulties:
+            raise ValueError("name at least one difficulty")
+        return difficulties
+
+
 def move_prompt(game: str, observation: PuzzleObservation) -> str:
-    """The usual prompt: the game, how hard it is, the picture, and a line that waits for the move."""
+    """Write the default prompt: game, difficulty, board, and a line that asks for the move."""
     picture = "\n".join(line.rstrip() for line in observation.grid_display.splitlines())
     return f"Puzzle: {game} ({observation.difficulty.value})\n{picture}\nMove: "
 
@@ -85,34 +148,45 @@ async def rollout_episode(
     spec: EpisodeSpec,
     *,
     policy: Policy | None = None,
-    hints: bool = True,
+    use_hints: bool = True,
     max_steps: int = 99,
     max_invalid_answers: int = 10,
     prompt: Prompt = move_prompt,
     rewards: StepRewards = StepRewards(),  # noqa: B008 - frozen
     on_step: Callable[[PuzzleHint | None, PuzzleResult], Any] | None = None,
 ) -> PuzzleEpisode:
-    """Play a puzzle: without a policy each hint is followed, with one it decides.
+    """Run an episode, following the hints or a policy.
 
-    `hints=False` asks the server for none, and the policy sees None. The episode ends solved, lost, given up,
-    after `max_steps` moves, or after `max_invalid_answers` refused moves one after another (one, if hints are
-    followed, for the next hint would be the same).
+    The episode ends if the puzzle is solved, lost or given up, after `max_steps` moves, or after
+    `max_invalid_answers` invalid moves in a row (after one if hints are followed, because the next hint would
+    be the same).
+
+    Args:
+        client: Client of the server.
+        spec: The puzzle.
+        policy: Chooses the moves. None: follow the hints.
+        use_hints: Ask for a hint before each move. If False, the policy receives None.
+        max_steps: Maximum number of moves.
+        max_invalid_answers: Maximum number of invalid moves in a row.
+        prompt: Writes the prompts of the steps.
+        rewards: Rewards by outcome.
+        on_step: Called with the hint and the result of each move.
     """
-    if policy is None and not hints:
-        raise ValueError("an episode without a policy is played by its hints; leave hints=True")
+    if policy is None and not use_hints:
+        raise ValueError("without a policy, the hints are followed; set use_hints=True")
     observation = await client.start_puzzle(spec.game, spec.difficulty, spec.seed)
     steps: list[EpisodeStep] = []
-    status, refused = EpisodeStatus.SUCCESS, 0
+    status, num_invalid = EpisodeStatus.SUCCESS, 0
     while not observation.is_complete:
         if len(steps) == max_steps:
             status = EpisodeStatus.TIMEOUT
             break
-        hint = await client.get_hint() if hints else None
+        hint = await client.get_hint() if use_hints else None
         command = await _next_command(policy, observation, hint)
         if command is None:
             status = EpisodeStatus.FAILURE
             break
-        result = await move_outcome(client, command)
+        result = await apply_move(client, spec.game, command)
         if on_step is not None:
             on_step(hint, result)
         reward = step_reward(result, rewards)
@@ -120,8 +194,8 @@ async def rollout_episode(
             EpisodeStep(prompt(spec.game, observation), command, result.success, reward, result.message)
         )
         observation = result.state or observation
-        refused = 0 if result.success else refused + 1
-        if result.game_over or refused >= (1 if policy is None else max_invalid_answers):
+        num_invalid = 0 if result.success else num_invalid + 1
+        if result.game_over or num_invalid >= (1 if policy is None else max_invalid_answers):
             status = EpisodeStatus.FAILURE
             break
     return PuzzleEpisode(spec.episode_id, spec.game, spec.difficulty.level, tuple(steps), status)
@@ -134,15 +208,15 @@ def episode_samples(
     dataset_id: str = "puzzle_arcade",
     origin: SampleOrigin = SampleOrigin.ENVIRONMENT,
 ) -> list[Sample]:
-    """One sample for each move: the prompt, which is read, and the move with a line end, which is learned."""
+    """Create one sample per move: the prompt, and the move with a line end, which counts in the loss."""
     samples = []
     for number, step in enumerate(episode.steps):
-        asked, answer = tuple(encode(step.prompt)), tuple(encode(f"{step.command}\n"))
+        prompt, answer = tuple(encode(step.prompt)), tuple(encode(f"{step.command}\n"))
         samples.append(
             Sample(
                 f"{episode.episode_id}_step{number}",
-                asked + answer,
-                (0,) * len(asked) + (1,) * len(answer),
+                prompt + answer,
+                (0,) * len(prompt) + (1,) * len(answer),
                 info=SampleInfo(
                     dataset_id=dataset_id,
                     origin=origin,
@@ -159,12 +233,12 @@ def episode_samples(
     return samples
 
 
-def require_playable_by_hints(games: Sequence[str]) -> None:
-    """Refuse games whose hints are not understood here."""
+def check_hints_known(games: Sequence[str]) -> None:
+    """Raise a `ValueError` for games whose hints cannot be converted to commands."""
     for game in games:
         if game not in list(PuzzleGame):
             raise ValueError(
-                f"the hints of {game!r} are not known as commands here; pass a policy that plays it"
+                f"the hints of {game!r} cannot be converted to commands; pass a policy that chooses the moves"
                 f"{nearest_game(game)}"
             )
 
@@ -178,19 +252,247 @@ async def _next_command(
     return await chosen if inspect.isawaitable(chosen) else chosen
 
 
-async def move_outcome(client: PuzzleClient, command: str) -> PuzzleResult:
-    """What became of a command, whatever it is."""
+async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleResult:
+    """Send a move, or return an unsuccessful result if the command is not a move of the game.
+
+    Only moves are sent: the server's command `solve`, for example, completes the puzzle.
+    """
     try:
+        command = one_line(command)
+        word = command.split()[0].lower()
+        if word not in (moves := allowed_moves(game)):
+            raise CommandError(
+                f"{quote(word)} is not a move of {game}; moves begin with {', '.join(sorted(moves))}"
+            )
         return await client.send_action(command)
     except CommandError as error:
-        # A policy may say anything; what cannot be sent is a refused move like any other.
         return PuzzleResult(success=False, code="NOT_SENT", message=str(error), state=client.observation)
 
 
 def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
-    """What a move is worth."""
+    """Return the reward of a move."""
     if result.game_over:
         return rewards.lost
     if not result.success:
         return rewards.invalid
     return rewards.solved if result.solved else rewards.valid
+
+
+class StreamedEpisode(NamedTuple):
+    """An episode and its spec, if it has one."""
+
+    spec: EpisodeSpec | None
+    episode: PuzzleEpisode
+
+
+class EpisodeStream(CountedStream, ClosedOnExit):
+    """Base class of asynchronous streams of samples from episodes.
+
+    If a loop is left in the middle of an episode, the next loop continues with the remaining samples.
+
+    Args:
+        tokenizer: Function from text to token ids, or an object with `encode`. None: the bytes of the text.
+        dataset_id: Name of the dataset in the samples.
+        limits: Minimum and maximum number of tokens of a sample.
+        keep_failures: Keep samples of episodes that were not successful.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        dataset_id: str,
+        limits: tuple[int, int] = (1, 1 << 30),
+        keep_failures: bool = True,
+    ) -> None:
+        super().__init__()
+        self._encode = _encode_function(tokenizer)
+        self._dataset_id = dataset_id
+        self._limits = limits
+        self._keep_failures = keep_failures
+        self._queued: collections.deque[Sample] = collections.deque()
+
+    @abc.abstractmethod
+    async def _next_episode(self) -> "StreamedEpisode | None":
+        """Return the next episode, or None if there is none."""
+
+    async def __aiter__(self) -> AsyncIterator[Sample]:
+        """Iterate over the remaining samples."""
+        try:
+            while True:
+                while self._queued:
+                    sample = self._queued.popleft()
+                    self._metrics.record_sample(sample)
+                    self._state = StreamState.STREAMING
+                    yield sample
+                if (streamed := await self._next_timed()) is None:
+                    return
+                self._queued.extend(self._select_samples(streamed.episode))
+        finally:
+            if self._state is StreamState.STREAMING:
+                self._state = StreamState.PAUSED
+
+    async def reset(self) -> None:
+        """Restart with the first episode, and reset the metrics."""
+        await self.close()
+        self._queued.clear()
+        self._metrics = StreamMetrics()
+        self._state = StreamState.IDLE
+
+    async def close(self) -> None:
+        """Release resources."""
+
+    async def _next_timed(self) -> "StreamedEpisode | None":
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        self._state = StreamState.STREAMING
+        try:
+            return await self._next_episode()
+        except Exception:
+            self._state = StreamState.ERROR
+            raise
+        finally:
+            self._metrics.total_time_seconds += clock() - began
+
+    def _select_samples(self, episode: PuzzleEpisode) -> list[Sample]:
+        """Return the samples of an episode within the limits, and count the others as filtered."""
+        shortest, longest = self._limits
+        self._metrics.record_episode(episode.success)
+        kept = []
+        for sample in episode_samples(episode, self._encode, dataset_id=self._dataset_id):
+            if shortest <= sample.length <= longest and (episode.success or self._keep_failures):
+                kept.append(sample)
+            else:
+                self._metrics.record_filtered()
+        return kept
+
+
+class PuzzleSampleStream(EpisodeStream):
+    """Samples of puzzles from a server, solved over several connections by hints or by a policy.
+
+    The samples of an episode are yielded after its end, so each of them has its outcome. With `pool.ordered`
+    (the default), episodes are in order, and two runs with the same settings give the same samples, even if
+    connections are lost.
+
+    Episodes start with the first sample that is requested. They run ahead of the consumer, also between two
+    loops, until `close` or the end of `async with`.
+
+    Args:
+        config: Server, games and connections.
+        tokenizer: Function from text to token ids, or an object with `encode`. None: the bytes of the text.
+        policy: Chooses the moves. None: follow the hints.
+        prompt: Writes the prompts.
+        dataset_id: Name of the dataset in the samples.
+        max_episodes: Number of episodes. None: endless.
+        first_episode: Index of the first episode.
+    """
+
+    def __init__(
+        self,
+        config: CollectConfig | None = None,
+        tokenizer: Any = None,
+        *,
+        policy: Policy | None = None,
+        prompt: Prompt = move_prompt,
+        dataset_id: str = "puzzle_arcade",
+        max_episodes: int | None = None,
+        first_episode: int = 0,
+    ) -> None:
+        self.config = config or CollectConfig()
+        limits = self.config.min_length, self.config.max_length
+        super().__init__(tokenizer, dataset_id, limits, self.config.keep_failures)
+        if policy is None:
+            if not self.config.use_hints:
+                raise ValueError("use_hints=False needs a policy that chooses the moves")
+            check_hints_known(self.config.games)
+        self._policy = policy
+        self._prompt = prompt
+        self._end = None if max_episodes is None else first_episode + max_episodes
+        self._first = self._next = first_episode
+        self._consumed: set[int] = set()
+        self._lock = asyncio.Lock()
+        self._pool: PuzzlePool | None = None
+        self._running: AsyncGenerator[tuple[EpisodeSpec, Any], None] | None = None
+
+    async def episodes(self) -> AsyncGenerator[tuple[EpisodeSpec, list[Sample]], None]:
+        """Iterate over the specs and samples of the remaining episodes."""
+        while (streamed := await self._next_timed()) is not None and streamed.spec is not None:
+            samples = self._select_samples(streamed.episode)
+            for sample in samples:
+                self._metrics.record_sample(sample)
+            yield streamed.spec, samples
+
+    async def reset(self) -> None:
+        """Restart with the first episode, and reset the metrics."""
+        await super().reset()
+        self._next = self._first
+        self._consumed.clear()
+
+    async def close(self) -> None:
+        """Cancel running episodes and disconnect. Further calls have no effect.
+
+        Episodes that have finished but have not been consumed are run again if the stream continues.
+        """
+        pool, running, self._pool, self._running = self._pool, self._running, None, None
+        if pool is not None and running is not None:
+            # Close the pool first: this ends a loop that waits for it, and only then can the generator be
+            # closed.
+            await pool.close()
+            if not self._lock.locked():
+                await running.aclose()
+            self._metrics.reconnects += pool.reconnects
+            self._metrics.episodes_replayed += pool.episodes_replayed
+
+    async def _next_episode(self) -> StreamedEpisode | None:
+        # Several loops take turns, each with the next episode.
+        async with self._lock:
+            if self._running is None:
+                self._pool = PuzzlePool(self.config.client, self.config.pool)
+                self._running = self._pool.episodes(self._specs(), self._run_episode)
+            try:
+                spec, episode = await anext(self._running)
+            except StopAsyncIteration:
+                if self._running is not None:
+                    self._state = StreamState.EXHAUSTED
+                await self.close()
+                return None
+            except BaseException:
+                # A generator that raised an error or was canceled yields nothing more.
+                await self.close()
+                raise
+            self._consumed.add(spec.index)
+            while self._next in self._consumed:
+                self._consumed.remove(self._next)
+                self._next += 1
+            return StreamedEpisode(spec, episode)
+
+    def _specs(self) -> Iterator[EpisodeSpec]:
+        """Iterate over the episodes that have not been consumed."""
+        settings, consumed = self.config, frozenset(self._consumed)
+        specs = episode_specs(
+            settings.games, settings.difficulties, settings.seed, first=self._next, end=self._end
+        )
+        return (spec for spec in specs if spec.index not in consumed)
+
+    async def _run_episode(self, client: PuzzleClient, spec: EpisodeSpec) -> PuzzleEpisode:
+        settings = self.config
+        return await rollout_episode(
+            client,
+            spec,
+            policy=self._policy,
+            use_hints=settings.use_hints,
+            max_steps=settings.max_steps,
+            max_invalid_answers=settings.max_invalid_answers,
+            prompt=self._prompt,
+            rewards=settings.rewards,
+        )
+
+
+def _encode_function(tokenizer: Any) -> Encode:
+    # Imported here because it is slow, and many users pass their own tokenizer.
+    from phalanx.data.tokenizers import ByteTokenizer
+
+    chosen = ByteTokenizer() if tokenizer is None else tokenizer
+    encode = getattr(chosen, "encode", chosen)
+    if not callable(encode):
+        raise TypeError(f"tokenizer must be a function or have an encode method, got {chosen!r}")
+    return encode

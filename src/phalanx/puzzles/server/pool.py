@@ -1,18 +1,24 @@
-"""Many connections to a puzzle server playing episodes side by side.
-
-Which episodes there are is decided here too; how one is played is the caller's, and `episodes` has one way.
-That an episode outlives its connection is the client's doing.
-"""
+"""A pool of connections that run episodes concurrently, and the seeds of the episodes."""
 
 import asyncio
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from phalanx.config import Config
 from phalanx.data.stream_base import ClosedOnExit
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, game_id
@@ -20,24 +26,24 @@ from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, game_i
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeSpec:
-    """One puzzle to be played."""
+    """A puzzle to solve."""
 
     index: int
-    """Which episode of the collection, from 0."""
+    """Index of the episode in the collection."""
     game: str
-    """The server's name of the game."""
+    """The server's id of the game."""
     difficulty: PuzzleDifficulty
     seed: int
-    """What the server makes the puzzle from."""
+    """Seed from which the server generates the puzzle."""
 
     @property
     def episode_id(self) -> str:
-        """Names the episode: game, difficulty, seed and index."""
+        """Game, difficulty, seed and index."""
         return f"{self.game}_{self.difficulty.value}_{self.seed}_{self.index}"
 
 
 def episode_seed(base_seed: int, index: int) -> int:
-    """The seed of one episode: of the base seed and the index alone, whatever came before it.
+    """Compute the seed of an episode, which depends only on the base seed and the index.
 
     >>> episode_seed(0, 0) == episode_seed(0, 0), episode_seed(0, 0) == episode_seed(0, 1)
     (True, False)
@@ -54,36 +60,45 @@ def episode_specs(
     first: int = 0,
     end: int | None = None,
 ) -> Iterator[EpisodeSpec]:
-    """Episodes `first` to `end`, without it (None: for ever): the games in turn, then the next difficulty."""
+    """Iterate over episodes: all games in turn with one difficulty, then with the next difficulty.
+
+    Args:
+        games: Names of the games.
+        difficulties: Difficulties.
+        base_seed: Seed of the collection.
+        first: Index of the first episode.
+        end: Index after the last episode. None: endless.
+    """
     if not games or not difficulties:
         raise ValueError("episodes need at least one game and one difficulty")
     names, levels = [game_id(game) for game in games], [PuzzleDifficulty(level) for level in difficulties]
     for index in itertools.count(first) if end is None else range(first, end):
-        turn, place = divmod(index, len(names))
-        yield EpisodeSpec(index, names[place], levels[turn % len(levels)], episode_seed(base_seed, index))
+        turn, game_index = divmod(index, len(names))
+        level = levels[turn % len(levels)]
+        yield EpisodeSpec(index, names[game_index], level, episode_seed(base_seed, index))
 
 
-class ConnectionPoolConfig(BaseModel):
-    """How many connections there are, and how far they may run ahead of whoever takes their episodes."""
+class ConnectionPoolConfig(Config):
+    """Number of connections, and how far they may run ahead of the consumer."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    renamed_settings: ClassVar[Mapping[str, str]] = {"recycle_after": "max_connection_age"}
 
     connections: int = Field(default=4, ge=1, le=100)
-    """Connections at once; the server takes 100 in all."""
+    """Number of connections. The server accepts 100 in total."""
     queue_size: int = Field(default=32, ge=1)
-    """Episodes that are being played or wait to be taken, together; no more are begun until one is taken."""
-    recycle_after: float = Field(default=240.0, gt=0)
-    """Seconds after which a connection is made anew before its next episode; the server ends it at 300."""
+    """Maximum number of episodes that are running or waiting to be consumed."""
+    max_connection_age: float = Field(default=240.0, gt=0)
+    """Seconds after which a connection is replaced between episodes. The server closes it after 300."""
     ordered: bool = False
-    """Hand out episodes in the order of their specs; otherwise as they end."""
+    """Yield episodes in the order of their specs instead of the order in which they end."""
 
 
-Play: TypeAlias = Callable[[PuzzleClient, EpisodeSpec], Awaitable[Any]]
-"""Plays an episode from its start to its end; the client sees to it that the connection holds."""
+RunEpisode: TypeAlias = Callable[[PuzzleClient, EpisodeSpec], Awaitable[Any]]
+"""Runs an episode and returns its result. The client replaces lost connections."""
 
 
 class PuzzlePool(ClosedOnExit):
-    """Connections that play episodes; use it with `async with`, which leaves no task or socket behind."""
+    """Connections that run episodes. Use it in an `async with` statement, which closes all of them."""
 
     def __init__(
         self, client: PuzzleClientConfig | None = None, config: ConnectionPoolConfig | None = None
@@ -93,19 +108,19 @@ class PuzzlePool(ClosedOnExit):
         self._workers: list[asyncio.Task[None]] = []
         self._clients: list[PuzzleClient] = []
         self.recycled = 0
-        """Connections that were made anew because of their age."""
+        """Number of connections that were replaced because of their age."""
         self.reconnects = 0
-        """Connections that were made anew for any reason, by runs that have ended."""
+        """Number of connections that were replaced for any reason, in runs that have ended."""
         self.episodes_replayed = 0
-        """Times that an episode was taken up on a new connection, by runs that have ended."""
+        """Number of times that an episode was restored on a new connection, in runs that have ended."""
 
     async def close(self) -> None:
-        """End what is being played and hang up; doing it twice is no mistake."""
+        """Cancel running episodes and disconnect. Further calls have no effect."""
         workers, self._workers = self._workers, []
         clients, self._clients = self._clients, []
         for worker in workers:
             worker.cancel()
-        # Their errors have been handed on, or are those of a run that nobody waits for any more.
+        # Their errors have been raised already, or nobody waits for this run any more.
         await asyncio.gather(*workers, return_exceptions=True)
         for client in clients:
             self.reconnects += max(0, client.connections_made - 1)
@@ -113,85 +128,87 @@ class PuzzlePool(ClosedOnExit):
             await client.disconnect()
 
     async def episodes(
-        self, specs: Iterable[EpisodeSpec], play: Play
+        self, specs: Iterable[EpisodeSpec], run: RunEpisode
     ) -> AsyncGenerator[tuple[EpisodeSpec, Any], None]:
-        """Play each spec once and give it with what `play` returned.
+        """Run each episode once, and yield its spec and the result of `run`.
 
-        An error of `play` ends the run and is raised here.
+        An error in `run` ends the iteration and is raised here.
         """
         if self._workers:
-            raise RuntimeError("this pool is playing already; use another one, or close it first")
-        ended: asyncio.Queue[_Ended] = asyncio.Queue()
+            raise RuntimeError("this pool is already running episodes; use another one, or close it first")
+        finished: asyncio.Queue[_FinishedEpisode] = asyncio.Queue()
         slots = asyncio.Semaphore(self.config.queue_size)
-        todo = enumerate(specs)
+        pending = enumerate(specs)
         seed = self._client_config.retry_seed
         self._clients = [
             PuzzleClient(self._client_config, retry_seed=seed * 1000 + number)
             for number in range(self.config.connections)
         ]
         self._workers = [
-            asyncio.create_task(self._work(client, todo, play, slots, ended)) for client in self._clients
+            asyncio.create_task(self._work(client, pending, run, slots, finished)) for client in self._clients
         ]
         try:
-            async for entry in self._taken(ended):
-                # Before it is handed out: while it is being used, the next one can be begun.
+            async for entry in self._collect(finished):
+                # Before it is yielded, so that the next episode can start while this one is being used.
                 slots.release()
                 yield entry
         finally:
             await self.close()
 
-    async def _taken(self, ended: "asyncio.Queue[_Ended]") -> AsyncIterator[tuple[EpisodeSpec, Any]]:
-        working, waiting, turn = len(self._workers), dict[int, tuple[EpisodeSpec, Any]](), 0
-        while working:
-            entry = await ended.get()
+    async def _collect(
+        self, finished: "asyncio.Queue[_FinishedEpisode]"
+    ) -> AsyncIterator[tuple[EpisodeSpec, Any]]:
+        num_workers, waiting, next_index = len(self._workers), dict[int, tuple[EpisodeSpec, Any]](), 0
+        while num_workers:
+            entry = await finished.get()
             if entry.error is not None:
                 raise entry.error
             if entry.spec is None:
-                working -= 1
+                num_workers -= 1
             elif not self.config.ordered:
-                yield entry.spec, entry.outcome
+                yield entry.spec, entry.result
             else:
-                waiting[entry.turn] = entry.spec, entry.outcome
-                while turn in waiting:
-                    yield waiting.pop(turn)
-                    turn += 1
+                waiting[entry.index] = entry.spec, entry.result
+                while next_index in waiting:
+                    yield waiting.pop(next_index)
+                    next_index += 1
 
     async def _work(
         self,
         client: PuzzleClient,
-        todo: Iterator[tuple[int, EpisodeSpec]],
-        play: Play,
+        pending: Iterator[tuple[int, EpisodeSpec]],
+        run: RunEpisode,
         slots: asyncio.Semaphore,
-        ended: "asyncio.Queue[_Ended]",
+        finished: "asyncio.Queue[_FinishedEpisode]",
     ) -> None:
-        """One connection's share: the next episode, and the next, until there are none."""
-        failed: Exception | None = None
+        """Run episodes on one connection until there are none left."""
+        failure: Exception | None = None
         try:
             while True:
-                # A slot is taken before the episode, so the episode that is next in order always has one.
+                # The slot is acquired before the episode, so the next episode in order always has one.
                 await slots.acquire()
-                turn, spec = next(todo, (-1, None))
+                index, spec = next(pending, (-1, None))
                 if spec is None:
                     slots.release()
                     break
-                if client.connection_age > self.config.recycle_after:
+                if client.connection_age > self.config.max_connection_age:
                     self.recycled += 1
                     await client.disconnect()
-                ended.put_nowait(_Ended(turn, spec, await play(client, spec)))
-        # Whatever it is, it is raised where the episodes are taken.
+                finished.put_nowait(_FinishedEpisode(index, spec, await run(client, spec)))
+        # Any error is raised where the episodes are consumed.
         except Exception as error:
-            failed = error
+            failure = error
         finally:
-            # When it is canceled too: whoever waits for an episode must not wait for ever.
-            ended.put_nowait(_Ended(error=failed))
+            # Also if canceled: whoever waits for an episode must not wait forever.
+            finished.put_nowait(_FinishedEpisode(error=failure))
             await client.disconnect()
 
 
 @dataclasses.dataclass(frozen=True)
-class _Ended:
-    """An episode that ended; without one, a connection that has no more to do, or that failed."""
+class _FinishedEpisode:
+    """A finished episode. Without a spec: a connection that has no more work or has failed."""
 
-    turn: int = -1
+    index: int = -1
     spec: EpisodeSpec | None = None
-    outcome: Any = None
+    result: Any = None
     error: Exception | None = None

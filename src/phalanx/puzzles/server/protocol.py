@@ -1,7 +1,4 @@
-"""The games of a puzzle server, and what it says about them: observations, results, hints, completions.
-
-And which command does what a hint's text says. How they are asked for is in `client`.
-"""
+"""Protocol of a puzzle server: errors, games, messages, hints as commands, and allowed moves."""
 
 import difflib
 import json
@@ -12,13 +9,51 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from phalanx.puzzles.server.errors import InvalidReplyError, ProtocolError, UnknownGameError
+
+class PuzzleServerConnectionError(ConnectionError):
+    """The connection can no longer be used; a new one may work."""
+
+
+class ServerFullError(PuzzleServerConnectionError):
+    """The server has reached its maximum number of connections."""
+
+
+class ReplyTimeoutError(PuzzleServerConnectionError):
+    """The server did not reply in time."""
+
+
+class InvalidReplyError(PuzzleServerConnectionError):
+    """The server sent something that is not a valid reply."""
+
+
+class PuzzleServerUnavailableError(ConnectionError):
+    """All attempts failed. The last error is the cause."""
+
+
+class ProtocolError(ConnectionError):
+    """The server's reply has an unknown format. Retrying would not help."""
+
+
+class UnknownGameError(ValueError):
+    """The server has no game of this name."""
+
+
+class StartError(RuntimeError):
+    """The server knows the game but did not start it."""
+
+
+class CommandError(ValueError):
+    """The text is not a single command for a running game. Nothing was sent."""
+
+
+class NoPuzzleError(RuntimeError):
+    """The command needs a current puzzle, and there is none."""
 
 
 class PuzzleGame(StrEnum):
-    """The games that both public servers have; the value is the server's own name for it.
+    """Games that both public servers have. The value is the server's name of the game.
 
-    Names with spaces, other case, or of the longer kind are understood: `PuzzleGame("Killer Sudoku")`.
+    Names with spaces, other capitalization or in long form are accepted: `PuzzleGame("Killer Sudoku")`.
     """
 
     SUDOKU = "sudoku"
@@ -46,21 +81,21 @@ class PuzzleGame(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "PuzzleGame | None":
-        return cls.__members__.get(_plain(value).upper()) if isinstance(value, str) else None
+        return cls.__members__.get(_normalize(value).upper()) if isinstance(value, str) else None
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """The name as people write it: `Killer Sudoku`."""
+        """The name for people: `Killer Sudoku`."""
         return "KenKen" if self is PuzzleGame.KENKEN else self.name.replace("_", " ").title()
 
     @property
     def accepts_moves(self) -> bool:
-        """Whether the server takes any move; Logic Grid's names lose their capitals, and none is taken."""
+        """False for Logic Grid: the server lowercases its names and then rejects every move."""
         return self is not PuzzleGame.LOGIC_GRID
 
 
 class PuzzleDifficulty(StrEnum):
-    """How hard a puzzle the server makes."""
+    """Difficulty of a puzzle."""
 
     EASY = "easy"
     MEDIUM = "medium"
@@ -68,12 +103,12 @@ class PuzzleDifficulty(StrEnum):
 
     @property
     def level(self) -> float:
-        """The difficulty as samples carry it, from 0 to 1."""
+        """The difficulty as a number from 0 to 1, as in samples."""
         return {"easy": 0.3, "medium": 0.6, "hard": 0.9}[self.value]
 
 
 def game_id(game: PuzzleGame | str) -> str:
-    """What the server is told: the id of one of the games here, or any other name as it is given.
+    """Return the server's id of a known game, or a normalized name for any other game.
 
     >>> game_id("Lights Out"), game_id("einstein")
     ('lights', 'einstein')
@@ -82,32 +117,32 @@ def game_id(game: PuzzleGame | str) -> str:
         return PuzzleGame(game).value
     except ValueError:
         pass
-    # A newline here would be a second command, and a blank a difficulty.
-    if not re.fullmatch(r"[a-z0-9_]{1,40}", plain := _plain(game)):
-        raise UnknownGameError(f"{game!r} is no name of a game{nearest_game(game)}")
-    return plain
+    # A newline would start a second command, and a space would separate the difficulty.
+    if not re.fullmatch(r"[a-z0-9_]{1,40}", name := _normalize(game)):
+        raise UnknownGameError(f"{game!r} is not a valid name of a game{nearest_game(game)}")
+    return name
 
 
 def nearest_game(name: str) -> str:
-    """Words to end a message about an unknown name with: the likeliest game, or all of them.
+    """Return the end of an error message about an unknown game: a suggestion, or all games.
 
     >>> nearest_game("sudko")
     "; did you mean 'sudoku'?"
     """
     names = {game.value: game.value for game in PuzzleGame}
     names |= {game.name.lower(): game.value for game in PuzzleGame}
-    close = difflib.get_close_matches(_plain(name), names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(_normalize(name), names, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {names[close[0]]!r}?"
     return f"; games are {', '.join(game.value for game in PuzzleGame)}"
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return re.sub("[ -]+", "_", name.strip().lower())
 
 
 class _Message(BaseModel):
-    # A newer server may say more than is known here.
+    # A newer server may send more fields.
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
 
@@ -115,51 +150,51 @@ Message = TypeVar("Message", bound=_Message)
 
 
 class DifficultyProfile(_Message):
-    """What the server thinks makes the puzzle hard."""
+    """The server's assessment of what makes the puzzle difficult."""
 
     logic_depth: float = 1.0
-    """How far one has to think ahead, 1 to 10."""
+    """Number of steps to think ahead, from 1 to 10."""
     branching_factor: float = 1.0
-    """How many moves there are to choose from."""
+    """Number of moves to choose from."""
     state_observability: float = 1.0
-    """How much of the state is seen, 0 to 1."""
+    """Fraction of the state that is visible."""
     constraint_density: float = 0.5
-    """How much the constraints hold together, 0 to 1."""
+    """How strongly the constraints are connected, from 0 to 1."""
 
 
 class PuzzleObservation(_Message):
-    """A puzzle as it stands."""
+    """The current state of a puzzle."""
 
     game: str
-    """The game's name as people write it."""
+    """Name of the game for people."""
     difficulty: PuzzleDifficulty
-    """How hard it was asked to be."""
+    """Requested difficulty."""
     seed: int
-    """What it was made from; with game and difficulty this gives the same puzzle again."""
+    """Seed of the puzzle. The same game, difficulty and seed give the same puzzle."""
     moves: int = 0
-    """Moves the server counted (version 0.10 counts most of them twice)."""
+    """Number of moves as counted by the server. Version 0.10 counts most of them twice."""
     invalid_moves: int = 0
-    """Moves that were refused."""
+    """Number of rejected moves."""
     hints_used: int = 0
-    """Hints asked for."""
+    """Number of hints so far."""
     hints_remaining: int = 0
-    """Hints left."""
+    """Number of hints left."""
     optimal_steps: int | None = None
-    """The least number of moves to solve it, where the server knows."""
+    """Minimum number of moves to solve the puzzle, if the server knows it."""
     is_complete: bool = False
-    """Whether it is solved."""
+    """True if the puzzle is solved."""
     difficulty_profile: DifficultyProfile = Field(default_factory=DifficultyProfile)
-    """What makes it hard."""
+    """Assessment of the difficulty."""
     grid: Any = None
-    """The cells; nothing, or not what changes, in some games: `grid_display` is the picture of them all."""
+    """Cells of the board. Missing or incomplete for some games, unlike `grid_display`."""
     grid_display: str = ""
-    """The puzzle drawn in characters."""
+    """The board as text."""
     reasoning_metrics: dict[str, Any] | None = None
-    """How the play has gone so far; version 0.10 only."""
+    """Statistics about the moves so far; version 0.10 only."""
 
 
 class PuzzleCompletion(_Message):
-    """The server's word that a puzzle is solved."""
+    """The server's message that a puzzle is solved."""
 
     success: bool
     game: str
@@ -170,36 +205,36 @@ class PuzzleCompletion(_Message):
 
 
 class PuzzleResult(_Message):
-    """What became of a command."""
+    """Result of a command."""
 
     success: bool
-    """Whether it was accepted."""
+    """True if the command was accepted."""
     code: str = ""
-    """The server's short word for it, as PLACED or INVALID."""
+    """The server's code for the result, such as PLACED or INVALID."""
     message: str = ""
-    """The same for people."""
+    """The result as text."""
     state: PuzzleObservation | None = None
-    """The puzzle afterwards."""
+    """The puzzle after the command."""
     completion: PuzzleCompletion | None = None
-    """Present if this solved the puzzle (Knapsack says so only when asked to `check`)."""
+    """Present if this command solved the puzzle. Knapsack reports it only after `check`."""
     game_over: bool = False
-    """Whether the game is lost: a mine, or no guesses left."""
+    """True if the game is lost: a mine, or no guesses left."""
 
     @property
     def solved(self) -> bool:
-        """Whether the puzzle is solved now."""
+        """True if the puzzle is solved now."""
         return self.completion is not None or (self.state is not None and self.state.is_complete)
 
 
 class PuzzleHint(PuzzleResult):
-    """A hint, which does not make the move; `success` is false where there is none to follow."""
+    """A hint. It does not make the move. `success` is False if there is none to follow."""
 
     command: str | None = None
-    """The command that does what the hint says; None where no command does."""
+    """The command that follows the hint; None if there is none."""
 
 
 class PuzzleStats(_Message):
-    """How the play has gone so far."""
+    """Statistics of the current puzzle."""
 
     game: str
     difficulty: PuzzleDifficulty
@@ -265,9 +300,9 @@ _RULES: dict[PuzzleGame, tuple[_Rule, ...]] = {
 
 
 def command_for_hint(game: PuzzleGame | str, hint: str) -> str | None:
-    """The command that does what the hint says; None for other games and for what no command does.
+    """Return the command that follows a hint; None for unknown games and hints without a command.
 
-    No command of the server takes a tent or a star away, or makes a shaded cell of Hitori white again.
+    The server has no command that removes a tent or a star, or that makes a shaded cell of Hitori white.
 
     >>> command_for_hint(PuzzleGame.SUDOKU, "Try placing 7 at row 1, column 2")
     'place 1 2 7'
@@ -283,17 +318,74 @@ def command_for_hint(game: PuzzleGame | str, hint: str) -> str | None:
     return None
 
 
+_MOVE_FORMATS: dict[PuzzleGame, str] = {
+    PuzzleGame.NONOGRAM: "`place ROW COLUMN 1` to fill a cell, `place ROW COLUMN 0` to mark it as empty",
+    PuzzleGame.LIGHTS_OUT: "`press ROW COLUMN`",
+    PuzzleGame.MASTERMIND: "`guess COLOR COLOR COLOR COLOR`, colors as numbers, as many as the code has",
+    PuzzleGame.SLITHERLINK: "`set h ROW COLUMN 1` or `set v ROW COLUMN 1` for a line, with 2 for none",
+    PuzzleGame.BRIDGES: "`bridge ROW COLUMN ROW COLUMN COUNT`",
+    PuzzleGame.HITORI: "`shade ROW COLUMN`",
+    PuzzleGame.SHIKAKU: "`bridge ROW COLUMN ROW COLUMN 0` for a rectangle from corner to corner",
+    PuzzleGame.TENTS: "`press ROW COLUMN` to place a tent",
+    PuzzleGame.STAR_BATTLE: "`press ROW COLUMN` to place a star",
+    PuzzleGame.SOKOBAN: "`move up`, `move down`, `move left` or `move right`",
+    PuzzleGame.KNAPSACK: "`select ITEM` or `deselect ITEM`, and `check` when done",
+    PuzzleGame.NURIKABE: "`mark ROW COLUMN white` or `mark ROW COLUMN black`",
+    PuzzleGame.MINESWEEPER: "`reveal ROW COLUMN` or `flag ROW COLUMN`",
+    PuzzleGame.LOGIC_GRID: "`connect person NAME VALUE CATEGORY`",
+}
+
+_MOVES: dict[PuzzleGame, frozenset[str]] = {
+    PuzzleGame.LIGHTS_OUT: frozenset({"press"}),
+    PuzzleGame.MASTERMIND: frozenset({"guess"}),
+    PuzzleGame.SLITHERLINK: frozenset({"set"}),
+    PuzzleGame.BRIDGES: frozenset({"bridge"}),
+    PuzzleGame.HITORI: frozenset({"shade"}),
+    PuzzleGame.SHIKAKU: frozenset({"bridge"}),
+    PuzzleGame.TENTS: frozenset({"press"}),
+    PuzzleGame.STAR_BATTLE: frozenset({"press"}),
+    PuzzleGame.SOKOBAN: frozenset({"move"}),
+    PuzzleGame.KNAPSACK: frozenset({"select", "deselect", "check"}),
+    PuzzleGame.NURIKABE: frozenset({"mark"}),
+    PuzzleGame.MINESWEEPER: frozenset({"reveal", "flag"}),
+    PuzzleGame.LOGIC_GRID: frozenset({"connect"}),
+}
+_DEFAULT_MOVES = frozenset({"place", "clear"})
+_ALL_MOVES = _DEFAULT_MOVES.union(*_MOVES.values())
+
+
+def move_format(game: PuzzleGame | str) -> str:
+    """Describe how to write a move of a game, as text for a model."""
+    default = "`place ROW COLUMN DIGIT`"
+    return _MOVE_FORMATS.get(PuzzleGame(game), default) if game in list(PuzzleGame) else default
+
+
+def allowed_moves(game: PuzzleGame | str) -> frozenset[str]:
+    """Return the first words of the commands that are moves of a game.
+
+    An agent may send only these. The server has commands that give the solution away or end the game, and
+    newer versions may have more of them. A game that is not in `PuzzleGame` may use the moves of all games.
+
+    >>> sorted(allowed_moves("sudoku"))
+    ['clear', 'place']
+    """
+    try:
+        return _MOVES.get(PuzzleGame(game), _DEFAULT_MOVES)
+    except ValueError:
+        return _ALL_MOVES
+
+
 _ACKNOWLEDGED = '{"type":"mode","mode":"json","success":true}'
 _UNKNOWN_IN_MENU = "Unknown command. Type 'help' to see available options."
 
 
 def ends_reply(line: str) -> bool:
-    """Whether this is the acknowledgement of `mode json`, which ends every reply within a game."""
+    """Return True for the acknowledgement of `mode json`, which ends every reply within a game."""
     return line == _ACKNOWLEDGED
 
 
 def ends_in_menu(line: str) -> bool:
-    """Whether this is what the menu answers to a word it does not know, `mode` among them."""
+    """Return True for the menu's reply to an unknown command, including `mode`."""
     return line == _UNKNOWN_IN_MENU
 
 
@@ -302,75 +394,75 @@ class Reply:
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.texts: list[str] = []
-        """Lines that are not JSON, without the empty ones."""
+        """Nonempty lines that are not JSON."""
         self.acknowledged = False
-        """Whether the reply came from within a game, in JSON mode."""
+        """True if the reply came from within a game, in JSON mode."""
         self._records: dict[str, dict[str, Any]] = {}
         for line in lines:
             if ends_reply(line):
                 self.acknowledged = True
             elif line.startswith('{"'):
-                record = _parsed(line)
+                record = _parse_json(line)
                 self._records[str(record.get("type"))] = record
             elif line.strip() and not ends_in_menu(line):
                 self.texts.append(line)
 
     def has(self, kind: str) -> bool:
-        """Whether there is an object of this type."""
+        """Return True if the reply has an object of this type."""
         return kind in self._records
 
     def message(self, kind: str, model: type[Message]) -> Message:
-        """The object of this type; an error if the reply has none, or one of another shape."""
+        """Return the object of this type; raise an error if it is missing or malformed."""
         if kind not in self._records:
-            raise InvalidReplyError(f"the server sent no {kind!r}: {self.words()!r}")
-        return _validated(model, self._records[kind], kind)
+            raise InvalidReplyError(f"the server sent no {kind!r}: {self.text()!r}")
+        return _validate(model, self._records[kind], kind)
 
     def result(self, command: str, before: PuzzleObservation) -> PuzzleResult:
-        """One result of the one to three lines, or the text, that a command is answered with."""
-        said = self._records.get("result", {})
+        """Combine the one to three lines of JSON, or the text, that answer a command."""
+        result = self._records.get("result", {})
         state = before
         if self.has("observation"):
             state = self.message("observation", PuzzleObservation)
-        elif isinstance(said.get("state"), dict):
-            # The state of a refused move comes without the picture, which has not changed.
-            shown = said["state"] | {"grid_display": before.grid_display}
-            state = _validated(PuzzleObservation, shown, "result")
+        elif isinstance(result.get("state"), dict):
+            # The state of a rejected move has no board text, because the board has not changed.
+            shown = result["state"] | {"grid_display": before.grid_display}
+            state = _validate(PuzzleObservation, shown, "result")
         done = self.message("complete", PuzzleCompletion) if self.has("complete") else None
         lost = any("GAME OVER" in text for text in self.texts)
         outcome: dict[str, Any] = {"state": state, "completion": done, "game_over": lost}
-        if said:
-            told = {name: said.get(name) or "" for name in ("code", "message")}
-            outcome |= {"success": said.get("success") or False, **told}
+        if result:
+            texts = {name: result.get(name) or "" for name in ("code", "message")}
+            outcome |= {"success": result.get("success") or False, **texts}
         elif done is not None or self.has("observation"):
-            outcome |= {"success": True, "code": "OK", "message": self.words()}
+            outcome |= {"success": True, "code": "OK", "message": self.text()}
         elif self.texts:
-            outcome |= {"success": False, "code": "TEXT", "message": self.words()}
+            outcome |= {"success": False, "code": "TEXT", "message": self.text()}
         else:
-            words = f"the server failed on {command!r} and gave no reply"
-            outcome |= {"success": False, "code": "NO_REPLY", "message": words}
-        return _validated(PuzzleResult, outcome, "result")
+            message = f"the server failed on {command!r} and gave no reply"
+            outcome |= {"success": False, "code": "NO_REPLY", "message": message}
+        return _validate(PuzzleResult, outcome, "result")
 
-    def words(self) -> str:
-        """What it says in text, on one line."""
+    def text(self) -> str:
+        """Return the lines that are not JSON as one line."""
         return " ".join(" ".join(self.texts).split())
 
 
-def _validated(model: type[Message], record: dict[str, Any], kind: str) -> Message:
+def _validate(model: type[Message], record: dict[str, Any], kind: str) -> Message:
     try:
         return model.model_validate(record)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"])
         raise ProtocolError(
-            f"the server's {kind!r} has a {place!r} that is not understood: {first['msg']}, "
+            f"invalid field {field!r} in the server's {kind!r}: {first['msg']}, "
             f"got {repr(first['input'])[:60]}"
         ) from error
 
 
-def _parsed(line: str) -> dict[str, Any]:
+def _parse_json(line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    # A number of thousands of digits is a plain ValueError, and brackets without end are a RecursionError.
+    # A number with thousands of digits raises a ValueError, and deep nesting a RecursionError.
     except (ValueError, RecursionError) as error:
         raise InvalidReplyError(
             f"the server sent a line that is not JSON ({error}): {line[:80]!r}"

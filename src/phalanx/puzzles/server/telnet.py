@@ -1,7 +1,4 @@
-"""A telnet connection: commands taken out of bytes that arrive in pieces of any size, and lines asked for.
-
-What the lines say is known in `puzzles`; trying again on another connection is the client's.
-"""
+"""Telnet connection: separates text from telnet commands, and sends and receives lines."""
 
 import asyncio
 import collections
@@ -13,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from phalanx.formatting import escape_untrusted
-from phalanx.puzzles.server.errors import (
+from phalanx.puzzles.server.protocol import (
     CommandError,
     InvalidReplyError,
     PuzzleServerConnectionError,
@@ -26,19 +23,19 @@ if TYPE_CHECKING:
 
 
 IAC = 255
-"""The byte that begins a command; as text it is sent twice."""
+"""First byte of a telnet command; it is doubled in text."""
 SB, SE = 250, 240
-"""Between these stands a subnegotiation."""
+"""Start and end of a subnegotiation."""
 LINEMODE = 34
-"""The option under which a server neither echoes nor prompts."""
+"""With this option, a server neither echoes nor prompts."""
 KEEPALIVE = bytes([IAC, 241]) * 5
-"""Five times `no operation`: ten bytes that mean nothing."""
+"""Five no-operation commands: ten bytes without meaning."""
 
-_LONGEST_SUBNEGOTIATION = 4096
+_MAX_SUBNEGOTIATION_BYTES = 4096
 
 
 class Verb(IntEnum):
-    """What a side says about an option."""
+    """Verb of an option negotiation."""
 
     WILL = 251
     WONT = 252
@@ -48,32 +45,32 @@ class Verb(IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Negotiation:
-    """One side's word on one option."""
+    """A statement about an option."""
 
     verb: Verb
     option: int
 
     def encode(self) -> bytes:
-        """The three bytes to send."""
+        """Return the three bytes to send."""
         return bytes([IAC, self.verb, self.option])
 
 
 @dataclasses.dataclass(frozen=True)
 class Subnegotiation:
-    """Details of an option, already agreed."""
+    """Details of an option."""
 
     option: int
     data: bytes
 
 
 TelnetEvent: TypeAlias = bytes | Negotiation | Subnegotiation
-"""A piece of text or a command, in the order in which they came."""
+"""Text or a telnet command, in the order of arrival."""
 
 
 class TelnetParser:
-    """Tells text from commands; a command that is cut between two packets is put together again.
+    """Separates text from telnet commands, which may be split between packets.
 
-    Commands of two bytes (no operation, go ahead, ...) mean nothing here and are left out.
+    Commands of two bytes (no operation, go ahead, ...) have no effect and are dropped.
 
     >>> parser = TelnetParser()
     >>> list(parser.feed(b"ab\\xff")), list(parser.feed(b"\\xfd\\x22c"))
@@ -84,17 +81,17 @@ class TelnetParser:
         self._held = b""
 
     def feed(self, data: bytes) -> Iterator[TelnetEvent]:
-        """What the bytes hold beyond those fed before; consume it whole before feeding more."""
+        """Parse more bytes. Consume all events before feeding more."""
         if self._held:
             data, self._held = self._held + data, b""
-        text, place = bytearray(), 0
-        while (found := data.find(IAC, place)) >= 0:
-            text += data[place:found]
-            event, place = self._command(data, found)
-            if place == found:
-                # The rest of the command is in a packet that has not come yet.
+        text, position = bytearray(), 0
+        while (found := data.find(IAC, position)) >= 0:
+            text += data[position:found]
+            event, position = self._command(data, found)
+            if position == found:
+                # The rest of the command is in a packet that has not arrived yet.
                 self._held = data[found:]
-                place = len(data)
+                position = len(data)
             elif isinstance(event, bytes):
                 text += event
             elif event is not None:
@@ -102,12 +99,12 @@ class TelnetParser:
                     yield bytes(text)
                     text.clear()
                 yield event
-        text += data[place:]
+        text += data[position:]
         if text:
             yield bytes(text)
 
     def _command(self, data: bytes, start: int) -> tuple[TelnetEvent | None, int]:
-        """The command that begins at `start` and where it ends; it ends at `start` if it is not whole."""
+        """Return the command at `start` and its end, which equals `start` if the command is incomplete."""
         if start + 1 >= len(data):
             return None, start
         kind = data[start + 1]
@@ -122,27 +119,27 @@ class TelnetParser:
         return None, start + 2
 
     def _subnegotiation(self, data: bytes, start: int) -> tuple[TelnetEvent | None, int]:
-        place = start + 2
-        while (found := data.find(IAC, place)) >= 0 and found + 1 < len(data):
+        position = start + 2
+        while (found := data.find(IAC, position)) >= 0 and found + 1 < len(data):
             if data[found + 1] == SE:
                 inside = data[start + 2 : found].replace(bytes([IAC, IAC]), bytes([IAC]))
                 return (Subnegotiation(inside[0], inside[1:]) if inside else None), found + 2
-            place = found + 2
-        if len(data) - start > _LONGEST_SUBNEGOTIATION:
-            raise ValueError(f"a telnet subnegotiation has not ended after {_LONGEST_SUBNEGOTIATION} bytes")
+            position = found + 2
+        if len(data) - start > _MAX_SUBNEGOTIATION_BYTES:
+            raise ValueError(f"a telnet subnegotiation has not ended after {_MAX_SUBNEGOTIATION_BYTES} bytes")
         return None, start
 
 
 _PACKET = 1 << 16
-_LONGEST_COMMAND = 4096
-"""The server hangs up on a line of 64 KiB; no command of a game comes near this."""
+_MAX_COMMAND_BYTES = 4096
+"""The server closes the connection after a line of 64 KiB; no command of a game is nearly as long."""
 
 
 class TelnetConnection:
-    """Lines to and from the server at the other end, each wait with a time limit.
+    """Sends and receives lines, with a timeout for each wait.
 
-    After an error, or if a wait is cancelled, what arrives next cannot be told apart from what was waited
-    for: the connection is closed at once and every later use raises `PuzzleServerConnectionError`.
+    After an error or a canceled wait, a reply can no longer be matched to its request, so the connection is
+    closed and every later use raises a `PuzzleServerConnectionError`.
     """
 
     def __init__(
@@ -155,15 +152,15 @@ class TelnetConnection:
         self._parser = TelnetParser()
         self._partial = b""
         self._lines: collections.deque[bytes] = collections.deque()
-        # The loop is where connections, waits and the time come from: one that is made up replaces all three.
+        # Connections, waits and the time all come from the event loop, so that tests can replace all three.
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
         self._usable = True
 
     @classmethod
-    async def open(cls, config: "PuzzleClientConfig", most: float = math.inf) -> "TelnetConnection":
-        """Connect, and agree on line mode; within `connect_timeout` seconds in all, or `most`."""
-        where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, most)
+    async def open(cls, config: "PuzzleClientConfig", max_seconds: float = math.inf) -> "TelnetConnection":
+        """Connect and negotiate line mode, within `connect_timeout` or `max_seconds` seconds in total."""
+        where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, max_seconds)
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(timeout):
@@ -180,16 +177,16 @@ class TelnetConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether anything can still be asked."""
+        """True while requests can be sent."""
         return self._usable
 
     @property
     def age(self) -> float:
-        """Seconds since it was opened; the server ends it at 300."""
+        """Seconds since the connection was opened. The server closes it after 300."""
         return self._loop.time() - self._opened
 
     async def ask(self, commands: str, is_last: Callable[[str], bool], timeout: float) -> list[str]:
-        """Send lines, and give what comes back up to and with the line that `is_last` knows."""
+        """Send lines, and return the reply up to and including the line for which `is_last` is True."""
         if not self._usable:
             raise PuzzleServerConnectionError(f"the connection to {self._where} is closed")
         try:
@@ -216,18 +213,18 @@ class TelnetConnection:
             raise
 
     async def close(self) -> None:
-        """Hang up; the server needs no goodbye."""
+        """Close the connection. The server does not expect a goodbye."""
         self.abort()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
     def abort(self) -> None:
-        """Hang up without waiting."""
+        """Close the connection without waiting."""
         self._usable = False
         self._writer.transport.abort()
 
     async def _greet(self) -> None:
-        # The server first waits a second for bytes to throw away, unless they come at once.
+        # The server waits a second for bytes to discard, unless they arrive immediately.
         self._writer.write(KEEPALIVE)
         greeting, asked, agreed = b"", False, False
         try:
@@ -241,7 +238,7 @@ class TelnetConnection:
                     elif isinstance(event, bytes):
                         greeting += event
                     else:
-                        # A server that will not have line mode echoes and prompts; `_next_line` sees to it.
+                        # A server without line mode echoes and prompts, which `_next_line` handles.
                         agreed |= asked and event.option == LINEMODE and event.verb in (Verb.DO, Verb.DONT)
                 if greeting and not asked:
                     asked = True
@@ -267,7 +264,7 @@ class TelnetConnection:
                 if isinstance(event, bytes):
                     self._take(event)
         line = self._lines.popleft().decode(errors="replace").rstrip("\r")
-        # In character mode a prompt stands before the echo, and an echo before the reply.
+        # In character mode, the prompt precedes the echo, and the echo precedes the reply.
         while line.startswith("> "):
             line = line[2:]
         return line
@@ -289,15 +286,15 @@ class TelnetConnection:
 
 
 def one_line(text: str) -> str:
-    """The text without blanks at its ends, if it is one line that the server can take."""
+    """Return the text without surrounding whitespace if it is one line that the server accepts."""
     line = text.strip()
     if not line:
-        # The server takes an empty line for the end of the connection.
+        # The server treats an empty line as the end of the connection.
         raise CommandError("a command must not be empty")
     if not line.isprintable():
         raise CommandError(f"a command is one line without control characters, got {text[:60]!r}")
-    if len(line.encode()) > _LONGEST_COMMAND:
-        raise CommandError(f"a command has at most {_LONGEST_COMMAND} bytes, got {len(line.encode()):,}")
+    if len(line.encode()) > _MAX_COMMAND_BYTES:
+        raise CommandError(f"a command has at most {_MAX_COMMAND_BYTES} bytes, got {len(line.encode()):,}")
     return line
 
 

@@ -15,8 +15,8 @@ from phalanx.arc.datasets import GENERATED
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.config import Config
-from phalanx.training.algorithm import RunConfig
 from phalanx.training.arc_training import ArcEvaluationConfig
+from phalanx.training.config import RunConfig
 
 
 class CloningConfig(Config):

@@ -15,7 +15,6 @@ import numpy as np
 import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 
-from phalanx.arc.action_distribution import ArcDistribution
 from phalanx.arc.actions import Action
 from phalanx.arc.augmentation import augment_tasks
 from phalanx.arc.browser.export import export_agent
@@ -26,31 +25,26 @@ from phalanx.arc.evaluation import evaluate_arc
 from phalanx.arc.expert import ArcExpert, ArcLabels
 from phalanx.arc.generators.generate import generate_tasks
 from phalanx.arc.networks.arc import create_arc_network
-from phalanx.arc.observation import working_of
+from phalanx.arc.observation import observed_grid
 from phalanx.arc.operations import Operation
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import PaddedShape, TaskBuffer
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import record_episodes
 from phalanx.nn.policy_network import select_action
-from phalanx.training.algorithm import Algorithm, Start, TrainResult, Update, UpdateResult
+from phalanx.training.algorithm import TrainResult, TrainState, UpdateResult
 from phalanx.training.arc_training import baselines, held_out, sampled, told_beside
 from phalanx.training.cloning.config import CloningTrainingConfig
-from phalanx.training.ppo.training import PPOTraining
+from phalanx.training.distributed import DeviceMesh
+from phalanx.training.policy_algorithm import PolicyAlgorithm
 
 _CELLS_IGNORED = jnp.array([Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_DEMO_PAIR, 42)])
 """Operations whose cells do not matter: which of them an expert names teaches nothing."""
 
 
-class BCState(eqx.Module):
-    """Everything that changes while training."""
+class BCState(TrainState):
+    """Parameters, optimizer state, step and the key of the next update."""
 
-    network: PyTree
-    """The arrays of the network, as PPO's learner has them."""
-    optimizer: optax.OptState
     key: Key
-    update: Int32[Array, ""]
-    """Updates made so far."""
 
 
 class Steps(eqx.Module):
@@ -61,26 +55,30 @@ class Steps(eqx.Module):
     """What the expert does, [steps, choices]: any of some actions that are equally good."""
 
 
-class CloningTraining(Algorithm[BCState]):
+class CloningTraining(PolicyAlgorithm[BCState]):
     """A policy for ARC that learns what an expert does, mostly in the states that it reaches itself.
 
     Where tasks are generated, every update has new ones, so that nothing can be learned by heart.
     """
 
-    kind = "bc"
+    name = "bc"
+    num_updates_setting = "cloning.num_updates"
+    score_name = "Handed in right on held-out tasks"
     config_type = CloningTrainingConfig
     headline = ("loss", "agreement")
 
     def __init__(self, config: CloningTrainingConfig) -> None:
-        super().__init__(config, num_updates=config.cloning.num_updates, seed=config.seed)
         # An agent hands in: neither training nor evaluation ends an episode because its grid is right.
         settled = config.arc.episode.model_copy(update={"require_submit": True, "mode": "training"})
         self.arc = config.arc.model_copy(update={"episode": settled})
-        self.environment = ArcEnvironment.create(self.arc)
+        super().__init__(
+            config,
+            ArcEnvironment.create(self.arc),
+            functools.partial(create_arc_network, config.network, self.arc),
+            max_episode_steps=self.arc.episode.max_episode_steps,
+            mesh=DeviceMesh(jax.devices()[:1]),
+        )
         self._unseen = held_out(config.model_copy(update={"arc": self.arc}))
-        self.make_network = functools.partial(create_arc_network, config.network, self.arc)
-        shape = eqx.filter_eval_shape(self.make_network, jax.random.key(0))
-        self.structure = eqx.filter(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
         self.optimizer = optax.chain(
             optax.clip_by_global_norm(config.cloning.max_gradient_norm), optax.scale_by_adam(eps=1e-5)
         )
@@ -94,53 +92,48 @@ class CloningTraining(Algorithm[BCState]):
         self._beside = concurrent.futures.ThreadPoolExecutor(1, "fresh-tasks")
         self._made: dict[int, concurrent.futures.Future[TaskBuffer]] = {}
 
-    def compile(self) -> tuple[Start, Update]:
-        # Plans are made between the compiled parts, so an update as a whole is not one of them.
-        return jax.jit(self.start), self.update
+    def with_seed(self, seed: int) -> "CloningTraining":
+        return type(self)(self.config.model_copy(update={"seed": seed}))
 
-    def start(self, key: Key) -> BCState:
-        network_key, key = jax.random.split(key)
-        arrays = eqx.filter(self.make_network(network_key), eqx.is_array)
-        return BCState(arrays, self.optimizer.init(arrays), key, jnp.int32(0))
+    def init(self, key: Key, params: PyTree | None = None) -> BCState:
+        params_key, key = jax.random.split(key)
+        params = self.init_params(params_key) if params is None else params
+        return BCState(params, self.optimizer.init(params), jnp.int32(0), key)
 
-    def policy(self, learner: BCState) -> Any:
-        """The network."""
-        return eqx.combine(learner.network, self.structure)
-
-    def update(self, learner: BCState) -> tuple[BCState, UpdateResult]:
-        settings, update = self.config.cloning, int(learner.update)
-        key, play_key = jax.random.split(learner.key)
+    def update(self, state: BCState) -> tuple[BCState, UpdateResult]:
+        settings, update = self.config.cloning, int(state.step)
+        key, play_key = jax.random.split(state.key)
         rng = np.random.default_rng((self.seed, update))
         episodes: dict[str, Any] = {}
         if self.recorded is None:
-            steps, episodes = self._played(learner, play_key, rng)
+            steps, episodes = self._played(state, play_key, rng)
         else:
             steps = Steps(*self.recorded.drawn(rng, settings.steps_per_update))
         count = len(jax.tree.leaves(steps.observations)[0])
-        network, optimizer, told = learner.network, learner.optimizer, []
+        params, opt_state, told = state.params, state.opt_state, []
         for _ in range(settings.epochs):
             order = rng.permutation(count)
             for first in range(0, count, settings.minibatch):
                 # The last minibatch is filled up with the first steps of the order.
                 chosen = order.take(np.arange(first, first + min(settings.minibatch, count)), mode="wrap")
                 minibatch = jax.tree.map(lambda leaf, rows=chosen: np.asarray(leaf)[rows], steps)
-                network, optimizer, metrics = self._learn(minibatch, network, optimizer, learner.update)
+                params, opt_state, metrics = self._learn(minibatch, params, opt_state, state.step)
                 told.append(metrics)
         metrics = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *told)
-        metrics |= {"learning_rate": settings.learning_rate_at(learner.update)}
+        metrics |= {"learning_rate": settings.learning_rate_at(state.step)}
         return (
-            BCState(network, optimizer, key, learner.update + 1),
+            BCState(params, opt_state, state.step + 1, key),
             UpdateResult(metrics, episodes, {"environment_steps": np.int64(count)}),
         )
 
     def _played(
-        self, learner: BCState, key: Key, rng: np.random.Generator
+        self, state: BCState, key: Key, rng: np.random.Generator
     ) -> tuple[Steps, dict[str, np.ndarray]]:
         """Episodes of the policy and the expert, labeled, and what became of those that ended."""
-        settings, number = self.config.cloning, int(learner.update)
+        settings, number = self.config.cloning, int(state.step)
         environment = self.environment.with_tasks(self._fresh(number, rng))
         expert = ArcExpert(self.arc, environment.task_buffer.tasks)
-        network, share = self.policy(learner), settings.expert_share_at(number)
+        network, share = self.policy(state), settings.expert_share_at(number)
         reset_key, key = jax.random.split(key)
         states, observations = self._begin(environment, reset_key)
         followed = np.zeros(settings.num_envs, np.int64)
@@ -148,7 +141,7 @@ class CloningTraining(Algorithm[BCState]):
         for step_key in jax.random.split(key, settings.num_steps):
             own = self._act(network, observations, step_key)
             where = (np.asarray(states.task_index), np.asarray(states.pair_index))
-            labels = expert.labels(*where, np.asarray(working_of(observations)), followed)
+            labels = expert.labels(*where, np.asarray(observed_grid(observations)), followed)
             # A policy that would hand a wrong grid in learns more from going on.
             too_early = (np.asarray(own.operation) == Operation.SUBMIT) & (
                 labels.operations[:, 0] != Operation.SUBMIT
@@ -203,7 +196,7 @@ class CloningTraining(Algorithm[BCState]):
     def _started(self, environment: ArcEnvironment, key: Key) -> tuple[ArcState, PyTree]:
         """New episodes in all environments."""
         states, observations = environment.batch_reset(jax.random.split(key, self.config.cloning.num_envs))
-        return environment.unbind(states), observations
+        return environment.detach_names(states), observations
 
     def _sampled(self, network: Any, observations: PyTree, key: Key) -> Action:
         """What the policy does in each environment."""
@@ -238,15 +231,15 @@ class CloningTraining(Algorithm[BCState]):
             "episode_mask": done,
             "episode_returns": rewards,
             "episode_lengths": lengths,
-            **environment.measures(info),
+            **environment.episode_metrics(info),
         }
-        return environment.unbind(states), observations, right, over
+        return environment.detach_names(states), observations, right, over
 
     def _gradient_step(
         self, steps: Steps, network: PyTree, optimizer: optax.OptState, update: Int32[Array, ""]
     ) -> tuple[PyTree, optax.OptState, dict[str, Array]]:
         def loss(arrays: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
-            policy = eqx.combine(arrays, self.structure)
+            policy = self.network(arrays)
 
             def one(observation: PyTree, actions: Any) -> tuple[Array, Array]:
                 distribution, _ = policy(observation)
@@ -267,38 +260,25 @@ class CloningTraining(Algorithm[BCState]):
             {"loss": value, "agreement": agreement, "gradient_norm": optax.tree.norm(gradient)},
         )
 
-    def evaluate(self, learner: BCState, update: int, last: bool) -> list[dict[str, Any]]:
-        network, settings = self.policy(learner), self.config.evaluation
+    def evaluate(self, state: BCState, update: int, final: bool) -> list[dict[str, Any]]:
+        network, settings = self.policy(state), self.config.evaluation
         results = [evaluate_arc(self._unseen, network)]
-        if last and settings.attempts:
+        if final and settings.attempts:
             results.append(sampled(self._unseen, network, settings))
         return [result.as_record("held-out") | baselines(self._unseen) for result in results]
 
-    def sample_episodes(self, learner: BCState, key: Key, update: int) -> list[dict[str, Any]]:
-        return record_episodes(
-            self.environment,
-            self.policy(learner),
-            key,
-            self.config.logging.num_samples,
-            self.arc.episode.max_episode_steps,
-            episode_num=update,
-        )
-
-    measured = "Handed in right on held-out tasks"
-
-    def describe(self, outcome: TrainResult) -> list[str]:
-        told = PPOTraining.describe(self, outcome)  # type: ignore[arg-type]
-        return told + told_beside(self._unseen, self.environment)
+    def summarize(self, result: TrainResult) -> list[str]:
+        return super().summarize(result) + told_beside(self._unseen, self.environment)
 
     def data_fingerprint(self) -> str:
         recorded = "" if self.recorded is None else self.recorded.fingerprint
         return self.environment.task_buffer.fingerprint + recorded
 
-    def finish(self, learner: BCState, folder: Path) -> None:
-        export_agent(self.policy(learner), self.arc, self._unseen.task_buffer, folder)
+    def export(self, state: BCState, folder: Path) -> None:
+        export_agent(self.policy(state), self.arc, self._unseen.task_buffer, folder)
 
 
-def _log_prob(distribution: ArcDistribution, action: Any) -> Float[Array, ""]:
+def _log_prob(distribution: Any, action: Any) -> Float[Array, ""]:
     """Of an expert's action, whatever its cells where they do not matter; next to nothing for none at all."""
     known = jnp.asarray(distribution.ids) == action.operation
     operation = jnp.sum(jnp.where(known, distribution.operations, 0.0))

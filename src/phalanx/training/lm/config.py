@@ -16,7 +16,7 @@ from phalanx.data.packing import PackingConfig
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.lm.model import LanguageModelConfig
 from phalanx.logging.config import LoggingConfig
-from phalanx.training.algorithm import CheckpointConfig, EvaluationConfig, RunConfig
+from phalanx.training.config import CheckpointConfig, EvaluationConfig, RunConfig
 
 
 class LMDataConfig(Config):

@@ -27,7 +27,8 @@ from phalanx.lm.sampling import SamplingConfig
 from phalanx.lm.tasks import PromptTokenizer, read_tasks, split_of
 from phalanx.logging.config import LoggingConfig
 from phalanx.text.env import TextVectorEnvironment
-from phalanx.training.algorithm import Algorithm, CheckpointConfig, RunConfig, Start, Update, UpdateResult
+from phalanx.training.algorithm import Algorithm, UpdateResult
+from phalanx.training.config import CheckpointConfig, RunConfig
 from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.lm.config import LMEvaluationConfig, OptimizerConfig
 from phalanx.training.lm.grpo_update import (
@@ -38,7 +39,6 @@ from phalanx.training.lm.grpo_update import (
     copy_params,
     group_advantages,
     turn_advantages,
-    with_reference,
 )
 
 _AHEAD = "played_ahead"
@@ -148,13 +148,13 @@ class GRPOTraining(Algorithm[GRPOState]):
     what was played and not yet learned from is saved with a checkpoint.
     """
 
-    kind = "grpo"
+    name = "grpo"
     config_type = GRPOTrainingConfig
     unit = "written_tokens"
     headline = ("reward_mean", "success_rate")
 
     def __init__(self, config: GRPOTrainingConfig) -> None:
-        super().__init__(config, num_updates=config.num_updates, seed=config.seed)
+        super().__init__(config)
         self._source = config.source()
         known = self._source.prompter.tokenizer.vocab_size
         if known > config.model.vocab_size:
@@ -167,25 +167,21 @@ class GRPOTraining(Algorithm[GRPOState]):
         self._curriculum = Curriculum(self._source, config.curriculum, config.seed)
         self._ahead: RolloutBatch | None = None
 
-    def compile(self) -> tuple[Start, Update]:
-        """What is compiled is compiled by itself: writing, and a gradient step."""
-        return self.start, self.update
+    def init(self, key: Key, params: PyTree | None = None) -> GRPOState:
+        """The initial model is also the reference model."""
+        return self._trainer.start(key, params)
 
-    def start(self, key: Key) -> GRPOState:
-        return self._trainer.start(key)
+    def with_seed(self, seed: int) -> "GRPOTraining":
+        return type(self)(self.config.model_copy(update={"seed": seed}))
 
-    def with_weights(self, learner: GRPOState, weights: PyTree) -> GRPOState:
-        """The model that it begins with is also what it is compared with."""
-        return with_reference(super().with_weights(learner, weights))
-
-    def policy(self, learner: GRPOState) -> LanguageModel:
+    def policy(self, state: GRPOState) -> LanguageModel:
         """The model."""
-        return self._trainer.model(learner.arrays)
+        return self._trainer.model(state.params)
 
-    def update(self, learner: GRPOState) -> tuple[GRPOState, UpdateResult]:
+    def update(self, state: GRPOState) -> tuple[GRPOState, UpdateResult]:
         """Play groups, and learn from what was better or worse than its group."""
-        settings, number, began = self.config.grpo, int(learner.update), time.process_time()
-        played = self._ahead or self._played(learner.arrays, self._drawn(number), number)
+        settings, number, began = self.config.grpo, int(state.step), time.process_time()
+        played = self._ahead or self._played(state.params, self._drawn(number), number)
         again = self._curriculum.known_again(played.episodes)
         self._curriculum.remember(played.episodes, played.solved)
         advantages = group_advantages(played.rewards, settings.scale)
@@ -202,7 +198,7 @@ class GRPOTraining(Algorithm[GRPOState]):
             # A puzzle of the training may lead through a board that is another puzzle's, held out.
             if not turn.board or split_of(turn.board) == "training"
         ]
-        learner, metrics = self._learned(learner, answers, number)
+        state, metrics = self._learned(state, answers, number)
         turns = [turn for one in conversations for turn in one.turns]
         metrics |= {
             "informative_groups": float(np.mean(np.any(advantages != 0, axis=1))),
@@ -221,7 +217,7 @@ class GRPOTraining(Algorithm[GRPOState]):
             "success_mask": jax.device_put(played.solved.reshape(-1)),
         }
         counts = {"written_tokens": sum(len(turn.written) for turn in turns), "episodes": len(conversations)}
-        return learner, UpdateResult(metrics, episodes, counts)
+        return state, UpdateResult(metrics, episodes, counts)
 
     def _learned(
         self, learner: GRPOState, answers: Sequence[Completion], number: int
@@ -230,7 +226,7 @@ class GRPOTraining(Algorithm[GRPOState]):
         if not self.config.ahead:
             return self._trainer.update(learner, answers)
         # A step takes the memory of the arrays over, so the player has its own.
-        arrays, episodes = copy_params(learner.arrays), self._drawn(number + 1)
+        arrays, episodes = copy_params(learner.params), self._drawn(number + 1)
         with concurrent.futures.ThreadPoolExecutor(1, "phalanx-player") as beside:
             later = beside.submit(self._played, arrays, episodes, number + 1)
             learner, metrics = self._trainer.update(learner, answers)
@@ -258,19 +254,19 @@ class GRPOTraining(Algorithm[GRPOState]):
             model, self._source.prompter, config.sampling, config.max_new_tokens, config.legal_only
         )
 
-    def evaluate(self, learner: GRPOState, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: GRPOState, update: int, final: bool) -> list[dict[str, Any]]:
         """Puzzles that it does not learn from, played greedily."""
-        player = self._player(self.policy(learner))
+        player = self._player(self.policy(state))
         return evaluation_records(player, self._source, self.config.evaluation.puzzles)
 
-    def sample_episodes(self, learner: GRPOState, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, state: GRPOState, key: Key, update: int) -> list[dict[str, Any]]:
         """A puzzle of each task, and what the model said."""
-        return sampled_conversations(self._player(self.policy(learner)), self._source, update)
+        return sampled_conversations(self._player(self.policy(state)), self._source, update)
 
     def data_fingerprint(self) -> str:
         return self._source.fingerprint
 
-    def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
         """What it knows of tasks and puzzles, and what was played ahead."""
         saved = self._curriculum.save()
         if self._ahead is None:
@@ -283,11 +279,11 @@ class GRPOTraining(Algorithm[GRPOState]):
             write_json(file, self._ahead.as_record())
         return saved | {"ahead": f"{update}.json"}
 
-    def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
+    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
         self._curriculum.restore(saved)
         if "ahead" in saved:
             self._ahead = RolloutBatch.of_record(read_verified_json(folder / _AHEAD / saved["ahead"]))
 
-    def finish(self, learner: GRPOState, folder: Path) -> None:
+    def export(self, state: GRPOState, folder: Path) -> None:
         """Hang up, where a server was played on."""
         self._source.close()

@@ -21,6 +21,7 @@ from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.data.packing import pack_lengths
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, token_logps
+from phalanx.training.algorithm import TrainState
 from phalanx.training.lm.config import OptimizerConfig
 from phalanx.training.lm.update import LMTrainer
 
@@ -62,14 +63,11 @@ class GRPOConfig(Config):
     """Rows that are computed at once; a step adds up the gradients of all."""
 
 
-class GRPOState(NamedTuple):
-    """What changes while a model learns, and what it is compared with."""
+class GRPOState(TrainState):
+    """Arrays of the model, optimizer state, step and the reference model."""
 
-    arrays: PyTree
-    optimizer: PyTree
     reference: PyTree
-    """The arrays of the model that the training began with."""
-    update: Int32[Array, ""]
+    """Arrays of the model that the run started from."""
 
 
 class Completion(NamedTuple):
@@ -260,10 +258,10 @@ class GRPOTrainer:
         self._plain = LMTrainer(model, optimizer)
         self._optimizer, self._schedule = optimizer.optimizer(), optimizer.schedule()
 
-    def start(self, key: Key) -> GRPOState:
-        """A new model, and a copy of it to compare with."""
-        learner = self._plain.start(key)
-        return GRPOState(learner.arrays, learner.optimizer, copy_params(learner.arrays), learner.update)
+    def start(self, key: Key, params: PyTree | None = None) -> GRPOState:
+        """Create the initial state of a new model, or of one with these parameters, and its reference."""
+        learner = self._plain.start(key, params)
+        return GRPOState(learner.params, learner.opt_state, learner.step, copy_params(learner.params))
 
     def model(self, arrays: PyTree) -> LanguageModel:
         """The model of these arrays."""
@@ -287,7 +285,7 @@ class GRPOTrainer:
         batches = pack_completions(told, self.config.width, self.config.rows, self._plain.config.vocab_size)
         by_token = self.config.level == "token"
         count = jnp.float32(sum(len(answer.written) if by_token else 1 for answer in answers))
-        arrays, optimizer = learner.arrays, learner.optimizer
+        arrays, optimizer = learner.params, learner.opt_state
         found: list[dict[str, float]] = []
         for _ in range(self.config.epochs if batches else 0):
             total = self._zeros(arrays)
@@ -305,7 +303,7 @@ class GRPOTrainer:
         means["first_gap"] = found[0]["largest_gap"] if found else 0.0
         means["gradient_steps"] = len(found)
         means["learned_tokens"] = sum(len(answer.read) + len(answer.written) for answer in told)
-        return learner._replace(arrays=arrays, optimizer=optimizer, update=learner.update + 1), means
+        return GRPOState(arrays, optimizer, learner.step + 1, learner.reference), means
 
     @functools.partial(jax.jit, static_argnums=0)
     def _zeros(self, arrays: PyTree) -> PyTree:
@@ -396,8 +394,3 @@ def _means_of_answers(
 def copy_params(arrays: PyTree) -> PyTree:
     """The same arrays in memory of their own."""
     return jax.tree.map(jnp.copy, eqx.filter(arrays, eqx.is_array))
-
-
-def with_reference(learner: GRPOState) -> GRPOState:
-    """A learner that is compared with itself as it stands."""
-    return learner._replace(reference=copy_params(learner.arrays))

@@ -241,7 +241,8 @@ def make_environment(name: str) -> Any:
 
 def _arcade(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     from phalanx.data.tokenizers import load_tokenizer
-    from phalanx.puzzles.server.gym_stream import CollectConfig, PuzzleSampleStream
+    from phalanx.puzzles.server.client import PuzzleClientConfig
+    from phalanx.puzzles.server.episodes import CollectConfig, PuzzleSampleStream
     from phalanx.puzzles.server.pool import ConnectionPoolConfig
     from phalanx.puzzles.server.protocol import PuzzleDifficulty
 
@@ -250,8 +251,7 @@ def _arcade(config: LMTrainingConfig) -> tuple[Samples, int, str]:
     if not host or not port.isdecimal():
         raise ValueError(f"{data.address!r} is no HOST:PORT, as localhost:8023")
     settings = CollectConfig(
-        host=host,
-        port=int(port),
+        client=PuzzleClientConfig(host=host, port=int(port), max_retries=12, retry_seed=config.seed),
         games=data.games,
         difficulties=(PuzzleDifficulty(data.difficulty),),
         seed=config.seed,

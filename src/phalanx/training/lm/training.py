@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from phalanx.core.environment import Key
 from phalanx.data.collation import collate
@@ -22,8 +23,8 @@ from phalanx.lm.flops import measured_peak_flops, train_flops
 from phalanx.lm.model import LanguageModel
 from phalanx.lm.playing import LMPolicy
 from phalanx.lm.tasks import PromptTokenizer
-from phalanx.training.algorithm import Algorithm, Start, TrainResult, Update, UpdateResult
-from phalanx.training.checkpoints import Which, check_facts, opened
+from phalanx.training.algorithm import Algorithm, TrainResult, UpdateResult
+from phalanx.training.checkpoints import Which, check_metadata, open_checkpoint
 from phalanx.training.lm.batches import BatchSource, TokenArrays, token_arrays
 from phalanx.training.lm.config import LMTrainingConfig
 from phalanx.training.lm.sources import open_source, played_name
@@ -34,10 +35,10 @@ from phalanx.training.run_dir import read_config
 class LMTraining(Algorithm[SFTState]):
     """A language model and the source of its batches, which the config names unless one is given."""
 
-    kind = "lm"
+    name = "lm"
     config_type = LMTrainingConfig
     unit = "real_tokens"
-    length = "optimizer.num_updates"
+    num_updates_setting = "optimizer.num_updates"
     headline = ("loss",)
 
     def __init__(self, config: LMTrainingConfig, source: BatchSource | None = None) -> None:
@@ -45,7 +46,8 @@ class LMTraining(Algorithm[SFTState]):
         updates = config.optimizer.num_updates
         if self.source.num_batches is not None:
             updates = min(updates, -(-self.source.num_batches // config.optimizer.accumulate))
-        super().__init__(config, num_updates=updates, seed=config.seed)
+        super().__init__(config)
+        self.num_updates = updates
         optimizer = config.optimizer.model_copy(update={"num_updates": updates})
         self._trainer = LMTrainer(config.model, optimizer)
         self._held_out = held_out_batches(self.source.held_out, config)
@@ -56,21 +58,20 @@ class LMTraining(Algorithm[SFTState]):
             self._played = local_source(played, self._prompter, compact=config.data.compact)
         self._peak = measured_peak_flops(config.model.dtype)
 
-    def compile(self) -> tuple[Start, Update]:
-        """An update is compiled by itself, once for each width of its batches."""
-        return self.start, self.update
+    def init(self, key: Key, params: PyTree | None = None) -> SFTState:
+        return self._trainer.start(key, params)
 
-    def start(self, key: Key) -> SFTState:
-        return self._trainer.start(key)
+    def with_seed(self, seed: int) -> "LMTraining":
+        return type(self)(self.config.model_copy(update={"seed": seed}))
 
-    def update(self, learner: SFTState) -> tuple[SFTState, UpdateResult]:
+    def update(self, state: SFTState) -> tuple[SFTState, UpdateResult]:
         """One step on the next batch; a source that has ended stops the training."""
         taken = (self.source.next() for _ in range(self.config.optimizer.accumulate))
         batches = [batch for batch in taken if batch is not None]
         if not batches:
             raise StopIteration
         began = time.perf_counter()
-        learner, metrics = self._trainer.update_on(learner, batches)
+        state, metrics = self._trainer.update_on(state, batches)
         jax.block_until_ready(metrics["loss"])
         flops = sum(train_flops(self.config.model, np.asarray(batch.segment_ids)) for batch in batches)
         share = flops / (time.perf_counter() - began) / self._peak
@@ -78,29 +79,29 @@ class LMTraining(Algorithm[SFTState]):
             "real_tokens": sum(batch.real_tokens for batch in batches),
             "padded_tokens": sum(batch.padded_tokens for batch in batches),
         }
-        return learner, UpdateResult({**metrics, "peak_share": share}, counts=counts)
+        return state, UpdateResult({**metrics, "peak_share": share}, counts=counts)
 
-    def policy(self, learner: SFTState) -> LanguageModel:
+    def policy(self, state: SFTState) -> LanguageModel:
         """The model."""
-        return self._trainer.model(learner)
+        return self._trainer.model(state)
 
-    def evaluate(self, learner: SFTState, update: int, last: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: SFTState, update: int, final: bool) -> list[dict[str, Any]]:
         """The loss on held-out samples, where there are any; and puzzles played, where they are learned."""
         settings = self.config.evaluation
-        played = evaluation_records(self._player(learner), self._played, settings.puzzles)
-        return [*self._measured(learner), *played]
+        played = evaluation_records(self._player(state), self._played, settings.puzzles)
+        return [*self._measured(state), *played]
 
-    def sample_episodes(self, learner: SFTState, key: Key, update: int) -> list[dict[str, Any]]:
+    def sample_episodes(self, state: SFTState, key: Key, update: int) -> list[dict[str, Any]]:
         """A puzzle of each kind, where puzzles are learned, and what the model said."""
-        return sampled_conversations(self._player(learner), self._played, update)
+        return sampled_conversations(self._player(state), self._played, update)
 
-    def _player(self, learner: SFTState) -> LMPolicy:
-        return LMPolicy(self.policy(learner), self._prompter)
+    def _player(self, state: SFTState) -> LMPolicy:
+        return LMPolicy(self.policy(state), self._prompter)
 
-    def _measured(self, learner: SFTState) -> list[dict[str, Any]]:
+    def _measured(self, state: SFTState) -> list[dict[str, Any]]:
         if not self._held_out:
             return []
-        found = [self._trainer.measure(learner, batch) for batch in self._held_out]
+        found = [self._trainer.measure(state, batch) for batch in self._held_out]
         weights = np.array([float(one.tokens) for one in found])
         total = max(weights.sum(), 1.0)
         return [
@@ -115,21 +116,21 @@ class LMTraining(Algorithm[SFTState]):
     def data_fingerprint(self) -> str:
         return self.source.fingerprint
 
-    def save(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
+    def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
         """Where the source stands."""
         return self.source.save(folder, update, min(kept, default=update))
 
-    def restore(self, folder: Path, saved: Mapping[str, Any]) -> None:
+    def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
         self.source.restore(folder, saved)
 
-    def describe(self, outcome: TrainResult) -> list[str]:
-        padding = 1 - outcome.counts.get("real_tokens", 0) / max(outcome.counts.get("padded_tokens", 0), 1)
+    def summarize(self, result: TrainResult) -> list[str]:
+        padding = 1 - result.counts.get("real_tokens", 0) / max(result.counts.get("padded_tokens", 0), 1)
         told = f"{padding:.1%} of the batches was padding"
-        if not outcome.evaluations:
-            return [*super().describe(outcome), told.capitalize()]
-        measured = [line for line in outcome.evaluations if line["mode"] == "next token"]
+        if not result.evaluations:
+            return [*super().summarize(result), told.capitalize()]
+        measured = [line for line in result.evaluations if line["mode"] == "next token"]
         if not measured:
-            return [*super().describe(outcome), told.capitalize()]
+            return [*super().summarize(result), told.capitalize()]
         first, last = measured[0], measured[-1]
         return [
             f"Loss on held-out samples: {first['loss']:.3f} at update {first['step']}, {last['loss']:.3f} at "
@@ -141,8 +142,8 @@ def load_language_model(run: str | Path, which: Which = "newest") -> tuple[LMTra
     """A run's config and the model of its newest checkpoint, or another; its source is not opened."""
     config = read_config(run, LMTrainingConfig)
     trainer = LMTrainer(config.model, config.optimizer)
-    with opened(Path(run), which) as (checkpoints, step, facts):
-        check_facts(Path(run), step, facts, config)
+    with open_checkpoint(Path(run), which) as (checkpoints, step, facts):
+        check_metadata(Path(run), step, facts, config)
         learner = checkpoints.restore(step, trainer.start(jax.random.key(config.seed)))
     return config, trainer.model(learner)
 

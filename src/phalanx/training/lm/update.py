@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int32, PyTree
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, token_logps
+from phalanx.training.algorithm import TrainState
 from phalanx.training.lm.batches import TokenArrays
 from phalanx.training.lm.config import OptimizerConfig
 
@@ -24,13 +25,8 @@ _TOGETHER = 1024
 the processor's cache, and the system clears that much memory anew for every update."""
 
 
-class SFTState(NamedTuple):
-    """What changes while a model learns."""
-
-    arrays: PyTree
-    """The model's."""
-    optimizer: PyTree
-    update: Int32[Array, ""]
+class SFTState(TrainState):
+    """Arrays of the model, optimizer state and step."""
 
 
 class LossSums(NamedTuple):
@@ -53,14 +49,14 @@ class LMTrainer:
         made = eqx.filter_eval_shape(lambda key: LanguageModel(model, key=key), jax.random.key(0))
         self._structure = eqx.filter(made, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True)
 
-    def start(self, key: Key) -> SFTState:
-        """A new model."""
-        arrays = eqx.filter(LanguageModel(self.config, key=key), eqx.is_array)
+    def start(self, key: Key, params: PyTree | None = None) -> SFTState:
+        """Create the initial state of a new model, or of one with these parameters."""
+        arrays = eqx.filter(LanguageModel(self.config, key=key), eqx.is_array) if params is None else params
         return SFTState(arrays, self._optimizer.init(arrays), jnp.int32(0))
 
     def model(self, learner: SFTState) -> LanguageModel:
         """The model as it stands."""
-        return self.with_arrays(learner.arrays)
+        return self.with_arrays(learner.params)
 
     def with_arrays(self, arrays: PyTree) -> LanguageModel:
         """The model that has these arrays."""
@@ -70,7 +66,7 @@ class LMTrainer:
     @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
     def update(self, learner: SFTState, batch: TokenArrays) -> tuple[SFTState, dict[str, Array]]:
         """One step on a batch; the learner that is given is used up."""
-        return self._moved(learner, self._summed(learner.arrays, batch))
+        return self._moved(learner, self._summed(learner.params, batch))
 
     def update_on(
         self, learner: SFTState, batches: Sequence[TokenArrays]
@@ -78,9 +74,9 @@ class LMTrainer:
         """One step on several batches as if they were one; the learner that is given is used up."""
         if len(batches) == 1:
             return self.update(learner, batches[0])
-        total = self._first(learner.arrays, batches[0])
+        total = self._first(learner.params, batches[0])
         for batch in batches[1:]:
-            total = self._added(total, learner.arrays, batch)
+            total = self._added(total, learner.params, batch)
         return self._apply(learner, total)
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -126,16 +122,16 @@ class LMTrainer:
     def _moved(self, learner: SFTState, total: tuple[PyTree, LossSums]) -> tuple[SFTState, dict[str, Array]]:
         count = jnp.maximum(total[1].tokens, 1)
         gradient = jax.tree.map(lambda leaf: leaf / count, total[0])
-        changes, optimizer = self._optimizer.update(gradient, learner.optimizer, learner.arrays)
+        changes, optimizer = self._optimizer.update(gradient, learner.opt_state, learner.params)
         metrics = {
             "loss": total[1].loss / count,
             "token_accuracy": total[1].accuracy / count,
             "loss_tokens": total[1].tokens,
             "gradient_norm": optax.tree.norm(gradient),
-            "learning_rate": self.settings.schedule()(learner.update),
+            "learning_rate": self.settings.schedule()(learner.step),
         }
-        arrays: Any = optax.apply_updates(learner.arrays, changes)
-        return SFTState(arrays, optimizer, learner.update + 1), metrics
+        arrays: Any = optax.apply_updates(learner.params, changes)
+        return SFTState(arrays, optimizer, learner.step + 1), metrics
 
     @functools.partial(jax.jit, static_argnums=0)
     def measure(self, learner: SFTState, batch: TokenArrays) -> LossSums:

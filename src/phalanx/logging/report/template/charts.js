@@ -1,3 +1,109 @@
+// What a chart is drawn from: the shared view, scales, smoothing, and the paths of lines and bands.
+const AXES = { update: "Updates", steps: "Environment steps", seconds: "Time" };
+const MARGIN = { top: 8, right: 10, bottom: 22, left: 46 };
+const view = { axis: "update", smoothing: 0.5, zoom: null };
+const charts = [];
+
+const xText = (value) => (view.axis === "seconds" ? duration(value) : grouped(value));
+const xTick = (value) =>
+  view.axis !== "seconds"
+    ? compact(value)
+    : value < 120
+      ? `${trimmed(value.toFixed(1))} s`
+      : value < 7200
+        ? `${trimmed((value / 60).toFixed(1))} min`
+        : `${trimmed((value / 3600).toFixed(1))} h`;
+
+// An exponential mean that starts unbiased; gaps stay gaps.
+function smoothed(values, weight) {
+  if (!values || weight === 0) return values;
+  let sum = 0,
+    mass = 0;
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = weight * sum + (1 - weight) * value;
+    mass = weight * mass + (1 - weight);
+    return sum / mass;
+  });
+}
+
+function ticks(low, high, count, base = 10) {
+  const rough = (high - low) / count || 1;
+  let step;
+  if (base === 60 && rough > 1)
+    step =
+      [2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400].find(
+        (size) => size >= rough,
+      ) ?? 86400 * Math.ceil(rough / 86400);
+  else {
+    const power = 10 ** Math.floor(Math.log10(rough));
+    step = power * [1, 2, 2.5, 5, 10].find((size) => size * power >= rough * 0.999);
+  }
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++)
+    found.push(at * step + 0);
+  return found;
+}
+
+// Where the values are nearest to x; the values grow.
+function nearest(values, x) {
+  let low = 0,
+    high = values.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (values[middle] < x) low = middle;
+    else high = middle;
+  }
+  return high > 0 && x - values[low] > values[high] - x ? high : low;
+}
+
+function extent(axis) {
+  let low = Infinity,
+    high = -Infinity;
+  for (const axes of DATA.axes) {
+    const values = axes[axis];
+    if (values && values.length) {
+      low = Math.min(low, values[0]);
+      high = Math.max(high, values[values.length - 1]);
+    }
+  }
+  return low < high ? [low, high] : low === high ? [low - 0.5, low + 0.5] : [0, 1];
+}
+
+function pointsPath(xs, ys, x, y) {
+  let path = "",
+    pen = "M";
+  for (let i = 0; i < xs.length; i++) {
+    if (ys[i] === null) pen = "M";
+    else {
+      path += `${pen}${x(xs[i]).toFixed(1)} ${y(ys[i]).toFixed(1)}`;
+      pen = "L";
+    }
+  }
+  return path;
+}
+
+function bandPath(xs, lows, highs, x, y) {
+  let path = "",
+    open = [];
+  const close = () => {
+    if (open.length > 1)
+      path +=
+        "M" +
+        open.map((i) => `${x(xs[i]).toFixed(1)} ${y(highs[i]).toFixed(1)}`).join("L") +
+        "L" +
+        open
+          .reverse()
+          .map((i) => `${x(xs[i]).toFixed(1)} ${y(lows[i]).toFixed(1)}`)
+          .join("L") +
+        "Z";
+    open = [];
+  };
+  for (let i = 0; i < xs.length; i++) lows[i] === null || highs[i] === null ? close() : open.push(i);
+  close();
+  return path;
+}
+
 // Curves: hand-drawn SVG with a crosshair that all charts share, zoom by dragging, and a tooltip.
 class Chart {
   constructor(spec, height) {
@@ -375,4 +481,114 @@ function setZoom(zoom) {
   view.zoom = zoom;
   document.getElementById("unzoom").hidden = zoom === null;
   redraw();
+}
+
+// Success by family of tasks: bars of the last evaluation, with the first one faintly behind.
+function bar(label, place, row) {
+  const said = [`${label}: ${percent(row.value)}`];
+  const track = el("div", { class: "track" });
+  const piece = (kind, share) => {
+    const mark = el("i", { class: kind });
+    if (kind === "pass") mark.style.left = `calc(${100 * share}% - 1px)`;
+    else {
+      mark.style.width = `${100 * share}%`;
+      mark.style.background = color(place);
+    }
+    track.append(mark);
+  };
+  if (row.before !== null) {
+    piece("before", row.before);
+    said.push(`first ${percent(row.before)}`);
+  }
+  if (row.value !== null) piece("after", row.value);
+  const ks = Object.keys(row.pass).sort((a, b) => a - b);
+  const most = ks[ks.length - 1];
+  if (ks.length && most !== "1") {
+    piece("pass", row.pass[most]);
+    said.push(`pass@${most} ${percent(row.pass[most])}`);
+  }
+  if (row.episodes !== null) said.push(`${grouped(row.episodes)} episodes`);
+  if (row.similarity !== null) said.push(`similarity ${percent(row.similarity)}`);
+  return el(
+    "div",
+    { class: "bar", role: "img", "aria-label": `${row.name}, ${said.join(", ")}`, title: said.join("\n") },
+    track,
+    el("span", {}, percent(row.value)),
+  );
+}
+
+// Alone, a family has a bar for each mode; comparing, one for each run in the mode that is chosen.
+function familyBars() {
+  const all = DATA.runs.flatMap((run, place) =>
+    run.families.map((found) => ({ ...found, run: place, name: `${found.split}, ${found.mode}` })),
+  );
+  if (!all.length) return null;
+  const modes = [...new Set(all.map((found) => found.name))];
+  const short = new Set(all.map((found) => found.split)).size < 2;
+  const shortened = (name) => (short ? name.slice(name.lastIndexOf(", ") + 2) : name);
+  const body = el("div");
+  function draw(mode) {
+    const shown = COMPARING
+      ? all
+          .filter((found) => found.name === mode)
+          .map((found) => ({ ...found, color: found.run, label: DATA.runs[found.run].label }))
+      : all.map((found) => ({ ...found, color: modes.indexOf(found.name), label: shortened(found.name) }));
+    const names = [...new Set(shown.flatMap((found) => found.rows.map((row) => row.name)))];
+    const families = names.map((name) =>
+      el(
+        "div",
+        { class: "family", "data-family": name },
+        el("div", { class: "name" }, name),
+        el(
+          "div",
+          {},
+          shown.flatMap((found) => {
+            const row = found.rows.find((other) => other.name === name);
+            return row ? [bar(found.label, found.color, row)] : [];
+          }),
+        ),
+      ),
+    );
+    const legend = el(
+      "ul",
+      { class: "legend" },
+      shown.map((found) =>
+        el("li", {}, swatch(found.color), `${found.label}, update ${grouped(found.update)}`),
+      ),
+    );
+    const passes = shown
+      .filter((found) => Object.keys(found.rows[0].pass).length)
+      .map((found) =>
+        el(
+          "p",
+          { class: "passes" },
+          `${found.label}: `,
+          Object.entries(found.rows[0].pass)
+            .sort(([a], [b]) => a - b)
+            .flatMap(([k, share], place) => [place ? " · " : "", `pass@${k} `, el("b", {}, percent(share))]),
+        ),
+      );
+    const before = shown.some((found) => found.rows.some((row) => row.before !== null));
+    const ticked = passes.length > 0;
+    const key = [before ? "Faint: the first evaluation." : "", ticked ? "Tick: pass@k of the largest k." : ""]
+      .join(" ")
+      .trim();
+    body.replaceChildren(...families, legend, ...passes, ...(key ? [el("p", { class: "passes" }, key)] : []));
+  }
+  const chooser =
+    COMPARING && modes.length > 1
+      ? segments(
+          "Mode of evaluation",
+          modes.map((name) => [name, shortened(name)]),
+          modes[0],
+          draw,
+        )
+      : null;
+  draw(modes[0]);
+  return el(
+    "div",
+    { class: "bars card", id: "families" },
+    el("header", {}, el("h3", {}, "Success by task family"), chooser),
+    body,
+  );
 }

@@ -198,7 +198,7 @@ function body() {
       others.length ? el("div", { class: "charts below" }, others) : null,
     );
   } else section("evaluation", "Evaluation", empty("No evaluation on held-out tasks yet."));
-  agentSection();
+  for (const addSection of panelSections) addSection();
   const groups = DATA.groups
     .filter((group) => !["Evaluation", "Throughput"].includes(group))
     .map((group) => [group, drawn(group, 180)])

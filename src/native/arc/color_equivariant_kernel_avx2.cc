@@ -1,4 +1,0 @@
-// The kernels of color planes for x86-64 processors with AVX2 and FMA; chosen at run time.
-#define PHALANX_KERNELS kAvx2Kernels
-#define PHALANX_ISA "avx2"
-#include "arc/color_equivariant_kernel.inc"

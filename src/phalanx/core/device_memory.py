@@ -1,0 +1,66 @@
+"""Batch sizes that fit into device memory."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import jax
+
+_T = TypeVar("_T")
+
+_MEMORY_FILE = Path("/proc/meminfo")
+_FRACTION = 0.25
+"""Fraction of the free memory that a batch may use; XLA keeps copies of arrays."""
+_DEFAULT_BYTES = 1 << 30
+"""Free memory assumed if it is unknown."""
+
+
+def available_memory() -> int:
+    """Return the number of free bytes on the default device, or in RAM if it is a CPU."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
+    if device.platform == "cpu" and _MEMORY_FILE.is_file():
+        for line in _MEMORY_FILE.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return _DEFAULT_BYTES
+
+
+def batch_size_for_memory(
+    bytes_per_example: int, available: int | None = None, *, max_batch_size: int = 1024
+) -> int:
+    """Return the largest power of two up to `max_batch_size` that fits into a quarter of the free memory.
+
+    Args:
+        bytes_per_example: Memory that one example needs.
+        available: Free bytes. Default: those of the default device.
+        max_batch_size: Upper limit of the result.
+
+    >>> batch_size_for_memory(1000, available=300_000)
+    64
+    """
+    if bytes_per_example < 1 or max_batch_size < 1:
+        raise ValueError(
+            f"bytes_per_example and max_batch_size must be positive, got {bytes_per_example} and "
+            f"{max_batch_size}"
+        )
+    free = available_memory() if available is None else available
+    fit = min(int(free * _FRACTION) // bytes_per_example, max_batch_size)
+    return 1 << max(fit.bit_length() - 1, 0)
+
+
+def retry_with_smaller_batches(run: Callable[[int], _T], batch_size: int) -> tuple[_T, int]:
+    """Call `run(batch_size)`, halving the batch size whenever the device runs out of memory.
+
+    Returns:
+        The result, and the batch size that worked.
+    """
+    while True:
+        try:
+            return run(batch_size), batch_size
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error) or batch_size == 1:
+                raise
+            batch_size //= 2

@@ -1,1 +1,0 @@
-"""Proximal Policy Optimization."""

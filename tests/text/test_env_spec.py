@@ -1,0 +1,112 @@
+"""Text environments by name."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import phalanx
+from phalanx.puzzles import PuzzleEnvironment, puzzle_kinds
+from phalanx.text import (
+    TextVectorEnvironment,
+    TextVectorWrapper,
+    make_text_env,
+    make_text_vector_env,
+    parse_env_spec,
+    text_env_factory,
+)
+
+OWN = """
+from phalanx.puzzles import PuzzleEnvironment
+
+class Mine(PuzzleEnvironment):
+    def __init__(self, difficulty="easy"):
+        super().__init__("sudoku", difficulty)
+"""
+
+
+def test_a_spec_names_environments_and_their_settings() -> None:
+    parts = parse_env_spec("sudoku, sokoban:easy:multi,lights_out::multi,countdown-v1")
+    assert [(part.name, dict(part.settings)) for part in parts] == [
+        ("sudoku", {}),
+        ("sokoban", {"difficulty": "easy", "turns": "multi"}),
+        ("lights_out", {"turns": "multi"}),
+        ("countdown-v1", {}),
+    ]
+    assert [part.name for part in parse_env_spec("puzzles")] == [kind.name for kind in puzzle_kinds()]
+    assert {part.settings["difficulty"] for part in parse_env_spec("puzzles:hard")} == {"hard"}
+    assert [part.interface for part in parse_env_spec("arc-v2,sudoku,a.b:C")] == ["jax", "text", "class"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("sudko", "unknown text environment 'sudko'; did you mean 'sudoku'?"),
+        ("sudoku:easy:multi:3", r"expected sudoku\[:DIFFICULTY\]\[:TURNS\], got 'sudoku:easy:multi:3'"),
+        ("sudoku,sudoku", "names an environment twice"),
+        ("puzzles,sudoku", "names an environment twice"),
+        ("", "unknown text environment ''"),
+    ],
+)
+def test_a_wrong_spec_is_rejected(spec: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_env_spec(spec)
+
+
+def test_environments_are_made_by_name(tmp_path: Path) -> None:
+    single = make_text_env("sudoku:hard:single", max_steps=3)
+    assert isinstance(single, PuzzleEnvironment)
+    assert (single.difficulty, single.turns, single.max_steps) == ("hard", "single", 3)
+    assert phalanx.make_text_env("sudoku").reset(1) == PuzzleEnvironment("sudoku").reset(1)
+    (tmp_path / "own_puzzles.py").write_text(OWN)
+    own = make_text_env(f"{tmp_path}/own_puzzles.py:Mine", difficulty="medium")
+    assert own.reset(2) == PuzzleEnvironment("sudoku", "medium").reset(2)
+    batch = make_text_vector_env("own_puzzles:Mine")
+    assert type(batch) is TextVectorEnvironment and batch.reset([2]) == [PuzzleEnvironment("sudoku").reset(2)]
+    proofs = make_text_vector_env("proofs-v1", padding_states=16, text={"max_invalid_answers": 2})
+    assert isinstance(proofs, TextVectorWrapper) and proofs.max_invalid_answers == 2
+    assert proofs.tasks == ("proofs-v1",)
+
+
+def test_what_cannot_be_made_is_rejected() -> None:
+    with pytest.raises(ValueError, match="names 2 environments; use make_text_vector_env"):
+        make_text_env("sudoku,binary")
+    with pytest.raises(ValueError, match="is a text environment; use make_text_env"):
+        phalanx.make("puzzle_server-v1")
+    with pytest.raises(ValueError, match="cannot be combined"):
+        make_text_vector_env("sudoku,puzzle_server:lights")
+    with pytest.raises(ValueError, match="only puzzles and server games can be combined"):
+        make_text_vector_env("arc-v2,sudoku")
+    with pytest.raises(ValueError, match="cannot import 'no_such_module:Env'"):
+        make_text_env("no_such_module:Env")
+    with pytest.raises(TypeError, match="a function takes no settings, got difficulty"):
+        text_env_factory(lambda: PuzzleEnvironment("sudoku"), difficulty="hard")
+    with pytest.raises(TypeError, match="dificulty"):
+        text_env_factory("sudoku", dificulty="hard")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "phalanx.text",
+        "phalanx.text.wrapper",
+        "phalanx.text.env_spec",
+        "phalanx.puzzles",
+        "phalanx.puzzles.kinds",
+        "phalanx.puzzles.server",
+        "phalanx.puzzles.server.env",
+        "phalanx.integrations.trl",
+        "phalanx.integrations.skyrl",
+        "phalanx.integrations.verifiers",
+        "phalanx.integrations.openenv",
+    ],
+)
+def test_a_module_is_imported_without_jax(module: str) -> None:
+    code = (
+        "import sys\n"
+        f"try:\n    __import__({module!r})\n"
+        "except ModuleNotFoundError:\n    pass  # the library of the integration is not installed\n"
+        "assert 'jax' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
