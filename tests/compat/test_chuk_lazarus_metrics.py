@@ -48,7 +48,9 @@ def test_loss_tokens_are_summed_over_the_batched_samples():
     assert sampler.compute_metrics(loss_tokens_per_sample={"a": 1, "b": 2, "long": 50}).loss_tokens == 3
     with pytest.raises(ValueError, match="no entry for sample 'b'"):
         sampler.compute_metrics(loss_tokens_per_sample={"a": 1})
-    with pytest.raises(ValueError, match="sample 'a' has 3 tokens, but loss_tokens_per_sample says 4 of them count"):
+    with pytest.raises(
+        ValueError, match="sample 'a' has 3 tokens, but loss_tokens_per_sample says 4 of them count"
+    ):
         sampler.compute_metrics(loss_tokens_per_sample={"a": 4, "b": 0})
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -14,6 +15,10 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming import (
 from phalanx.data import ByteTokenizer, ReplayBuffer, write_samples
 from phalanx.data.stream_base import StreamState
 from tests.helpers.sample_cases import sample, samples
+
+
+def stream_sample(*args: Any, **fields: Any) -> StreamSample:
+    return StreamSample.from_sample(sample(*args, **fields))
 
 
 def names(stream: OfflineDatasetStream) -> list[str]:

@@ -120,8 +120,14 @@ def test_tokens_that_are_told_count_where_lengths_are_not_known():
             "has 3 tokens, not total_tokens=2",
         ),
         (lambda: EpochPlan(0, [spec(0)]), r"microbatches\[0\] has no samples"),
-        (lambda: EpochPlan(0, [spec(0, "a"), spec(1, "b", packs=(("b",),))]), "some microbatches have packs and some do not; a plan packs all or none"),
-        (lambda: spec(0, "a", "b", packs=(("b", "a"),)), "packs must have the same samples as `samples`, in the same order"),
+        (
+            lambda: EpochPlan(0, [spec(0, "a"), spec(1, "b", packs=(("b",),))]),
+            "some microbatches have packs and some do not; a plan packs all or none",
+        ),
+        (
+            lambda: spec(0, "a", "b", packs=(("b", "a"),)),
+            "packs must have the same samples as `samples`, in the same order",
+        ),
         (lambda: spec(0, "a", "b", lengths=(1,)), "2 samples but 1 lengths"),
         (lambda: EpochPlan(-1, [spec(0, "a")]), "1 validation error for EpochPlan"),
         (

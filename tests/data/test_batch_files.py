@@ -187,13 +187,17 @@ def test_a_file_of_other_samples_is_not_taken_for_ones_own(tmp_path: Path) -> No
     BatchWriter(plan(), samples(), tmp_path / "out").write_all()
     other = samples()
     other["s4"]["input_ids"][0] += 1
-    with pytest.raises(ValueError, match=r"batch_000001\.npz differs from the batch of the plan and the samples: the samples"):
+    with pytest.raises(
+        ValueError, match=r"batch_000001\.npz differs from the batch of the plan and the samples: the samples"
+    ):
         BatchWriter(plan(), other, tmp_path / "out").write_all()
 
 
 def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     BatchWriter(plan(), samples(), tmp_path / "out").write_all()
-    with pytest.raises(ValueError, match="out has batches of plan fff0a2cc905f11d2, not of this plan 2c3e0f438eddc85f"):
+    with pytest.raises(
+        ValueError, match="out has batches of plan fff0a2cc905f11d2, not of this plan 2c3e0f438eddc85f"
+    ):
         BatchWriter(plan(seed=2), samples(), tmp_path / "out").write_all()
     with pytest.raises(ValueError, match="was begun with pad_id 0, not 5"):
         BatchWriter(plan(), samples(), tmp_path / "out", pad_id=5).write_all()
@@ -201,7 +205,9 @@ def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"test_a_folder_with_other_thing0 is not empty and has no manifest\.json"):
+    with pytest.raises(
+        FileExistsError, match=r"test_a_folder_with_other_thing0 is not empty and has no manifest\.json"
+    ):
         BatchWriter(plan(), samples(), tmp_path).write_all()
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -233,7 +239,9 @@ def test_files_that_were_swapped_are_found(tmp_path: Path) -> None:
     one, two = paths[0].read_bytes(), paths[1].read_bytes()
     paths[0].write_bytes(two)
     paths[1].write_bytes(one)
-    with pytest.raises(ValueError, match=r"batch_000000\.npz has batch 1 of epoch 0 of plan fff0a2cc905f11d2, not batch 0 of"):
+    with pytest.raises(
+        ValueError, match=r"batch_000000\.npz has batch 1 of epoch 0 of plan fff0a2cc905f11d2, not batch 0 of"
+    ):
         list(BatchReader(tmp_path / "out").iter_epoch(0))
 
 

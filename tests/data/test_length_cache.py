@@ -131,7 +131,9 @@ def test_a_cut_off_last_line_is_an_error_on_load_and_is_repaired_on_reopening(
     file = tmp_path / "l.jsonl"
     write(file, {"a": 1, "b": 2})
     file.write_bytes(file.read_bytes()[: -cut - 1])
-    with pytest.raises(TornLineError, match=r"l\.jsonl:2: the last line is incomplete, because its writer was interrupted"):
+    with pytest.raises(
+        TornLineError, match=r"l\.jsonl:2: the last line is incomplete, because its writer was interrupted"
+    ):
         load(file)
     assert load(file, drop_torn_line=True).get_all() == {"a": 1}
     with pytest.warns(UserWarning, match="the last line was incomplete"):
@@ -284,7 +286,7 @@ def test_an_empty_cache_is_a_cache(path: Path) -> None:
 def test_a_cache_that_is_not_there_is_said_so(path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no length cache"):
         load(path)
-    with pytest.raises(FileNotFoundError, match="cannot write .* does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"cannot write .* does not exist"):
         write(path.parent / "nowhere" / path.name, {})
 
 

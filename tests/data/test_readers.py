@@ -63,7 +63,7 @@ def test_parquet_and_saved_datasets_are_read(tmp_path: Path):
     dataset.save_to_disk(tmp_path / "saved")
     assert ids(tmp_path / "saved") == ["a", "b"]
     datasets.DatasetDict(train=dataset).save_to_disk(tmp_path / "splits")
-    assert [where for where, _ in iter_rows(tmp_path / "splits", "train")][0].endswith("splits[train]: row 0")
+    assert next(iter_rows(tmp_path / "splits", "train"))[0].endswith("splits[train]: row 0")
     with pytest.raises(ValueError, match="has the splits train"):
         list(iter_rows(tmp_path / "splits"))
     with pytest.raises(ValueError, match="has no splits"):

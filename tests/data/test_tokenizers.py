@@ -113,7 +113,7 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
 def test_a_path_without_a_tokenizer_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no tokenizer file"):
         load_tokenizer(tmp_path / "missing.json")
-    with pytest.raises(ValueError, match="has no tokenizer.json"):
+    with pytest.raises(ValueError, match=r"has no tokenizer\.json"):
         load_tokenizer(tmp_path)
 
 
@@ -135,7 +135,9 @@ def test_a_name_that_cannot_be_fetched_says_what_else_to_use(monkeypatch: pytest
         raise OSError("no network")
 
     monkeypatch.setattr(hub, "hf_hub_download", refuse)
-    with pytest.raises(ValueError, match=r"cannot download tokenizer 'gpt2' from Hugging Face \(no network\)"):
+    with pytest.raises(
+        ValueError, match=r"cannot download tokenizer 'gpt2' from Hugging Face \(no network\)"
+    ):
         load_tokenizer("gpt2")
 
 

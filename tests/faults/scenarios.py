@@ -160,7 +160,10 @@ def live_ranks(world: World) -> None:
     """The same by a live plan, whose state is a few numbers: each place of its source is handed out once."""
     path = world.folder / "place.json"
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=10), packs_per_batch=1, packing_buffer_size=4, balance=world.chance.random() < 0.5
+        packing=PackingConfig(max_length=10),
+        packs_per_batch=1,
+        packing_buffer_size=4,
+        balance=world.chance.random() < 0.5,
     )
     plan = StreamingPlan({"all": DatasetSource(LENGTHS, epochs=2)}, config)
     learned: list[int] = []

@@ -10,11 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from phalanx.compat.chuk_lazarus.data.batching.streaming import OfflineDatasetStream
 
 from phalanx.cli.doctor import examine
 from phalanx.compat.chuk_lazarus.data.batching.planning import BatchFingerprint, compute_batch_fingerprint
-from phalanx.compat.chuk_lazarus.data.batching.streaming import SampleSource, StreamSample
+from phalanx.compat.chuk_lazarus.data.batching.streaming import (
+    OfflineDatasetStream,
+    SampleSource,
+    StreamSample,
+)
 from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,

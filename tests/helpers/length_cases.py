@@ -79,7 +79,6 @@ def settings_of_packing(draw: st.DrawFn, token_budget: int) -> dict[str, Any] | 
         "mode": draw(st.sampled_from(PackingMode)),
         "max_length": draw(st.integers(3, token_budget)),
         "pad_to_max": draw(st.booleans()),
-        
         "separator_token_id": 0 if separate else None,
         "overlong": draw(st.sampled_from([OverlongPolicy.SKIP, OverlongPolicy.TRUNCATE])),
     }

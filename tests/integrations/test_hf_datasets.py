@@ -162,7 +162,10 @@ def test_a_plan_of_another_dataset_is_refused() -> None:
     plan = planned(samples)
     short = HFDatasetSamples(tokens().select(range(15)))
     for use in (to_dataset, to_iterable_dataset, PlanDataset):
-        with pytest.raises(ValueError, match="the plan was built for another dataset: 2 of its 17 samples are not in this one "):
+        with pytest.raises(
+            ValueError,
+            match="the plan was built for another dataset: 2 of its 17 samples are not in this one ",
+        ):
             use(plan, short)
     other = HFDatasetSamples(tokens().select(range(16, -1, -1)))
     with pytest.raises(ValueError, match=r"has \d tokens, but \d were planned"):

@@ -187,7 +187,8 @@ def plans() -> Digests:
                     for policy in ("drop", "repeat", "split")
                     for rank in range(3)
                 ]
-            name = f"{mode}, packing {'hybrid' if packing == 'subset_sum' else packing}, {'drop_last and 3 shards' if sharded else 'complete'}"
+            packed = "hybrid" if packing == "subset_sum" else packing
+            name = f"{mode}, packing {packed}, {'drop_last and 3 shards' if sharded else 'complete'}"
             found[name] = digest_arrays(*itertools.chain.from_iterable(map(arrays, parts)))
     return found
 

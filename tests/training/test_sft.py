@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming import StreamSample
 from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.config import load_config
 from phalanx.data import (
@@ -15,7 +16,6 @@ from phalanx.data import (
     BatchPlanBuilder,
     BatchWriter,
     PackingConfig,
-    StreamSample,
     save_batch_plan,
     write_samples,
 )

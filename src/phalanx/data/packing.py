@@ -41,10 +41,6 @@ class PackingMode(enum.StrEnum):
         return None
 
 
-# Names of the modes in the extension.
-_NATIVE_MODES = {PackingMode.NEXT_FIT: "greedy", PackingMode.SUBSET_SUM: "hybrid"}
-
-
 class OverlongPolicy(enum.StrEnum):
     """What happens to a sample that is longer than a row."""
 
@@ -100,9 +96,7 @@ def pack_lengths(
     mode = PackingMode(mode)
     checked = check_lengths(lengths, capacity)
     bins = np.empty(len(checked), np.int32)
-    require_native("sequence packing").pack_lengths(
-        checked, capacity, _NATIVE_MODES.get(mode, str(mode)), bins
-    )
+    require_native("sequence packing").pack_lengths(checked, capacity, str(mode), bins)
     return bins
 
 

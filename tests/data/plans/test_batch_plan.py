@@ -31,7 +31,11 @@ def test_a_plan_of_the_seeds_lengths():
     assert plan.num_epochs == plan.meta.num_epochs == 3
     assert plan.num_batches == sum(len(plan.get_epoch(epoch)) for epoch in range(3))
     assert len(plan.fingerprint) == 16 and plan.meta.dataset_hash == "my_dataset_v1"
-    assert (plan.meta.batching.token_budget, plan.meta.base_seed, plan.meta.batching.overflow_max) == (4096, 42, 2048)
+    assert (plan.meta.batching.token_budget, plan.meta.base_seed, plan.meta.batching.overflow_max) == (
+        4096,
+        42,
+        2048,
+    )
     epoch = plan.get_epoch(1)
     assert epoch.num_samples == 50 and epoch.total_tokens == sum(lengths.values())
     assert [batch.index for batch in epoch.microbatches] == list(range(len(epoch)))
@@ -120,7 +124,9 @@ def test_what_is_longer_than_a_pack_is_refused_skipped_or_cut_as_the_packing_say
     with pytest.raises(ValueError, match="cannot split"):
         build("split")
     skipping = build("skip")
-    assert [(s.sample_id, s.reason) for s in skipping.skipped] == [("b", "longer than the packing max_length 5")]
+    assert [(s.sample_id, s.reason) for s in skipping.skipped] == [
+        ("b", "longer than the packing max_length 5")
+    ]
     cut = build("truncate").build()
     lengths_as_batched = {
         sample: length

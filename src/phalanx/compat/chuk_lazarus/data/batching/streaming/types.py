@@ -75,7 +75,7 @@ class StreamSample(BaseModel):
             source=SampleSource.from_origin(info.origin),
             timestamp=info.timestamp,
             episode_id=info.episode_id,
-            episode_status=info.episode_status,
+            episode_status=None if info.episode_status is None else EpisodeStatus(info.episode_status),
             step_index=info.step_index,
             total_steps=info.total_steps,
             reward=info.reward,
