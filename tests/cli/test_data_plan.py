@@ -60,7 +60,7 @@ def test_the_seed_counts_in_both_modes(phalanx):
 
 def test_every_setting_reaches_the_plan(phalanx):
     options = ["--epochs", 2, "--drop-last", "--pool-batches", 3, "--dataset-hash", "corpus"]
-    packing = ["--pack", "--pack-length", 100, "--pack-mode", "first_fit", "--overlong", "skip"]
+    packing = ["--pack", "--max-length", 100, "--pack-mode", "first_fit", "--overlong", "skip"]
     meta = json.loads(build(phalanx, "--json", *options, *packing).out)["meta"]
     assert (meta["num_epochs"], meta["dataset_hash"], meta["tokenizer_hash"]) == (2, "corpus", "words")
     batching = meta["batching"]
@@ -100,8 +100,8 @@ def test_a_plan_that_is_there_is_replaced_only_when_asked(phalanx):
         (["--bucket-edges", "50,25"], "must ascend strictly, but 25 follows 50"),
         (["--bucket-edges", "a,b"], "--bucket-edges takes whole numbers with commas"),
         (["--overflow-max", 20], "overflow_max (20) must be above the last edge (50)"),
-        (["--pack", "--pack-length", 300], "a pack of 300 tokens exceeds token_budget 200"),
-        (["--pack", "--pack-length", 60], "more than a pack's max_length 60"),
+        (["--pack", "--max-length", 300], "a pack of 300 tokens exceeds token_budget 200"),
+        (["--pack", "--max-length", 60], "more than a pack's max_length 60"),
     ],
 )
 def test_bad_settings_are_one_line_and_code_2(phalanx, options: list[object], message: str):
@@ -157,7 +157,7 @@ def test_a_plan_that_comes_out_the_same_is_verified(phalanx):
     plan = load_batch_plan("plan")
     batches = plan.num_batches
     assert (result.code, result.err) == (0, "")
-    assert result.out == f"verified: {batches} batches come out the same, fingerprint {plan.fingerprint}\n"
+    assert result.out == f"verified: {batches} batches are the same, fingerprint {plan.fingerprint}\n"
     assert json.loads(verify(phalanx, "--json").out) == {"verified": True, "fingerprint": plan.fingerprint}
 
 
@@ -218,7 +218,7 @@ def test_shards_are_disjoint_complete_and_equal(phalanx, balance: tuple[str, ...
     assert (parts[2].meta.shard.rank, parts[2].meta.shard.world_size) == (2, 3)
 
 
-@pytest.mark.parametrize("width", [(), ("--model-width", 512)])
+@pytest.mark.parametrize("width", [(), ("--d-model", 512)])
 def test_a_shard_is_verified_however_it_was_balanced(phalanx, width: tuple[object, ...]):
     build(phalanx)
     options = ["--world-size", 3, "--balance", *width]

@@ -64,7 +64,7 @@ def test_samples_dropped_with_the_last_batch_count_as_skipped():
 def test_packed_rows_are_packs():
     config = BatchingConfig(token_budget=16, bucket_edges=(4,), overflow_max=8)
     lengths = {"a": 5, "b": 3, "c": 8, "d": 4}
-    plan = BatchPlanBuilder(lengths, config, packing=PackingConfig(max_length=8)).build()
+    plan = BatchPlanBuilder(lengths, config, packing=PackingConfig(max_length=8)).build_sync()
     metrics = plan.compute_metrics()
     assert metrics.total_tokens == 20 and metrics.padded_tokens == 24
     assert metrics.shape_histogram.shapes == {"2 x 8": 1, "1 x 8": 1}

@@ -56,7 +56,7 @@ def test_an_epoch_that_is_not_there_is_a_missing_key_in_words():
     with pytest.raises(KeyError) as caught:
         made().get_epoch(9)
     assert isinstance(caught.value, MissingEpochError)
-    assert str(caught.value) == "there is no epoch 9; the plan holds epochs 0 to 1"
+    assert str(caught.value) == "the plan has epochs 0 to 1, not epoch 9"
 
 
 def test_an_epoch_of_the_same_number_is_replaced_and_the_fingerprint_follows():

@@ -44,7 +44,7 @@ def test_a_name_that_moved_says_where(ask, sentence: str):
             "WindowConfig has no window_microbatches: use window_size",
         ),
         (lambda: WindowConfig(token_budget=9), "use the argument batching_config"),
-        (lambda: GymConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: set games"),
+        (lambda: GymConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: use set games"),
         (lambda: ReplayBufferConfig(default_priority=2.0), "the priority of each StreamSample"),
     ],
 )
@@ -73,7 +73,7 @@ def test_the_meta_of_a_row_says_what_the_sample_is(tmp_path: Path):
     assert (second.sample_id, second.episode_id, second.dataset_id) == ("c", "e", "train")
     assert stream.metrics.samples_filtered == 1
     (tmp_path / "bad.jsonl").write_text('{"input_ids": [1], "meta": {"difficulty": "odd"}}\n')
-    with pytest.raises(ValueError, match=r"bad.jsonl:1: difficulty must be a number or trivial"):
+    with pytest.raises(ValueError, match=r"bad.jsonl:1: difficulty must be a number or one of trivial"):
         list(OfflineDatasetStream(tmp_path / "bad.jsonl"))
     with pytest.raises(TypeError, match="needs a source"):
         OfflineDatasetStream()

@@ -1,6 +1,6 @@
 """Rolling windows: which samples they cover, that they are reproducible, and that they go on after a stop."""
 
-import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -63,7 +63,7 @@ def test_samples_that_were_evicted_are_passed_over() -> None:
 
 def test_a_plan_names_every_sample_once_and_knows_it() -> None:
     window = window_over(filled(30), 20, 5)
-    plan = asyncio.run(window.next_plan(num_epochs=2))
+    plan = window.next_plan(num_epochs=2)
     for epoch in range(2):
         seen = [name for batch in plan.iter_epoch(epoch) for name in batch.sample_ids]
         assert sorted(seen) == sorted(f"s{n}" for n in range(20))
@@ -106,7 +106,7 @@ def test_a_window_is_found_again_after_a_stop(tmp_path: Path) -> None:
     window.buffer.save(tmp_path / "buffer.npz")
     window.save(tmp_path / "window.json")
     again = window_over(ReplayBuffer.load(tmp_path / "buffer.npz"), 12, 3)
-    asyncio.run(again.load(tmp_path / "window.json"))
+    again.load(tmp_path / "window.json")
     assert again.plan.fingerprint == window.plan.fingerprint
     assert list(again.samples) == list(window.samples)
     for each in (window, again):
@@ -117,45 +117,28 @@ def test_a_window_is_found_again_after_a_stop(tmp_path: Path) -> None:
 
 def test_a_state_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     window = window_over(filled(10), 4, 1)
-    with pytest.raises(ValueError, match="no window yet"):
+    with pytest.raises(ValueError, match="no window has been planned yet"):
         window.plan  # noqa: B018
     window.next_plan()
     other = window_over(filled(3), 4, 1)
-    with pytest.raises(ValueError, match="no longer holds additions 0 to 3"):
-        asyncio.run(other.load_state_dict(window.state_dict()))
+    with pytest.raises(ValueError, match="no longer has the additions 0 to 3"):
+        other.load_state_dict(window.state_dict())
     assert not other.has_plan
-    with pytest.raises(ValueError, match="not the state of a window"):
-        asyncio.run(other.load_state_dict({"window": -1}))
+    with pytest.raises(ValueError, match="not the state of a replay planner"):
+        other.load_state_dict({"window": -1})
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ValueError, match=r"bad\.json is corrupt"):
-        asyncio.run(other.load(tmp_path / "bad.json"))
+        other.load(tmp_path / "bad.json")
     fresh = window_over(filled(10), 4, 1)
-    asyncio.run(fresh.load_state_dict(window_over(filled(1), 4, 1).state_dict()))
+    fresh.load_state_dict(window_over(filled(1), 4, 1).state_dict())
     assert take(fresh) == [0, 1, 2, 3]
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"overlap \(5\) must be below window_size \(5\)"):
+    with pytest.raises(ValueError, match=r"overlap \(5\) must be less than window_size \(5\)"):
         ReplayPlannerConfig(window_size=5, overlap=5)
-    with pytest.raises(ValueError, match="the buffer holds 0 samples, a window needs 1"):
-        asyncio.run(window_over(ReplayBuffer(), 4, 1).next_plan())
-
-
-def test_a_window_may_wait_for_new_samples() -> None:
-    async def run() -> list[list[int]]:
-        window = window_over(filled(4), 4, 1, at_end=WindowEnd.WAIT, min_samples=2)
-        window.next_plan()
-        seen = [window.snapshot.serials.tolist()]
-        assert not window.can_plan
-        waiting = asyncio.create_task(window.next_plan())
-        grow(window.buffer, 1)
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        grow(window.buffer, 1)
-        await asyncio.wait_for(waiting, 5)
-        return [*seen, window.snapshot.serials.tolist()]
-
-    assert asyncio.run(run()) == [[0, 1, 2, 3], [3, 4, 5]]
+    with pytest.raises(ValueError, match="the buffer has 0 samples, but a window needs at least 1"):
+        window_over(ReplayBuffer(), 4, 1).next_plan()
 
 
 def test_a_window_may_be_packed() -> None:
@@ -198,3 +181,14 @@ def test_what_holds_of_every_window(
         else:
             assert covered == held[:size]
         last = covered
+
+
+def test_a_planner_can_wait_for_new_samples() -> None:
+    planner = window_over(filled(4), 4, 1, at_end=WindowEnd.WAIT, min_samples=2)
+    planner.next_plan()
+    assert not planner.can_plan
+    thread = threading.Thread(target=planner.next_plan)
+    thread.start()
+    planner.buffer.add_batch([sample("new0"), sample("new1")])
+    thread.join(timeout=10)
+    assert not thread.is_alive() and planner.state.window == 2

@@ -268,8 +268,8 @@ class BatchPlan(BaseModel):
         if self.meta.shard is not None:
             raise ValueError("cannot add an epoch to a shard; use the complete plan")
         epochs = {**self.epochs, epoch_plan.epoch: epoch_plan}
-        _collect_lengths(epochs.values(), {})
-        self.epochs = epochs
+        known = _collect_lengths(epochs.values(), {}).as_dict()
+        self.epochs = {number: _add_lengths(epoch, known) for number, epoch in epochs.items()}
         self.meta = self.meta.model_copy(update={"num_epochs": len(epochs)})
         self._arrays = None
 
@@ -362,6 +362,15 @@ def _collect_lengths(epochs: Iterable[EpochPlan], given: Mapping[str, int]) -> L
     for name, length in lengths.items():
         lengths[name] = length or given.get(name, 0)
     return LengthTable(list(lengths), np.array(list(lengths.values()), np.int32)).trust()
+
+
+def _add_lengths(epoch: EpochPlan, known: Mapping[str, int]) -> EpochPlan:
+    """Return an epoch with the lengths that other epochs contain."""
+    specs = []
+    for spec in epoch.microbatches:
+        lengths = tuple(known[name] for name in spec.samples)
+        specs.append(spec.model_copy(update={"lengths": lengths}) if all(lengths) else spec)
+    return epoch.model_copy(update={"microbatches": tuple(specs)})
 
 
 def _to_batches(specs: Sequence[MicrobatchSpec], rows: Mapping[str, int]) -> EpochBatches:

@@ -59,7 +59,7 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         self, samples: Sequence[StreamSample | Sample], priorities: Sequence[float] | None = None
     ) -> None:
         """Add several samples in order."""
-        super().add_batch(samples, priorities)  # type: ignore[arg-type]
+        super().add_batch(to_samples(samples), priorities)
 
     def sample(self, n: int, *, source: SampleSource | None = None, **bounds: Any) -> list[StreamSample]:  # type: ignore[override]
         """Draw `n` samples with replacement, in proportion to priority ** alpha."""
