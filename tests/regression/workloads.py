@@ -649,7 +649,7 @@ def proof_rewards() -> Digests:
 
 def _token_lines(samples: Iterable[Any], count: int) -> Iterator[str]:
     for sample in itertools.islice(samples, count):
-        yield f"{list(sample.input_ids)} {list(sample.loss_mask)}"
+        yield f"{sample.input_ids.tolist()} {sample.loss_mask.tolist()}"
 
 
 @workload("integers")
@@ -851,7 +851,7 @@ def grpo_puzzles() -> Digests:
     """Train a language model by GRPO with the presets `lights_out` and `puzzles`."""
     from phalanx.training.lm.grpo import GRPOTraining, GRPOTrainingConfig
 
-    small = (*_SMALL_MODEL, "num_updates=3", "grpo.group_size=8", "grpo.packs_per_batch=4", "grpo.width=96")
+    small = (*_SMALL_MODEL, "num_updates=3", "grpo.group_size=8", "grpo.rows=4", "grpo.width=96")
     presets = {
         "lights_out": ("grpo.groups=6",),
         "puzzles": (
