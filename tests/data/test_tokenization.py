@@ -212,7 +212,7 @@ def test_templates_that_cannot_serve_say_so(tmp_path: Path):
     with pytest.raises(ValueError, match="not valid Jinja"):
         ChatTemplate("{% for %}").render(TALK)
     refusing = ChatTemplate("{{ raise_exception('no system turns') }}")
-    with pytest.raises(ValueError, match="refuses these messages: no system turns"):
+    with pytest.raises(ValueError, match="rejects these messages: no system turns"):
         refusing.render(TALK)
     forgetful = ChatTemplate("{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}")
     with pytest.raises(ValueError, match="loss='last_turn'"):

@@ -31,7 +31,7 @@ def test_a_plan_of_the_seeds_lengths():
     assert plan.num_epochs == plan.meta.num_epochs == 3
     assert plan.num_batches == sum(len(plan.get_epoch(epoch)) for epoch in range(3))
     assert len(plan.fingerprint) == 16 and plan.meta.dataset_hash == "my_dataset_v1"
-    assert (plan.meta.batching.token_budget, plan.meta.base_seed, plan.meta.batching.overflow_max) == (
+    assert (plan.meta.batching.token_budget, plan.meta.batching.seed, plan.meta.batching.overflow_max) == (
         4096,
         42,
         2048,

@@ -56,7 +56,7 @@ def test_dropping_loses_less_than_one_step_and_repeats_nothing(recipe, world_siz
     plan = recipe.plan()
     count = plan.num_batches
     if 0 < count < world_size:
-        with pytest.raises(ValueError, match=f"{count} batches cannot be dealt to {world_size} ranks"):
+        with pytest.raises(ValueError, match=f"{count} batches cannot be divided among {world_size} ranks"):
             plan.shard(0, world_size, "drop")
         return
     parts = shards(plan, world_size, "drop", balance)
@@ -126,7 +126,7 @@ def test_more_ranks_than_samples_repeat_some_and_leave_none_without_a_row():
 
 @pytest.mark.parametrize(("rank", "world_size"), [(-1, 2), (2, 2)])
 def test_impossible_ranks_are_refused(rank, world_size):
-    with pytest.raises(ValueError, match=f"rank must be 0 to 1, got {rank}"):
+    with pytest.raises(ValueError, match=f"rank must be between 0 and 1, got {rank}"):
         small_plan().shard(rank, world_size)
 
 

@@ -338,9 +338,9 @@ class BatchPlan(BaseModel):
             for index in range(microbatch_idx if number == epoch else 0, len(self.epochs[number]))
         )
 
-    def shard(self, rank: int, world_size: int) -> "BatchPlan":
-        """Return the plan of one rank."""
-        return BatchPlan.from_arrays(self.to_arrays().shard(rank, world_size))
+    def shard(self, rank: int, world_size: int, **settings: Any) -> "BatchPlan":
+        """Return the plan of one rank; the settings are those of `phalanx.data.BatchPlan.shard`."""
+        return BatchPlan.from_arrays(self.to_arrays().shard(rank, world_size, **settings))
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
         """Compute token counts and padding of an epoch's batches."""
