@@ -21,6 +21,11 @@ from phalanx.core.episodes import (
     rollout_episodes as rollout_episodes,
     run_episode_batch as run_episode_batch,
 )
+from phalanx.core.evaluation import (
+    EpisodeEvaluationConfig as EpisodeEvaluationConfig,
+    EvaluationConfig as EvaluationConfig,
+    EvaluationResult as EvaluationResult,
+)
 from phalanx.core.expert import Expert as Expert, ExpertLabels as ExpertLabels
 from phalanx.core.spaces import (
     Box as Box,

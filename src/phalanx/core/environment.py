@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.config import register_configs_with_jax
+from phalanx.config import Config, register_configs_with_jax
+from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Space
 from phalanx.nn.distributions import Key as Key, Keys as Keys
 
@@ -45,11 +46,21 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     jitted functions, and equal instances share one compilation. `step` never raises because of an invalid
     action and never resets; a finished state stays unchanged, with reward 0.
 
-    Optional capabilities, such as legal actions, rendering or text, are methods with a default.
+    Optional capabilities, such as legal actions, rendering, text, a default network or an evaluation, are
+    methods and class attributes with a default.
     """
 
     version: ClassVar[int] = 1
     """Incremented when the same keys and actions no longer give the same episodes."""
+    config_type: ClassVar[type[Config] | None] = None
+    """Class of the environment's settings, the section `env` of a training config. None if the settings are
+    arguments of the constructor."""
+    network_config: ClassVar[type[Config] | None] = None
+    """Class of the settings of `default_network`, the section `network` of a training config."""
+    evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
+    """Class of the settings of evaluations during training, the section `evaluation` of a training config."""
+    eval_config: ClassVar[type[Config] | None] = None
+    """Class of the settings of `phalanx eval`. None if they are those of `evaluation_config`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -59,6 +70,15 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     def _register(cls) -> None:
         """Register the class as a pytree."""
         jax.tree_util.register_static(cls)
+
+    if TYPE_CHECKING:
+
+        @property
+        def max_episode_steps(self) -> int:
+            """Number of steps after which every episode has ended."""
+    else:
+        # Not a property at run time: a dataclass would take it as the default of a field with this name.
+        max_episode_steps = 1000
 
     @property
     @abc.abstractmethod
@@ -95,6 +115,55 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     @abc.abstractmethod
     def sample_action(self, key: Key, state: State) -> Action:
         """Sample a legal action."""
+
+    @classmethod
+    def from_config(cls: type[AnyEnvironment], config: Any, **objects: Any) -> AnyEnvironment:
+        """Create an environment from its settings.
+
+        Args:
+            config: Settings of the class `config_type`; if that is None, a mapping of keyword arguments.
+            objects: Objects that replace what the settings describe, such as tasks.
+        """
+        if cls.config_type is not None:
+            raise ValueError(f"{cls.__name__} has a config_type and must define from_config")
+        return cls(**config, **objects)
+
+    @classmethod
+    def default_network(cls, settings: Any, config: Any, key: Key) -> Any:
+        """Create a policy network for the observations and actions of this environment.
+
+        Args:
+            settings: Settings of the environment. Tasks and other data are not needed and not read, except
+                for what determines shapes.
+            config: Settings of the class `network_config`.
+            key: PRNG key for the initial parameters.
+
+        Returns:
+            A `PolicyNetwork`; None if the environment has no default network.
+        """
+        return None
+
+    def evaluate(self, network: Any, settings: EvaluationConfig, final: bool) -> Sequence[EvaluationResult]:
+        """Evaluate a policy network on episodes that it was not trained on.
+
+        Args:
+            network: The `PolicyNetwork`.
+            settings: Settings of the class `evaluation_config` (during training) or `eval_config`
+                (`phalanx eval`).
+            final: Whether this is the last evaluation of a run, which may take longer.
+        """
+        raise ValueError(f"{type(self).__name__} has no evaluation")
+
+    def fingerprint(self) -> str:
+        """Return a digest of the data that the environment was created from, such as tasks; empty if none."""
+        return ""
+
+    def metadata(self) -> dict[str, Any]:
+        """Return facts about the data for `run.json`, as JSON values."""
+        return {}
+
+    def export_policy(self, network: Any, folder: "Path") -> None:
+        """Write files for other programs, such as the report page, to the folder of a finished run."""
 
     def invalid_action(self, key: Key, state: State) -> Action | None:
         """Sample an action that is illegal or malformed in this state; None if there is none."""

@@ -20,10 +20,11 @@ from phalanx.arc.networks import create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.arc.pair_dataset import canvas_note
 from phalanx.arc.task_files import load_tasks
+from phalanx.core.evaluation import EvaluationConfig
 from phalanx.training.algorithm import TrainResult
 from phalanx.training.bc import BC, BCConfig, BCState
 from phalanx.training.checkpoints import Which
-from phalanx.training.config import EvaluationConfig, RunConfig
+from phalanx.training.config import RunConfig
 from phalanx.training.distributed import DeviceMesh
 from phalanx.training.loading import initial_policy, restore_policy
 from phalanx.training.ppo import PPO, PPOState, PPOTrainingConfig

@@ -7,24 +7,10 @@ from typing import Literal, TypeVar
 from pydantic import Field
 
 from phalanx.config import PRESET_FOLDER, Config, load_config
+from phalanx.core.evaluation import EvaluationConfig
 from phalanx.logging.config import LoggingConfig
 
 AnyRunConfig = TypeVar("AnyRunConfig", bound="RunConfig")
-
-
-class EvaluationConfig(Config):
-    """Settings for evaluations during training."""
-
-    every: int = Field(default=20, ge=0)
-    """Updates between evaluations. With 0, a run is evaluated only before the first update and after the
-    last one."""
-
-
-class EpisodeEvaluationConfig(EvaluationConfig):
-    """Settings for evaluations on episodes that are not trained on."""
-
-    num_episodes: int = Field(default=20, ge=0)
-    """Episodes per task. 0 disables the evaluation on episodes."""
 
 
 class CheckpointConfig(Config):

@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree
 from pydantic import Field
 
 from phalanx.core.environment import Key
+from phalanx.core.evaluation import EpisodeEvaluationConfig
 from phalanx.data.packing import pack_lengths
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
@@ -36,7 +37,7 @@ from phalanx.lm.text_rollout import Conversation, is_usable_state, rollout
 from phalanx.logging.config import LoggingConfig
 from phalanx.text.env import EpisodeId, TextVectorEnvironment
 from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
-from phalanx.training.config import CheckpointConfig, EpisodeEvaluationConfig, RunConfig
+from phalanx.training.config import CheckpointConfig, RunConfig
 from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 from phalanx.training.text_env import TrainingEnvConfig

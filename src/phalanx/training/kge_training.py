@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from phalanx.core.environment import Key
+from phalanx.core.evaluation import EvaluationConfig
 from phalanx.kg.evaluation import (
     KnownAnswers,
     count_ranks,
@@ -26,7 +27,7 @@ from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
 from phalanx.kg.vocabulary import Vocabulary
 from phalanx.logging.config import LoggingConfig
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
-from phalanx.training.config import CheckpointConfig, EvaluationConfig, RunConfig
+from phalanx.training.config import CheckpointConfig, RunConfig
 from phalanx.training.kge import KGEConfig, KGETrainer, KGETrainState
 from phalanx.training.run import count_parameters
 

@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.evaluation import EvaluationConfig
 from phalanx.core.spaces import Space
 from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
@@ -30,7 +31,6 @@ from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig, create_proo
 from phalanx.proofs.state import ProofObservation, ProofState
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.checkpoints import Which
-from phalanx.training.config import EvaluationConfig
 from phalanx.training.distributed import DeviceMesh
 from phalanx.training.loading import initial_policy, restore_policy
 from phalanx.training.ppo import PPO, PPOConfig, PPOState, PPOTrainingConfig

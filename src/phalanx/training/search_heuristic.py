@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from phalanx.core.environment import Key
+from phalanx.core.evaluation import EvaluationConfig
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
@@ -39,7 +40,7 @@ from phalanx.proofs.search.heuristics import (
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
-from phalanx.training.config import CheckpointConfig, EvaluationConfig, RunConfig
+from phalanx.training.config import CheckpointConfig, RunConfig
 from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config
 

@@ -23,6 +23,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
+from phalanx.core.evaluation import EpisodeEvaluationConfig
 from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import collate_microbatch
 from phalanx.data.offline_stream import OfflineDatasetStream
@@ -44,7 +45,7 @@ from phalanx.registry import group_members
 from phalanx.text.env import TextVectorEnvironment
 from phalanx.text.splits import Split
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
-from phalanx.training.config import CheckpointConfig, EpisodeEvaluationConfig, RunConfig
+from phalanx.training.config import CheckpointConfig, RunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
 from phalanx.training.sft_data import (
     BatchSource,
