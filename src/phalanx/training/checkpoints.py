@@ -151,7 +151,10 @@ class Checkpointer:
         return self._manager.latest_step()
 
     def best(self) -> int | None:
-        """Return the step of the best intact checkpoint, or None if there is none. The first of equals wins."""
+        """Return the step of the best intact checkpoint, or None if there is none.
+
+        If several are equally good, it is the first of them.
+        """
         return min(self._scores, key=lambda step: (-self._scores[step], step), default=None)
 
     def is_better(self, metrics: Mapping[str, Any]) -> bool:
@@ -214,9 +217,8 @@ class Checkpointer:
         import orbax.checkpoint as ocp
 
         self.verify(step)
-        return self._manager.restore(step, args=ocp.args.Composite(metadata=ocp.args.JsonRestore()))[
-            "metadata"
-        ]
+        items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
+        return self._manager.restore(step, args=items)["metadata"]
 
     def read_arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Read some of the arrays of a checkpoint."""
@@ -268,10 +270,10 @@ class Checkpointer:
     def _score(self, metrics: Mapping[str, Any]) -> float:
         """Return the best metric, negated if lower values are better."""
         name = self._config.best_metric
-        if name not in metrics:
+        if name is None or name not in metrics:
             raise ValueError(
-                f"checkpoint.best_metric is {name!r}, which is not a metric of this run's evaluations; choose "
-                f"one of {', '.join(metrics)}"
+                f"checkpoint.best_metric is {name!r}, which is not a metric of this run's evaluations; "
+                f"choose one of {', '.join(metrics)}"
             )
         return float(metrics[name]) * (1 if self._config.best_mode == "max" else -1)
 
