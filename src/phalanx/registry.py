@@ -273,7 +273,7 @@ def _create(
 
             near = difflib.get_close_matches(key, accepted, 1)
             hint = f"did you mean {near[0]!r}?" if near else suggest_key(config_type, key)
-            raise TypeError(f"{name!r} has no setting {key!r}; {hint}")
+            raise TypeError(f"make({name!r}) got an unexpected keyword argument {key!r}; {hint}")
     return entry_point.from_config(config_from(config_type, config, overrides, values), **objects)
 
 
@@ -285,7 +285,7 @@ def _check_arguments(name: str, entry_point: Any, arguments: Mapping[str, Any]) 
         if key not in parameters:
             near = difflib.get_close_matches(key, parameters, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(parameters) or 'none'}"
-            raise TypeError(f"{name!r} has no setting {key!r}; {hint}")
+            raise TypeError(f"make({name!r}) got an unexpected keyword argument {key!r}; {hint}")
 
 
 def config_from(
@@ -301,9 +301,7 @@ def config_from(
         return load_config(cls, config, overrides, settings=settings)
     if not isinstance(config, cls):
         given = type(config).__name__
-        raise TypeError(
-            f"config must be a {cls.__name__}, the name of a preset or the path of a file, got {given}"
-        )
+        raise TypeError(f"config must be of type {cls.__name__}, the name of a preset or a path, got {given}")
     return load_config(cls, None, overrides, config, settings=settings)
 
 

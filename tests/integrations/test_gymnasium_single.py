@@ -101,7 +101,7 @@ def test_settings_that_do_not_exist_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="max_grid_height must be between 1 and 30, got 31"):
         gym.make("phalanx/arc-v2", dataset={"max_grid_height": 31})
     with pytest.raises(
-        TypeError, match="config must be of ArcConfig, a preset's name or a file's, got ProofConfig"
+        TypeError, match="config must be of type ArcConfig, the name of a preset or a path, got ProofConfig"
     ):
         gym.make("phalanx/arc-v2", config=ProofConfig())
     with pytest.raises(ValueError, match="tiny"):
