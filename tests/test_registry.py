@@ -158,7 +158,7 @@ def test_settings_that_cannot_be_are_refused_in_words() -> None:
         phalanx.make("arc-v2", task=tasks[0], tasks=tasks)
     with pytest.raises(KeyError, match="no task 'nothing'"):
         phalanx.make("arc-v2", task="nothing")
-    with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'episode\.max_epi"):
+    with pytest.raises(TypeError, match=r"argument 'max_steps'; did you mean 'max_epi"):
         phalanx.make("arc-v2", max_steps=3)
     with pytest.raises(ValueError, match=r"unknown key 'dataset\.familys'; did you mean 'dataset\.families'"):
         phalanx.make("arc-v2", dataset={"familys": ()})

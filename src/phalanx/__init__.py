@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 _registry.register(
     "arc-v2",
-    "phalanx.arc.env:ArcEnvironment.from_config",
+    "phalanx.arc.env:ArcEnvironment",
     "ARC grid puzzles: edit a grid until it equals the output grid",
     report_panel=("browser_policy.json", "phalanx.arc.browser.report_panel:read_browser_policy"),
 )

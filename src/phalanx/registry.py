@@ -264,7 +264,9 @@ def _create(
         _check_arguments(name, entry_point, arguments)
         return entry_point(**arguments)
     parameters = inspect.signature(entry_point.from_config).parameters.values()
-    accepted = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    accepted = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY} - {
+        "overrides"
+    }
     objects = {key: value for key, value in settings.items() if key in accepted}
     values = {key: value for key, value in settings.items() if key not in accepted}
     for key in values:
