@@ -156,7 +156,8 @@ def train(
     run_training(
         created,
         run_dir,
-        resume="auto" if auto_resume else resume or extend is not None,
+        resume=resume or (extend is not None and not auto_resume),
+        auto_resume=auto_resume,
         extend=extend is not None,
         init_from=init_from,
         trackers=trackers,
@@ -200,7 +201,7 @@ def _load_config(
         raise ValueError(f"{flag} uses the config of the run: remove --config")
     if not auto_resume and init_from is not None:
         raise ValueError(f"{flag} continues a run, and --init-from starts one: remove one of them")
-    check_same_algorithm(out, algorithm_type)
+    check_same_algorithm(out, algorithm_type.name)
     before = read_config(out, config_type)
     _check_same_env(out, before, env)
     if config is None:
@@ -216,7 +217,7 @@ def _inherited_settings(algorithm_type: "type[Algorithm]", init_from: str | None
     if init_from is None:
         return None
     from phalanx.training.trained_policy import read_run
-    from phalanx.training.warm_start import CheckpointRef
+    from phalanx.training.checkpoints import CheckpointRef
 
     _, source = read_run(CheckpointRef.parse(init_from).for_seed(0).run)
     return algorithm_type.inherited_settings(source)

@@ -256,7 +256,7 @@ def ppo_loss(
     )
     log_ratio = log_probs - batch.log_probs
     ratio = jnp.exp(log_ratio)
-    clipped_ratio = jnp.clip(ratio, 1 - config.clip_eps, 1 + config.clip)
+    clipped_ratio = jnp.clip(ratio, 1 - config.clip_eps, 1 + config.clip_eps)
     policy_loss = -jnp.mean(jnp.minimum(ratio * batch.advantages, clipped_ratio * batch.advantages))
     value_losses = jnp.square(values - batch.returns)
     if config.vf_clip_eps is not None:

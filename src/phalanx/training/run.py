@@ -286,7 +286,7 @@ class Run:
             rate,
             {**known, **{name: float(value) for name, value in headline.items()}},
         )
-        logged = {f"{unit.rpartition('_')[2]}_per_second": rate, "seconds": self.seconds}
+        logged = {f"{unit}_per_second": rate, "seconds": self.seconds}
         return progress, {**self.counts, **logged}
 
     def _log(self, result: UpdateResult, speed: Mapping[str, Any]) -> None:
@@ -306,7 +306,9 @@ class Run:
 
         Every process evaluates, so that none waits for the first one at the next update.
         """
-        records = self.algorithm.evaluate(local(self.state), self.update, final)
+        settings = self.algorithm.config.evaluation
+        results = self.algorithm.evaluate(local(self.state), settings, final)
+        records = [result.as_record() for result in results]
         for record in records:
             logged = {**record, "timestamp": time.time(), "step": self.update, **self.counts}
             self.evaluations.append(logged)
@@ -343,7 +345,7 @@ class Run:
     def _metadata(self) -> dict[str, Any]:
         """Return the algorithm's entries of `run.json`."""
         algorithm, state = self.algorithm, local(self.state)
-        size = count_parameters(algorithm.policy(state))
+        size = count_parameters(state.params)
         return {"kind": algorithm.name, "num_parameters": size, **algorithm.metadata(state)}
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -504,7 +506,7 @@ def _check_same_run(
     run_dirs.check_same_kind(run_dir, algorithm.name)
     before = run_dirs.read_config(run_dir, type(config))
     if extend:
-        before = run_dirs.extend_config(before, algorithm.num_updates_setting, config)
+        before = run_dirs.extend_config(before, config)
     run_dirs.check_same_config(run_dir, before, config)
     if init_from is not None:
         run_dirs.check_same_origin(run_dir, init_from.run)

@@ -5,7 +5,6 @@ What the files of the logger look like is in `phalanx.logging`; the checkpoints 
 
 import datetime
 import json
-import operator
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from phalanx.io.untrusted import read_json
 from phalanx.logging.handlers.file import FileHandler
 from phalanx.logging.handlers.handler import Handler
 from phalanx.system_info import machine_info
+from phalanx.training.config import RunConfig
 
 FORMAT = 1
 CONFIG = "config.yaml"
@@ -30,7 +30,7 @@ CHECKPOINTS = "checkpoints"
 
 RunStatus = Literal["new", "no_checkpoint", "resumable", "finished"]
 
-AnyConfig = TypeVar("AnyConfig", bound=Config)
+AnyConfig = TypeVar("AnyConfig", bound=RunConfig)
 MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
 """The handlers of a run's logger, from its folder and its config."""
 
@@ -73,16 +73,21 @@ def _has_checkpoint(run: Path) -> bool:
 def create_run(folder: str | os.PathLike[str], config: Config, facts: dict[str, Any]) -> Path:
     """A new run's folder with its config and facts; one that holds something already is refused."""
     path = Path(folder)
-    if path.exists() and (not path.is_dir() or not _is_fresh(path)):
-        raise ValueError(
-            f"{path} exists already and nothing in it is overwritten: add --resume to go on with it, "
-            "or give another --out"
-        )
+    check_new_run(path)
     path.mkdir(parents=True, exist_ok=True)
     # The facts last: with them the folder is a run, and without them it can be started again.
     save_config(config, path / CONFIG)
     write_metadata(path, {"started": _now(), **facts})
     return path
+
+
+def check_new_run(path: Path) -> None:
+    """Raise an error if a folder contains anything, because a new run does not overwrite files."""
+    if path.exists() and (not path.is_dir() or not _is_fresh(path)):
+        raise ValueError(
+            f"{path} already exists and is not overwritten: add --resume to continue the run, or choose "
+            "another --out"
+        )
 
 
 def _is_fresh(path: Path) -> bool:
@@ -92,13 +97,12 @@ def _is_fresh(path: Path) -> bool:
     return len(left) == len(names)
 
 
-def extend_config(begun: AnyConfig, length: str, now: AnyConfig) -> AnyConfig:
-    """A run's config with as many updates as another has, which must be no fewer."""
-    of: Callable[[Any], int] = operator.attrgetter(length)
-    before, wanted = of(begun), of(now)
-    if wanted < before:
-        raise ValueError(f"{length} was {before}: a run can be extended, and not cut to {wanted}")
-    return load_config(type(begun), None, [f"{length}={wanted}"], base=begun)
+def extend_config(before: AnyConfig, config: AnyConfig) -> AnyConfig:
+    """Return the config of a run with the number of updates of another config, which must not be smaller."""
+    old, new = before.num_updates, config.num_updates
+    if new < old:
+        raise ValueError(f"num_updates was {old}; a run can be extended, but not shortened to {new}")
+    return load_config(type(before), None, [f"num_updates={new}"], base=before)
 
 
 def extend_run(run: Path, config: Config, since: Mapping[str, Any]) -> None:
@@ -140,7 +144,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
     """The config that a run was started with."""
     read_metadata(folder)
-    return load_config(cls, Path(folder) / CONFIG)
+    return cls.load(Path(folder) / CONFIG)
 
 
 def check_same_kind(run: Path, kind: str) -> None:

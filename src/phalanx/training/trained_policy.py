@@ -14,11 +14,11 @@ from phalanx.core.episodes import record_episodes
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 from phalanx.training.algorithm import Algorithm, load_algorithm
-from phalanx.training.checkpoints import check_metadata, named, open_checkpoint
+from phalanx.training.checkpoints import CheckpointRef, check_metadata, named, open_checkpoint
 from phalanx.training.config import PolicyConfig, RunConfig
 from phalanx.training.policy_algorithm import PolicyAlgorithm, default_network
 from phalanx.training.run_dir import read_config, read_metadata
-from phalanx.training.warm_start import CheckpointRef, load_params
+from phalanx.training.warm_start import load_params
 
 
 class Policy:
@@ -142,7 +142,8 @@ def load_policy(run: str | Path) -> Any:
 
 def read_run(run: Path) -> tuple[type[Algorithm], RunConfig]:
     """Return the algorithm class and the config of a run."""
-    address = str(read_metadata(run).get("algorithm"))
+    metadata = read_metadata(run)
+    address = str(metadata.get("entry_point") or metadata.get("algorithm"))
     file = Path(address.rpartition(":")[0])
     if file.suffix == ".py" and file.resolve().is_relative_to(run.resolve()):
         raise ValueError(
