@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from phalanx.proofs.link_prediction import EvaluationMode
     from phalanx.proofs.vocabulary import ProofVocabulary
     from phalanx.text.splits import Split as TextSplit
+    from phalanx.training.checkpoints import CheckpointRef
     from phalanx.training.proof_training import ProofTrainingConfig
-    from phalanx.training.warm_start import CheckpointRef
 
 
 def evaluate_run(
@@ -214,8 +214,8 @@ def evaluate(
 
     Language models: how many puzzles they solve by their own answers, by kind and difficulty, with pass@k.
     """
+    from phalanx.training.checkpoints import CheckpointRef
     from phalanx.training.run_dir import read_metadata
-    from phalanx.training.warm_start import CheckpointRef
 
     with user_errors():
         given = CheckpointRef.parse(str(run))
