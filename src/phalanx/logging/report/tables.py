@@ -229,7 +229,7 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: Table) -> Table:
 
 def families_of(evaluation: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """What an evaluation says of each family of tasks."""
-    families = evaluation.get("families")
+    families = evaluation.get("groups", evaluation.get("families"))
     if not isinstance(families, Mapping):
         return {}
     return {str(name): value for name, value in families.items() if isinstance(value, Mapping)}
