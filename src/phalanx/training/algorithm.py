@@ -143,6 +143,11 @@ class Algorithm(abc.ABC, Generic[State]):
         return cls(config)
 
     @classmethod
+    def eval_settings_type(cls, config: RunConfig) -> type[Config] | None:
+        """Return the class of the settings of `phalanx eval` for a run; None if it cannot be evaluated."""
+        return cls.eval_config
+
+    @classmethod
     def inherited_settings(cls, source: RunConfig) -> dict[str, Any] | None:
         """Return settings to take over from a run whose parameters are the initial ones of a new run.
 

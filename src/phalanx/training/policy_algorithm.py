@@ -54,6 +54,11 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
     def for_evaluation(cls: type[AnyPolicyAlgorithm], config: PolicyConfig) -> AnyPolicyAlgorithm:
         return cls(config, mesh=DeviceMesh(jax.devices()[:1]))
 
+    @classmethod
+    def eval_settings_type(cls, config: Any) -> type[Config] | None:
+        environment = config.environment_type
+        return None if environment is None else environment.eval_config or environment.evaluation_config
+
     @property
     def _compilation_key(self) -> tuple[Any, ...]:
         return *super()._compilation_key, self.network_structure
