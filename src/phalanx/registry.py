@@ -162,7 +162,7 @@ def make(id: str, /, **settings: Any) -> "Environment":
     The settings of Phalanx's own environments are a `config` (a config, or a preset's name or file), any of
     its sections and settings by keyword, such as `dataset={"families": ("recolor",)}`, `overrides` as on the
     command line (`["episode.max_episode_steps=20"]`), and what the environment is about: `task` or
-    `tasks` for ARC, `data` and `split` for proofs.
+    `tasks` for ARC, a `knowledge_base` for proofs.
     """
     found = _find(id)
     if found.interface == "text":
@@ -233,7 +233,7 @@ register(
 )
 register(
     "proofs-v1",
-    "phalanx.proofs.env:make_proofs",
+    "phalanx.proofs.env:ProofEnvironment.from_config",
     "proof search over a knowledge graph: reduce a query to nothing, one goal at a time",
 )
 register(

@@ -196,6 +196,24 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """
         return None
 
+    def at_step(self, env_steps: int) -> "Environment[Any, Any, Any]":
+        """Return the environment whose episodes are those after some steps of training.
+
+        Sampled episodes come from this environment. It differs from `self` only in a curriculum.
+
+        Args:
+            env_steps: Steps that each environment of the batch has taken.
+        """
+        return self
+
+    def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Prepare recorded episodes for the log, such as by replacing states by objects that draw themselves.
+
+        Args:
+            episodes: Records of `record_episodes`.
+        """
+        return list(episodes)
+
     def task_name(self, state: State) -> str:
         """Return the name of the task of one state's episode; empty if tasks have no names."""
         return ""

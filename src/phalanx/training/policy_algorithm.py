@@ -104,11 +104,11 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
                 f"  interquartile mean of {len(last)} seeds {interquartile_mean(scores):.1%}, 95% bootstrap "
                 f"interval {low:.1%} to {high:.1%}"
             )
-        groups = last[0]["families"]
+        key = "groups" if "groups" in last[0] else "families"
+        groups = last[0][key]
         for name in groups:
             before, after = (
-                statistics.fmean(line["families"][name]["success_rate"] for line in lines)
-                for lines in (first, last)
+                statistics.fmean(line[key][name]["success_rate"] for line in lines) for lines in (first, last)
             )
             lines.append(f"  {name:<{max(map(len, groups))}}  {before:6.1%} -> {after:6.1%}")
         sampled = [line["pass_at_k"] for line in result.evaluations if line.get("pass_at_k")]
