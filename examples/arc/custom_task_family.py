@@ -100,7 +100,7 @@ def main() -> None:
         f"cloning.num_updates={arguments.updates}",
         "evaluation.every=0",
         "evaluation.num_tasks=50",
-        "evaluation.attempts=0",
+        "evaluation.num_samples=0",
         "logging.sampling_enabled=false",
     )
     training = CloningTraining(load_cloning("default", overrides))

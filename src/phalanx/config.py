@@ -454,13 +454,13 @@ def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str
 
 @functools.cache
 def _old_names(cls: type[BaseModel]) -> tuple[dict[str, str], dict[str, str]]:
-    """Merge the tables of a class and its base classes."""
+    """Merge the tables of a class and its base classes. A subclass may use an old name for a new setting."""
     renamed: dict[str, str] = {}
     removed: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         renamed.update(vars(base).get("renamed_settings", {}))
         removed.update(vars(base).get("removed_settings", {}))
-    return renamed, removed
+    return {old: new for old, new in renamed.items() if old not in cls.model_fields}, removed
 
 
 def _leaf_paths(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:

@@ -16,7 +16,7 @@ SMALL = (
     "network.num_layers=1",
     "ppo.num_envs=32",
     "evaluation.num_tasks=8",
-    "evaluation.attempts=0",
+    "evaluation.num_samples=0",
     "evaluation.every=0",
 )
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sweeps/hydra_training.py"

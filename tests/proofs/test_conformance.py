@@ -2,9 +2,9 @@
 
 import pytest
 
+from phalanx.core.testing import check_environment
 from phalanx.core.testing.transition_checks import (
     check_done_states_are_absorbing,
-    check_environment,
     check_invalid_actions_change_nothing,
     check_vmap_equals_batch_functions,
 )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.core.testing.transition_checks import check_environment
+from phalanx.core.testing import check_environment
 from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
 from phalanx.kg.kge import KGE
 from phalanx.kg.kge.models import KGEModelConfig

@@ -302,7 +302,7 @@ _SMALL_ARC = (
     "arc.episode.max_episode_steps=5",
     "evaluation.every=0",
     "evaluation.num_tasks=8",
-    "evaluation.attempts=0",
+    "evaluation.num_samples=0",
 )
 
 
@@ -786,7 +786,7 @@ def demo() -> Digests:
     from phalanx.training import train
     from phalanx.training.arc_training import CloningTraining
 
-    small = (*_SMALL_BC, "cloning.num_updates=3", "evaluation.attempts=2", "evaluation.pass_at=[1,2]")
+    small = (*_SMALL_BC, "cloning.num_updates=3", "evaluation.num_samples=2", "evaluation.pass_at_k=[1,2]")
     algorithm = CloningTraining(CloningTraining.config_type.load(None, ("seed=1", *small)))
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(algorithm, Path(folder) / "run")

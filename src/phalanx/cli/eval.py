@@ -19,7 +19,7 @@ from phalanx.formatting import format_count
 if TYPE_CHECKING:
     from phalanx.proofs.link_prediction import EvaluationMode, LinkPredictionConfig
     from phalanx.text.splits import Split as TextSplit
-    from phalanx.training.warm_start import CheckpointRef
+    from phalanx.training.checkpoints import CheckpointRef
 
 
 def evaluate_run(
@@ -147,7 +147,7 @@ def evaluate(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="ARC: where --data writes its files.", show_default="RUN_DIR/handed_in/SOURCE-SPLIT"
+            help="ARC: where --data writes its files.", show_default="RUN_DIR/submissions/SOURCE-SPLIT"
         ),
     ] = None,
     tasks: Annotated[bool, typer.Option("--tasks", help="ARC: tell every task, too.")] = False,
@@ -182,8 +182,8 @@ def evaluate(
 
     Language models: how many puzzles they solve by their own answers, by kind and difficulty, with pass@k.
     """
+    from phalanx.training.checkpoints import CheckpointRef
     from phalanx.training.run_dir import read_metadata
-    from phalanx.training.warm_start import CheckpointRef
 
     with user_errors():
         given = CheckpointRef.parse(str(run))
@@ -277,40 +277,38 @@ def _arc(
 ) -> float:
     if split is Split.valid:
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
-    from phalanx.arc.evaluation import evaluate_arc
-    from phalanx.training.arc_training import (
-        baselines,
-        examined,
-        load_arc_policy,
-        sampled,
-        told_beside,
-    )
+    from phalanx.arc.evaluation import ArcEvalConfig
 
     with user_errors(), working(f"loading {origin.run}{_of_seed(origin)}"):
-        config, network = load_arc_policy(origin.run, origin.which, untrained=untrained)
-    with user_errors(), working(f"playing the {split} tasks"):
-        environment = examined(config, config.evaluation.split if split is Split.held_out else None)
-        results = [evaluate_arc(environment, network)]
-    if attempts:
-        attempted = config.evaluation.model_copy(update={"attempts": attempts})
-        with working(f"playing the {split} tasks, {attempts} sampled attempts at each"):
-            results.append(sampled(environment, network, attempted, seed))
+        training, network = _load_arc(origin, untrained)
+    config = training.config
+    evaluated = config.evaluation.split if split is Split.held_out else config.arc.dataset.split
+    with user_errors(), working(f"evaluating on the {split} tasks"):
+        chosen = config.evaluation.model_dump() | {"split": evaluated, "num_samples": attempts, "seed": seed}
+        results = training.environment.evaluate(network, ArcEvalConfig(**chosen), True)
     if _seed_field(origin) and not as_json:
         typer.echo(_of_seed(origin).removeprefix(", "))
     for result in results:
         if as_json:
-            own = _seed_field(origin)
-            typer.echo(
-                json.dumps(result.as_record(split.value, with_tasks=tasks) | baselines(environment) | own)
-            )
+            details = {"tasks": result.tasks} if tasks else {}
+            typer.echo(json.dumps(result.as_record() | details | _seed_field(origin)))
             continue
-        typer.echo(result.describe())
+        typer.echo("\n".join(result.describe()))
         if tasks:
             for name, score in result.tasks.items():
                 typer.echo(f"  {name}: {score['success_rate']:.0%}, similarity {score['similarity']:.3f}")
-    if not as_json:
-        typer.echo("\n".join(told_beside(environment)))
-    return float(results[0].as_record(split.value)["success_rate"])
+    return float(results[0].as_record()["success_rate"])
+
+
+def _load_arc(origin: "CheckpointRef", untrained: bool) -> tuple[Any, Any]:
+    """Load the algorithm and the network of a run on ARC."""
+    from phalanx.training.arc_training import arc_training_of
+    from phalanx.training.loading import initial_policy, restore_policy
+
+    training = arc_training_of(origin.run)
+    if untrained:
+        return training, initial_policy(training)
+    return training, restore_policy(training, origin.run, origin.which)
 
 
 def _hand_in(
@@ -323,48 +321,31 @@ def _hand_in(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Answers to a data set: printed, written as a submission, and shown in the run's report."""
-    from phalanx.arc.submission import submission_env, submit, submit_random
+    """Submit answers to a dataset, save them as files, and show them in the run's report."""
+    from phalanx.arc.evaluation import ArcEvalConfig
     from phalanx.logging.report.page import write_report
-    from phalanx.training.arc_training import arc_training_of
-    from phalanx.training.loading import initial_policy, restore_policy
 
     run = origin.run
-    with user_errors(), working(f"handing in answers to {data}{_of_seed(origin)}"):
-        training = arc_training_of(run)
-        environment, too_large = submission_env(training.config.arc, data)
-        network = initial_policy(training) if untrained else restore_policy(training, run, origin.which)
-        told = submit(
-            environment,
-            network,
-            attempts=attempts,
-            seed=seed,
-            too_large=too_large,
-        )
-        guessed = submit_random(environment, seed)
-        beginning = ", untrained" if untrained else ""
-        # What was handed in before training does not take the place of what was handed in after it.
-        named = re.sub(r"[^\w.-]+", "-", f"{data}{_of_seed(origin)}{beginning}").strip("-.")
-        folder = out or run / "handed_in" / named
-        title = f"{data}, {format_count(attempts, 'attempt')}{_of_seed(origin)}{beginning}"
-        told.save(folder, title, attempts)
+    with user_errors(), working(f"submitting answers to {data}{_of_seed(origin)}"):
+        training, network = _load_arc(origin, untrained)
+        settings = ArcEvalConfig(dataset=data, attempts=attempts, seed=seed)
+        (result,) = training.environment.evaluate(network, settings, True)
+        # The answers of an untrained policy do not replace those of the trained one.
+        note = f"{_of_seed(origin)}{', untrained' if untrained else ''}"
+        named = re.sub(r"[^\w.-]+", "-", f"{data}{note}").strip("-.")
+        folder = out or run / "submissions" / named
+        title = f"{data}, {format_count(attempts, 'attempt')}{note}"
+        result.save(folder, title)
         if out is None:
             write_report([run])
-    solved = sum(bool(answer.solved) for answer in told.known)
-    random = sum(bool(answer.solved) for answer in guessed.known)
     if as_json:
-        about = {"run": str(run), "data": data, "attempts": attempts, "untrained": untrained}
-        counts = {"tasks": len(told.answers), "fitting": len(told.answers) - len(too_large), "solved": solved}
-        typer.echo(json.dumps({**about, **counts, "random_solved": random, "folder": str(folder)}))
+        about = {"run": str(run), "untrained": untrained, "folder": str(folder)}
+        typer.echo(json.dumps(result.as_record() | about))
     else:
-        typer.echo(title)
-        typer.echo(told.describe())
-        if guessed.known:
-            typer.echo(f"random actions: {random} of {len(told.known)} tasks")
-        typer.echo(f"written: {folder}")
+        typer.echo("\n".join([title, *result.describe(), f"written: {folder}"]))
     if tasks:
-        for row in told.rows():
-            state = {True: "right", False: "wrong", None: "secret"}[row["solved"]]
-            note = state if row["fits"] else "does not fit the canvas"
-            line = f"  {row['task']}: {note}, {row['outputs_right']} of {row['outputs']} outputs"
+        for row in result.task_records():
+            state = {True: "correct", False: "wrong", None: "secret"}[row["solved"]]
+            note = state if row["fits_canvas"] else "does not fit the canvas"
+            line = f"  {row['task']}: {note}, {row['num_correct']} of {row['num_outputs']} outputs"
             typer.echo(json.dumps(row) if as_json else line)

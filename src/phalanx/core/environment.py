@@ -162,8 +162,24 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Return facts about the data for `run.json`, as JSON values."""
         return {}
 
-    def export_policy(self, network: Any, folder: "Path") -> None:
-        """Write files for other programs, such as the report page, to the folder of a finished run."""
+    def held_out(
+        self: AnyEnvironment, settings: EvaluationConfig
+    ) -> "AnyEnvironment | Environment[Any, Any, Any]":
+        """Return the environment that `evaluate` runs episodes in, for rendering and recording episodes.
+
+        Args:
+            settings: Settings of the class `evaluation_config`.
+        """
+        return self
+
+    def export_policy(self, network: Any, folder: "Path", settings: EvaluationConfig) -> None:
+        """Write files for other programs, such as the report page, to the folder of a finished run.
+
+        Args:
+            network: The `PolicyNetwork`.
+            folder: Run folder.
+            settings: Settings of the run's evaluations, which determine the held-out episodes.
+        """
 
     def invalid_action(self, key: Key, state: State) -> Action | None:
         """Sample an action that is illegal or malformed in this state; None if there is none."""

@@ -1,6 +1,7 @@
 """Settings and results of evaluations, which environments and algorithms define."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import Field
@@ -35,3 +36,28 @@ class EvaluationResult(Protocol):
 
     def describe(self) -> Sequence[str]:
         """Describe the result in a few lines of text."""
+
+
+@runtime_checkable
+class TaskResults(EvaluationResult, Protocol):
+    """Result that also has the results of single tasks, for `phalanx eval --per-task`."""
+
+    def task_records(self) -> list[dict[str, Any]]:
+        """Return one JSON record per task."""
+
+
+@runtime_checkable
+class SavableResult(EvaluationResult, Protocol):
+    """Result with files, such as answers to submit. `phalanx eval` saves them to `RUN/submissions/NAME`."""
+
+    @property
+    def name(self) -> str:
+        """Name for the folder."""
+
+    def save(self, folder: Path, title: str | None = None) -> None:
+        """Save the files to a folder.
+
+        Args:
+            folder: Folder to create.
+            title: Heading in the report of the run; None uses a default.
+        """

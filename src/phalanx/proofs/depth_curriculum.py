@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -172,9 +171,6 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
     def metadata(self) -> dict[str, Any]:
         counts = [len(stage.queries) for stage in self.stages]
         return self.stages[0].metadata() | {"training_queries": counts}
-
-    def export_policy(self, network: Any, folder: Path) -> None:
-        self.stages[0].export_policy(network, folder)
 
     @property
     def render_modes(self) -> tuple[str, ...]:

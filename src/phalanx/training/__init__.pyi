@@ -18,7 +18,7 @@ from .arc_training import (
     load_cloning as load_cloning,
 )
 from .bc import BC as BC, BCConfig as BCConfig
-from .checkpoints import Checkpointer as Checkpointer
+from .checkpoints import Checkpointer as Checkpointer, CheckpointRef as CheckpointRef
 from .config import (
     CheckpointConfig as CheckpointConfig,
     EvaluationConfig as EvaluationConfig,
@@ -84,4 +84,3 @@ from .sft_data import (
 )
 from .trained_lm import load_language_model as load_language_model
 from .trained_policy import Policy as Policy, load_policy as load_policy
-from .warm_start import CheckpointRef as CheckpointRef

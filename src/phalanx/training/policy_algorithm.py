@@ -104,11 +104,11 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
                 f"  interquartile mean of {len(last)} seeds {interquartile_mean(scores):.1%}, 95% bootstrap "
                 f"interval {low:.1%} to {high:.1%}"
             )
-        key = "groups" if "groups" in last[0] else "families"
-        groups = last[0][key]
+        groups = _groups(last[0])
         for name in groups:
             before, after = (
-                statistics.fmean(line[key][name]["success_rate"] for line in lines) for lines in (first, last)
+                statistics.fmean(_groups(line)[name]["success_rate"] for line in lines)
+                for lines in (first, last)
             )
             lines.append(f"  {name:<{max(map(len, groups))}}  {before:6.1%} -> {after:6.1%}")
         sampled = [line["pass_at_k"] for line in result.evaluations if line.get("pass_at_k")]
@@ -117,4 +117,11 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
                 f"pass@{k} {statistics.fmean(line[k] for line in sampled):.1%}" for k in sampled[0]
             )
             lines.append(f"Sampled attempts on held-out tasks: {shares}")
+        if baselines := last[0].get("baselines"):
+            lines.append("Baselines: " + ", ".join(f"{name} {rate:.1%}" for name, rate in baselines.items()))
         return lines
+
+
+def _groups(record: dict[str, Any]) -> dict[str, Any]:
+    groups: dict[str, Any] = record["groups"] if "groups" in record else record["families"]
+    return groups

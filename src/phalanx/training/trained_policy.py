@@ -15,9 +15,9 @@ from jaxtyping import PyTree
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
-from phalanx.training.checkpoints import named
+from phalanx.training.checkpoints import CheckpointRef, named
 from phalanx.training.run_dir import CONFIG, read_config, read_metadata
-from phalanx.training.warm_start import CheckpointRef, load_params
+from phalanx.training.warm_start import load_params
 
 
 class Policy:

@@ -268,7 +268,7 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         "No sampled episodes yet (episodes.jsonl, episodes/).": episodes,
     }
     absent = [sentence for sentence, there in missing.items() if not there]
-    handed_in, panels = find_submissions(folder / "handed_in", notes), read_panels(folder, notes)
+    handed_in, panels = find_submissions(folder / "submissions", notes), read_panels(folder, notes)
     found = (folder, facts, config, metrics, evaluations, records, episodes)
     return RunData(*found, absent + notes, handed_in, panels)
 
