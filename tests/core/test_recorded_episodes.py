@@ -42,7 +42,7 @@ def test_a_change_of_behavior_changes_the_digest_and_is_not_recorded_under_the_o
     found = EnvSpec("corridor-v1", Corridor)
     known = record([found], {})
     assert record([found], known) == known
-    shorter = dataclasses.replace(found, factory=lambda: Corridor(max_steps=11))
+    shorter = dataclasses.replace(found, entry_point=lambda: Corridor(max_steps=11))
     with pytest.raises(SystemExit, match=r"corridor-v1 no longer plays .* raise its environment's version"):
         record([shorter], known)
     assert (

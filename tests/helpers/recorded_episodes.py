@@ -80,7 +80,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
 
 def own_environments() -> list[EnvSpec]:
     """Those that Phalanx registers itself."""
-    return [one for one in registered_environments() if str(one.factory).startswith("phalanx.")]
+    return [one for one in registered_environments() if str(one.entry_point).startswith("phalanx.")]
 
 
 def cases_of(found: EnvSpec) -> dict[str, dict[str, Any]]:

@@ -84,14 +84,15 @@ def test_facts_rules_queries_and_depths_come_from_files(tmp_path: Path) -> None:
     config = ProofConfig(dataset=str(tmp_path), split="valid", max_goals=3)
     data = KnowledgeBase.load(tmp_path)
     assert ProofEnvironment.from_config(config).queries.depths.tolist() == [-1, -1, -1]
-    env = ProofEnvironment.from_config(config, depth_limit=6)
+    env = ProofEnvironment.from_config(config.model_copy(update={"depth_limit": 6}))
     assert (len(env.program.facts), len(env.program.heads)) == (3, 2)
     # r0 proves the first query in one step; r1 and the fact wife(eve,adam) prove the second in two.
     assert env.queries.depths.tolist() == [1, 2, -1]
     assert env.known.domains.tolist() == [0, 2, 1, 2, 1]
     (tmp_path / "valid_depths.txt").write_text("husband(adam,eve) 7\n")
     assert ProofEnvironment.from_config(config).queries.depths.tolist() == [7, -1, -1]
-    assert ProofEnvironment.from_config(config, depth_limit=1).queries.depths.tolist() == [1, -1, -1]
+    exact = ProofEnvironment.from_config(config.model_copy(update={"depth_limit": 1}))
+    assert exact.queries.depths.tolist() == [1, -1, -1]
     with pytest.raises(ValueError, match="has no test queries"):
         ProofEnvironment.from_knowledge_base(data, config, "test")
     with pytest.raises(ValueError, match=r"variables for 2 goals.* max_goals=3"):
@@ -166,9 +167,10 @@ def test_evaluations_during_training_share_the_held_out_environment(environment:
     (result,) = environment.evaluate(FirstChoice(), settings, final=False)
     (again,) = environment.evaluate(FirstChoice(), settings, final=True)
     assert isinstance(result, EvaluationResult) and result == again
-    held_out, queries = environment._held_out(settings)
-    assert environment._held_out(settings)[0] is held_out
+    held_out = environment.held_out(settings)
+    assert environment.held_out(settings) is held_out
     assert held_out.program is environment.program
+    queries = sample_held_out_queries(held_out, 6)
     assert queries.label.tolist() == [True] * 6 + [False] * 6
     record = result.as_record()
     assert (record["split"], record["mode"], record["episodes"]) == ("valid", "greedy", 12)
@@ -183,7 +185,8 @@ def test_evaluations_during_training_share_the_held_out_environment(environment:
 
 
 def test_the_batch_size_does_not_change_an_evaluation(environment: ProofEnvironment) -> None:
-    held_out, queries = environment._held_out(ProofEvaluationConfig(num_queries=6))
+    held_out = environment.held_out(ProofEvaluationConfig())
+    queries = sample_held_out_queries(held_out, 6)
     positives, negatives = np.split(np.asarray(queries.atom), 2)
     np.testing.assert_array_equal(np.sum(positives != negatives, axis=1), 1)
     by_five = evaluate_prover(held_out, FirstChoice(), queries, batch_size=5)
@@ -235,7 +238,8 @@ def test_an_embedding_closes_goals_and_changes_the_fingerprint(
     save_kge(tmp_path / "kge", kge, model, vocabulary.kg)
     config = small(kge=str(tmp_path), allow_kge_on_query=True)
     closing = ProofEnvironment.from_config(config)
-    held_out, queries = closing._held_out(ProofEvaluationConfig(num_queries=6))
+    held_out = closing.held_out(ProofEvaluationConfig())
+    queries = sample_held_out_queries(held_out, 6)
     assert environment.kge_scorer is None and closing.kge_scorer is not None
     assert held_out.kge_scorer == closing.kge_scorer
     assert closing.fingerprint() != environment.fingerprint()

@@ -151,8 +151,20 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
             settings: Settings of the class `evaluation_config` (during training) or `eval_config`
                 (`phalanx eval`).
             final: Whether this is the last evaluation of a run, which may take longer.
+
+        Returns:
+            The results. By default, greedy episodes in the environment itself are evaluated.
         """
-        raise ValueError(f"{type(self).__name__} has no evaluation")
+        from phalanx.core.evaluation import evaluate_episodes
+
+        return evaluate_episodes(self, network, settings)
+
+    def at_step(self, step: int) -> "Environment":
+        """Return the environment of new episodes after a number of steps per environment.
+
+        A curriculum returns its current stage. The default is the environment itself.
+        """
+        return self
 
     def fingerprint(self) -> str:
         """Return a digest of the data that the environment was created from, such as tasks; empty if none."""
@@ -212,21 +224,10 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """
         return None
 
-    def at_step(self, env_steps: int) -> "Environment[Any, Any, Any]":
-        """Return the environment whose episodes are those after some steps of training.
-
-        Sampled episodes come from this environment. It differs from `self` only in a curriculum.
-
-        Args:
-            env_steps: Steps that each environment of the batch has taken.
-        """
-        return self
-
     def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Prepare recorded episodes for the log, such as by replacing states by objects that draw themselves.
+        """Convert the records of `record_episodes` for the episode viewer.
 
-        Args:
-            episodes: Records of `record_episodes`.
+        An environment whose states cannot be drawn on their own replaces them with objects that can.
         """
         return list(episodes)
 

@@ -63,9 +63,9 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
             raise ValueError(f"the starts of stages must increase, got {self.starts}")
 
     @classmethod
-    def from_config(cls, config: Any = None, **objects: Any) -> Any:
+    def from_config(cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None) -> Any:
         """Create a wrapper, or the environment itself if the config has no curriculum."""
-        return ProofEnvironment.from_config(config, **objects)
+        return ProofEnvironment.from_config(config, knowledge_base=knowledge_base)
 
     @classmethod
     def from_knowledge_base(
@@ -92,9 +92,9 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
     def max_episode_steps(self) -> int:
         return self.stages[0].max_episode_steps
 
-    def at_step(self, env_steps: int) -> ProofEnvironment:
+    def at_step(self, step: int) -> ProofEnvironment:
         """Return the environment of the stage after some steps."""
-        return self.stages[int(np.searchsorted(self.starts, env_steps, side="right")) - 1]
+        return self.stages[int(np.searchsorted(self.starts, step, side="right")) - 1]
 
     @property
     def observation_space(self) -> Space:
@@ -164,6 +164,9 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
 
     def evaluate(self, network: Any, settings: Any, final: bool) -> Sequence[EvaluationResult]:
         return self.stages[0].evaluate(network, settings, final)
+
+    def held_out(self, settings: Any) -> ProofEnvironment:
+        return self.stages[0].held_out(settings)
 
     def fingerprint(self) -> str:
         return "-".join(stage.fingerprint() for stage in self.stages)

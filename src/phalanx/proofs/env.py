@@ -113,31 +113,20 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     """Facts, rules and queries of all splits, for evaluations; not compared."""
 
     @classmethod
-    def from_config(
-        cls,
-        config: Any = None,
-        *,
-        knowledge_base: KnowledgeBase | None = None,
-        overrides: Sequence[str] = (),
-        **settings: Any,
-    ) -> Any:
+    def from_config(cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None) -> Any:
         """Create an environment; with a curriculum, a `DepthCurriculumWrapper`.
 
         Args:
-            config: A `ProofConfig`, or the path of a YAML file.
+            config: The settings.
             knowledge_base: Replaces the knowledge base of `config.dataset`.
-            overrides: `key=value` settings.
-            settings: Fields of `ProofConfig` to change, such as `max_actions=32` or
-                `queries={"negative_ratio": 0}`.
         """
-        changed = config_from(ProofConfig, config, overrides, settings)
         if knowledge_base is None:
-            knowledge_base = load_knowledge_base(changed)
-        if changed.curriculum:
+            knowledge_base = load_knowledge_base(config)
+        if config.curriculum:
             from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
 
-            return DepthCurriculumWrapper.from_knowledge_base(knowledge_base, changed)
-        return cls.from_knowledge_base(knowledge_base, changed, changed.split)
+            return DepthCurriculumWrapper.from_knowledge_base(knowledge_base, config)
+        return cls.from_knowledge_base(knowledge_base, config, config.split)
 
     @classmethod
     def default_network(cls, settings: ProofConfig, config: ProofNetworkConfig, key: Key) -> ProofNetwork:
@@ -400,32 +389,36 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                     kge_action=None if self.kge_scorer is None else self.kge_scorer.kge,
                 ),
             )
-        from phalanx.proofs.evaluation import evaluate_prover
+        from phalanx.proofs.evaluation import evaluate_prover, sample_held_out_queries
 
-        environment, queries = self._held_out(settings)
-        return (evaluate_prover(environment, network, queries),)
-
-    def _held_out(self, settings: ProofEvaluationConfig) -> tuple["ProofEnvironment", SampledQuery]:
-        """Return the environment and the queries of evaluations during training, created once."""
-        from phalanx.proofs.evaluation import sample_held_out_queries
-
+        environment = self.held_out(settings)
         key = settings.split, settings.num_queries
-        if key not in self._held_out_cache:
+        if key not in self._held_out_queries:
+            self._held_out_queries[key] = sample_held_out_queries(environment, settings.num_queries)
+        return (evaluate_prover(environment, network, self._held_out_queries[key]),)
+
+    def held_out(self, settings: Any) -> "ProofEnvironment":
+        """Return the environment with all queries of the split that is evaluated during training."""
+        split = settings.split
+        if split not in self._held_out:
             environment = ProofEnvironment.from_knowledge_base(
                 self._require_knowledge_base(),
                 admit_all_depths(self.config),
-                settings.split,
+                split,
                 vocabulary=self.vocabulary,
                 kge=None if self.kge_scorer is None else self.kge_scorer.kge,
             )
             # Facts and known triples are the same in all splits.
-            environment = dataclasses.replace(environment, program=self.program, known=self.known)
-            queries = sample_held_out_queries(environment, settings.num_queries)
-            self._held_out_cache[key] = environment, queries
-        return self._held_out_cache[key]
+            self._held_out[split] = dataclasses.replace(environment, program=self.program, known=self.known)
+        return self._held_out[split]
+
+    # Computing the depths of a split can take up to `max_depth_seconds`.
+    @functools.cached_property
+    def _held_out(self) -> dict[str, "ProofEnvironment"]:
+        return {}
 
     @functools.cached_property
-    def _held_out_cache(self) -> dict[Any, tuple["ProofEnvironment", SampledQuery]]:
+    def _held_out_queries(self) -> dict[tuple[str, int | None], SampledQuery]:
         return {}
 
     def fingerprint(self) -> str:
