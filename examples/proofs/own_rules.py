@@ -87,7 +87,7 @@ def main() -> None:
             f"ppo.num_updates={arguments.updates}",
             "evaluation.every=0",
             "proofs.depth_limit=9",
-            "logging.sampling_enabled=false",
+            "logging.sample_frequency=0",
         ),
     )
     training = ProofTraining(config)

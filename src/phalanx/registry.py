@@ -76,6 +76,17 @@ class EnvSpec:
         entry_point = self.entry_point
         return import_object(entry_point) if isinstance(entry_point, str) else entry_point
 
+    def make(self, config: Any = None, overrides: Sequence[str] = (), **settings: Any) -> "Environment":
+        """Create the environment. The arguments are those of `phalanx.make`."""
+        environment: Environment = _create(self.id, self.load(), config, overrides, settings)
+        if environment.version != self.version:
+            raise ValueError(
+                f"{self.id!r} is registered for version {self.version}, but "
+                f"{type(environment).__name__}.version is {environment.version}; register it as "
+                f"'{self.name}-v{environment.version}'"
+            )
+        return environment
+
 
 _registered: dict[str, EnvSpec] = {}
 _groups: dict[str, tuple[str, EnvSpec]] = {}
@@ -237,17 +248,13 @@ def make(name: str, /, config: Any = None, overrides: Sequence[str] = (), **sett
         TypeError: If a keyword argument is unknown.
         ValueError: If a setting is unknown or invalid.
     """
-    spec = None if ":" in name else find_environment(name)
-    if spec is not None and spec.interface == "text":
+    if ":" in name:
+        created: Environment = _create(name, import_object(name), config, overrides, settings)
+        return created
+    spec = find_environment(name)
+    if spec.interface == "text":
         raise ValueError(f"{name!r} is a text environment; use make_text_env")
-    entry_point = import_object(name) if spec is None else spec.load()
-    environment = _create(name, entry_point, config, overrides, settings)
-    if spec is not None and environment.version != spec.version:
-        raise ValueError(
-            f"{spec.id!r} is registered for version {spec.version}, but {type(environment).__name__}.version "
-            f"is {environment.version}; register it as '{spec.name}-v{environment.version}'"
-        )
-    return environment
+    return spec.make(config, overrides, **settings)
 
 
 def _create(

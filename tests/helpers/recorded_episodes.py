@@ -150,7 +150,7 @@ def read() -> dict[str, dict[str, str]]:
 def record(found: list[EnvSpec], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """The digests of present environments: those that are known, which must hold, and new ones."""
     made = {
-        one.id: {name: digest(one.load()(**settings)) for name, settings in cases_of(one).items()}
+        one.id: {name: digest(one.make(**settings)) for name, settings in cases_of(one).items()}
         for one in found
     }
     for id, digests in made.items():

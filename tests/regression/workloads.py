@@ -752,7 +752,7 @@ _SMALL_BC = (
     "cloning.num_envs=8",
     "cloning.num_steps=4",
     "cloning.minibatch=16",
-    "logging.sampling_enabled=false",
+    "logging.sample_frequency=0",
 )
 
 

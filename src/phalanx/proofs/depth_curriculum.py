@@ -63,7 +63,9 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
             raise ValueError(f"the starts of stages must increase, got {self.starts}")
 
     @classmethod
-    def from_config(cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None) -> Any:
+    def from_config(  # type: ignore[override]
+        cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None
+    ) -> Any:
         """Create a wrapper, or the environment itself if the config has no curriculum."""
         return ProofEnvironment.from_config(config, knowledge_base=knowledge_base)
 

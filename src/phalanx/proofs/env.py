@@ -113,7 +113,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     """Facts, rules and queries of all splits, for evaluations; not compared."""
 
     @classmethod
-    def from_config(cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None) -> Any:
+    def from_config(  # type: ignore[override]
+        cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None
+    ) -> Any:
         """Create an environment; with a curriculum, a `DepthCurriculumWrapper`.
 
         Args:
