@@ -59,8 +59,8 @@ class Config(FrozenModel):
     """Settings that no longer exist and the rest of the error message: `"was removed; set x instead"`."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Short names for `load_config`, and the settings that they stand for: `{"lr": "optimizer.learning_rate"}`.
-    Entries of base classes apply as well."""
+    """Short names for `load_config` and the settings that they stand for, such as `lr` for
+    `optimizer.learning_rate`. Entries of base classes apply as well."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

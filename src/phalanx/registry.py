@@ -36,8 +36,8 @@ ALGORITHMS = {
     "bc": "phalanx.training.bc:BC",
     "sft": "phalanx.training.sft:SFT",
     "grpo": "phalanx.training.grpo:GRPO",
-    "kge": "phalanx.training.kge:KGETrainer",
-    "heuristic": "phalanx.training.search_heuristic:HeuristicTrainer",
+    "kge": "phalanx.training.kge_training:KGETraining",
+    "heuristic": "phalanx.training.search_heuristic:HeuristicTraining",
 }
 """Names of the built-in training algorithms and addresses of their classes."""
 

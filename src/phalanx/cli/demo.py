@@ -18,9 +18,9 @@ def demo(
             metavar="[KEY=VALUE]...", help="Settings, such as num_updates=20.", show_default=False
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Run folder. If it exists, a number is appended.")
-    ] = Path("out/demo"),
+    out: Annotated[Path, typer.Option(help="Run folder. If it exists, a number is appended.")] = Path(
+        "out/demo"
+    ),
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Train a policy on four families of generated ARC tasks, print the results and write a report."""

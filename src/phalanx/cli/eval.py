@@ -1,4 +1,4 @@
-"""`phalanx eval`: evaluate the policy of a run, with the evaluation that its environment or algorithm defines."""
+"""`phalanx eval`: evaluate the policy of a run as its environment or algorithm defines."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Settings of the evaluation, such as num_samples=8 or mode=hybrid; an unknown key lists them.",
+            help="Settings of the evaluation, such as num_samples=8 or mode=hybrid.",
             show_default=False,
         ),
     ] = None,
@@ -123,10 +123,8 @@ def _evaluate(ref: "CheckpointRef", settings: "Config", untrained: bool) -> "Seq
     with user_errors(), working(f"loading {ref.run}"):
         algorithm_type, config = read_run(ref.run)
         algorithm = algorithm_type.for_evaluation(config)
-        if untrained:
-            state = algorithm.init(jax.random.key(algorithm.seed))
-        else:
-            state = restore_state(algorithm, ref)
+        key = jax.random.key(algorithm.seed)
+        state = algorithm.init(key) if untrained else restore_state(algorithm, ref)
     with user_errors(), working(f"evaluating {ref.run}"):
         try:
             return algorithm.evaluate(state, settings, final=True)
@@ -176,7 +174,10 @@ def _print(
 
 def _format_task(record: dict[str, Any]) -> str:
     name, values = str(record["task"]), {key: value for key, value in record.items() if key != "task"}
-    parts = (f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in values.items())
+    parts = (
+        f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in values.items()
+    )
     return f"{name}: {', '.join(parts)}"
 
 
@@ -192,6 +193,6 @@ def _print_mean(records: Sequence[dict[str, Any]]) -> None:
     values = np.array([record[metric] for record in records], np.float64)
     low, high = bootstrap_interval(values)
     typer.echo(
-        f"{metric}, interquartile mean of {len(records)} seeds: {interquartile_mean(values):.3f}, 95% bootstrap "
-        f"interval {low:.3f} to {high:.3f}"
+        f"{metric}, interquartile mean of {len(records)} seeds: {interquartile_mean(values):.3f}, "
+        f"95% bootstrap interval {low:.3f} to {high:.3f}"
     )

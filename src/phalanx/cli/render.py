@@ -1,4 +1,4 @@
-"""`phalanx render`: episodes of a trained policy as a GIF or MP4, for any environment with `rgb_array` images."""
+"""`phalanx render`: episodes of a trained policy as a GIF or MP4."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -10,6 +10,8 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
+from phalanx.core.evaluation import EvaluationRecord
+from phalanx.lm.model import LanguageModel
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.lm.sampling import SamplingConfig
 from phalanx.lm.text_policy import LMPolicy, RandomTextPolicy, TextPolicy
@@ -36,8 +38,14 @@ class TextEvalConfig(Config):
     env: str = ""
     """Environment spec, such as `sudoku:medium,sokoban::multi`, `arc` or `proofs`. Empty uses the
     environment that the model was trained on."""
+    split: Split = "test"
+    """Split of the episodes: `train`, `validation` or `test`."""
     num_episodes: int = Field(default=100, ge=1)
     """Episodes per task."""
+    num_samples: int = Field(default=8, ge=0)
+    """Sampled attempts per episode, in addition to the greedy one, for pass@k. 0 disables them."""
+    seed: int = 0
+    """Random seed of the sampled attempts, the untrained model and the random actions."""
     sampling: SamplingConfig = SamplingConfig()
     """Sampling of the attempts that pass@k counts. The success rate is always greedy."""
     max_completion_length: int = Field(default=64, ge=1)
@@ -70,6 +78,74 @@ class TaskScore:
         record = {"split": split, **dataclasses.asdict(self)}
         record["pass_at_k"] = {str(k): rate for k, rate in self.pass_at_k.items()}
         return record
+
+
+@dataclasses.dataclass(frozen=True)
+class TextResult:
+    """Results on one task, or on all tasks: the model, and baselines."""
+
+    split: str
+    scores: tuple[TaskScore, ...]
+    """Scores of the model (greedy, and sampled if there are samples) and of the baselines."""
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the greedy score of the first policy, with pass@k and the success rates of the baselines."""
+        first, *others = self.scores
+        record = first.as_record(self.split)
+        record["baselines"] = {score.policy: score.success_rate for score in others if not score.pass_at_k}
+        for score in others:
+            record["pass_at_k"] |= {str(k): rate for k, rate in score.pass_at_k.items()}
+        return record
+
+    def describe(self) -> list[str]:
+        """Describe the scores in one line."""
+        return [f"{self.scores[0].task}: " + "; ".join(map(_describe_score, self.scores))]
+
+
+def _describe_score(score: TaskScore) -> str:
+    if score.policy == "random":
+        valid = "" if score.valid_action_rate == 1 else f" ({score.valid_action_rate:.0%} valid)"
+        return f"random actions{valid} {score.success_rate:.0%}"
+    if score.pass_at_k:
+        return "sampled " + ", ".join(f"pass@{k} {rate:.0%}" for k, rate in score.pass_at_k.items())
+    solved = f"{score.policy} solved {score.success_rate:.0%}"
+    if score.policy == "untrained":
+        return solved
+    turns = "" if score.mean_turns is None else f", {score.mean_turns:.1f} turns when solved"
+    return f"{solved}, {score.valid_action_rate:.0%} valid actions{turns}, {score.num_distinct} distinct"
+
+
+def evaluate_language_model(
+    policy: LMPolicy, env: TextVectorEnvironment, settings: TextEvalConfig
+) -> list[TextResult]:
+    """Evaluate a model, an untrained model of the same size, and random actions, for `phalanx eval`.
+
+    Returns:
+        One result per task, and the mean over tasks at the end.
+    """
+    policy = dataclasses.replace(
+        policy,
+        sampling=settings.sampling,
+        max_new_tokens=settings.max_completion_length,
+        legal_actions_only=settings.legal_actions_only,
+    )
+    untrained = LanguageModel(policy.model.config, key=jax.random.key(settings.seed))
+    policies: dict[str, TextPolicy] = {
+        "model": policy,
+        "untrained": dataclasses.replace(policy, model=untrained),
+        "random": RandomTextPolicy(settings.seed),
+    }
+    scores = evaluate_policy(
+        policies,
+        env,
+        split=settings.split,
+        num_episodes=settings.num_episodes,
+        num_samples=settings.num_samples,
+        seed=settings.seed,
+    )
+    rows = [tuple(row) for _, row in itertools.groupby(scores, key=lambda score: score.task)]
+    rows.append(tuple(mean_score(column) for column in zip(*rows, strict=True)))
+    return [TextResult(settings.split, row) for row in rows]
 
 
 def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
@@ -153,12 +229,12 @@ def _sampled_score(
 
 def evaluation_records(
     policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
-) -> list[dict[str, Any]]:
-    """Evaluate greedily on all tasks. Return records for `evaluations.jsonl`: the mean, then each task."""
+) -> list[EvaluationRecord]:
+    """Evaluate greedily on all tasks during training. The first result is the mean over tasks."""
     if not num_episodes or env is None:
         return []
     scores = evaluate_policy({"model": policy}, env, split=split, num_episodes=num_episodes)
-    return [score.as_record(split) for score in (mean_score(scores), *scores)]
+    return [EvaluationRecord(score.as_record(split)) for score in (mean_score(scores), *scores)]
 
 
 def sample_conversations(

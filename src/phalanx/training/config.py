@@ -10,16 +10,16 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 from pydantic import Field, create_model, model_validator
-from typing_extensions import Self
 
 from phalanx.config import PRESET_FOLDER, Config, load_config, parse_overrides, read_preset
 from phalanx.core.environment import Environment
 from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationConfig
 from phalanx.logging.config import LoggingConfig
 from phalanx.registry import environment_class
+from phalanx.text.env_spec import TextEnvConfig
 from phalanx.training.optimizer import OptimizerConfig
 
 AnyPolicyConfig = TypeVar("AnyPolicyConfig", bound="PolicyConfig")
@@ -158,6 +158,34 @@ class PolicyConfig(RunConfig):
                 "or pass an environment to the algorithm"
             )
         return self.environment_type.from_config(self.environment_settings)
+
+
+class TextRunConfig(RunConfig):
+    """Base class for the settings of algorithms that train a language model, often in a text environment."""
+
+    aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
+
+    env: TextEnvConfig = TextEnvConfig()
+    """Text environment."""
+
+    @classmethod
+    def load(
+        cls,
+        preset: str | Path | None = None,
+        overrides: Sequence[str] = (),
+        *,
+        env: str | None = None,
+        inherited: Mapping[str, Any] | None = None,
+    ) -> Self:
+        values = [] if preset is None else [read_preset(cls, preset)]
+        values += [inherited or {}, parse_overrides(overrides)]
+        name = choose_environment(env, values)
+        if preset is None and inherited is None and name:
+            preset = default_preset(cls, name)
+        config = load_config(cls, preset, overrides, settings=inherited)
+        if not name:
+            return config
+        return config.model_copy(update={"env": config.env.model_copy(update={"id": name})})
 
 
 @functools.cache

@@ -23,12 +23,18 @@ import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree
 from pydantic import Field
 
+from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EpisodeEvaluationConfig
+from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult
 from phalanx.data.packing import pack_lengths
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
-from phalanx.lm.evaluation import evaluation_records, sample_conversations
+from phalanx.lm.evaluation import (
+    TextEvalConfig,
+    evaluate_language_model,
+    evaluation_records,
+    sample_conversations,
+)
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig
@@ -37,16 +43,16 @@ from phalanx.lm.text_rollout import Conversation, is_usable_state, rollout
 from phalanx.logging.config import LoggingConfig
 from phalanx.text.env import EpisodeId, TextVectorEnvironment
 from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
-from phalanx.training.config import CheckpointConfig, RunConfig
+from phalanx.training.config import CheckpointConfig, RunConfig, TextRunConfig
 from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
-from phalanx.training.text_env import TrainingEnvConfig
+from phalanx.training.text_env import TrainingEnvConfig, eval_env
 
 _PENDING_ROLLOUTS = "pending_rollouts"
 """Folder in the run folder. With `async_rollouts`, it has the next update's rollouts for each checkpoint."""
 
 
-class GRPOConfig(RunConfig):
+class GRPOConfig(TextRunConfig):
     """Configuration for GRPO."""
 
     preset_group = "grpo"
@@ -482,6 +488,8 @@ class GRPO(Algorithm[GRPOState]):
 
     name = "grpo"
     config_type = GRPOConfig
+    evaluation_config = EpisodeEvaluationConfig
+    eval_config = TextEvalConfig
     unit = "completion_tokens"
     headline = ("reward_mean", "success_rate")
 
@@ -707,6 +715,18 @@ class GRPO(Algorithm[GRPOState]):
         updates, opt_state = self._optimizer.update(gradients, opt_state, params)
         return optax.apply_updates(params, updates), opt_state, optax.tree.norm(gradients)
 
+    @classmethod
+    def inherited_settings(cls, source: RunConfig) -> dict[str, Any]:
+        """Take over the model, the tokenizer, the prompt format and the environment of an SFT or GRPO run."""
+        if not isinstance(source, TextRunConfig):
+            raise ValueError(f"GRPO starts from a run of sft or grpo, not of {type(source).__name__}")
+        values = source.model_dump()
+        inherited = {name: values[name] for name in ("model", "tokenizer", "prompt_format")}
+        data = values.get("data", {})
+        if not data.get("plan") and not data.get("samples") and not source.env.is_puzzle_server:
+            inherited["env"] = values["env"]
+        return inherited
+
     def _lm_policy(self, model: LanguageModel) -> LMPolicy:
         config = self.config
         return LMPolicy(
@@ -717,9 +737,11 @@ class GRPO(Algorithm[GRPOState]):
             config.legal_actions_only,
         )
 
-    def evaluate(self, state: GRPOState, update: int, final: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: GRPOState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate greedily on episodes of the validation split."""
         policy = self._lm_policy(self.policy(state))
+        if isinstance(settings, TextEvalConfig):
+            return evaluate_language_model(policy, eval_env(self.config, settings), settings)
         return evaluation_records(policy, self.environment, self.config.evaluation.num_episodes)
 
     def sample_episodes(self, state: GRPOState, key: Key, update: int) -> list[dict[str, Any]]:

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
+from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EvaluationConfig
+from phalanx.core.evaluation import EvaluationConfig, EvaluationRecord, EvaluationResult
 from phalanx.kg.evaluation import (
     KnownAnswers,
     count_ranks,
@@ -53,7 +54,7 @@ class KGEEvaluationConfig(EvaluationConfig):
 class KGETrainingConfig(RunConfig):
     """Everything that shapes the training of an embedding."""
 
-    preset_group = "train/kge"
+    preset_group = "kge"
 
     dataset: str = GENERATED
     """The folder of a knowledge base; `generated` for the built-in one."""
@@ -172,11 +173,11 @@ class KGETraining(Algorithm[KGEState]):
         """The best embedding so far."""
         return state.best.kge
 
-    def evaluate(self, state: KGEState, update: int, final: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: KGEState, settings: Config, final: bool) -> list[EvaluationResult]:
         """What the update has just measured."""
         if self._measured is None:
             return []
-        return [{"split": "valid", "mode": "kge", **self._measured._asdict()}]
+        return [EvaluationRecord({"split": "valid", "mode": "kge", **self._measured._asdict()})]
 
     def metadata(self, state: KGEState) -> dict[str, Any]:
         sizes = {"num_parameters": count_parameters(state.params.model)}

@@ -9,7 +9,7 @@ the weights are bit-identical for any number of devices and processes.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -19,13 +19,12 @@ import optax  # type: ignore[import-untyped]
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 from pydantic import Field, model_validator
-from typing_extensions import Self
 
 from phalanx.core.environment import Key
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch
 from phalanx.training.algorithm import TrainState, UpdateResult, jit_method
 from phalanx.training.config import PolicyConfig, RunConfig
-from phalanx.training.optimizer import OptimizerConfig, adam, ScheduleName, lr_schedule, scheduled_value
+from phalanx.training.optimizer import OptimizerConfig, ScheduleName, adam, lr_schedule, scheduled_value
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 from phalanx.training.rollout import (
     Episodes,

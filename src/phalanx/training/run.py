@@ -503,7 +503,7 @@ def _check_same_run(
     run_dirs.check_same_kind(run_dir, algorithm.name)
     before = run_dirs.read_config(run_dir, type(config))
     if extend:
-        before = run_dirs.extend_config(before, config)
+        before = run_dirs.extend_config(before, algorithm.num_updates_setting, config)
     run_dirs.check_same_config(run_dir, before, config)
     if init_from is not None:
         run_dirs.check_same_origin(run_dir, init_from.run)

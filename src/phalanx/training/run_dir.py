@@ -5,6 +5,7 @@ What the files of the logger look like is in `phalanx.logging`; the checkpoints 
 
 import datetime
 import json
+import operator
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -97,12 +98,13 @@ def _is_fresh(path: Path) -> bool:
     return len(left) == len(names)
 
 
-def extend_config(before: AnyConfig, config: AnyConfig) -> AnyConfig:
-    """Return the config of a run with the number of updates of another config, which must not be smaller."""
-    old, new = before.num_updates, config.num_updates
-    if new < old:
-        raise ValueError(f"num_updates was {old}; a run can be extended, but not shortened to {new}")
-    return load_config(type(before), None, [f"num_updates={new}"], base=before)
+def extend_config(begun: AnyConfig, length: str, now: AnyConfig) -> AnyConfig:
+    """A run's config with as many updates as another has, which must be no fewer."""
+    of: Callable[[Any], int] = operator.attrgetter(length)
+    before, wanted = of(begun), of(now)
+    if wanted < before:
+        raise ValueError(f"{length} was {before}: a run can be extended, and not cut to {wanted}")
+    return load_config(type(begun), None, [f"{length}={wanted}"], base=begun)
 
 
 def extend_run(run: Path, config: Config, since: Mapping[str, Any]) -> None:

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from pydantic import Field
 
+from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EvaluationConfig
+from phalanx.core.evaluation import EvaluationConfig, EvaluationRecord, EvaluationResult
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
@@ -40,9 +41,10 @@ from phalanx.proofs.search.heuristics import (
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
+from phalanx.training.checkpoints import CheckpointRef
 from phalanx.training.config import CheckpointConfig, RunConfig
-from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config
+from phalanx.training.trained_policy import restore_state
 
 _EXAMPLES = "examples-{update}.npz"
 
@@ -192,13 +194,16 @@ class HeuristicTraining(Algorithm[HeuristicState]):
     def policy(self, state: HeuristicState) -> HeuristicNetwork:
         return state.params
 
-    def evaluate(self, state: HeuristicState, update: int, final: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: HeuristicState, settings: Config, final: bool) -> list[EvaluationResult]:
         """Proofs per expansion on validation queries; before the first round beside other searches."""
         guides: dict[str, Heuristic] = {"guide": self.guide_of(state.params)}
-        if update == 0:
+        if int(state.step) == 0:
             confident = ConfidenceHeuristic(self.data.features.confidence)
             guides |= {"uniform": UniformHeuristic(self.seed), "confidence": confident}
-        return [{"split": "valid", "mode": mode, **self._figures(guide)} for mode, guide in guides.items()]
+        return [
+            EvaluationRecord({"split": "valid", "mode": mode, **self._figures(guide)})
+            for mode, guide in guides.items()
+        ]
 
     def _figures(self, guide: Heuristic) -> dict[str, Any]:
         search = self.config.guide.search.model_copy(
@@ -281,4 +286,4 @@ class HeuristicTraining(Algorithm[HeuristicState]):
 def load_heuristic(run: str | Path) -> tuple[HeuristicTraining, LearnedHeuristic]:
     """A run of `phalanx train guide`: its knowledge base, read again, and the guide that it has learned."""
     training = HeuristicTraining(read_config(Path(run), HeuristicTrainingConfig))
-    return training, training.guide_of(restore_policy(training, Path(run)))
+    return training, training.guide_of(training.policy(restore_state(training, CheckpointRef(Path(run)))))

@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EpisodeEvaluationConfig
+from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationRecord, EvaluationResult
 from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import collate_microbatch
 from phalanx.data.offline_stream import OfflineDatasetStream
@@ -34,7 +34,12 @@ from phalanx.data.plans.plan_files import load_batch_plan
 from phalanx.data.readers import iterate_samples, tokenize_samples
 from phalanx.data.samples import StreamSample
 from phalanx.data.tokenizers import load_tokenizer
-from phalanx.lm.evaluation import evaluation_records, sample_conversations
+from phalanx.lm.evaluation import (
+    TextEvalConfig,
+    evaluate_language_model,
+    evaluation_records,
+    sample_conversations,
+)
 from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.lm.flops import measured_peak_flops, train_flops
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
@@ -45,17 +50,18 @@ from phalanx.registry import group_members
 from phalanx.text.env import TextVectorEnvironment
 from phalanx.text.splits import Split
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
-from phalanx.training.config import CheckpointConfig, RunConfig
+from phalanx.training.config import CheckpointConfig, RunConfig, TextRunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
 from phalanx.training.sft_data import (
     BatchSource,
+    NoData,
     PlannedBatches,
     StreamedBatches,
     TokenBatch,
     iterate_async,
     token_batch,
 )
-from phalanx.training.text_env import TrainingEnvConfig, make_preset_environment
+from phalanx.training.text_env import TrainingEnvConfig, eval_env, make_preset_environment
 
 _MIN_MICROBATCH_TOKENS = 1024
 """On the CPU, a batch is processed in microbatches of at least this many tokens: the activations of a
@@ -134,7 +140,7 @@ class SFTDataConfig(Config):
         return PackingConfig(max_length=self.max_length) if self.packing else None
 
 
-class SFTConfig(RunConfig):
+class SFTConfig(TextRunConfig):
     """Configuration for supervised fine-tuning."""
 
     preset_group = "sft"
@@ -263,6 +269,8 @@ class SFT(Algorithm[TrainState]):
 
     name = "sft"
     config_type = SFTConfig
+    evaluation_config = EpisodeEvaluationConfig
+    eval_config = TextEvalConfig
     unit = "tokens"
     headline = ("loss",)
 
@@ -278,6 +286,10 @@ class SFT(Algorithm[TrainState]):
         self._learning_rate = lr_schedule(config.optimizer, num_updates)
         self._eval_batches = eval_batches(self.data.eval_samples, config)
         self._tokenizer = PromptTokenizer(config.tokenizer)
+
+    @classmethod
+    def for_evaluation(cls, config: RunConfig) -> "SFT":
+        return cls(config, NoData())
 
     @functools.cached_property
     def text_env(self) -> TextVectorEnvironment | None:
@@ -373,11 +385,13 @@ class SFT(Algorithm[TrainState]):
         }
         return TrainState(params, opt_state, state.step + 1), metrics
 
-    def evaluate(self, state: TrainState, update: int, final: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Compute the loss on evaluation samples and run greedy episodes of the validation split."""
-        num_episodes = self.config.evaluation.num_episodes
-        episodes = evaluation_records(self._lm_policy(state), self.text_env, num_episodes)
-        return [*self._loss_records(state), *episodes]
+        policy = self._lm_policy(state)
+        if isinstance(settings, TextEvalConfig):
+            return evaluate_language_model(policy, eval_env(self.config, settings), settings)
+        episodes = evaluation_records(policy, self.text_env, self.config.evaluation.num_episodes)
+        return [*map(EvaluationRecord, self._loss_records(state)), *episodes]
 
     @jit_method
     def eval_loss(self, params: PyTree, batch: TokenBatch) -> LossSums:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from phalanx.lm.evaluation import TextEvalConfig
 from phalanx.puzzles.server.env import PuzzleServerConfig
 from phalanx.text.env import PromptFormat, TextVectorEnvironment
 from phalanx.text.env_spec import TextEnvConfig, make_text_vector_env, parse_env_spec
@@ -72,13 +73,19 @@ class TrainingEnvConfig(TextEnvConfig):
 
 
 def make_preset_environment(name: str) -> Any:
-    """Create `arc` or `proofs` with the tasks of their training presets."""
-    if name == "arc":
-        from phalanx.arc.env import ArcEnvironment
-        from phalanx.training.arc_training import load_arc_training
+    """Create `arc` or `proofs` with the settings of their PPO presets."""
+    from phalanx.training.ppo import PPOConfig
 
-        return ArcEnvironment.create(load_arc_training().arc)
-    from phalanx.proofs.env import ProofEnvironment
-    from phalanx.training.proof_training import load_proof_training
+    return PPOConfig.load(name).make_environment()
 
-    return ProofEnvironment.from_config(load_proof_training().proofs)
+
+def eval_env(config: Any, settings: TextEvalConfig) -> TextVectorEnvironment:
+    """Create the environment of `phalanx eval`: the one of its settings, or else the one of the run."""
+    env = TrainingEnvConfig(id=settings.env) if settings.env else config.env
+    if (
+        not settings.env
+        and getattr(config, "data", None) is not None
+        and (config.data.plan or config.data.samples)
+    ):
+        raise ValueError("the run was not trained on a text environment; choose one, such as --env sudoku")
+    return env.make(config.prompt_format)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import jax
 
-from phalanx.lm.model import LanguageModel, LanguageModelConfig
+from phalanx.lm.model import LanguageModel
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.text.env import PromptFormat
 from phalanx.training.checkpoints import CheckpointRef, Which
 from phalanx.training.grpo import GRPO, GRPOConfig
-from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config, read_metadata
 from phalanx.training.sft import SFT, SFTConfig, trained_env
 from phalanx.training.sft_data import NoData
 from phalanx.training.text_env import TrainingEnvConfig
+from phalanx.training.trained_policy import restore_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ def load_trained_lm(run: str | Path, which: Which = "newest") -> TrainedLM:
     config = _read_config(Path(run))
     algorithm = SFT(config, NoData()) if isinstance(config, SFTConfig) else GRPO(config)
     return TrainedLM(
-        restore_policy(algorithm, run, which),
+        algorithm.policy(restore_state(algorithm, CheckpointRef(Path(run), which))),
         PromptTokenizer(config.tokenizer),
         config.prompt_format,
         trained_env(config) if isinstance(config, SFTConfig) else config.env,
@@ -49,19 +49,6 @@ def load_language_model(
 ) -> tuple[SFTConfig | GRPOConfig, LanguageModel]:
     """Return a run's config and its model."""
     return _read_config(Path(run)), load_trained_lm(run, which).model
-
-
-def inherited_settings(ref: str) -> list[str]:
-    """Return the overrides that a training with `--init-from` takes over: model, tokenizer, prompts and
-    env."""
-    config = _read_config(CheckpointRef.parse(ref).run)
-    env = trained_env(config) if isinstance(config, SFTConfig) else config.env
-    settings = [f"model.{name}={getattr(config.model, name)}" for name in LanguageModelConfig.model_fields]
-    settings += [f"tokenizer={config.tokenizer}", f"prompt_format={config.prompt_format}"]
-    if env is not None and not env.is_puzzle_server:
-        settings += [f"env.id='{env.id}'", f"env.difficulty={env.difficulty}", f"env.turns={env.turns}"]
-        settings += [f"env.overrides=[{','.join(map(repr, env.overrides))}]"]
-    return settings
 
 
 def _read_config(run: Path) -> SFTConfig | GRPOConfig:
