@@ -28,7 +28,7 @@ def doctor(*paths: Path) -> tuple[int, list[str]]:
 def test_a_whole_run_is_said_to_be_whole_part_by_part(run: Path) -> None:
     code, lines = doctor(run)
     assert code == 0
-    assert lines[0] == f"{run}: a run of kind descent, finished, 6 updates, whole"
+    assert lines[0] == f"{run}: a run of algorithm descent, finished, 6 updates, whole"
     assert all(line.endswith(", whole") for line in lines)
     assert any(line.startswith(f"{run}/checkpoints/6: a checkpoint of ") for line in lines)
     assert any(line.startswith(f"{run}/batch_metrics.jsonl: lines of JSON of 6 lines") for line in lines)

@@ -60,7 +60,7 @@ def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
         (["dataset=/nowhere"], "/nowhere"),
         (["--preset", "famly"], "did you mean 'family'?"),
         (["--resume"], "--resume needs --out"),
-        (["--resume", "--out", "/nowhere"], "is not the folder of a run"),
+        (["--resume", "--out", "/nowhere"], "is not a run"),
         (["kge.negatives=100000"], "negatives must be at most"),
     ],
 )
@@ -73,7 +73,7 @@ def test_a_mistake_is_told_in_words(arguments: list[str], words: str, tmp_path: 
 def test_a_run_that_exists_is_left_alone(run: tuple[Path, str]) -> None:
     out, _ = run
     before = (out / "run.json").read_bytes()
-    with pytest.raises(UserError, match="add --resume to go on with it, or give another --out"):
+    with pytest.raises(UserError, match="add --resume to continue the run in it, or choose another --out"):
         train(*SMALL, "--out", out)
     assert (out / "run.json").read_bytes() == before
 

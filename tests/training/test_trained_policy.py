@@ -111,7 +111,7 @@ def test_a_run_without_a_policy_that_acts_is_refused(tmp_path: Path) -> None:
         seed: int = 0
         """Of nothing."""
 
-    run = create_run(tmp_path / "run", Other(), {"kind": "lm"})
+    run = create_run(tmp_path / "run", Other(), {"algorithm": "lm"})
     with pytest.raises(ValueError, match="is a run of kind 'lm', which has no policy that acts"):
         phalanx.load_policy(run)
 
