@@ -19,7 +19,7 @@ from tests.helpers.small_training import small_config
 CONFIG = small_config(
     "ppo.num_updates=1",
     "ppo.shuffle_groups=4",
-    "logging.sampling_enabled=false",
+    "logging.sample_frequency=0",
     "network.kind=color_equivariant",
 )
 

@@ -206,9 +206,7 @@ class Run:
         self.state = self._restore(state) if resuming else state
         self._first_update = self.update
         if is_first_process():
-            # The run samples episodes itself, complete and with all states.
-            settings = config.logging.model_copy(update={"sampling_enabled": False})
-            self._logger = ExperimentLogger(settings, self.handlers(self.run_dir, config))
+            self._logger = ExperimentLogger(config.logging, self.handlers(self.run_dir, config))
             stack.callback(self._logger.close)
             self._logger.log_config(config, self._metadata())
         self._is_open = True
@@ -291,15 +289,14 @@ class Run:
 
     def _log(self, result: UpdateResult, speed: Mapping[str, Any]) -> None:
         """Log metrics and sampled episodes when they are due."""
-        settings = self.algorithm.config.logging
         if self._logger is None:
             return
-        if settings.batched_logging_enabled and self.update % settings.log_frequency == 0:
-            self._logger.log_batch_step(batch_data(local(result), speed, self.update))
-        if settings.sampling_enabled and self.update % settings.sample_frequency == 0:
+
+        def sampled_episodes() -> list[dict[str, Any]]:
             key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
-            for episode in self.algorithm.sample_episodes(local(self.state), key, self.update):
-                self._logger.log_episode_summary(episode)
+            return self.algorithm.sample_episodes(local(self.state), key, self.update)
+
+        self._logger.log_batch_step(batch_data(local(result), speed, self.update), sampled_episodes)
 
     def _evaluate(self, *, final: bool) -> bool:
         """Evaluate and log the records. Returns True if `checkpoint.best_metric` has its best value so far.
