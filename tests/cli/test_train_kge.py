@@ -41,7 +41,7 @@ def test_the_last_lines_say_how_good_the_best_is_and_where_everything_is(run: tu
     assert lines[-3].endswith(f"embedding {out}/kge")
     assert "Finished after 6 updates, 6," in lines[-2]
     assert (out / "report.html").is_file() and (out / "kge" / "config.json").is_file()
-    assert facts["kind"] == "kge"
+    assert facts["algorithm"] == "kge"
 
 
 def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
