@@ -25,6 +25,8 @@ from phalanx.logging.report import write_report
 from phalanx.training.arc_training import told_beside
 from tests.helpers.policies import box_config, cell_task, knows
 
+pytestmark = pytest.mark.slow
+
 SIDE = 5
 FAMILIES = ("gravity", "fill_enclosed")
 MADE = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=1, num_tests=1)

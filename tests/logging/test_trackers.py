@@ -16,6 +16,8 @@ from phalanx.logging import ExperimentLogger, LoggingConfig, TensorBoardHandler,
 from phalanx.logging.handlers.tensorboard import png_bytes
 from phalanx.logging.handlers.tracker import imported
 
+pytestmark = pytest.mark.slow
+
 BATCHED = LoggingConfig(batched_logging_enabled=True)
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>solved</text></svg>'
 PIXELS = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)

@@ -16,6 +16,8 @@ import pytest
 from phalanx.training import CheckpointConfig, EvaluationConfig, RunConfig
 from phalanx.training.checkpoints import Checkpointer, config_digest
 
+pytestmark = pytest.mark.slow
+
 SAVE_FOR_EVER = """
 import itertools, sys
 import jax.numpy as jnp

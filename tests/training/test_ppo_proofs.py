@@ -30,6 +30,8 @@ from phalanx.training.proof_training import (
     load_proof_training,
 )
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "generated.num_families=2",
     "generated.generations=3",
