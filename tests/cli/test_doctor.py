@@ -37,14 +37,14 @@ def test_a_whole_run_is_said_to_be_whole_part_by_part(run: Path) -> None:
 
 
 def test_what_is_damaged_is_named_and_the_exit_code_is_one(run: Path) -> None:
-    file = run / "checkpoints/6/facts/metadata"
+    file = run / "checkpoints/6/metadata/metadata"
     before = file.read_bytes()
     file.write_bytes(before[:-3])
     code, lines = doctor(run, run / "checkpoints/6")
     file.write_bytes(before)
     assert code == 1
     ill = [line for line in lines if "NOT WHOLE" in line]
-    assert len(ill) == 2 and all("facts/metadata is corrupt" in line for line in ill)
+    assert len(ill) == 2 and all("metadata/metadata is corrupt" in line for line in ill)
 
 
 def test_a_pipe_is_no_part_of_a_run_and_is_not_waited_for(run: Path) -> None:

@@ -66,7 +66,7 @@ def test_resume_alone_goes_on_meaning_what_it_means(tmp_path: Path, phalanx: Cal
 
 def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    assert phalanx("train", "custom", DESCENT, "checkpoint.best=distance", "--out", first).code == 0
+    assert phalanx("train", "custom", DESCENT, "checkpoint.best_metric=distance", "--out", first).code == 0
     done = phalanx("train", "custom", DESCENT, "seed=3", "--out", second, "--init-from", f"{first}@best")
     assert done.code == 0, done.err
     assert facts(second)["init_from"] == {"run": str(first), "step": 0, "kind": "descent"}

@@ -117,9 +117,9 @@ def checkpoint(path: Path) -> None:
 
 def read_checkpoint(path: Path) -> Any:
     with Checkpointer(path, read_only=True) as checkpoints:
-        checkpoints.check(3)
+        checkpoints.verify(3)
         back = checkpoints.restore(3, STATE)
-        return checkpoints.facts(3), {name: np.asarray(leaf).tobytes() for name, leaf in back.items()}
+        return checkpoints.metadata(3), {name: np.asarray(leaf).tobytes() for name, leaf in back.items()}
 
 
 FORMATS = {

@@ -138,7 +138,7 @@ def test_a_run_begins_with_the_weights_of_another_and_says_so(tmp_path: Path) ->
     np.testing.assert_array_equal(again.state.params, outcome.state.params)
     with pytest.raises(ValueError, match=r"began with the weights of .*/first, not with those of .*/third"):
         train(Descent(config(seed=7)), outcome.run_dir, resume="auto", init_from=str(tmp_path / "third"))
-    with pytest.raises(ValueError, match="has no checkpoint 3; there are 2, 4, 6"):
+    with pytest.raises(ValueError, match="has no checkpoint 3; available: 2, 4, 6"):
         train(Descent(config()), tmp_path / "third", init_from=f"{first.run_dir}@3")
     assert not (tmp_path / "third").exists()
 
@@ -197,28 +197,30 @@ class Wandering(Descent):
 
 
 def test_the_best_by_an_evaluation_is_kept_beside_the_newest(tmp_path: Path) -> None:
-    kept = CheckpointConfig(every=100, keep=1, best="distance", best_mode="min")
+    kept = CheckpointConfig(every=100, keep=1, best_metric="distance", best_mode="min")
     settings = config(evaluation=EvaluationConfig(every=1), checkpoint=kept)
     outcome = train(Wandering(settings), tmp_path / "run")
-    assert [path.name for path in (outcome.run_dir / "best").iterdir()] == ["3"]
+    assert sorted(path.name for path in (outcome.run_dir / "checkpoints").iterdir()) == ["3", "6"]
     best, newest = (
         restore_policy(Wandering(settings), outcome.run_dir, which) for which in ("best", "newest")
     )
     assert best == newest * 8
-    facts = json.loads((outcome.run_dir / "best" / "3" / "facts" / "metadata").read_text())
-    assert facts["best"] == {"metric": "distance", "value": 0.0}
+    metadata = json.loads((outcome.run_dir / "checkpoints/3/metadata/metadata").read_text())
+    assert metadata["metrics"] == {"distance": 0.0}
     # A run that goes on knows what was best.
     longer = settings.model_copy(update={"num_updates": 8})
     train(Wandering(longer), outcome.run_dir, resume=True, extend=True)
-    assert [path.name for path in (outcome.run_dir / "best").iterdir()] == ["3"]
+    assert sorted(path.name for path in (outcome.run_dir / "checkpoints").iterdir()) == ["3", "8"]
     second = train(Descent(config(num_updates=1)), tmp_path / "second", init_from=f"{outcome.run_dir}@best")
     assert second.state.params == best / 2
 
 
 def test_a_number_that_no_evaluation_has_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    settings = config(checkpoint=CheckpointConfig(best="succes_rate"))
-    with pytest.raises(ValueError, match=r"no number of this training's evaluations; they have distance$"):
+    settings = config(checkpoint=CheckpointConfig(best_metric="succes_rate"))
+    with pytest.raises(ValueError, match=r"not a metric of this run's evaluations; choose one of distance$"):
         train(Wandering(settings), tmp_path / "run")
     run = train(Wandering(config()), tmp_path / "plain").run_dir
-    with pytest.raises(ValueError, match=r"has no best checkpoint: it was trained without checkpoint.best"):
+    with pytest.raises(
+        ValueError, match=r"has no best checkpoint: it was trained without checkpoint.best_metric"
+    ):
         restore_policy(Wandering(config()), run, "best")

@@ -181,12 +181,12 @@ def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
     outcome = train(Descent(config()), tmp_path / "run")
-    facts = outcome.run_dir / "checkpoints" / "6" / "facts" / "metadata"
+    facts = outcome.run_dir / "checkpoints" / "6" / "metadata" / "metadata"
     told = json.loads(facts.read_text())
     del told["counts"], told["data"]
     facts.write_text(json.dumps(told))
-    digests = {"facts/metadata": hashlib.sha256(facts.read_bytes()).hexdigest()}
-    write_json(facts.parents[1] / "digests.json", {"files": digests})
+    digests = {"metadata/metadata": hashlib.sha256(facts.read_bytes()).hexdigest()}
+    write_json(facts.parents[1] / "checksums.json", {"files": digests})
     with pytest.raises(ValueError, match="saved by another version of Phalanx: it lacks counts, data"):
         train(Descent(config()), outcome.run_dir, resume=True)
 
@@ -239,7 +239,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_aloud(
     with caplog.at_level("WARNING", "phalanx.training"):
         assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**4
         outcome = train(Descent(wanted), run, resume=True)
-    assert "checkpoint 5 of" in caplog.text and "is skipped" in caplog.text
+    assert "skipping checkpoint 5 of" in caplog.text
     assert (outcome.update, outcome.first.update) == (6, 5)
     assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**6
     with pytest.raises(ValueError, match="is corrupt: its SHA-256 does not match"):
@@ -250,8 +250,8 @@ def test_a_damaged_checkpoint_is_saved_anew_when_its_step_comes_again(tmp_path: 
     run = tmp_path / "run"
     wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
     train(Descent(wanted), run)
-    flip(run / "checkpoints/6/facts/metadata")
-    flip(run / "checkpoints/4/digests.json")
+    flip(run / "checkpoints/6/metadata/metadata")
+    flip(run / "checkpoints/4/checksums.json")
     assert train(Descent(wanted), run, resume=True).first.update == 3
     for step in (2, 4, 6):
         assert float(restore_policy(Descent(wanted), run, step)) > 0
@@ -272,14 +272,14 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_nothing_that_holds_it
 def test_a_damaged_best_checkpoint_is_passed_over_aloud(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    best = CheckpointConfig(every=2, minutes=None, best="distance", best_mode="min")
+    best = CheckpointConfig(every=2, minutes=None, best_metric="distance", best_mode="min")
     wanted = config(checkpoint=best, evaluation=EvaluationConfig(every=2))
     run = tmp_path / "run"
     train(Descent(wanted), run, show=send(signal.SIGINT, at=3))
-    flip(next((run / "best").glob("*/facts/metadata")))
+    flip(run / "checkpoints/2/metadata/metadata")
     with caplog.at_level("WARNING", "phalanx.training"):
         assert train(Descent(wanted), run, resume=True).update == 6
-    assert "the best checkpoint is passed over" in caplog.text
+    assert "ignoring checkpoint 2: " in caplog.text
     assert (
         float(restore_policy(Descent(wanted), run, "best")) == float(initial_policy(Descent(wanted))) / 2**6
     )
@@ -288,7 +288,7 @@ def test_a_damaged_best_checkpoint_is_passed_over_aloud(
 def test_a_run_without_a_whole_checkpoint_says_so(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(Descent(config()), run)
-    flip(run / "checkpoints/6/facts/metadata")
+    flip(run / "checkpoints/6/metadata/metadata")
     with pytest.raises(ValueError, match=r"no checkpoint to resume from: .*metadata is corrupt"):
         train(Descent(config()), run, resume=True)
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 CONFIG = small_config(
     "ppo.num_updates=1",
     "ppo.shuffle_groups=4",
-    "logging.sampling_enabled=false",
+    "logging.sample_frequency=0",
     "network.kind=color_equivariant",
 )
 

@@ -13,7 +13,6 @@ from .actions import (
     validate_action as validate_action,
     validate_action_jax as validate_action_jax,
 )
-from .answers import submit_grids as submit_grids
 from .augmentation import augment as augment, augment_tasks as augment_tasks
 from .config import (
     ActionConfig as ActionConfig,
@@ -27,8 +26,14 @@ from .config import (
     UnifiedDatasetConfig as UnifiedDatasetConfig,
 )
 from .env import ArcEnvironment as ArcEnvironment
-from .evaluation import evaluate_arc as evaluate_arc, pass_at_k as pass_at_k
+from .evaluation import (
+    ArcEvalConfig as ArcEvalConfig,
+    ArcEvaluation as ArcEvaluation,
+    ArcEvaluationConfig as ArcEvaluationConfig,
+    ArcResult as ArcResult,
+)
 from .evaluation_mode import submitted_grids as submitted_grids
+from .expert import ArcExpert as ArcExpert
 from .expert_episodes import (
     ExpertEpisodeBatch as ExpertEpisodeBatch,
     ExpertEpisodes as ExpertEpisodes,
@@ -58,11 +63,7 @@ from .operations import (
     operation_name as operation_name,
     operations_in as operations_in,
 )
-from .pair_dataset import (
-    GridPairDataset as GridPairDataset,
-    canvas_note as canvas_note,
-    load_pair_dataset as load_pair_dataset,
-)
+from .pair_dataset import GridPairDataset as GridPairDataset, load_pair_dataset as load_pair_dataset
 from .planner import ActionPlan as ActionPlan, plan_pair as plan_pair, solution_actions as solution_actions
 from .random_agent import RandomAgent as RandomAgent, VectorizedRandomAgent as VectorizedRandomAgent
 from .reward import (
@@ -77,6 +78,7 @@ from .submission import (
     TaskSubmission as TaskSubmission,
     submission_env as submission_env,
     submit as submit,
+    submit_grids as submit_grids,
     submit_random as submit_random,
 )
 from .task_buffer import TaskBuffer as TaskBuffer

@@ -67,7 +67,7 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
             ("manifest.json", "batch files", _batches),
             ("config.json", "an embedding", _embedding),
             ("_CHECKPOINT_METADATA", "a checkpoint", _checkpoint),
-            ("digests.json", "a checkpoint", _checkpoint),
+            ("checksums.json", "a checkpoint", _checkpoint),
             ("train.txt", "a knowledge base", _knowledge),
         ):
             if (path / mark).exists():
@@ -101,10 +101,9 @@ def _run(path: Path) -> Iterator[Finding]:
 
     yield _read(path, "a run", facts)
     yield _read(path / "config.yaml", "settings", _settings)
-    for folder in ("checkpoints", "best"):
-        steps = [one for one in _inside(path / folder) if one.name.isdecimal()]
-        for step in sorted(steps, key=lambda one: int(one.name)):
-            yield _read(step, "a checkpoint", _checkpoint)
+    steps = [one for one in _inside(path / "checkpoints") if one.name.isdecimal()]
+    for step in sorted(steps, key=lambda one: int(one.name)):
+        yield _read(step, "a checkpoint", _checkpoint)
     for replay in _inside(path / "replay"):
         if replay.suffix == ".npz":
             yield _read(replay, "sealed arrays", _arrays)
@@ -122,9 +121,9 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _checkpoint(path: Path) -> str:
-    from phalanx.training.checkpoints import check_checkpoint
+    from phalanx.training.checkpoints import verify_checkpoint
 
-    return format_count(check_checkpoint(path), "file")
+    return format_count(verify_checkpoint(path), "file")
 
 
 def _plan(path: Path) -> str:

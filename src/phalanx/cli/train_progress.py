@@ -159,7 +159,7 @@ def _word(unit: str) -> str:
 def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", command: str) -> bool:
     """Tell how it went and write the report. Returns whether everything that was learned is on the disk."""
     from phalanx.logging.report.page import write_report
-    from phalanx.training.checkpoints import FOLDER
+    from phalanx.training.run_dir import CHECKPOINTS
 
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False)
@@ -176,13 +176,13 @@ def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", c
         lost.append(f"the report could not be written: {error.strerror or error}")
         report = "none"
     for result in outcome.seeds or [outcome]:
-        if not (result.run_dir / FOLDER / str(result.update)).is_dir():
+        if not (result.run_dir / CHECKPOINTS / str(result.update)).is_dir():
             lost.append(f"checkpoint {result.update} could not be saved, so what was learned last is lost")
     for words in lost:
         say(f"NOT KEPT: {words}")
     if outcome.interrupted:
         say(f"Go on with: {command} --out {outcome.run_dir} --resume")
-    say(f"Run {outcome.run_dir}, report {report}, checkpoint {outcome.run_dir / FOLDER}")
+    say(f"Run {outcome.run_dir}, report {report}, checkpoint {outcome.run_dir / CHECKPOINTS}")
     return not lost
 
 

@@ -18,7 +18,7 @@ from .arc_training import (
     load_cloning as load_cloning,
 )
 from .bc import BC as BC, BCConfig as BCConfig
-from .checkpoints import Checkpointer as Checkpointer
+from .checkpoints import Checkpointer as Checkpointer, CheckpointRef as CheckpointRef
 from .config import (
     CheckpointConfig as CheckpointConfig,
     EvaluationConfig as EvaluationConfig,
@@ -60,7 +60,6 @@ from .proof_training import (
     ProofTrainingConfig as ProofTrainingConfig,
     load_proof_policy as load_proof_policy,
     load_proof_training as load_proof_training,
-    read_data as read_data,
     untrained_policy as untrained_policy,
 )
 from .run import Run as Run, train as train
@@ -85,4 +84,3 @@ from .sft_data import (
 )
 from .trained_lm import load_language_model as load_language_model
 from .trained_policy import Policy as Policy, load_policy as load_policy
-from .warm_start import CheckpointRef as CheckpointRef

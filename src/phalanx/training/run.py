@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import logging
+import numbers
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,13 +22,13 @@ from phalanx.io.lock import lock_folder
 from phalanx.logging.experiment_logger import ExperimentLogger
 from phalanx.training import run_dir as run_dirs
 from phalanx.training.algorithm import Algorithm, Progress, TrainResult, UpdateResult
-from phalanx.training.best import BestCheckpoint
 from phalanx.training.checkpoints import (
     Checkpointer,
+    CheckpointRef,
     check_metadata,
     config_digest,
+    intact_checkpoints,
     named,
-    readable_checkpoints,
 )
 from phalanx.training.config import RunConfig
 from phalanx.training.processes import (
@@ -39,7 +40,7 @@ from phalanx.training.processes import (
     wait_for_all,
 )
 from phalanx.training.stop_signals import stop_on_signals
-from phalanx.training.warm_start import CheckpointRef, load_params
+from phalanx.training.warm_start import load_params
 
 _LOG = logging.getLogger("phalanx.training")
 Show = Callable[[Progress], None]
@@ -148,6 +149,8 @@ class Run:
         self.evaluations: list[dict[str, Any]] = []
         self.last: Progress | None = None
         self._exhausted = self._is_open = False
+        self._metrics: dict[str, float] | None = None
+        """Metrics of the evaluation of the current state."""
         self._failures: dict[str, int] = {}
         self._logger: ExperimentLogger | None = None
         self._stack = contextlib.ExitStack()
@@ -179,7 +182,7 @@ class Run:
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         algorithm, config = self.algorithm, self.algorithm.config
-        again = self.restart and (self.run_dir / run_dirs.FACTS).is_file()
+        again = self.restart and (self.run_dir / run_dirs.METADATA).is_file()
         if self.resume or again:
             _check_same_run(algorithm, self.run_dir, self.extend, self.init_from)
         agreed = f"{self.resume} {config_digest(config)} {algorithm.data_fingerprint()}"
@@ -194,27 +197,23 @@ class Run:
                 run_dirs.create_run(self.run_dir, config, metadata)
             stack.enter_context(lock_folder(self.run_dir))
             remove_stale_temporaries(self.run_dir)
-            self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, keep=config.checkpoint.keep))
+            self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, config.checkpoint))
         wait_for_all()
         if not is_first_process():
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, read_only=True))
-        best = BestCheckpoint(self.run_dir, config.checkpoint, writes=is_first_process())
-        self._best = stack.enter_context(contextlib.closing(best))
         if self.resume:
             state = self._restore(state)
         self.state = state
         self._first_update = self.update
         if is_first_process():
-            # The run samples episodes itself, complete and with all states.
-            settings = config.logging.model_copy(update={"sampling_enabled": False})
-            self._logger = ExperimentLogger(settings, self.handlers(self.run_dir, config))
+            self._logger = ExperimentLogger(config.logging, self.handlers(self.run_dir, config))
             stack.callback(self._logger.close)
             self._logger.log_config(config, self._metadata())
         self._is_open = True
         self._write_metadata({**self._metadata(), "status": "running"})
         self._saved_at = time.monotonic()
-        if not self.resume:
-            self._evaluate(final=False)
+        if not self.resume and self._evaluate(final=False):
+            self._save("running")
 
     @property
     def is_overdue(self) -> bool:
@@ -228,19 +227,19 @@ class Run:
         total, every = algorithm.num_updates, config.evaluation.every
         if self._exhausted or self.update >= total:
             return None
-        if self.update > self._first_update and (overdue or self.update % config.checkpoint.every == 0):
-            self._save("running")
-            self._saved_at = time.monotonic()
         began = time.perf_counter()
         try:
             self.state, result = algorithm.update(self.state)
         except StopIteration:
             self._exhausted = True
             return None
+        self._metrics = None
         self.last, speed = self._count(result, began)
         self._log(result, speed)
-        if every and self.update % every == 0 and self.update < total:
-            self._evaluate(final=False)
+        if self.update < total:  # `finish` evaluates and saves the last update
+            is_best = every > 0 and self.update % every == 0 and self._evaluate(final=False)
+            if is_best or overdue or self.update % config.checkpoint.every == 0:
+                self._save("running")
         return self.last
 
     def finish(self, signal: int | None) -> TrainResult:
@@ -269,7 +268,7 @@ class Run:
     def _count(self, result: UpdateResult, began: float) -> tuple[Progress, dict[str, Any]]:
         """Wait for an update and add its counts. Returns the progress and the values to log."""
         unit, own = self.algorithm.unit, local(result)
-        numbers, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
+        headline, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
         seconds = time.perf_counter() - began
         self.update += 1
         self.seconds += seconds
@@ -283,60 +282,58 @@ class Run:
             self.seconds,
             dict(self.counts),
             rate,
-            {**known, **{name: float(number) for name, number in numbers.items()}},
+            {**known, **{name: float(value) for name, value in headline.items()}},
         )
         logged = {f"{unit.rpartition('_')[2]}_per_second": rate, "seconds": self.seconds}
         return progress, {**self.counts, **logged}
 
     def _log(self, result: UpdateResult, speed: Mapping[str, Any]) -> None:
         """Log metrics and sampled episodes when they are due."""
-        settings = self.algorithm.config.logging
         if self._logger is None:
             return
-        if settings.batched_logging_enabled and self.update % settings.log_frequency == 0:
-            self._logger.log_batch_step(batch_data(local(result), speed, self.update))
-        if settings.sampling_enabled and self.update % settings.sample_frequency == 0:
-            key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
-            for episode in self.algorithm.sample_episodes(local(self.state), key, self.update):
-                self._logger.log_episode_summary(episode)
 
-    def _evaluate(self, *, final: bool) -> None:
-        """Evaluate, and save the state if it is the best so far.
+        def sampled_episodes() -> list[dict[str, Any]]:
+            key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
+            return self.algorithm.sample_episodes(local(self.state), key, self.update)
+
+        self._logger.log_batch_step(batch_data(local(result), speed, self.update), sampled_episodes)
+
+    def _evaluate(self, *, final: bool) -> bool:
+        """Evaluate and log the records. Returns True if `checkpoint.best_metric` has its best value so far.
 
         Every process evaluates, so that none waits for the first one at the next update.
         """
-        records = []
-        for record in self.algorithm.evaluate(local(self.state), self.update, final):
-            records.append({**record, "timestamp": time.time(), "step": self.update, **self.counts})
+        records = self.algorithm.evaluate(local(self.state), self.update, final)
+        for record in records:
+            logged = {**record, "timestamp": time.time(), "step": self.update, **self.counts}
+            self.evaluations.append(logged)
             if self._logger is not None:
-                self._logger.log_evaluation(records[-1])
-        self.evaluations += records
-        score = self._best.score(records)
-        if score is not None:
-            state = self.algorithm.mesh.gather_state(self.state)
-            with self._tolerate("the best checkpoint could not be saved", _DISK_ERRORS):
-                self._best.keep(score, self.update, state, self._checkpoint_metadata(state))
-
-    def _checkpoint_metadata(self, state: PyTree) -> dict[str, Any]:
-        algorithm = self.algorithm
-        return {
-            "update": self.update,
-            "seconds": self.seconds,
-            "counts": self.counts,
-            "config": config_digest(algorithm.config),
-            "data": algorithm.data_fingerprint(),
-            "params": [name for name, leaf in named({"params": state.params}).items() if leaf.size],
-            "algorithm": {},
-        }
+                self._logger.log_evaluation(logged)
+        self._metrics = _numbers(records[0]) if records else None
+        if (metric := self.algorithm.config.checkpoint.best_metric) is None:
+            return False
+        if self._metrics is None:
+            raise ValueError(f"checkpoint.best_metric is {metric!r}, but this run has no evaluations")
+        return any_process((is_first_process() and self._checkpoints.is_better(self._metrics),))[0]
 
     def _save(self, status: str) -> None:
+        """Save a checkpoint and update `run.json`."""
         algorithm = self.algorithm
+        self._saved_at = time.monotonic()
         state = algorithm.mesh.gather_state(self.state)
         if not is_first_process():
             return
         with self._tolerate("a checkpoint could not be saved", _DISK_ERRORS):
-            own = algorithm.save_host_state(self.run_dir, self.update, self._checkpoints.steps())
-            self._checkpoints.save(self.update, state, self._checkpoint_metadata(state) | {"algorithm": own})
+            metadata = {
+                "seconds": self.seconds,
+                "counts": self.counts,
+                "config": config_digest(algorithm.config),
+                "data": algorithm.data_fingerprint(),
+                "metrics": self._metrics,
+                "params": [name for name, leaf in named({"params": state.params}).items() if leaf.size],
+                "host_state": algorithm.save_host_state(self.run_dir, self.update, self._checkpoints.steps()),
+            }
+            self._checkpoints.save(self.update, state, metadata)
         progress = {"updates": self.update, "seconds": self.seconds, "status": status, **self.counts}
         self._write_metadata({**self._metadata(), **progress})
 
@@ -348,7 +345,7 @@ class Run:
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
         if is_first_process() and self.run_dir.is_dir():
-            with self._tolerate(f"{run_dirs.FACTS} could not be written"):
+            with self._tolerate(f"{run_dirs.METADATA} could not be written"):
                 run_dirs.write_metadata(self.run_dir, metadata)
 
     @contextlib.contextmanager
@@ -366,11 +363,11 @@ class Run:
         algorithm, config = self.algorithm, self.algorithm.config
         before = run_dirs.read_config(self.run_dir, type(config))
         state = algorithm.mesh.gather_state(state)
-        for step, metadata in readable_checkpoints(self._checkpoints, self.run_dir):
+        for step, metadata in intact_checkpoints(self._checkpoints, self.run_dir):
             self._check_checkpoint(step, metadata, before)
             try:
                 state = self._checkpoints.restore(step, state)
-                algorithm.restore_host_state(self.run_dir, metadata["algorithm"])
+                algorithm.restore_host_state(self.run_dir, metadata["host_state"])
             except (CorruptFileError, FileNotFoundError) as error:
                 _LOG.warning("skipping checkpoint %d of %s: %s", step, self.run_dir, error)
                 continue
@@ -382,6 +379,7 @@ class Run:
             run_dirs.extend_run(self.run_dir, config, {"config": metadata["config"], "update": step})
         self.update, self.seconds = step, float(metadata["seconds"])
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
+        self._metrics = metadata["metrics"]
         return algorithm.mesh.shard_state(state)
 
     def _check_checkpoint(self, step: int, metadata: Mapping[str, Any], before: RunConfig) -> None:
@@ -419,7 +417,7 @@ def _parent_run(
         yield
         return
     config = algorithm.config
-    exists = (run_dir / run_dirs.FACTS).is_file()
+    exists = (run_dir / run_dirs.METADATA).is_file()
     if resume or (restart and exists):
         _check_same_run(algorithm, run_dir, extend, init_from)
         before = run_dirs.read_config(run_dir, type(config))
@@ -438,7 +436,7 @@ def _parent_run(
             yield
         finally:
             seeds = [run_dir / f"seed_{number}" for number in range(config.num_seeds)]
-            own = [run_dirs.read_metadata(seed) for seed in seeds if (seed / run_dirs.FACTS).is_file()]
+            own = [run_dirs.read_metadata(seed) for seed in seeds if (seed / run_dirs.METADATA).is_file()]
             with contextlib.suppress(OSError):
                 run_dirs.write_metadata(run_dir, _combine_metadata(own))
 
@@ -518,6 +516,15 @@ def batch_data(result: UpdateResult, speed: Mapping[str, Any], update: int) -> d
     """Convert the result of an update to the format of `ExperimentLogger.log_batch_step`."""
     episodes = {name: array.reshape(-1) for name, array in result.episodes.items()}
     return {"update_step": update, **episodes, **result.metrics, **speed}
+
+
+def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numeric entries of an evaluation record."""
+    return {
+        name: float(value)
+        for name, value in record.items()
+        if isinstance(value, numbers.Real) and not isinstance(value, bool)
+    }
 
 
 def _headline(result: UpdateResult, names: tuple[str, ...]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from phalanx.system_info import machine_info
 
 FORMAT = 1
 CONFIG = "config.yaml"
-FACTS = "run.json"
+METADATA = "run.json"
 EVALUATIONS = "evaluations.jsonl"
 EPISODES = "episodes"
 REPORT = "report.html"
@@ -55,7 +55,7 @@ def run_status(folder: str | os.PathLike[str]) -> RunStatus:
     A run without an intact checkpoint can only be started again. A folder that contains something other than
     a run is reported as new too, and rejected when a run is started in it.
     """
-    if not (Path(folder) / FACTS).is_file():
+    if not (Path(folder) / METADATA).is_file():
         return "new"
     metadata = read_metadata(folder)
     seeds = sorted(Path(folder).glob("seed_*"))
@@ -111,7 +111,7 @@ def extend_run(run: Path, config: Config, since: Mapping[str, Any]) -> None:
 
 def write_metadata(run: Path, facts: Mapping[str, Any]) -> None:
     """Write or renew `run.json`; facts that are not given stay as they were."""
-    path = run / FACTS
+    path = run / METADATA
     before = _read_object(path) if path.exists() else {}
     about = {"format": FORMAT, "phalanx": __version__, "name": run.name, "machine": machine_info()}
     with atomic_write(path, "w") as file:
@@ -121,9 +121,9 @@ def write_metadata(run: Path, facts: Mapping[str, Any]) -> None:
 
 def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """`run.json` of a run; a folder that is no run is refused in words."""
-    path = Path(folder) / FACTS
+    path = Path(folder) / METADATA
     if not path.is_file():
-        raise ValueError(f"{folder} is not the folder of a run: it has no {FACTS}")
+        raise ValueError(f"{folder} is not the folder of a run: it has no {METADATA}")
     facts = _read_object(path)
     if facts.get("format") != FORMAT:
         raise ValueError(f"{path} has format {facts.get('format')}, this version of Phalanx reads {FORMAT}")

@@ -8,14 +8,13 @@ import jax
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.text.env import PromptFormat
-from phalanx.training.checkpoints import Which
+from phalanx.training.checkpoints import CheckpointRef, Which
 from phalanx.training.grpo import GRPO, GRPOConfig
 from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config, read_metadata
 from phalanx.training.sft import SFT, SFTConfig, trained_env
 from phalanx.training.sft_data import NoData
 from phalanx.training.text_env import TrainingEnvConfig
-from phalanx.training.warm_start import CheckpointRef
 
 
 @dataclasses.dataclass(frozen=True)
