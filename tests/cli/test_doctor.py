@@ -12,6 +12,8 @@ from phalanx.logging import read_records
 from phalanx.training.run import train
 from tests.helpers.descent import Descent, DescentConfig
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.helpers import small_training
 
+pytestmark = pytest.mark.slow
+
 # The same as the tests of the training have, so that what those compiled is found again.
 SMALL = (*small_training.SMALL, "evaluation.num_samples=2", "logging.sample_frequency=1")
 DESCENT = str(Path(__file__).parents[1] / "helpers" / "descent.py")

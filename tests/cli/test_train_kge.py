@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from phalanx.cli.errors import UserError
 from phalanx.cli.train import app
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["kge.dim=8", "kge.epochs=6", "kge.negatives=16", "evaluation.every=2"]
 
 

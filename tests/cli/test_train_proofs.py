@@ -13,6 +13,8 @@ import pytest
 from phalanx.kg.atoms import parse_atom
 from phalanx.kg.family_generator import RULES, generate_family
 
+pytestmark = pytest.mark.slow
+
 RELATIONS = {atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}
 
 SMALL = [

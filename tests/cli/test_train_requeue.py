@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 
 

@@ -18,6 +18,8 @@ from phalanx.training.algorithm import Progress, TrainResult
 from phalanx.training.kge_training import KGEData, KGETraining, KGETrainingConfig, load_kge_training
 from phalanx.training.run import train
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "kge.dim=8",
     "kge.epochs=6",

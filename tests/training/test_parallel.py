@@ -28,6 +28,8 @@ from phalanx.training.processes import LOST, Processes, ProcessLostError, connec
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
 
+pytestmark = pytest.mark.slow
+
 
 def free_port() -> int:
     with socket.socket() as listener:

@@ -15,6 +15,8 @@ from phalanx.logging.report import read_run
 from phalanx.training import ArcTraining, Progress, TrainResult, load_arc_policy, run_dir as runs, train
 from tests.helpers.small_training import metrics_of, small_config, small_handlers
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:

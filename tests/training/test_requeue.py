@@ -23,6 +23,8 @@ from phalanx.training import (
 from phalanx.training.run_dir import run_status
 from tests.helpers.descent import Descent, DescentConfig
 
+pytestmark = pytest.mark.slow
+
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])

@@ -30,6 +30,8 @@ from phalanx.training import (
 from tests.helpers.descent import Descent, DescentConfig
 from tests.helpers.file_damage import write_json
 
+pytestmark = pytest.mark.slow
+
 
 def config(**settings: object) -> DescentConfig:
     return DescentConfig(**settings)

@@ -30,6 +30,8 @@ from phalanx.training.run_dir import run_status
 from tests.faults.simulator import World
 from tests.helpers.descent import Descent, DescentConfig
 
+pytestmark = pytest.mark.slow
+
 UPDATES = 5
 CONFIG = DescentConfig(num_updates=UPDATES, checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
 ALGORITHM = Descent(CONFIG)

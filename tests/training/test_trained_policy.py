@@ -15,6 +15,8 @@ from phalanx.training import ArcTraining, TrainResult, load_arc_policy, train
 from phalanx.training.trained_policy import Policy
 from tests.helpers.small_training import small_config
 
+pytestmark = pytest.mark.slow
+
 # With as many groups as `test_parallel` has, so that programs are compiled once for both.
 CONFIG = small_config(
     "ppo.num_updates=1",

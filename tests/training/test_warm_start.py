@@ -30,6 +30,8 @@ from tests.helpers.small_training import small_config
 from tests.training.test_ppo_proofs import SMALL as SMALL_PROOFS
 from tests.training.test_sft import config_of, samples as samples
 
+pytestmark = pytest.mark.slow
+
 
 def kge(*overrides: str) -> KGETraining:
     small = ("kge.dim=4", "kge.epochs=2", "kge.negatives=4", "evaluation.max_queries=4")
