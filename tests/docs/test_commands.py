@@ -58,6 +58,7 @@ def test_a_misspelled_flag_within_a_sentence_would_be_noticed() -> None:
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as a user has it: the repository, a small trained run by the documents' names, some text."""
     from phalanx.training.arc_training import ArcTraining
+
     from phalanx.training.run import train
     from tests.helpers.small_training import small_config
 
@@ -76,6 +77,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_documented_commands_run(
     clone: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,8 +128,9 @@ def _check_extras(words: list[str]) -> None:
 
 
 def _check_settings(kind: str, params: dict[str, Any]) -> None:
-    from phalanx import training as agents
     from phalanx.training.loading import load_algorithm
+
+    from phalanx import training as agents
 
     kinds = {
         "arc": "ArcTraining",

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from phalanx.training.arc_training import ArcTrainingConfig, load_arc_training
+
 from phalanx.io.jsonl import read_lines
 from phalanx.logging import FileHandler, SVGHandler
-from phalanx.training.arc_training import ArcTrainingConfig, load_arc_training
 
 SMALL = (
     "arc.dataset.max_grid_height=3",

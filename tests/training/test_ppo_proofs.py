@@ -1,9 +1,11 @@
 """Presets and settings of PPO on proofs."""
 
 import pytest
+from phalanx.training.proof_training import load_proof_training
 
 from phalanx.config import list_presets
-from phalanx.training.proof_training import load_proof_training
+
+pytestmark = pytest.mark.slow
 
 SMALL = (
     "proofs.generated.num_families=2",

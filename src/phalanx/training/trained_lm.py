@@ -52,7 +52,7 @@ def load_language_model(
 
 
 def _read_config(run: Path) -> SFTConfig | GRPOConfig:
-    kind = read_metadata(run).get("kind")
+    kind = read_metadata(run).get("algorithm")
     if kind == "sft":
         return read_config(run, SFTConfig)
     if kind == "grpo":
