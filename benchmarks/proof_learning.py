@@ -29,7 +29,7 @@ _PPO_TIMES = 10.0
 _RANKING_PEER = {"countries_s3": {"eager": 14.0}}
 """Candidates a second."""
 _RANKING_TIMES = 100.0
-_QUICK = ("ppo.num_envs=8", "ppo.num_steps=8", "ppo.minibatches=2", "ppo.epochs=1")
+_QUICK = ("num_envs=8", "num_steps=8", "num_minibatches=2", "update_epochs=1")
 _CANDIDATES = 1_200
 
 
@@ -38,7 +38,7 @@ def run(folder: pathlib.Path, repeats: int, quick: bool = False) -> Iterator[dic
     for dataset, preset in _PRESETS.items():
         path = folder / dataset
         if (path / "train.txt").is_file():
-            config = load_proof_training(preset, (f"proofs.dataset={path}", *(_QUICK if quick else ())))
+            config = load_proof_training(preset, (f"env.dataset={path}", *(_QUICK if quick else ())))
             yield measure_ppo(dataset, config, repeats, judged=not quick)
             if dataset in _RANKING_PEER:
                 yield measure_ranking(dataset, config, repeats, judged=not quick)
@@ -52,10 +52,10 @@ def measure_ppo(
     training = TimedTraining(experiment)
     rates = [training.steps_per_update / seconds_of(training.update) for _ in range(repeats)]
     facts = {
-        "batch": config.ppo.num_envs,
-        "num_steps": config.ppo.num_steps,
-        "epochs": config.ppo.epochs,
-        "minibatches": config.ppo.minibatches,
+        "batch": config.num_envs,
+        "num_steps": config.num_steps,
+        "epochs": config.update_epochs,
+        "minibatches": config.num_minibatches,
         "padding_states": config.proofs.max_actions,
         "network": f"{config.network.embedding_dim} wide, {config.network.num_layers} layers",
         "num_parameters": count_parameters(training.state.params),

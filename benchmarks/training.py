@@ -29,15 +29,15 @@ from phalanx.training.arc_training import ArcTraining, ArcTrainingConfig, load_a
 from phalanx.training.run import batch_data
 
 QUICK = (
-    "arc.dataset.num_tasks=20",
-    "arc.dataset.max_grid_height=3",
-    "arc.dataset.max_grid_width=3",
+    "env.dataset.num_tasks=20",
+    "env.dataset.max_grid_height=3",
+    "env.dataset.max_grid_width=3",
     "network.kind=conv",
     "network.hidden_dim=8",
     "network.num_layers=1",
-    "ppo.num_steps=4",
-    "ppo.epochs=1",
-    "ppo.minibatches=2",
+    "num_steps=4",
+    "update_epochs=1",
+    "num_minibatches=2",
     "evaluation.num_tasks=5",
 )
 """A training that compiles and runs in seconds; it shows that the measurement works, and no figure."""
@@ -103,7 +103,7 @@ class TrainingBenchmark:
     def config(self, num_envs: int) -> ArcTrainingConfig:
         """The preset's training with that many environments, and minibatches no larger than at 1,024."""
         config = load_arc_training(self.preset, self.overrides)
-        minibatches = config.ppo.minibatches * max(1, round(num_envs / _ENVIRONMENTS_KEPT))
+        minibatches = config.num_minibatches * max(1, round(num_envs / _ENVIRONMENTS_KEPT))
         ppo = {**config.ppo.model_dump(), "num_envs": num_envs, "minibatches": minibatches}
         logging = self.logging or load_config(LoggingConfig, "batched")
         return config.model_copy(update={"ppo": type(config.ppo)(**ppo), "logging": logging})
@@ -157,16 +157,16 @@ class TrainingBenchmark:
         record = {
             "benchmark": "train",
             "figure": figure,
-            "environments": config.ppo.num_envs,
+            "environments": config.num_envs,
             "grid": f"{rows}x{columns}",
             "network": (
                 f"{config.network.kind}, hidden_dim {config.network.hidden_dim}, "
                 f"num_layers {config.network.num_layers}"
             ),
             "num_parameters": count_parameters(training.state.params),
-            "num_steps": config.ppo.num_steps,
-            "epochs": config.ppo.epochs,
-            "minibatches": config.ppo.minibatches,
+            "num_steps": config.num_steps,
+            "epochs": config.update_epochs,
+            "minibatches": config.num_minibatches,
             **facts,
         }
         targets = {field: {"at_most": at_most}} if self.judged else {}
@@ -277,7 +277,7 @@ class LoggingCost:
         """What a run logs of an update."""
         settings = self._settings
         if update % settings.log_frequency == 0:
-            rates = {"environment_steps": update, "steps_per_second": 0.0, "seconds": 0.0}
+            rates = {"env_steps": update, "env_steps_per_second": 0.0, "seconds": 0.0}
             self._logger.log_batch_step(batch_data(report, rates, update))
         if settings.sample_frequency and update % settings.sample_frequency == 0:
             key = jax.random.fold_in(jax.random.key(0), update)

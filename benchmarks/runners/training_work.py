@@ -73,7 +73,7 @@ def make_ppo(arguments: argparse.Namespace, environment: Environment) -> PPO:
         PPOTrainingConfig(ppo=config),
         environment,
         make_network,
-        max_episode_steps=arc.episode.max_episode_steps,
+        max_episode_steps=env.episode.max_episode_steps,
         mesh=DeviceMesh(jax.devices()[:1]),
     )
 

@@ -95,9 +95,9 @@ def main() -> None:
     if arguments.updates == 0:
         return
     overrides = (
-        f"arc.dataset.families=[{NAME}]",
-        f"cloning.num_envs={arguments.num_envs}",
-        f"cloning.num_updates={arguments.updates}",
+        f"env.dataset.families=[{NAME}]",
+        f"num_envs={arguments.num_envs}",
+        f"num_updates={arguments.updates}",
         "evaluation.every=0",
         "evaluation.num_tasks=50",
         "evaluation.num_samples=0",

@@ -37,11 +37,11 @@ def main() -> None:
     config = load_arc_training(
         "default",
         (
-            f"arc.dataset.families=[{arguments.family}]",
-            "arc.dataset.num_tasks=500",
-            f"ppo.num_envs={arguments.num_envs}",
-            f"ppo.num_updates={arguments.updates}",
-            "ppo.learning_rate=0.004",
+            f"env.dataset.families=[{arguments.family}]",
+            "env.dataset.num_tasks=500",
+            f"num_envs={arguments.num_envs}",
+            f"num_updates={arguments.updates}",
+            "optimizer.learning_rate=0.004",
             "evaluation.every=0",
             "evaluation.num_tasks=100",
             "evaluation.num_samples=0",
@@ -53,7 +53,7 @@ def main() -> None:
     outcome = train(training, next_free_dir(arguments.out), show=show)
     first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
     print(
-        f"{outcome.counts['environment_steps']:,} steps in {outcome.seconds:.0f} s, "
+        f"{outcome.counts['env_steps']:,} steps in {outcome.seconds:.0f} s, "
         f"written to {outcome.run_dir}"
     )
     print(f"unseen puzzles handed in right: {first:.0%} before, {last:.0%} after")

@@ -51,7 +51,7 @@ class ReinforceConfig(RunConfig):
     """Episodes in each of them."""
     learning_rate: float = Field(default=0.01, gt=0)
     """Adam's."""
-    entropy_coefficient: float = Field(default=0.02, ge=0)
+    ent_coef: float = Field(default=0.02, ge=0)
     """What keeps the policy from settling too soon."""
     arc: ArcConfig = PUZZLES
     """The environment and its tasks."""
@@ -103,16 +103,16 @@ class Reinforce(PolicyAlgorithm[ReinforceState]):
             log_probs, entropies = jax.vmap(jax.vmap(one))(observations, actions)
             entropy = jnp.mean(entropies, where=running)
             policy_loss = -jnp.mean(log_probs * advantages, where=running)
-            return policy_loss - self.config.entropy_coefficient * entropy, entropy
+            return policy_loss - self.config.ent_coef * entropy, entropy
 
         (total, entropy), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
         changes, optimizer = self.optimizer.update(gradient, state.opt_state)
         params = optax.apply_updates(state.params, changes)
         after = ReinforceState(params, optimizer, state.step + 1, key)
-        metrics = {"total_loss": total, "entropy": entropy, "gradient_norm": optax.tree.norm(gradient)}
+        metrics = {"loss": total, "entropy": entropy, "gradient_norm": optax.tree.norm(gradient)}
         lengths = running.sum(axis=0)
         episodes = {"episode_returns": to_go[0], "episode_lengths": lengths, **measures}
-        return after, UpdateResult(metrics, episodes, counts={"environment_steps": lengths.sum()})
+        return after, UpdateResult(metrics, episodes, counts={"env_steps": lengths.sum()})
 
     def _play(self, network: Any, key: Array) -> tuple[tuple, dict[str, Array]]:
         """An episode of each environment, [time, batch]; a finished one stays as it is and earns nothing."""

@@ -81,12 +81,12 @@ def main() -> None:
     config = load_proof_training(
         "default",
         (
-            f"proofs.dataset={out / 'things'}",
-            f"ppo.num_envs={arguments.num_envs}",
-            "ppo.num_steps=32",
-            f"ppo.num_updates={arguments.updates}",
+            f"env.dataset={out / 'things'}",
+            f"num_envs={arguments.num_envs}",
+            "num_steps=32",
+            f"num_updates={arguments.updates}",
             "evaluation.every=0",
-            "proofs.depth_limit=9",
+            "env.depth_limit=9",
             "logging.sample_frequency=0",
         ),
     )

@@ -223,7 +223,8 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
         full_name, found = spec.id, spec.load()
     if not inspect.isclass(found) or not hasattr(found, "from_config"):
         raise ValueError(f"{name!r} is not a subclass of phalanx.core.Environment")
-    return full_name, found
+    environment: type[Environment] = found
+    return full_name, environment
 
 
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:

@@ -203,7 +203,7 @@ def test_a_setting_that_does_not_exist_is_refused_before_anything_runs(program, 
 
 
 def test_environments_that_cannot_be_cut_into_minibatches_are_refused_before_anything_runs(program, measured):
-    result = program(training, "--environments", 1021, "ppo.num_steps=1")
+    result = program(training, "--environments", 1021, "num_steps=1")
     assert result.code == 2
     assert "minibatches must divide" in result.err
     assert measured == []

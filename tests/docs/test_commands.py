@@ -65,7 +65,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clone")
     for name in ("examples", "benchmarks", "scripts"):
         (folder / name).symlink_to(ROOT / name)
-    config = small_config("ppo.num_updates=1", "logging.sample_frequency=0")
+    config = small_config("num_updates=1", "logging.sample_frequency=0")
     train(ArcTraining(config), folder / "runs" / "mine")
     for name in ("bc", "demo", "other"):
         shutil.copytree(folder / "runs" / "mine", folder / "runs" / name)

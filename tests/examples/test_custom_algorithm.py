@@ -33,7 +33,7 @@ def phalanx(*arguments: object) -> str:
 
 def metrics_of(run: Path) -> list[dict[str, float]]:
     """What was logged at each update, but for what the clock decides."""
-    timed = ("steps_per_second", "seconds")
+    timed = ("env_steps_per_second", "seconds")
     lines = [line["metrics"] for line in read_records(run / "batch_metrics.jsonl")]
     return [{name: value for name, value in line.items() if name not in timed} for line in lines]
 

@@ -2,10 +2,14 @@
 
 import pytest
 
-from phalanx.training import arc_training
+from phalanx.training import PPOConfig, sft, text_env
 
 
 def few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the default training on ARC have 120 tasks, which takes a second less than thousands to make."""
-    load = arc_training.load_arc_training
-    monkeypatch.setattr(arc_training, "load_arc_training", lambda: load(None, ["arc.dataset.num_tasks=120"]))
+
+    def make(name: str) -> object:
+        return PPOConfig.load(name, ["env.dataset.num_tasks=120"]).make_environment()
+
+    for module in (text_env, sft):
+        monkeypatch.setattr(module, "make_preset_environment", make)

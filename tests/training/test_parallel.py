@@ -17,13 +17,14 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from phalanx.training.arc_training import load_arc_policy
 from typer.testing import CliRunner
 
+from phalanx import load_policy
 from phalanx.cli.app import app
 from phalanx.logging import LoggingConfig
 from phalanx.training.distributed import DeviceMesh
-from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
+from phalanx.training.optimizer import OptimizerConfig
+from phalanx.training.ppo import PPO, PPOConfig
 from phalanx.training.processes import LOST, Processes, ProcessLostError, connect
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
@@ -67,19 +68,20 @@ CONFIG = PPOConfig(
     num_envs=8,
     num_steps=12,
     num_updates=3,
-    epochs=2,
-    minibatches=3,
-    shuffle_groups=4,
-    learning_rate=0.03,
-    learning_rate_end=0.02,
+    update_epochs=2,
+    num_minibatches=3,
+    num_env_shards=4,
+    optimizer=OptimizerConfig(
+        learning_rate=0.03, end_learning_rate=0.02, lr_schedule="linear", max_grad_norm=0.5, eps=1e-5
+    ),
     target_kl=1e-5,
+    evaluation={"num_episodes": 0},
+    logging=LoggingConfig(log_frequency=1),
 )
 
 
 def create_ppo(mesh: DeviceMesh) -> PPO:
-    logging = LoggingConfig(batched_logging_enabled=True, log_frequency=1)
-    config = PPOTrainingConfig(ppo=CONFIG, logging=logging)
-    return PPO(config, ShortWalk(), WalkNetwork, max_episode_steps=16, mesh=mesh)
+    return PPO(CONFIG, ShortWalk(), WalkNetwork, mesh)
 
 
 def trained(processes: Processes) -> tuple[list[bytes], list[bytes], list[bytes]]:
@@ -128,8 +130,8 @@ def test_the_episodes_of_all_devices_are_logged(tmp_path: Path) -> None:
 
 PLANES = (
     "network.kind=color_equivariant",
-    "ppo.shuffle_groups=4",
-    "ppo.num_updates=20",
+    "num_env_shards=4",
+    "num_updates=20",
     "checkpoint.every=4",
     "logging.sample_frequency=4",
 )
@@ -166,7 +168,7 @@ def test_a_training_that_lost_a_process_goes_on_with_fewer_to_the_same_weights(t
 
     go(tmp_path / "two", "--resume")
     assert metrics_of(tmp_path / "two") == metrics_of(tmp_path / "one")
-    weights = [bits(eqx.filter(load_arc_policy(tmp_path / run)[1], eqx.is_array)) for run in ("one", "two")]
+    weights = [bits(eqx.filter(load_policy(tmp_path / run).network, eqx.is_array)) for run in ("one", "two")]
     assert weights[0] == weights[1]
 
 

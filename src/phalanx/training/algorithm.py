@@ -141,7 +141,7 @@ class Algorithm(abc.ABC, Generic[State]):
         self.num_updates: int = operator.attrgetter(self.num_updates_setting)(config)
 
     @classmethod
-    def for_evaluation(cls: type[AnyAlgorithm], config: RunConfig) -> AnyAlgorithm:
+    def for_evaluation(cls: type[AnyAlgorithm], config: Any) -> AnyAlgorithm:
         """Create the algorithm to load and evaluate a policy. Training data need not be opened."""
         return cls(config)
 
@@ -175,10 +175,10 @@ class Algorithm(abc.ABC, Generic[State]):
         """
         if cls.name in ALGORITHMS and load_algorithm(cls.name) is cls:
             return cls.name
-        module = sys.modules[cls.__module__]
-        file = getattr(module, "__file__", None)
-        is_package = "." in cls.__module__ or file is None
-        return f"{cls.__module__ if is_package else Path(file).resolve()}:{cls.__qualname__}"
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        if file is None or "." in cls.__module__:
+            return f"{cls.__module__}:{cls.__qualname__}"
+        return f"{Path(file).resolve()}:{cls.__qualname__}"
 
     @abc.abstractmethod
     def init(self, key: Key, params: PyTree | None = None) -> State:

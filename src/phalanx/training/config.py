@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from pydantic import Field, create_model, model_validator
 
@@ -22,7 +22,9 @@ from phalanx.registry import environment_class
 from phalanx.text.env_spec import TextEnvConfig
 from phalanx.training.optimizer import OptimizerConfig
 
+AnyRunConfig = TypeVar("AnyRunConfig", bound="RunConfig")
 AnyPolicyConfig = TypeVar("AnyPolicyConfig", bound="PolicyConfig")
+AnyTextConfig = TypeVar("AnyTextConfig", bound="TextRunConfig")
 
 OPTIMIZER_ALIASES = {
     "lr": "optimizer.learning_rate",
@@ -67,13 +69,13 @@ class RunConfig(Config):
 
     @classmethod
     def load(
-        cls,
+        cls: type[AnyRunConfig],
         preset: str | Path | None = None,
         overrides: Sequence[str] = (),
         *,
         env: str | None = None,
         inherited: Mapping[str, Any] | None = None,
-    ) -> Self:
+    ) -> AnyRunConfig:
         """Create a config from defaults, a preset, inherited settings and overrides; later ones win.
 
         Args:
@@ -111,36 +113,42 @@ class PolicyConfig(RunConfig):
     """Policy network. The environment defines the settings."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """Adam, its learning rate and gradient clipping."""
-    evaluation: EvaluationConfig = EpisodeEvaluationConfig()
+    evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig()
     """Evaluations during training. The environment defines the settings."""
 
     @model_validator(mode="after")
-    def _check_optimizer(self) -> Self:
+    def _check_optimizer(self) -> "PolicyConfig":
         if self.optimizer.name != "adamw" or self.optimizer.grad_accum_steps != 1:
             raise ValueError("optimizer: only adamw without gradient accumulation is supported here")
         return self
 
     @classmethod
-    def load(
-        cls,
+    def load(  # type: ignore[override]
+        cls: type[AnyPolicyConfig],
         preset: str | Path | None = None,
         overrides: Sequence[str] = (),
         *,
         env: str | None = None,
         inherited: Mapping[str, Any] | None = None,
-    ) -> Self:
+    ) -> AnyPolicyConfig:
         algorithm_config = cls.algorithm_config or cls
-        values = [] if preset is None else [read_preset(algorithm_config, preset)]
-        values += [inherited or {}, parse_overrides(overrides)]
+        preset_values = {} if preset is None else read_preset(algorithm_config, preset)
+        values = [preset_values, inherited or {}, parse_overrides(overrides)]
         name = choose_environment(env, values)
         if not name:
+            if isinstance(preset_values.get("env"), Mapping):
+                # A run with an environment that was passed as an object.
+                return load_config(algorithm_config, preset, overrides, settings=inherited)
             raise ValueError("no environment was chosen: set env.id (--env), such as env.id=arc")
         full_name, environment = environment_class(name)
         composed = config_class(algorithm_config, environment)
         if preset is None and inherited is None:
             preset = default_preset(algorithm_config, full_name)
         config = load_config(composed, preset, overrides, settings=inherited)
-        return cast(Self, config.model_copy(update={"env": config.env.model_copy(update={"id": full_name})}))
+        return cast(
+            AnyPolicyConfig,
+            config.model_copy(update={"env": config.env.model_copy(update={"id": full_name})}),
+        )
 
     @property
     def environment_settings(self) -> Any:
@@ -169,16 +177,16 @@ class TextRunConfig(RunConfig):
     """Text environment."""
 
     @classmethod
-    def load(
-        cls,
+    def load(  # type: ignore[override]
+        cls: type[AnyTextConfig],
         preset: str | Path | None = None,
         overrides: Sequence[str] = (),
         *,
         env: str | None = None,
         inherited: Mapping[str, Any] | None = None,
-    ) -> Self:
-        values = [] if preset is None else [read_preset(cls, preset)]
-        values += [inherited or {}, parse_overrides(overrides)]
+    ) -> AnyTextConfig:
+        preset_values = {} if preset is None else read_preset(cls, preset)
+        values = [preset_values, inherited or {}, parse_overrides(overrides)]
         name = choose_environment(env, values)
         if preset is None and inherited is None and name:
             preset = default_preset(cls, name)

@@ -723,7 +723,7 @@ class GRPO(Algorithm[GRPOState]):
         values = source.model_dump()
         inherited = {name: values[name] for name in ("model", "tokenizer", "prompt_format")}
         data = values.get("data", {})
-        if not data.get("plan") and not data.get("samples") and not source.env.is_puzzle_server:
+        if not data.get("plan") and not data.get("samples") and source.env.id != "puzzle_server":
             inherited["env"] = values["env"]
         return inherited
 

@@ -9,7 +9,7 @@ the weights are bit-identical for any number of devices and processes.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -131,7 +131,7 @@ class PPOConfig(PolicyConfig):
         return {**values, "num_updates": num_updates, "total_timesteps": None}
 
     @model_validator(mode="after")
-    def _check_minibatches(self) -> Self:
+    def _check_minibatches(self) -> "PPOConfig":
         samples = self.num_envs // self.num_shards * self.num_steps
         if samples % self.num_minibatches:
             raise ValueError(

@@ -50,7 +50,7 @@ from phalanx.registry import group_members
 from phalanx.text.env import TextVectorEnvironment
 from phalanx.text.splits import Split
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
-from phalanx.training.config import CheckpointConfig, RunConfig, TextRunConfig
+from phalanx.training.config import CheckpointConfig, TextRunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
 from phalanx.training.sft_data import (
     BatchSource,
@@ -288,7 +288,7 @@ class SFT(Algorithm[TrainState]):
         self._tokenizer = PromptTokenizer(config.tokenizer)
 
     @classmethod
-    def for_evaluation(cls, config: RunConfig) -> "SFT":
+    def for_evaluation(cls, config: Any) -> "SFT":
         return cls(config, NoData())
 
     @functools.cached_property

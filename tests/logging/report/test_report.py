@@ -114,7 +114,7 @@ def test_a_curve_has_the_logged_values_on_three_axes(run: Path) -> None:
     assert points(data, "entropy") == list(zip(range(0, 201, 10), expected, strict=True))
     assert [x for x, _ in points(data, "entropy", "steps")][:3] == [16_384, 180_224, 344_064]
     assert [x for x, _ in points(data, "entropy", "seconds")][:2] == [0.17, 1.87]
-    assert not {"environment_steps", "seconds"} & {chart["key"] for chart in data["charts"]}
+    assert not {"env_steps", "seconds"} & {chart["key"] for chart in data["charts"]}
 
 
 def test_mean_deviation_and_ends_share_a_chart(run: Path) -> None:
@@ -423,7 +423,7 @@ def test_deep_and_endless_lines_cost_only_themselves(bare: Path, monkeypatch: py
 
 
 def test_a_number_is_not_said_twice(bare: Path) -> None:
-    write_facts(bare, num_parameters=9_123, environment_steps=48_200)
+    write_facts(bare, num_parameters=9_123, env_steps=48_200)
     tiles = {tile["label"]: tile for tile in report_of(bare)["runs"][0]["tiles"]}
     assert (tiles["Parameters"]["value"], tiles["Parameters"]["detail"]) == ("9,123", "")
     steps = tiles["Environment steps"]

@@ -19,16 +19,16 @@ def run(tmp_path: Path) -> Path:
         handler = FileHandler(folder, LoggingConfig())
         for step in (1, 2, 3):
             metrics = {"loss": 1.0 / step + seed, "reward_mean": seed, "reward_std": 1.0, "reward_min": -1.0}
-            handler.log_aggregated_metrics({**metrics, "environment_steps": 10 * step}, step)
+            handler.log_aggregated_metrics({**metrics, "env_steps": 10 * step}, step)
         for step, rate in ((0, 0.0), (3, end)):
             families = {"gravity": {"success_rate": rate, "episodes": 4}}
             scores = {"success_rate": rate, "similarity": rate, "families": families, "episodes": 4}
             handler.log_evaluation({"step": step, "split": "held-out", "mode": "greedy", **scores})
         handler.log_episode_summary({"episode_num": seed, "environment_id": 0, "success": True})
         handler.close()
-        facts = {"name": f"seed_{seed}", "status": "finished", "environment_steps": 30, "seconds": 2.0}
+        facts = {"name": f"seed_{seed}", "status": "finished", "env_steps": 30, "seconds": 2.0}
         (folder / "run.json").write_text(json.dumps(facts))
-    facts = {"name": "run", "status": "finished", "environment_steps": 90, "seconds": 2.0, "updates": 3}
+    facts = {"name": "run", "status": "finished", "env_steps": 90, "seconds": 2.0, "updates": 3}
     (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
     return tmp_path / "run"
 

@@ -180,8 +180,8 @@ def rounded(values: np.ndarray, digits: int = 6) -> list[float | int | None]:
 def title_of(name: str) -> str:
     """A metric's or a family's name for people.
 
-    >>> title_of("policy_loss"), title_of("approx_kl"), title_of("steps_per_second")
-    ('Policy loss', 'Approx KL', 'Steps per second')
+    >>> title_of("policy_loss"), title_of("approx_kl"), title_of("env_steps_per_second")
+    ('Policy loss', 'Approx KL', 'Env steps per second')
     """
     words = name.replace("_", " ").replace("/", " / ").split()
     words = [word.upper() if word in ("kl", "lr", "mrr") else word for word in words]

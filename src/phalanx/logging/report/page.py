@@ -302,7 +302,7 @@ def _rate(run: RunData, steps: float | None, seconds: float | None) -> tuple[str
 
 
 def _steps(run: RunData) -> float | None:
-    return _said_or_last(run, "environment_steps", "steps")
+    return _said_or_last(run, "env_steps", "steps")
 
 
 def _seconds(run: RunData) -> float | None:

@@ -26,7 +26,7 @@ def merged_seeds(folder: Path, facts: Mapping[str, Any], seeds: Sequence[RunData
     episodes = sorted(
         (episode for run in seeds for episode in run.episodes), key=lambda episode: -episode.number
     )
-    own = {name: seeds[0].facts.get(name) for name in ("environment_steps", "num_parameters")}
+    own = {name: seeds[0].facts.get(name) for name in ("env_steps", "num_parameters")}
     told = {**facts, **{name: value for name, value in own.items() if value is not None}}
     note = f"{len(seeds)} seeds: curves and figures are interquartile means, bands 95 % bootstrap intervals."
     notes = [f"{run.path.name}: {text}" for run in seeds for text in run.notes]

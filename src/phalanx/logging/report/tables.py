@@ -141,7 +141,7 @@ Column = Float64[np.ndarray, " rows"]
 """A value for every row, NaN where the record has none that is finite."""
 
 AXES = ("update", "steps", "seconds")
-_STEPS, _SECONDS = "environment_steps", "seconds"
+_STEPS, _SECONDS = "env_steps", "seconds"
 
 
 @dataclasses.dataclass(frozen=True)
