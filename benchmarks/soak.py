@@ -304,7 +304,7 @@ def step_into(folder: Path) -> None:
     from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig
 
     rollout = Rollout.prepare(Workload(batch=256, grid=(10, 10), steps=64))
-    config = LoggingConfig(batched_logging_enabled=True, log_frequency=1, sampling_enabled=False)
+    config = LoggingConfig(log_frequency=1, sample_frequency=0)
     folder.mkdir()
     steps = number = 0
     with ExperimentLogger(config, {"files": FileHandler(folder, config)}) as logger:

@@ -101,7 +101,7 @@ def main() -> None:
         "evaluation.every=0",
         "evaluation.num_tasks=50",
         "evaluation.num_samples=0",
-        "logging.sampling_enabled=false",
+        "logging.sample_frequency=0",
     )
     training = CloningTraining(load_cloning("default", overrides))
     outcome = train(training, next_free_dir(arguments.out), show=show)

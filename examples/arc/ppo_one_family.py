@@ -45,7 +45,7 @@ def main() -> None:
             "evaluation.every=0",
             "evaluation.num_tasks=100",
             "evaluation.num_samples=0",
-            "logging.sampling_enabled=false",
+            "logging.sample_frequency=0",
             *arguments.overrides,
         ),
     )

@@ -133,6 +133,19 @@ def load_config(
         raise ValueError(format_validation_error(error, cls)) from error
 
 
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Parse overrides of the form `key.sub=value` into nested values; later ones take precedence."""
+    values: dict[str, Any] = {}
+    for override in overrides:
+        values = _merge(values, _parse_override(override))
+    return values
+
+
+def suggest_key(cls: type[BaseModel], key: str) -> str:
+    """Suggest a setting with a name similar to an unknown one: `did you mean 'optimizer.learning_rate'?`."""
+    return _suggest_key(cls, cls, "", key)
+
+
 def list_presets(group: str) -> tuple[str, ...]:
     """Return the names of the presets in a group, sorted."""
     folder = PRESET_FOLDER / group

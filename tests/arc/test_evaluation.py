@@ -11,7 +11,7 @@ from phalanx.arc import ArcEnvironment, EpisodeConfig
 from phalanx.arc.evaluation import ArcEvaluation, ArcResult
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.operations import Operation
-from phalanx.logging.records import as_json
+from phalanx.logging.records import format_json
 from tests.helpers.policies import (
     CELL,
     EVERY_COLOR,
@@ -21,6 +21,8 @@ from tests.helpers.policies import (
     knows,
     only,
 )
+
+pytestmark = pytest.mark.slow
 
 FAMILIES = ("gravity", "fill_enclosed", "swap_colors")
 SIDE = 5
@@ -172,7 +174,7 @@ def test_who_goes_over_to_an_easier_pair_has_not_solved_his_own() -> None:
 
 def test_a_record_is_a_line_of_evaluations_jsonl() -> None:
     found = painted(MANY[:3], only(2), mode="sampled", num_samples=2, pass_at_k=(1, 2))
-    record = json.loads(as_json(found.as_record()))
+    record = json.loads(format_json(found.as_record()))
     assert set(record.pop("groups")) == {"x", "y", "z"}
     assert record == {
         "split": "training",

@@ -141,35 +141,28 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     @classmethod
     def from_config(
         cls: type[Env],
-        config: Any = None,
+        config: ArcConfig,
         *,
         task: ArcTask | str | None = None,
         tasks: Tasks | None = None,
         max_episode_steps: int | None = None,
-        overrides: Sequence[str] = (),
-        **settings: Any,
     ) -> Env:
-        """Create an environment for `phalanx.make("arc-v2", ...)`.
+        """Create an environment from its settings.
 
         Args:
-            config: An `ArcConfig`, the name of a preset or the path to a YAML file.
+            config: Settings.
             task: One task, or the id of a task of the config's dataset.
             tasks: Several tasks or a task buffer.
             max_episode_steps: Replaces `episode.max_episode_steps`.
-            overrides: `key=value` overrides.
-            settings: Sections or settings of the config: `dataset={"families": ("recolor",)}`,
-            `backend="xla"`.
         """
-        changed = config_from(ArcConfig, config, overrides, settings)
         if max_episode_steps is not None:
-            steps = {"episode": {"max_episode_steps": max_episode_steps}}
-            changed = config_from(ArcConfig, changed, settings=steps)
+            config = config_from(ArcConfig, config, [f"episode.max_episode_steps={max_episode_steps}"])
         if task is not None and tasks is not None:
             raise TypeError("both task and tasks were given; pass only one of them")
         if isinstance(task, str):
-            buffer = cls.create(changed).task_buffer
+            buffer = cls.create(config).task_buffer
             task = buffer[buffer.index_of(task)]
-        return cls.create(changed, tasks if task is None else task)
+        return cls.create(config, tasks if task is None else task)
 
     def with_tasks(self: Env, tasks: Tasks | TaskArrays) -> Env:
         """Return the environment with other tasks. Task weights, if there are any, become equal.

@@ -154,8 +154,20 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
             settings: Settings of the class `evaluation_config` (during training) or `eval_config`
                 (`phalanx eval`).
             final: Whether this is the last evaluation of a run, which may take longer.
+
+        Returns:
+            The results. By default, greedy episodes in the environment itself are evaluated.
         """
-        raise ValueError(f"{type(self).__name__} has no evaluation")
+        from phalanx.core.evaluation import evaluate_episodes
+
+        return evaluate_episodes(self, network, settings)
+
+    def at_step(self, step: int) -> "Environment":
+        """Return the environment of new episodes after a number of steps per environment.
+
+        A curriculum returns its current stage. The default is the environment itself.
+        """
+        return self
 
     def fingerprint(self) -> str:
         """Return a digest of the data that the environment was created from, such as tasks; empty if none."""
@@ -214,6 +226,13 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         Returns None if the environment cannot be rendered.
         """
         return None
+
+    def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Convert the records of `record_episodes` for the episode viewer.
+
+        An environment whose states cannot be drawn on their own replaces them with objects that can.
+        """
+        return list(episodes)
 
     def task_name(self, state: State) -> str:
         """Return the name of the task of one state's episode; empty if tasks have no names."""

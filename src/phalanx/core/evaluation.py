@@ -1,12 +1,23 @@
 """Settings and results of evaluations, which environments and algorithms define."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import equinox as eqx
+import jax
+import numpy as np
 from pydantic import Field
 
 from phalanx.config import Config
+from phalanx.nn.policy_network import select_action
+
+if TYPE_CHECKING:
+    from phalanx.core.environment import Environment
+
+_SEED = 0x5EED
+"""Seed of the episodes of `evaluate_episodes`, the same for all runs."""
 
 
 class EvaluationConfig(Config):
@@ -61,3 +72,53 @@ class SavableResult(EvaluationResult, Protocol):
             folder: Folder to create.
             title: Heading in the report of the run; None uses a default.
         """
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationRecord:
+    """A result that consists of a record and, optionally, lines of text."""
+
+    record: dict[str, Any]
+    lines: tuple[str, ...] = ()
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the record."""
+        return self.record
+
+    def describe(self) -> Sequence[str]:
+        """Return the lines, or else the numbers of the record in one line."""
+        if self.lines:
+            return self.lines
+        numbers = {name: value for name, value in self.record.items() if isinstance(value, int | float)}
+        text = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        return (f"{self.record['split']}, {self.record['mode']}: {text}",)
+
+
+def evaluate_episodes(
+    environment: "Environment", network: Any, settings: EvaluationConfig
+) -> list[EvaluationResult]:
+    """Evaluate a policy network on greedy episodes of an environment, with keys that training does not use.
+
+    Args:
+        environment: The environment.
+        network: The `PolicyNetwork`.
+        settings: An `EpisodeEvaluationConfig`; `num_episodes=0` disables the evaluation.
+    """
+    from phalanx.core.episodes import rollout_episodes
+
+    num_episodes = getattr(settings, "num_episodes", 0)
+    if not num_episodes:
+        return []
+    states, observations = _reset(environment, jax.random.split(jax.random.key(_SEED), num_episodes))
+    act = eqx.Partial(select_action, network)
+    results = rollout_episodes(environment, act, states, observations, None, environment.max_episode_steps)
+    metrics = {"episode_return": results.returns, "episode_length": results.lengths}
+    if "success_mask" in results.episode_metrics:
+        metrics["success_rate"] = results.episode_metrics["success_mask"]
+    means = {name: float(np.mean(values)) for name, values in jax.device_get(metrics).items()}
+    return [EvaluationRecord({"split": "train", "mode": "greedy", "num_episodes": num_episodes, **means})]
+
+
+@eqx.filter_jit
+def _reset(environment: "Environment", keys: Any) -> Any:
+    return environment.batch_reset(keys)

@@ -37,7 +37,7 @@ class RunConfig(Config):
     """Evaluations during training."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """Checkpoints."""
-    logging: LoggingConfig = LoggingConfig(batched_logging_enabled=True)
+    logging: LoggingConfig = LoggingConfig()
     """Metrics and sampled episodes."""
 
     @classmethod

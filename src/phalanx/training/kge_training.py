@@ -63,9 +63,7 @@ class KGETrainingConfig(RunConfig):
     """How it is measured."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20, keep=1)
     """When it is saved, in epochs."""
-    logging: LoggingConfig = LoggingConfig(
-        batched_logging_enabled=True, sampling_enabled=False, log_frequency=1
-    )
+    logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """What is written of it."""
 
 
