@@ -139,7 +139,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return environment if weights is None else environment.with_task_weights(weights)
 
     @classmethod
-    def from_config(
+    def from_config(  # type: ignore[override]
         cls: type[Env],
         config: ArcConfig,
         *,
