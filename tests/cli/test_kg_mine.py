@@ -46,6 +46,7 @@ def test_without_a_file_the_best_rules_are_shown(phalanx, folder):
     assert result.out.splitlines()[1:] == ["  r1:1.0:in(Y,X) -> has(X,Y)", "  r2:0.75:has(Y,X) -> in(X,Y)"]
 
 
+@pytest.mark.slow
 def test_an_embedding_ranks_too(phalanx, folder, tmp_path):
     run = tmp_path / "kge"
     trained = phalanx(

@@ -13,6 +13,8 @@ import pytest
 from phalanx.kg.atoms import parse_atom
 from phalanx.kg.family_generator import RULES, generate_family
 
+pytestmark = pytest.mark.slow
+
 RELATIONS = {atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}
 
 SMALL = [
@@ -61,7 +63,7 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
         == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     )
     facts = json.loads((out / "run.json").read_text())
-    assert (facts["kind"], facts["dataset"], facts["status"]) == ("proofs", "kin", "finished")
+    assert (facts["algorithm"], facts["dataset"], facts["status"]) == ("proofs", "kin", "finished")
     assert facts["training_queries"][0] < facts["facts"]
     first, last = lines_of(out / "evaluations.jsonl")
     assert (first["step"], last["step"], last["episodes"]) == (0, 1, 12)

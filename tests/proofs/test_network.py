@@ -23,6 +23,8 @@ from phalanx.proofs.network import (
 from phalanx.proofs.state import ProofObservation
 from phalanx.proofs.vocabulary import ProofVocabulary
 
+pytestmark = pytest.mark.slow
+
 ATOMS = ("transe", "complex", "rotate", "mlp")
 PARENT, SIBLING, TRUE, FALSE, END = 1, 2, 3, 4, 5
 ANN, BOB, CAT, X, Y = 1, 2, 3, 4, 5

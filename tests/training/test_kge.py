@@ -21,6 +21,8 @@ from phalanx.training.kge import (
 )
 from tests.helpers.small_kge import ANN, BOB, CAT, DAN, PARENT, TRAIN, four_people_base
 
+pytestmark = pytest.mark.slow
+
 POSITIVE = jnp.array([1.0, -0.5])
 CANDIDATES = jnp.array([[1.0, 0.3, 2.0], [0.1, -0.5, 4.0]])
 KNOWN = jnp.array([[True, False, False], [False, True, True]])

@@ -19,6 +19,8 @@ from phalanx.training.algorithm import Progress, TrainResult
 from phalanx.training.kge import KGEConfig, KGETrainer
 from phalanx.training.run import train
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "model.embedding_dim=16",
     "optimizer.learning_rate=0.1",
@@ -61,7 +63,7 @@ def test_a_run_has_metadata_metrics_and_the_best_embedding(
     assert trainer.exported is not None
     epoch, validation = trainer.exported
     metadata = runs.read_metadata(run)
-    assert (metadata["kind"], metadata["status"], metadata["updates"]) == ("kge", "finished", 6)
+    assert (metadata["algorithm"], metadata["status"], metadata["updates"]) == ("kge", "finished", 6)
     records = list(read_records(run / "batch_metrics.jsonl"))
     assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
     assert set(records[0]["metrics"]) == {"loss", "triples", "triples_per_second", "seconds"}

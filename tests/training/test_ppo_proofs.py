@@ -5,6 +5,8 @@ import pytest
 from phalanx.config import list_presets
 from phalanx.training.proof_training import load_proof_training
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "proofs.generated.num_families=2",
     "proofs.generated.generations=3",

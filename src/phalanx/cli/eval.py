@@ -187,7 +187,7 @@ def evaluate(
 
     with user_errors():
         given = CheckpointRef.parse(str(run))
-        kind = read_metadata(given.run).get("kind")
+        kind = read_metadata(given.run).get("algorithm")
     origins = _each_seed(given)
     if arcade is not None and kind not in ("sft", "grpo"):
         raise UserError(f"--arcade is for language models; {run} is a run of kind {kind!r}")

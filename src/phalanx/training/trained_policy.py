@@ -88,7 +88,7 @@ def load_policy(run: str | Path) -> Policy:
             are `RUN/seed_1`, ...
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
-    kind = str(read_metadata(ref.run).get("kind"))
+    kind = str(read_metadata(ref.run).get("algorithm"))
     shape = eqx.filter_eval_shape(_create_policy(ref.run, kind), jax.random.key(0))
     arrays, structure = eqx.partition(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     params, origin = load_params(ref, arrays)

@@ -200,7 +200,7 @@ class RunData:
         return str(self.facts.get("name") or self.path.name)
 
     def __repr__(self) -> str:
-        told = [str(self.facts[name]) for name in ("kind", "status") if self.facts.get(name)]
+        told = [str(self.facts[name]) for name in ("algorithm", "status") if self.facts.get(name)]
         updates = [f"{int(self.metrics.axes['update'][-1])} updates"] if len(self.metrics) else []
         return f"RunData({', '.join([self.name, *told, *updates])}, {self.path})"
 
