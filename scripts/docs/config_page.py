@@ -26,7 +26,14 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         )
     },
     "Proofs": {
-        "phalanx.proofs.config": ("ProofConfig", "QueryConfig", "ProofRewardConfig"),
+        "phalanx.proofs.config": (
+            "ProofConfig",
+            "QueryConfig",
+            "ProofRewardConfig",
+            "FamilyConfig",
+            "CurriculumStage",
+            "ProofEvaluationConfig",
+        ),
         "phalanx.kg.kge.models": ("KGEModelConfig",),
         "phalanx.training.kge": ("KGEConfig",),
         "phalanx.proofs.score_combination": ("HybridConfig",),
@@ -62,12 +69,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
             "EpisodeEvaluationConfig",
             "CheckpointConfig",
         ),
-        "phalanx.training.proof_training": (
-            "ProofTrainingConfig",
-            "FamilyConfig",
-            "CurriculumStage",
-            "ProofEvaluationConfig",
-        ),
+        "phalanx.training.proof_training": ("ProofTrainingConfig",),
         "phalanx.proofs.network": ("ProofNetworkConfig",),
         "phalanx.training.kge_training": ("KGETrainingConfig", "KGEEvaluationConfig"),
         "phalanx.proofs.link_prediction": ("LinkPredictionConfig",),

@@ -20,7 +20,7 @@ _registry.register(
 )
 _registry.register(
     "proofs-v1",
-    "phalanx.proofs.env:make_proofs",
+    "phalanx.proofs.env:ProofEnvironment",
     "proof search in a knowledge graph: resolve a query goal by goal",
 )
 _registry.register(

@@ -22,6 +22,8 @@ from tests.helpers.policies import (
     only,
 )
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = ("gravity", "fill_enclosed", "swap_colors")
 SIDE = 5
 TASKS = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=2, num_tests=1)

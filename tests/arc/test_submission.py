@@ -24,6 +24,8 @@ from phalanx.arc.submission import submission_env
 from phalanx.logging.report import write_report
 from tests.helpers.policies import box_config, cell_task, knows
 
+pytestmark = pytest.mark.slow
+
 SIDE = 5
 FAMILIES = ("gravity", "fill_enclosed")
 MADE = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=1, num_tests=1)

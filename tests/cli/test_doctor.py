@@ -12,6 +12,8 @@ from phalanx.logging import read_records
 from phalanx.training.run import train
 from tests.helpers.descent import Descent, DescentConfig
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -28,7 +30,7 @@ def doctor(*paths: Path) -> tuple[int, list[str]]:
 def test_a_whole_run_is_said_to_be_whole_part_by_part(run: Path) -> None:
     code, lines = doctor(run)
     assert code == 0
-    assert lines[0] == f"{run}: a run of kind descent, finished, 6 updates, whole"
+    assert lines[0] == f"{run}: a run of algorithm descent, finished, 6 updates, whole"
     assert all(line.endswith(", whole") for line in lines)
     assert any(line.startswith(f"{run}/checkpoints/6: a checkpoint of ") for line in lines)
     assert any(line.startswith(f"{run}/batch_metrics.jsonl: lines of JSON of 6 lines") for line in lines)

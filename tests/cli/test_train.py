@@ -14,6 +14,8 @@ import pytest
 
 from tests.helpers import small_training
 
+pytestmark = pytest.mark.slow
+
 # The same as the tests of the training have, so that what those compiled is found again.
 SMALL = (*small_training.SMALL, "evaluation.num_samples=2", "logging.sample_frequency=1")
 DESCENT = str(Path(__file__).parents[1] / "helpers" / "descent.py")
@@ -56,7 +58,7 @@ def test_a_run_that_exists_is_left_alone(run: tuple[Path, str], phalanx: Callabl
     before = (out / "run.json").read_bytes()
     again = phalanx("train", "arc", *SMALL, "--out", out)
     assert again.code == 2
-    assert "add --resume to go on with it, or give another --out" in again.err
+    assert "add --resume to continue the run in it, or choose another --out" in again.err
     assert (out / "run.json").read_bytes() == before
 
 
@@ -150,7 +152,7 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
         (["train", "arc", "--preset", "defualt"], "did you mean 'default'?"),
         (["train", "arc", "--resume"], "--resume needs --out"),
         (["train", "arc", "--process-id", "0"], "--coordinator, --process-id and --num-processes together"),
-        (["eval", "/nowhere"], "is not the folder of a run"),
+        (["eval", "/nowhere"], "is not a run"),
         (["eval", "{run}", "--out", "x"], "give --data, too"),
         (["eval", "{run}", "--data", "no-such-data"], "no such file or folder"),
         (["train", "sft", "--plan", "plan", "--env", "arc"], "--plan and --env cannot be combined"),

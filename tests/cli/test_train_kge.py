@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from phalanx.cli.errors import UserError
 from phalanx.cli.train import app
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["kge.dim=8", "kge.epochs=6", "kge.negatives=16", "evaluation.every=2"]
 
 
@@ -41,7 +43,7 @@ def test_the_last_lines_say_how_good_the_best_is_and_where_everything_is(run: tu
     assert lines[-3].endswith(f"embedding {out}/kge")
     assert "Finished after 6 updates, 6," in lines[-2]
     assert (out / "report.html").is_file() and (out / "kge" / "config.json").is_file()
-    assert facts["kind"] == "kge"
+    assert facts["algorithm"] == "kge"
 
 
 def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
@@ -60,7 +62,7 @@ def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
         (["dataset=/nowhere"], "/nowhere"),
         (["--preset", "famly"], "did you mean 'family'?"),
         (["--resume"], "--resume needs --out"),
-        (["--resume", "--out", "/nowhere"], "is not the folder of a run"),
+        (["--resume", "--out", "/nowhere"], "is not a run"),
         (["kge.negatives=100000"], "negatives must be at most"),
     ],
 )
@@ -73,7 +75,7 @@ def test_a_mistake_is_told_in_words(arguments: list[str], words: str, tmp_path: 
 def test_a_run_that_exists_is_left_alone(run: tuple[Path, str]) -> None:
     out, _ = run
     before = (out / "run.json").read_bytes()
-    with pytest.raises(UserError, match="add --resume to go on with it, or give another --out"):
+    with pytest.raises(UserError, match="add --resume to continue the run in it, or choose another --out"):
         train(*SMALL, "--out", out)
     assert (out / "run.json").read_bytes() == before
 

@@ -21,6 +21,8 @@ from phalanx.nn.distributions import MaskedCategorical
 from phalanx.nn.policy_network import select_action
 from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, keys_of, only
 
+pytestmark = pytest.mark.slow
+
 
 class Fuse(eqx.Module):
     left: Int32[Array, "*batch"]

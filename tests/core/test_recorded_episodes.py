@@ -9,6 +9,8 @@ from phalanx.registry import EnvSpec
 from tests.helpers.corridor import Corridor
 from tests.helpers.recorded_episodes import COMMAND, ENGINES, cases_of, digest, own_environments, read, record
 
+pytestmark = pytest.mark.slow
+
 RECORDINGS = [
     (found, case, engine)
     for found in own_environments()

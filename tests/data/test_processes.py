@@ -30,6 +30,8 @@ from phalanx.data.corpus import FilePart
 from phalanx.data.processes import PartFault, in_processes
 from tests.helpers.processes import DyingTokenizer, FaultyTokenizer, pid_of
 
+pytestmark = pytest.mark.slow
+
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 datasets = pytest.importorskip("datasets")

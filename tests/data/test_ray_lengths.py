@@ -27,6 +27,8 @@ from phalanx.data import (
 from phalanx.data.corpus import lines_before, read_part, split_files
 from phalanx.data.ray_lengths import corpus_files
 
+pytestmark = pytest.mark.slow
+
 ray = pytest.importorskip("ray")
 pq = pytest.importorskip("pyarrow.parquet")
 pa = pytest.importorskip("pyarrow")

@@ -36,6 +36,8 @@ from phalanx.kg.vocabulary import Vocabulary
 from phalanx.training.checkpoints import Checkpointer
 from tests.helpers.file_damage import Format, Patient, archive, read_archive
 
+pytestmark = pytest.mark.slow
+
 DAMAGES = int(os.environ.get("PHALANX_DAMAGES", "200"))
 LENGTHS = {f"s{n}": 1 + n % 7 for n in range(40)}
 PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build_now(2)

@@ -110,8 +110,8 @@ def write_lines(path: Path, records: Sequence[dict[str, Any]]) -> None:
 
 def write_facts(folder: Path, **facts: Any) -> None:
     record = {
-        "format": 1,
-        "kind": "arc",
+        "format": 2,
+        "algorithm": "arc",
         "name": folder.name,
         "phalanx": "0.1.0",
         "started": "2025-10-09T10:00:00+00:00",

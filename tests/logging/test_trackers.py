@@ -16,6 +16,8 @@ from phalanx.logging import ExperimentLogger, LoggingConfig, TensorBoardHandler,
 from phalanx.logging.handlers.tensorboard import encode_png
 from phalanx.logging.handlers.tracker import import_library
 
+pytestmark = pytest.mark.slow
+
 BATCHED = LoggingConfig()
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>solved</text></svg>'
 PIXELS = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)

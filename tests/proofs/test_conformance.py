@@ -11,6 +11,8 @@ from phalanx.core.testing.transition_checks import (
 from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers import families as f
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_native_engine_conforms() -> None:
     if not is_native_available():

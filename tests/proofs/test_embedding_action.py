@@ -15,6 +15,8 @@ from phalanx.proofs import ProofConfig, ProofEnvironment
 from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
 from phalanx.proofs.vocabulary import ProofVocabulary
 
+pytestmark = pytest.mark.slow
+
 DATA = KnowledgeBase(
     train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "married(c,d)"))),
     valid=tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(a,d)"))),

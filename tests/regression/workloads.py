@@ -730,15 +730,15 @@ def ppo_proofs() -> Digests:
 
     small = (
         *_SMALL_PPO,
-        "generated.num_families=2",
-        "generated.generations=3",
+        "proofs.generated.num_families=2",
+        "proofs.generated.generations=3",
         "proofs.max_actions=8",
         "proofs.max_goals=3",
         "proofs.max_episode_steps=4",
-        "network.width=4",
-        "network.depth=1",
+        "network.embedding_dim=4",
+        "network.num_layers=1",
         "evaluation.num_queries=6",
-        "curriculum=[{update: 2, max_depth: 2}]",
+        "proofs.curriculum=[{from_step: 8, max_depth: 2}]",
     )
     return _train(ProofTraining(load_proof_training("default", small)), 3)
 

@@ -22,6 +22,8 @@ from phalanx.logging.report import read_run
 from phalanx.training import BC, BCConfig, CloningTraining, RunConfig, load_arc_policy, load_cloning, train
 from tests.helpers.short_walk import RIGHT, ShortWalk, WalkNetwork
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "arc.dataset.max_grid_height=3",
     "arc.dataset.max_grid_width=3",

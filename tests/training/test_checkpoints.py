@@ -26,6 +26,8 @@ from phalanx.training import (
 from phalanx.training.checkpoints import config_digest
 from tests.helpers.descent import Descent, DescentConfig
 
+pytestmark = pytest.mark.slow
+
 SAVE_FOR_EVER = """
 import itertools, sys
 import jax.numpy as jnp

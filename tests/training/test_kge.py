@@ -20,6 +20,8 @@ from phalanx.training.kge import (
 )
 from tests.helpers.small_kge import ANN, BOB, CAT, DAN, PARENT, TRAIN
 
+pytestmark = pytest.mark.slow
+
 POSITIVE = jnp.array([1.0, -0.5])
 CANDIDATES = jnp.array([[1.0, 0.3, 2.0], [0.1, -0.5, 4.0]])
 KNOWN = jnp.array([[True, False, False], [False, True, True]])

@@ -18,6 +18,8 @@ from phalanx.training.algorithm import Progress, TrainResult
 from phalanx.training.kge_training import KGEData, KGETraining, KGETrainingConfig, load_kge_training
 from phalanx.training.run import train
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "kge.dim=8",
     "kge.epochs=6",
@@ -56,7 +58,7 @@ def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(
     result, run = training.result, outcome.run_dir
     assert result is not None
     facts = runs.read_metadata(run)
-    assert (facts["kind"], facts["status"], facts["updates"]) == ("kge", "finished", 6)
+    assert (facts["algorithm"], facts["status"], facts["updates"]) == ("kge", "finished", 6)
     assert (facts["best_epoch"], facts["mrr_100"]) == (result.epoch, result.mrr_100)
     lines = list(read_records(run / "batch_metrics.jsonl"))
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -28,6 +29,8 @@ from phalanx.training import (
 )
 from tests.helpers.descent import Descent, DescentConfig
 from tests.helpers.file_damage import write_json
+
+pytestmark = pytest.mark.slow
 
 
 def config(**settings: object) -> DescentConfig:
@@ -173,8 +176,63 @@ def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
     class Ascent(Descent):
         name = "ascent"
 
-    with pytest.raises(ValueError, match="is a run of kind 'descent' and cannot go on as 'ascent'"):
+    with pytest.raises(ValueError, match="is a run of 'descent' and cannot be resumed with 'ascent'"):
         train(Ascent(config()), tmp_path / "run", resume=True)
+
+
+def test_a_run_folder_of_an_earlier_version_is_rejected(tmp_path: Path) -> None:
+    run = train(Descent(config()), tmp_path / "run").run_dir
+    metadata = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**metadata, "format": 1, "kind": "descent"}))
+    for use in (restore_policy, lambda algorithm, run: train(algorithm, run, resume=True)):
+        with pytest.raises(ValueError, match=r"was written by another version of Phalanx \(format 1"):
+            use(Descent(config()), run)
+
+
+def test_run_json_identifies_the_training(tmp_path: Path) -> None:
+    metadata = read_metadata(train(Descent(config()), tmp_path / "run").run_dir)
+    about = {name: metadata[name] for name in ("format", "algorithm", "env", "status", "updates", "steps")}
+    assert about == {
+        "format": 2,
+        "algorithm": "descent",
+        "env": None,
+        "status": "finished",
+        "updates": 6,
+        "steps": 18,
+    }
+    assert metadata["jax"] == jax.__version__ and metadata["command"]
+    assert re.fullmatch("[0-9a-f]{40}", metadata["commit"])
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "episodes", "evaluations.jsonl", "run.lock", "wandb"])
+def test_a_run_with_symbolic_links_is_not_resumed(tmp_path: Path, name: str) -> None:
+    run = train(Descent(config()), tmp_path / "run").run_dir
+    outside = tmp_path / "outside"
+    if (run / name).exists():
+        (run / name).rename(outside)
+    else:
+        outside.mkdir()
+    before = {path: path.stat().st_mtime_ns for path in (outside, *outside.rglob("*"))}
+    (run / name).symlink_to(outside)
+    longer = Descent(config(num_updates=8, checkpoint=CheckpointConfig(every=1)))
+    with pytest.raises(ValueError, match=f"{name} is a symbolic link, and a run with links is not resumed"):
+        train(longer, run, resume=True, extend=True)
+    assert {path: path.stat().st_mtime_ns for path in (outside, *outside.rglob("*"))} == before
+
+
+def test_a_run_whose_seed_is_a_symbolic_link_is_not_resumed(tmp_path: Path) -> None:
+    run = train(Descent(config(num_seeds=2)), tmp_path / "run").run_dir
+    (run / "seed_1").rename(tmp_path / "outside")
+    (run / "seed_1").symlink_to(tmp_path / "outside")
+    with pytest.raises(ValueError, match="seed_1 is a symbolic link"):
+        train(Descent(config(num_seeds=2)), run, auto_resume=True)
+
+
+def test_links_that_wandb_creates_do_not_prevent_a_resume(tmp_path: Path) -> None:
+    run = train(Descent(config()), tmp_path / "run").run_dir
+    (run / "wandb" / "run-1").mkdir(parents=True)
+    (run / "wandb" / "latest-run").symlink_to("run-1")
+    assert train(Descent(config()), run, resume=True).update == 6
 
 
 def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ from phalanx.training import (
 )
 from phalanx.training.sft_data import TokenBatch, iterate_async
 
+pytestmark = pytest.mark.slow
+
 TINY = (
     "model.d_model=8",
     "model.num_heads=1",

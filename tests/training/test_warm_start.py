@@ -30,6 +30,8 @@ from tests.helpers.small_training import small_config
 from tests.training.test_ppo_proofs import SMALL as SMALL_PROOFS
 from tests.training.test_sft import config_of, samples as samples
 
+pytestmark = pytest.mark.slow
+
 
 def kge(*overrides: str) -> KGETraining:
     small = ("kge.dim=4", "kge.epochs=2", "kge.negatives=4", "evaluation.max_queries=4")
@@ -65,7 +67,7 @@ def test_an_embedding_starts_from_the_newest_epoch_of_another(tmp_path: Path) ->
     algorithm = kge("kge.seed=4")
     ref = CheckpointRef(first.run_dir)
     params, origin = load_params(ref, algorithm.init(jax.random.key(0)).params)
-    assert origin == {"run": str(first.run_dir), "step": 2, "kind": "kge"}
+    assert origin == {"run": str(first.run_dir), "step": 2, "algorithm": "kge"}
     state = algorithm.init(jax.random.key(0), params)
     for own, other in zip(jax.tree.leaves(state.params), jax.tree.leaves(first.state.params), strict=True):
         np.testing.assert_array_equal(own, other)
@@ -105,7 +107,7 @@ def test_a_policy_starts_from_the_network_of_another_algorithm(tmp_path: Path) -
     algorithm = ArcTraining(small_config("ppo.num_updates=1"))
     ref = CheckpointRef(origin.run_dir)
     params, told = load_params(ref, algorithm.init(jax.random.key(0)).params)
-    assert told["kind"] == "imitation"
+    assert told["algorithm"] == "imitation"
     for own, other in zip(jax.tree.leaves(params), jax.tree.leaves(origin.state.params), strict=True):
         np.testing.assert_array_equal(own, other)
     outcome = train(algorithm, tmp_path / "arc", init_from=str(origin.run_dir))

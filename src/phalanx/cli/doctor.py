@@ -97,7 +97,7 @@ def _run(path: Path) -> Iterator[Finding]:
 
     def facts(run: Path) -> str:
         about = read_metadata(run)
-        return f"kind {about.get('kind')}, {about.get('status')}, {about.get('updates', 0)} updates"
+        return f"algorithm {about.get('algorithm')}, {about.get('status')}, {about.get('updates', 0)} updates"
 
     yield _read(path, "a run", facts)
     yield _read(path / "config.yaml", "settings", _settings)

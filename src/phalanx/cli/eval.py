@@ -17,11 +17,9 @@ from phalanx.cli.output import working
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
-    from phalanx.proofs.link_prediction import EvaluationMode
-    from phalanx.proofs.vocabulary import ProofVocabulary
+    from phalanx.proofs.link_prediction import EvaluationMode, LinkPredictionConfig
     from phalanx.text.splits import Split as TextSplit
     from phalanx.training.checkpoints import CheckpointRef
-    from phalanx.training.proof_training import ProofTrainingConfig
 
 
 def evaluate_run(
@@ -36,89 +34,59 @@ def evaluate_run(
     as_json: bool,
     dataset: str | None = None,
 ) -> float:
-    """Rank a split's queries, print what came of it, and give the mean reciprocal rank."""
+    """Evaluate link prediction on a split, print the result and return the mean reciprocal rank."""
     from phalanx.config import load_config
-    from phalanx.proofs.link_prediction import LinkPredictionConfig, ProofLinkPrediction, evaluate_proofs
-    from phalanx.training.proof_training import read_data, read_embedding
+    from phalanx.proofs.link_prediction import LinkPredictionConfig
 
     began, run = time.perf_counter(), origin.run
+    given = {"mode": mode, "kge": None if kge is None else str(kge), "split": split, "dataset": dataset}
     with user_errors(), working(f"ranking the {split} queries by {mode}"):
-        trained = _config(run, kind)
-        config = trained if dataset is None else trained.model_copy(update={"dataset": dataset})
-        data, index = read_data(config)
-        ranking = ProofLinkPrediction.create(
-            data,
-            index,
-            config.proofs,
-            load_config(LinkPredictionConfig, None, settings),
-            read_embedding(config.kge, index),
-        )
-        embedding = None if mode in ("policy", "exact") else _embedding(run, kind, kge, index)
-        policy = (
-            _policy(origin, trained, untrained) if kind == "proofs" and mode not in ("kge", "exact") else None
-        )
-        if policy is not None and dataset is not None:
-            _check_names(read_data(trained)[1], index, run, dataset)
-        if kind == "kge" and mode == "policy":
-            raise ValueError(f"{run} is an embedding and has no policy; --mode kge, hybrid, learned or exact")
-        result = evaluate_proofs(mode, ranking, policy=policy, kge=embedding, split=split)
+        config = load_config(LinkPredictionConfig, None, settings, settings=given)
+        name, result = (_evaluate_proofs if kind == "proofs" else _evaluate_kge)(origin, config, untrained)
     seconds = time.perf_counter() - began
     if as_json:
-        about = {"run": str(run), "dataset": data.name, "mode": mode, "untrained": untrained}
-        about |= _seed_field(origin)
-        record = {**about, "split": split, **result.as_record(), "seconds": round(seconds, 1)}
-        typer.echo(json.dumps(record))
-        return float(result.as_record()["mrr"])
+        about = {"run": str(run), "dataset": name, "untrained": untrained, **_seed_field(origin)}
+        typer.echo(json.dumps({**about, **result.as_record(), "seconds": round(seconds, 1)}))
+        return float(result.total.mrr)
     which = f"{', untrained' if untrained else ''}{_of_seed(origin)}"
-    typer.echo(f"{data.name}, {split}, {mode}{which} ({seconds:.0f} s)")
-    typer.echo(result.describe())
-    return float(result.as_record()["mrr"])
+    typer.echo(f"{name}, {split}, {mode}{which} ({seconds:.0f} s)")
+    typer.echo("\n".join(result.describe()))
+    return float(result.total.mrr)
 
 
-def _check_names(known: "ProofVocabulary", index: "ProofVocabulary", run: Path, dataset: str) -> None:
-    """A policy has learned of names: a knowledge base of others is refused, and the first one named."""
-    for what in ("predicates", "constants"):
-        there, here = (list(getattr(one, what)) for one in (known, index))
-        if there != here:
-            other = sorted(set(here) ^ set(there))
-            which = f"{other[0]!r} is in one of them only" if other else "they come in another order"
-            raise ValueError(
-                f"{run} knows {len(there)} {what} and {dataset} has {len(here)}: {which}; "
-                "--mode exact needs no policy"
-            )
+def _evaluate_proofs(
+    origin: "CheckpointRef", config: "LinkPredictionConfig", untrained: bool
+) -> tuple[str, Any]:
+    import jax
 
-
-def _config(run: Path, kind: str) -> "ProofTrainingConfig":
-    """What a prover was trained with; an embedding's names its knowledge base only."""
-    from phalanx.training.kge_training import KGETrainingConfig
-    from phalanx.training.proof_training import ProofTrainingConfig
+    from phalanx.training.distributed import DeviceMesh
+    from phalanx.training.loading import initial_policy, restore_policy
+    from phalanx.training.proof_training import ProofTraining, ProofTrainingConfig
     from phalanx.training.run_dir import read_config
 
-    if kind == "proofs":
-        return read_config(run, ProofTrainingConfig)
-    return ProofTrainingConfig(dataset=read_config(run, KGETrainingConfig).dataset)
+    training = ProofTraining(read_config(origin.run, ProofTrainingConfig), mesh=DeviceMesh(jax.devices()[:1]))
+    policy = initial_policy(training) if untrained else restore_policy(training, origin.run, origin.which)
+    (result,) = training.environment.evaluate(policy, config, final=True)
+    return Path(config.dataset or training.environment.metadata()["dataset"]).name, result
 
 
-def _embedding(run: Path, kind: str, kge: Path | None, index: "ProofVocabulary") -> Any:
-    folder = kge or (run if kind == "kge" else None)
-    if folder is None:
-        raise ValueError("this mode needs an embedding: give --kge, a run of `phalanx train kge`")
-    return load_embedding(folder, index)
+def _evaluate_kge(
+    origin: "CheckpointRef", config: "LinkPredictionConfig", untrained: bool
+) -> tuple[str, Any]:
+    from phalanx.kg.kge import load_kge
+    from phalanx.proofs.config import ProofConfig
+    from phalanx.proofs.env import load_knowledge_base
+    from phalanx.proofs.link_prediction import evaluate_with_config
+    from phalanx.proofs.vocabulary import ProofVocabulary
+    from phalanx.training.kge_training import KGETrainingConfig
+    from phalanx.training.run_dir import read_config
 
-
-def load_embedding(folder: Path, index: "ProofVocabulary") -> Any:
-    """The embedding of a run of `phalanx train kge`, or of its model's folder."""
-    from phalanx.training.proof_training import read_embedding
-
-    return read_embedding(folder, index)
-
-
-def _policy(origin: "CheckpointRef", config: "ProofTrainingConfig", untrained: bool) -> Any:
-    from phalanx.training.proof_training import load_proof_policy, untrained_policy
-
-    if untrained:
-        return untrained_policy(config)
-    return load_proof_policy(origin.run, origin.which)[1]
+    environment = ProofConfig(dataset=read_config(origin.run, KGETrainingConfig).dataset)
+    base = load_knowledge_base(environment)
+    vocabulary = ProofVocabulary(base, environment.max_goals)
+    kge = load_kge(origin.run, vocabulary.kg)
+    result = evaluate_with_config(config, environment, base, vocabulary, kge=kge)
+    return Path(config.dataset or base.name).name, result
 
 
 app = typer.Typer(add_completion=False)
@@ -219,7 +187,7 @@ def evaluate(
 
     with user_errors():
         given = CheckpointRef.parse(str(run))
-        kind = read_metadata(given.run).get("kind")
+        kind = read_metadata(given.run).get("algorithm")
     origins = _each_seed(given)
     if arcade is not None and kind not in ("sft", "grpo"):
         raise UserError(f"--arcade is for language models; {run} is a run of kind {kind!r}")

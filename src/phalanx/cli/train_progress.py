@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from phalanx.logging.handlers.handler import Handler
     from phalanx.training.algorithm import Algorithm, Progress, TrainResult
-    from phalanx.training.run import Resume
 
 _SIGNALED = 128
 """What a shell adds to a signal's number for the exit code of what it stopped."""
@@ -30,7 +29,8 @@ def run_training(
     algorithm: "Algorithm",
     out: Path,
     *,
-    resume: "Resume" = False,
+    resume: bool = False,
+    auto_resume: bool = False,
     extend: bool = False,
     init_from: str | None = None,
     trackers: Sequence[str] = (),
@@ -54,6 +54,7 @@ def run_training(
                 algorithm,
                 out,
                 resume=resume,
+                auto_resume=auto_resume,
                 extend=extend,
                 init_from=init_from,
                 handlers=_handlers(trackers),

@@ -60,7 +60,6 @@ from .proof_training import (
     ProofTrainingConfig as ProofTrainingConfig,
     load_proof_policy as load_proof_policy,
     load_proof_training as load_proof_training,
-    read_data as read_data,
     untrained_policy as untrained_policy,
 )
 from .run import Run as Run, train as train

@@ -133,7 +133,7 @@ class CloningTraining(BC):
 
 def arc_training_of(run: Path) -> Any:
     """The algorithm of a run of `train arc` or `train bc`, with its config."""
-    if read_metadata(run).get("kind") == CloningTraining.name:
+    if read_metadata(run).get("algorithm") == CloningTraining.name:
         return CloningTraining(read_config(run, CloningTraining.config_type))
     return ArcTraining(read_config(run, ArcTrainingConfig), mesh=DeviceMesh(jax.devices()[:1]))
 

@@ -367,7 +367,7 @@ def intact_checkpoints(checkpoints: Checkpointer, run: Path) -> Iterator[tuple[i
         yield step, metadata
     if not found:
         raise ValueError(
-            f"{run} has no checkpoint to resume from: start it again with --resume auto, or start a new run "
+            f"{run} has no checkpoint to resume from: start it again with --auto-resume, or start a new run "
             f"with another --out{first_error}"
         )
 

@@ -44,16 +44,18 @@ from phalanx.training.warm_start import load_params
 
 _LOG = logging.getLogger("phalanx.training")
 Show = Callable[[Progress], None]
-Resume = bool | Literal["auto"]
+Start = Literal["new", "restart", "resume"]
+"""How a run starts: in a new folder, again in a folder without checkpoints, or from a checkpoint."""
 _DISK_ERRORS = (OSError, ValueError, RuntimeError)
-"""Orbax raises errors of its storage library as ValueError or RuntimeError."""
+"""Errors of a full disk. Orbax raises those of its storage library as ValueError or RuntimeError."""
 
 
 def train(
     algorithm: Algorithm,
     run_dir: str | Path,
     *,
-    resume: Resume = False,
+    resume: bool = False,
+    auto_resume: bool = False,
     extend: bool = False,
     init_from: CheckpointRef | str | None = None,
     handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
@@ -68,43 +70,40 @@ def train(
         algorithm: Algorithm to train with.
         run_dir: Folder of the run. A new run requires that it is empty or does not exist.
         resume: Continue from the newest checkpoint, with the same result as without the interruption.
-            `"auto"` starts the run if it has no checkpoint.
-        extend: Allow more updates than the run was started with.
+        auto_resume: Start the run, or continue it if it has a checkpoint. If it is finished, return its
+            result without training.
+        extend: Continue a run with more updates than it was started with.
         init_from: Run to take the initial parameters from: `RUN`, `RUN@STEP` or `RUN@best`.
         handlers: Creates the handlers of the run's logger.
         show: Function that is called after every update.
     """
     path = Path(run_dir)
     ref = CheckpointRef.parse(init_from) if isinstance(init_from, str) else init_from
-    started = run_dirs.run_status(path) not in ("new", "no_checkpoint")
-    resuming = resume is True or (resume == "auto" and started)
-    restarting = resume == "auto" and not started
+    start: Start = "new"
+    if auto_resume:
+        start = _start_by_status(path)
+    elif resume or extend:
+        start = "resume"
     num_seeds = getattr(algorithm.config, "num_seeds", 1)
-    options: dict[str, Any] = {"extend": extend, "handlers": handlers}
     with contextlib.ExitStack() as stack:
         if num_seeds == 1:
-            run = Run(algorithm, path, resume=resuming, restart=restarting, init_from=ref, **options)
-            runs = [stack.enter_context(run)]
+            runs = [Run(algorithm, path, start, extend=extend, init_from=ref, handlers=handlers)]
         else:
-            stack.enter_context(
-                _parent_run(
-                    algorithm, path, resume=resuming, restart=restarting, extend=extend, init_from=ref
-                )
-            )
-            runs = []
-            for number in range(num_seeds):
-                seed_dir = path / f"seed_{number}"
-                # A seed may have been stopped before its first checkpoint.
-                has_checkpoint = run_dirs.run_status(seed_dir) not in ("new", "no_checkpoint")
-                run = Run(
+            stack.enter_context(_parent_run(algorithm, path, start, extend, ref))
+            runs = [
+                Run(
                     algorithm.with_seed(algorithm.seed + number),
-                    seed_dir,
-                    resume=resuming and has_checkpoint,
-                    restart=restarting or not has_checkpoint,
+                    path / f"seed_{number}",
+                    # A seed may have been stopped before its first checkpoint, when others had one already.
+                    "new" if start == "new" else _start_by_status(path / f"seed_{number}"),
+                    extend=extend,
                     init_from=None if ref is None else ref.for_seed(number),
-                    **options,
+                    handlers=handlers,
                 )
-                runs.append(stack.enter_context(run))
+                for number in range(num_seeds)
+            ]
+        for run in runs:
+            stack.enter_context(run)
         stop = stack.enter_context(stop_on_signals())
         first: Progress | None = None
         last: Progress | None = None
@@ -112,17 +111,21 @@ def train(
             stopped, *overdue = any_process((stop.signal is not None, *(run.is_overdue for run in runs)))
             if stopped:
                 break
-            found = [run.advance(late) for run, late in zip(runs, overdue, strict=True)]
-            made = [progress for progress in found if progress is not None]
-            if not made:
+            advanced = [run.advance(late) for run, late in zip(runs, overdue, strict=True)]
+            progress = [one for one in advanced if one is not None]
+            if not progress:
                 break
-            last = made[0] if num_seeds == 1 else _combine(made)
+            last = progress[0] if num_seeds == 1 else _combine_progress(progress)
             first = first or last
             show(last)
         results = [run.finish(stop.signal) for run in runs]
-        if num_seeds == 1:
-            return dataclasses.replace(results[0], first=first, last=last)
-        return _combine_results(path, results, first, last)
+        result = results[0] if num_seeds == 1 else _combine_results(path, results)
+        return dataclasses.replace(result, first=first, last=last)
+
+
+def _start_by_status(run_dir: Path) -> Start:
+    status = run_dirs.run_status(run_dir)
+    return "new" if status == "new" else "restart" if status == "no_checkpoint" else "resume"
 
 
 class Run:
@@ -132,19 +135,18 @@ class Run:
         self,
         algorithm: Algorithm,
         run_dir: Path,
+        start: Start = "new",
         *,
-        resume: bool = False,
-        restart: bool = False,
         extend: bool = False,
         init_from: CheckpointRef | None = None,
         handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
     ) -> None:
-        self.algorithm, self.run_dir = algorithm, run_dir
-        self.resume, self.extend, self.init_from, self.handlers = resume, extend, init_from, handlers
-        self.restart = restart
-        """Accept the folder of a run that was stopped before its first checkpoint."""
+        self.algorithm, self.run_dir, self.start = algorithm, run_dir, start
+        self.extend, self.init_from, self.handlers = extend, init_from, handlers
         self.update = 0
+        """Number of completed updates."""
         self.seconds = 0.0
+        """Time spent in updates."""
         self.counts: dict[str, int] = {algorithm.unit: 0}
         self.evaluations: list[dict[str, Any]] = []
         self.last: Progress | None = None
@@ -182,18 +184,18 @@ class Run:
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         algorithm, config = self.algorithm, self.algorithm.config
-        again = self.restart and (self.run_dir / run_dirs.METADATA).is_file()
-        if self.resume or again:
+        resuming = self.start == "resume"
+        if self.start != "new":
             _check_same_run(algorithm, self.run_dir, self.extend, self.init_from)
-        agreed = f"{self.resume} {config_digest(config)} {algorithm.data_fingerprint()}"
+        agreed = f"{resuming} {config_digest(config)} {algorithm.data_fingerprint()}"
         agree("config, data or --resume", hashlib.sha256(agreed.encode()).hexdigest())
         state = algorithm.init(jax.random.key(algorithm.seed))
-        metadata: dict[str, Any] = {"kind": algorithm.name}
-        if self.init_from is not None and not self.resume:
+        metadata = _describe(algorithm)
+        if self.init_from is not None and not resuming:
             params, metadata["init_from"] = load_params(self.init_from, state.params)
             state = algorithm.init(jax.random.key(algorithm.seed), params)
         if is_first_process():
-            if not self.resume and not again:
+            if self.start == "new":
                 run_dirs.create_run(self.run_dir, config, metadata)
             stack.enter_context(lock_folder(self.run_dir))
             remove_stale_temporaries(self.run_dir)
@@ -201,9 +203,7 @@ class Run:
         wait_for_all()
         if not is_first_process():
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, read_only=True))
-        if self.resume:
-            state = self._restore(state)
-        self.state = state
+        self.state = self._restore(state) if resuming else state
         self._first_update = self.update
         if is_first_process():
             self._logger = ExperimentLogger(config.logging, self.handlers(self.run_dir, config))
@@ -212,7 +212,7 @@ class Run:
         self._is_open = True
         self._write_metadata({**self._metadata(), "status": "running"})
         self._saved_at = time.monotonic()
-        if not self.resume and self._evaluate(final=False):
+        if not resuming and self._evaluate(final=False):
             self._save("running")
 
     @property
@@ -341,7 +341,7 @@ class Run:
         """Return the algorithm's entries of `run.json`."""
         algorithm, state = self.algorithm, local(self.state)
         size = count_parameters(algorithm.policy(state))
-        return {"kind": algorithm.name, "num_parameters": size, **algorithm.metadata(state)}
+        return {"num_parameters": size, **algorithm.metadata(state)}
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
         if is_first_process() and self.run_dir.is_dir():
@@ -394,7 +394,7 @@ class Run:
         with Checkpointer(self.run_dir, read_only=True) as checkpoints:
             step = checkpoints.latest()
         if step is None:
-            return f"{self.run_dir} has no checkpoint yet: start it again with --resume auto"
+            return f"{self.run_dir} has no checkpoint yet: start it again with --auto-resume"
         return (
             f"checkpoint {step} of {self.run_dir} is intact: --resume continues from it, with any number of "
             "processes and the same result"
@@ -403,13 +403,7 @@ class Run:
 
 @contextlib.contextmanager
 def _parent_run(
-    algorithm: Algorithm,
-    run_dir: Path,
-    *,
-    resume: bool,
-    restart: bool,
-    extend: bool,
-    init_from: CheckpointRef | None,
+    algorithm: Algorithm, run_dir: Path, start: Start, extend: bool, init_from: CheckpointRef | None
 ) -> Iterator[None]:
     """Create and lock the folder of a run with several seeds, and write its `run.json` at the end."""
     if not is_first_process():
@@ -417,17 +411,16 @@ def _parent_run(
         yield
         return
     config = algorithm.config
-    exists = (run_dir / run_dirs.METADATA).is_file()
-    if resume or (restart and exists):
+    if start == "new":
+        metadata = {**_describe(algorithm), "num_seeds": config.num_seeds}
+        if init_from is not None:
+            metadata["init_from"] = {"run": str(init_from.run.absolute())}
+        run_dirs.create_run(run_dir, config, metadata)
+    else:
         _check_same_run(algorithm, run_dir, extend, init_from)
         before = run_dirs.read_config(run_dir, type(config))
         if before != config:
             run_dirs.extend_run(run_dir, config, {"config": config_digest(before)})
-    else:
-        metadata: dict[str, Any] = {"kind": algorithm.name, "num_seeds": config.num_seeds}
-        if init_from is not None:
-            metadata["init_from"] = {"run": str(init_from.run.absolute())}
-        run_dirs.create_run(run_dir, config, metadata)
     with lock_folder(run_dir):
         remove_stale_temporaries(run_dir)
         wait_for_all()
@@ -436,15 +429,18 @@ def _parent_run(
             yield
         finally:
             seeds = [run_dir / f"seed_{number}" for number in range(config.num_seeds)]
-            own = [run_dirs.read_metadata(seed) for seed in seeds if (seed / run_dirs.METADATA).is_file()]
+            existing = [
+                run_dirs.read_metadata(seed) for seed in seeds if (seed / run_dirs.METADATA).is_file()
+            ]
             with contextlib.suppress(OSError):
-                run_dirs.write_metadata(run_dir, _combine_metadata(own))
+                run_dirs.write_metadata(run_dir, _combine_metadata(existing))
 
 
 def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
     """Combine `run.json` of several seeds: counts and times are summed."""
-    about = {"format", "phalanx", "name", "machine", "started", "updated", "init_from", "extended"}
-    combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in about}
+    own = {"format", "phalanx", "name", "machine", "command", "commit", "jax", "started", "updated"}
+    own |= {"init_from", "extended"}
+    combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in own}
     summed = ("seconds", *(name for name in combined if name.endswith(("steps", "tokens", "triples"))))
     for name in summed:
         if name in combined:
@@ -455,7 +451,7 @@ def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
     return combined
 
 
-def _combine(seeds: list[Progress]) -> Progress:
+def _combine_progress(seeds: list[Progress]) -> Progress:
     """Combine the progress of several seeds: counts are summed, metrics averaged."""
     names = seeds[0].metrics
     return Progress(
@@ -473,9 +469,8 @@ def _combine(seeds: list[Progress]) -> Progress:
     )
 
 
-def _combine_results(
-    run_dir: Path, seeds: list[TrainResult], first: Progress | None, last: Progress | None
-) -> TrainResult:
+def _combine_results(run_dir: Path, seeds: list[TrainResult]) -> TrainResult:
+    """Combine the results of several seeds: counts and times are summed."""
     names = {name for seed in seeds for name in seed.counts}
     return TrainResult(
         run_dir=run_dir,
@@ -487,8 +482,8 @@ def _combine_results(
         evaluations=[
             {**record, "seed": number} for number, seed in enumerate(seeds) for record in seed.evaluations
         ],
-        first=first,
-        last=last,
+        first=None,
+        last=None,
         state=None,
         seeds=seeds,
     )
@@ -497,14 +492,22 @@ def _combine_results(
 def _check_same_run(
     algorithm: Algorithm, run_dir: Path, extend: bool, init_from: CheckpointRef | None
 ) -> None:
+    """Raise ValueError unless an existing run can continue with this algorithm and its config."""
     config = algorithm.config
-    run_dirs.check_same_kind(run_dir, algorithm.name)
+    run_dirs.check_same_algorithm(run_dir, algorithm.name)
+    run_dirs.reject_links(run_dir)
     before = run_dirs.read_config(run_dir, type(config))
     if extend:
         before = run_dirs.extend_config(before, algorithm.num_updates_setting, config)
     run_dirs.check_same_config(run_dir, before, config)
     if init_from is not None:
-        run_dirs.check_same_origin(run_dir, init_from.run)
+        run_dirs.check_same_init(run_dir, init_from.run)
+
+
+def _describe(algorithm: Algorithm) -> dict[str, Any]:
+    """Return the entries of `run.json` that identify a training."""
+    env = getattr(algorithm.config, "env", None)
+    return {"algorithm": algorithm.name, "env": getattr(env, "id", None)}
 
 
 def count_parameters(network: PyTree) -> int:

@@ -65,7 +65,7 @@ def inherited_settings(ref: str) -> list[str]:
 
 
 def _read_config(run: Path) -> SFTConfig | GRPOConfig:
-    kind = read_metadata(run).get("kind")
+    kind = read_metadata(run).get("algorithm")
     if kind == "sft":
         return read_config(run, SFTConfig)
     if kind == "grpo":

@@ -20,11 +20,11 @@ def _read_params(ref: CheckpointRef) -> tuple[dict[str, np.ndarray], dict[str, A
     """Read the parameters of a checkpoint by name, and a description of their origin for `run.json`."""
     if seeds := ref.seeds:
         raise ValueError(f"{ref.run} has {len(seeds)} seeds; choose one of them, such as {seeds[0]}")
-    kind = read_metadata(ref.run).get("kind")
+    algorithm = read_metadata(ref.run).get("algorithm")
     with open_checkpoint(ref.run, ref.which) as (checkpoints, step, metadata):
         arrays = checkpoints.read_arrays(step, metadata["params"])
     params = {name.removeprefix("params").removeprefix("-"): array for name, array in arrays.items()}
-    return params, {"run": str(ref.run.absolute()), "step": step, "kind": kind}
+    return params, {"run": str(ref.run.absolute()), "step": step, "algorithm": algorithm}
 
 
 def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any]]:

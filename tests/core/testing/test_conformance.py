@@ -14,6 +14,8 @@ from phalanx.core.testing.tree_diff import differences
 from tests.helpers.broken_environments import BROKEN, RewardAfterEnd
 from tests.helpers.corridor import Corridor
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"batch_size": 3, "num_steps": 24}
 
 

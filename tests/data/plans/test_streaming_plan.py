@@ -83,6 +83,7 @@ def flat(parts) -> list[tuple[int, int]]:
     return list(itertools.chain.from_iterable(parts))
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_repeated_over_kills_and_other_numbers_of_ranks():
     config = SMALL.model_copy(update={"balance": True, "pool_packs": 8})
     rng = np.random.default_rng(5)

@@ -19,7 +19,7 @@ from tests.helpers.sample_proofs import given_up_episode, index_manager, proved_
 
 UPDATES = 200
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,12 @@ _MAX_GROUP_CURVES = 8
 _AXIS_DIGITS = {"update": 15, "steps": 15, "seconds": 8}
 # Larger floats are whole numbers, which would be long as integers.
 _MAX_INTEGER = 1e15
-_EVALUATION_UNITS = {"success_rate": "fraction", "similarity": "fraction", "steps_to_solve": ""}
+_EVALUATION_UNITS = {
+    "success_rate": "fraction",
+    "similarity": "fraction",
+    "steps_to_solve": "",
+    "mean_proof_length": "",
+}
 _TITLES = {"reward": "Episode return", "reward_mean": "Episode return, mean"}
 _ABBREVIATIONS = ("kl", "lr", "mrr", "mfu")
 

@@ -106,7 +106,7 @@ class RunData:
         return str(self.metadata.get("name") or self.path.name)
 
     def __repr__(self) -> str:
-        details = [str(self.metadata[key]) for key in ("kind", "status") if self.metadata.get(key)]
+        details = [str(self.metadata[key]) for key in ("algorithm", "status") if self.metadata.get(key)]
         if len(self.metrics):
             details.append(f"{int(self.metrics.axes['update'][-1])} updates")
         return f"RunData({', '.join([self.name, *details])}, {self.path})"

@@ -134,7 +134,7 @@ Column = Float64[np.ndarray, " rows"]
 
 AXES = ("update", "steps", "seconds")
 _STEPS, _SECONDS = "env_steps", "seconds"
-_EVALUATION_METRICS = ("success_rate", "similarity", "steps_to_solve")
+_EVALUATION_METRICS = ("success_rate", "similarity", "steps_to_solve", "mean_proof_length")
 
 
 @dataclasses.dataclass(frozen=True)
