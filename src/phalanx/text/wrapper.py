@@ -33,8 +33,8 @@ class TextVectorWrapper(TextVectorEnvironment):
     """A batch of episodes of a JAX environment that describes its states and actions as text.
 
     All rows are stepped in one compiled call. Rewards are those of the environment; an invalid answer leaves
-    the state unchanged and gives `rewards.invalid`. Expert answers come from `environment.expert()`. A row has
-    them as long as `expert_actions` was called before every step of its episode, with valid answers.
+    the state unchanged and gives `rewards.invalid`. Expert answers come from `environment.expert()`. A row
+    has them as long as `expert_actions` was called before every step of its episode, with valid answers.
 
     Args:
         environment: An environment with `has_text`.
