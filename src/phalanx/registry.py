@@ -36,7 +36,7 @@ ALGORITHMS = {
     "bc": "phalanx.training.bc:BC",
     "sft": "phalanx.training.sft:SFT",
     "grpo": "phalanx.training.grpo:GRPO",
-    "kge": "phalanx.training.kge_training:KGETraining",
+    "kge": "phalanx.training.kge:KGETrainer",
     "heuristic": "phalanx.training.search_heuristic:HeuristicTraining",
 }
 """Names of the built-in training algorithms and addresses of their classes."""

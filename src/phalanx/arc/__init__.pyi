@@ -25,6 +25,7 @@ from .config import (
     UnifiedActionConfig as UnifiedActionConfig,
     UnifiedDatasetConfig as UnifiedDatasetConfig,
 )
+from .datasets import download_dataset as download_dataset, load_tasks as load_tasks
 from .env import ArcEnvironment as ArcEnvironment
 from .evaluation import (
     ArcEvalConfig as ArcEvalConfig,
@@ -82,7 +83,6 @@ from .submission import (
     submit_random as submit_random,
 )
 from .task_buffer import TaskBuffer as TaskBuffer
-from .task_files import load_tasks as load_tasks
 from .tasks import (
     ArcTask as ArcTask,
     GridPair as GridPair,

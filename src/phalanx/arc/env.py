@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float32, Int8, Int32, PyTree, UInt32
 from phalanx.arc import backends, evaluation_mode, text
 from phalanx.arc.actions import Action, action_space, encode_action, legal_operations, random_action
 from phalanx.arc.bitplanes import pack_grid, trim
-from phalanx.arc.config import ArcConfig
-from phalanx.arc.datasets import GENERATED
+from phalanx.arc.config import GENERATED, ArcConfig
+from phalanx.arc.datasets import config_tasks
 from phalanx.arc.evaluation import ArcEvalConfig, ArcEvaluation, ArcEvaluationConfig, held_out_environment
 from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, split_answers
 from phalanx.arc.networks import ArcNetworkConfig, create_network
@@ -41,7 +41,6 @@ from phalanx.arc.state import (
     replace_fields,
 )
 from phalanx.arc.task_buffer import PaddedShape, TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
-from phalanx.arc.task_files import config_tasks
 from phalanx.arc.task_sampling import (
     NUM_START_BITS,
     cumulative_weights,

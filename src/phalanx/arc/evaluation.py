@@ -14,9 +14,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
 from pydantic import Field
 
-from phalanx.arc.config import ArcConfig, DatasetConfig
-from phalanx.arc.datasets import GENERATED
-from phalanx.arc.task_files import load_tasks
+from phalanx.arc.config import GENERATED, ArcConfig, DatasetConfig
+from phalanx.arc.datasets import load_tasks
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.episodes import map_batches, rollout_episodes
 from phalanx.core.evaluation import EvaluationConfig

@@ -15,14 +15,14 @@ from jaxtyping import Array, Bool, Int8, Int32, PyTree, UInt32
 
 from phalanx.arc.actions import Action, MaskAction, create_mask_action, random_action
 from phalanx.arc.bitplanes import area_bits, unpack_cells
-from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, EpisodeConfig
-from phalanx.arc.datasets import GENERATED
+from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ActionConfig, ArcConfig, EpisodeConfig
+from phalanx.arc.datasets import load_tasks
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.evaluation import ArcEvalConfig, copy_solves, episode_keys
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import TaskBuffer
-from phalanx.arc.task_files import ALL, load_tasks
+from phalanx.arc.task_files import ALL
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.core.environment import Key
 from phalanx.core.episodes import Act, map_batches, rollout_episodes

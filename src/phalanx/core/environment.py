@@ -35,8 +35,11 @@ AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 class TransitionInfo(Protocol):
     """Fields that the info of every environment has: whether and how the episode ended."""
 
-    terminated: Any
-    truncated: Any
+    @property
+    def terminated(self) -> Any: ...
+
+    @property
+    def truncated(self) -> Any: ...
 
 
 class Environment(abc.ABC, Generic[State, Observation, Action]):

@@ -12,7 +12,6 @@ app = typer.Typer(
     name="data",
     cls=lazy_group(
         {
-            "arc": Mount("phalanx.cli.arc", "ARC data sets: list, show, download."),
             "lengths": Mount("phalanx.cli.data.lengths", "Length caches: build, stats."),
             "batchplan": Mount("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
             "batching": Mount("phalanx.cli.data.analyze", "Lengths analyzed: analyze, histogram, suggest."),
