@@ -27,7 +27,7 @@ from phalanx.arc.generators import (
 )
 from phalanx.arc.rendering import render_task
 from phalanx.core import batch_step
-from phalanx.training import CloningTraining, Progress, load_cloning, next_free_dir, train
+from phalanx.training import BC, BCConfig, Progress, next_free_dir, train
 
 NAME = "shadow"
 
@@ -103,7 +103,7 @@ def main() -> None:
         "evaluation.num_samples=0",
         "logging.sample_frequency=0",
     )
-    training = CloningTraining(load_cloning("default", overrides))
+    training = BC(BCConfig.load("arc", overrides))
     outcome = train(training, next_free_dir(arguments.out), show=show)
     first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
     print(f"unseen tasks handed in right: {first:.0%} before, {last:.0%} after")

@@ -1,7 +1,7 @@
 """PPO on one family of generated puzzles: from nearly nothing to nearly all of the unseen ones.
 
 The family is `fill_enclosed` (what a closed ring encloses takes the ring's color) on grids of 3x3 and 4x4.
-The run's folder holds what `phalanx train arc` would write; `phalanx report FOLDER` makes a page of it.
+The run folder has the files of `phalanx train ppo --env arc`; `phalanx report FOLDER` creates a page.
 
 python examples/arc/ppo_one_family.py     (about a minute of CPU time)
 """
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from phalanx.arc.rendering import render_state
 from phalanx.core import record_episodes
-from phalanx.training import ArcTraining, Progress, load_arc_training, next_free_dir, train
+from phalanx.training import PPO, PPOConfig, Progress, next_free_dir, train
 
 
 def show(progress: Progress) -> None:
@@ -34,8 +34,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/examples/ppo_one_family"))
     arguments = parser.parse_args()
 
-    config = load_arc_training(
-        "default",
+    config = PPOConfig.load(
+        "arc",
         (
             f"env.dataset.families=[{arguments.family}]",
             "env.dataset.num_tasks=500",
@@ -49,13 +49,10 @@ def main() -> None:
             *arguments.overrides,
         ),
     )
-    training = ArcTraining(config)
+    training = PPO(config)
     outcome = train(training, next_free_dir(arguments.out), show=show)
     first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
-    print(
-        f"{outcome.counts['env_steps']:,} steps in {outcome.seconds:.0f} s, "
-        f"written to {outcome.run_dir}"
-    )
+    print(f"{outcome.counts['env_steps']:,} steps in {outcome.seconds:.0f} s, written to {outcome.run_dir}")
     print(f"unseen puzzles handed in right: {first:.0%} before, {last:.0%} after")
 
     # What the trained agent makes of a puzzle.

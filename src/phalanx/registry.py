@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -199,8 +199,11 @@ def find_environment(name: str) -> EnvSpec:
             f"this release has version {newest.version} of {newest.name!r}, not {parsed['version']}; use "
             f"{newest.id!r}. Other versions have other episodes"
         )
-    near = difflib.get_close_matches(name, _registered, 1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(_registered))}"
+    if (text := find_text_environment(name)) is not None:
+        return text
+    names = {**{spec.name: id for id, spec in _registered.items()}, **{id: id for id in _registered}}
+    near = difflib.get_close_matches(name, names, 1, cutoff=0.5)
+    hint = f"did you mean {names[near[0]]!r}?" if near else f"choose from {', '.join(sorted(_registered))}"
     raise ValueError(f"unknown environment {name!r}; {hint}")
 
 
@@ -223,8 +226,7 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
         full_name, found = spec.id, spec.load()
     if not inspect.isclass(found) or not hasattr(found, "from_config"):
         raise ValueError(f"{name!r} is not a subclass of phalanx.core.Environment")
-    environment: type[Environment] = found
-    return full_name, environment
+    return full_name, cast("type[Environment]", found)
 
 
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:

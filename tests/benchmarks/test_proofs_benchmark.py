@@ -6,18 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import proof_learning
 import pytest
-from phalanx.training.proof_training import ProofTrainingConfig
 
 import proofs as benchmark
 from phalanx import native
-from phalanx.config import load_config
 from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
+from phalanx.training import PPOConfig
 from proofs import ProofBenchmark, Workload, _draw, engines_at_hand, record_of
 
 FACTS = {"engine": "native", "worst": 590_000, "compile_seconds": 3.25, "peak_rss_mb": 386}
-SMALL = load_config(
-    ProofTrainingConfig,
-    None,
+SMALL = PPOConfig.load(
+    "proofs",
     (
         "env.generated.num_families=1",
         "env.generated.generations=3",

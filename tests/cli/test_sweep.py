@@ -20,7 +20,7 @@ def test_trials_are_trained_and_compared_and_a_second_time_only_compared(
     tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "sweep"
-    command = ("sweep", f"custom {DESCENT}", "rate=0.9,0.5", "num_updates=3", "--out", out)
+    command = ("sweep", DESCENT, "rate=0.9,0.5", "num_updates=3", "--out", out)
     ranked = ("--jobs", "2", "--metric", "distance", "--goal", "min")
     done = phalanx(*command, *ranked)
     assert done.code == 0, done.out + done.err
@@ -35,7 +35,7 @@ def test_trials_are_trained_and_compared_and_a_second_time_only_compared(
     assert "trial_001 and trial_000 compared" in (out / "report.html").read_text()
     again = phalanx(*command, "--metric", "distance", "--goal", "max")
     assert again.out.splitlines()[1].startswith("trial_000")
-    other = phalanx("sweep", f"custom {DESCENT}", "rate=0.1", "--out", out)
+    other = phalanx("sweep", DESCENT, "rate=0.1", "--out", out)
     assert (other.code, "is another sweep" in other.err) == (2, True)
     unknown = phalanx(*command)
     assert unknown.code == 2
@@ -48,7 +48,7 @@ def test_a_trial_that_fails_costs_the_others_nothing_and_is_told(
     out = tmp_path / "sweep"
     (tmp_path / "base.yaml").write_text("num_updates: 2\n")
     options = ("--config", tmp_path / "base.yaml", "--metric", "distance")
-    done = phalanx("sweep", f"custom {DESCENT}", "rate=oops,0.5", "--out", out, *options)
+    done = phalanx("sweep", DESCENT, "rate=oops,0.5", "--out", out, *options)
     assert done.code == 1
     assert "trial_000: exit code 2: phalanx: rate must be a number" in done.out
     assert f"1 of 2 trials finished; best {out}/trial_001; report " in done.out
@@ -58,7 +58,7 @@ def test_a_trial_that_fails_costs_the_others_nothing_and_is_told(
 def test_trials_are_drawn_by_chance(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "sweep"
     options = ("--sampler", "random", "--trials", "1", "--seed", "4", "--metric", "distance")
-    done = phalanx("sweep", f"custom {DESCENT}", "rate=uniform(0.2,0.4)", "--out", out, *options)
+    done = phalanx("sweep", DESCENT, "rate=uniform(0.2,0.4)", "--out", out, *options)
     assert done.code == 0, done.out
     settings = yaml.safe_load((out / "trial_000" / "config.yaml").read_text())
     assert 0.2 <= settings["rate"] <= 0.4
@@ -71,7 +71,7 @@ def test_a_stop_is_passed_on_and_the_sweep_goes_on(tmp_path: Path) -> None:
         "-m",
         "phalanx",
         "sweep",
-        f"custom {DESCENT}",
+        DESCENT,
         "num_updates=100000",
         "--out",
         out,

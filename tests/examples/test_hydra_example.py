@@ -25,7 +25,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "sweeps/hydra_training.py"
 def test_hydra_composes_a_preset_and_phalanx_trains_with_it(tmp_path: Path) -> None:
     """In a process of its own: Hydra takes the logging of the whole process."""
     given = (*SMALL, "num_updates=1", "logging.sample_frequency=0")
-    settings = [f"++train.arc.{one}" for one in given]
+    settings = [f"++ppo.{one}" for one in given]
     done = subprocess.run(
         [sys.executable, EXAMPLE, *settings, f"hydra.run.dir={tmp_path}/job"],
         cwd=tmp_path,

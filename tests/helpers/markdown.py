@@ -139,9 +139,13 @@ def _check_settings(params: dict[str, Any]) -> None:
 
 
 def _check_sweep(params: dict[str, Any]) -> None:
-    from phalanx.training.sweep import drawn
+    """Load a config with the first value, or the lower bound, of each setting."""
+    from phalanx.training.sweep import split_values
 
-    _check_settings({**params, "overrides": drawn(params["settings"], 1)[0]})
+    named = (setting.partition("=") for setting in params["settings"])
+    ranged = {name: re.sub(r"^\w+\(([^,]+),.*\)$", r"\1", value) for name, _, value in named}
+    overrides = [f"{name}={split_values(value)[0]}" for name, value in ranged.items()]
+    _check_settings({**params, "overrides": overrides})
 
 
 _SPAN = re.compile(r"(?<!`)`(phalanx [a-z][^`\n]*)`(?!`)")

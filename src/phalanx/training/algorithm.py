@@ -10,7 +10,7 @@ import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -126,6 +126,9 @@ class Algorithm(abc.ABC, Generic[State]):
     """Dotted name of the setting with the number of updates."""
     evaluation_config: ClassVar[type[EvaluationConfig]] = EvaluationConfig
     """Class of the settings of evaluations during training, for algorithms without an environment."""
+    policy_checkpoint: ClassVar[Literal["newest", "best"]] = "newest"
+    """Checkpoint that `load_policy` and `phalanx eval` use unless another one is named. `best` applies to
+    runs with `checkpoint.best_metric`."""
     eval_config: ClassVar[type[Config] | None] = None
     """Class of the settings of `phalanx eval`, for algorithms without an environment. None if the algorithm
     cannot be evaluated after training."""

@@ -123,7 +123,7 @@ class PolicyConfig(RunConfig):
         return self
 
     @classmethod
-    def load(  # type: ignore[override]
+    def load(
         cls: type[AnyPolicyConfig],
         preset: str | Path | None = None,
         overrides: Sequence[str] = (),
@@ -138,7 +138,9 @@ class PolicyConfig(RunConfig):
         if not name:
             if isinstance(preset_values.get("env"), Mapping):
                 # A run with an environment that was passed as an object.
-                return load_config(algorithm_config, preset, overrides, settings=inherited)
+                return cast(
+                    AnyPolicyConfig, load_config(algorithm_config, preset, overrides, settings=inherited)
+                )
             raise ValueError("no environment was chosen: set env.id (--env), such as env.id=arc")
         full_name, environment = environment_class(name)
         composed = config_class(algorithm_config, environment)
@@ -177,7 +179,7 @@ class TextRunConfig(RunConfig):
     """Text environment."""
 
     @classmethod
-    def load(  # type: ignore[override]
+    def load(
         cls: type[AnyTextConfig],
         preset: str | Path | None = None,
         overrides: Sequence[str] = (),

@@ -1,6 +1,7 @@
 """Policies of finished or running trainings: load them, act, record episodes, and export them."""
 
 import copy
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,8 @@ def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
         algorithm: Algorithm with the config of the run.
         ref: The checkpoint; that of one seed if there are several.
     """
+    if ref.which == "newest" and algorithm.config.checkpoint.best_metric is not None:
+        ref = dataclasses.replace(ref, which=algorithm.policy_checkpoint)
     with open_checkpoint(ref.run, ref.which) as (_, step, metadata):
         check_metadata(ref.run, step, metadata, algorithm.config)
     like = eqx.filter_eval_shape(algorithm.init, jax.random.key(algorithm.seed))
