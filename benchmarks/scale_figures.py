@@ -260,7 +260,18 @@ def _train(folder: Path, overrides: Sequence[str], processes: Sequence[Sequence[
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    command = [sys.executable, "-m", "phalanx", "train", "arc", *overrides, "--out", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "phalanx",
+        "train",
+        "ppo",
+        "--env",
+        "arc",
+        *overrides,
+        "--out",
+        str(folder),
+    ]
     joined = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", str(len(processes)), "--process-id"]
     children = [
         subprocess.Popen(

@@ -103,7 +103,7 @@ def test_a_benchmark_of_nothing_is_refused() -> None:
 def test_ten_thousand_environments_have_minibatches_of_the_size_of_a_thousand() -> None:
     benchmark = TrainingBenchmark()
     small, large = benchmark.config(1_024), benchmark.config(10_000)
-    assert (small.minibatches, large.minibatches) == (8, 80)
+    assert (small.num_minibatches, large.num_minibatches) == (8, 80)
     assert (small.steps_per_update // 8, large.steps_per_update // 80) == (1_024, 1_000)
 
 
