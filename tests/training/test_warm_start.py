@@ -95,7 +95,7 @@ class Imitation(Algorithm[TrainState]):
         return TrainState(eqx.filter(self._network, eqx.is_array), (), jnp.int32(0))
 
     def update(self, state):
-        return state, UpdateResult({}, counts={"environment_steps": jnp.int32(1)})
+        return state, UpdateResult({}, counts={"env_steps": jnp.int32(1)})
 
     def policy(self, state):
         return eqx.combine(state.params, self._network)
