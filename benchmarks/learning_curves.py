@@ -27,7 +27,7 @@ def read_curves(run: Path) -> Curve:
         for line in (folder / "evaluations.jsonl").read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
             if record["mode"] == "greedy":
-                curve.setdefault(record["environment_steps"], []).append(record["success_rate"])
+                curve.setdefault(record["env_steps"], []).append(record["success_rate"])
     return curve
 
 

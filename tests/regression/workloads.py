@@ -870,11 +870,23 @@ def grpo_puzzles() -> Digests:
 @workload("floats")
 def kge_family() -> Digests:
     """Train an embedding with the preset `family` on generated families; digest losses and validation MRR."""
-    from phalanx.training.kge_training import KGETraining, load_kge_training
+    import jax
 
-    small = ("dataset=generated", "kge.dim=16", "kge.epochs=3", "kge.negatives=32", "evaluation.every=1")
-    config = load_kge_training("family", small)
-    return _train(KGETraining(config), 3, ("loss", "mrr_100", "mrr"))
+    from phalanx.training.kge import KGEConfig, KGETrainer
+
+    small = (
+        "dataset=generated",
+        "model.embedding_dim=16",
+        "num_updates=3",
+        "num_negatives=32",
+    )
+    algorithm = KGETrainer(KGEConfig.load("family", small))
+    state, logged = algorithm.init(jax.random.key(algorithm.seed)), []
+    for _ in range(3):
+        state, result = algorithm.update(state)
+        validation = algorithm.validate(state.params)
+        logged += [np.float64(x) for x in (result.metrics["loss"], validation.mrr_100, validation.mrr)]
+    return {"weights": digest_weights(state.params), "metrics": digest_arrays(*logged)}
 
 
 @workload("floats")

@@ -78,10 +78,10 @@ def _evaluate_kge(
     from phalanx.proofs.env import load_knowledge_base
     from phalanx.proofs.link_prediction import evaluate_with_config
     from phalanx.proofs.vocabulary import ProofVocabulary
-    from phalanx.training.kge_training import KGETrainingConfig
+    from phalanx.training.kge import KGEConfig
     from phalanx.training.run_dir import read_config
 
-    environment = ProofConfig(dataset=read_config(origin.run, KGETrainingConfig).dataset)
+    environment = ProofConfig(dataset=read_config(origin.run, KGEConfig).dataset)
     base = load_knowledge_base(environment)
     vocabulary = ProofVocabulary(base, environment.max_goals)
     kge = load_kge(origin.run, vocabulary.kg)

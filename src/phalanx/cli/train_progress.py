@@ -153,7 +153,7 @@ def _numbers(progress: "Progress", unit: str) -> str:
 
 
 def _word(unit: str) -> str:
-    """`environment_steps` are steps on the terminal."""
+    """`env_steps` are steps on the terminal."""
     return unit.rpartition("_")[2]
 
 

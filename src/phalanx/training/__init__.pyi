@@ -34,13 +34,7 @@ from .grpo import (
     grpo_loss as grpo_loss,
     turn_advantages as turn_advantages,
 )
-from .kge import KGETrainer as KGETrainer, KGETrainState as KGETrainState
-from .kge_training import (
-    KGEData as KGEData,
-    KGETraining as KGETraining,
-    KGETrainingConfig as KGETrainingConfig,
-    load_kge_training as load_kge_training,
-)
+from .kge import KGEConfig as KGEConfig, KGEState as KGEState, KGETrainer as KGETrainer
 from .loading import (
     initial_policy as initial_policy,
     load_algorithm as load_algorithm,
