@@ -184,8 +184,8 @@ class _Transfer:
         if (number, size) != self._expected:
             raise ProcessLostError(
                 f"process {rank} is out of step: it sends {size} bytes in exchange {number}, but "
-                f"{self._expected[1]} in exchange {self._expected[0]} were expected; start all processes with "
-                "the same command"
+                f"{self._expected[1]} in exchange {self._expected[0]} were expected; start all processes "
+                "with the same command"
             )
 
 
