@@ -1,4 +1,4 @@
-"""A run folder under random sequences of kills, stops and damage, compared with a model of its checkpoints."""
+"""A run folder under random sequences of kills, stops and damage, compared with a model of its state."""
 
 import contextlib
 import fcntl
