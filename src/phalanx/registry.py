@@ -37,7 +37,7 @@ ALGORITHMS = {
     "sft": "phalanx.training.sft:SFT",
     "grpo": "phalanx.training.grpo:GRPO",
     "kge": "phalanx.training.kge:KGETrainer",
-    "heuristic": "phalanx.training.search_heuristic:HeuristicTraining",
+    "heuristic": "phalanx.training.search_heuristic:HeuristicTrainer",
 }
 """Names of the built-in training algorithms and addresses of their classes."""
 

@@ -121,7 +121,7 @@ def train(
         settings = list(overrides or [])
         settings += [] if seed is None else [f"seed={seed}"]
         settings += [] if seeds is None else [f"num_seeds={seeds}"]
-        settings += [] if extend is None else [f"{algorithm_type.num_updates_setting}={extend}"]
+        settings += [] if extend is None else [f"num_updates={extend}"]
         if list_settings:
             _print_settings(algorithm_type.config_type, env, config)
             return
@@ -209,9 +209,7 @@ def _load_config(
     else:
         inherited = _inherited_settings(algorithm_type, init_from)
         loaded = config_type.load(config, settings, env=env, inherited=inherited)
-    check_same_config(
-        out, extend_config(before, algorithm_type.num_updates_setting, loaded) if extend else before, loaded
-    )
+    check_same_config(out, extend_config(before, loaded) if extend else before, loaded)
     return False, loaded
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import functools
 import inspect
-import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -122,8 +121,6 @@ class Algorithm(abc.ABC, Generic[State]):
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "env_steps"
     """The count that measures speed and progress."""
-    num_updates_setting: ClassVar[str] = "num_updates"
-    """Dotted name of the setting with the number of updates."""
     evaluation_config: ClassVar[type[EvaluationConfig]] = EvaluationConfig
     """Class of the settings of evaluations during training, for algorithms without an environment."""
     policy_checkpoint: ClassVar[Literal["newest", "best"]] = "newest"
@@ -141,7 +138,7 @@ class Algorithm(abc.ABC, Generic[State]):
         self.config: Any = config
         self.environment: Any = environment
         self.mesh = DeviceMesh() if mesh is None else mesh
-        self.num_updates: int = operator.attrgetter(self.num_updates_setting)(config)
+        self.num_updates = config.num_updates
 
     @classmethod
     def for_evaluation(cls: type[AnyAlgorithm], config: Any) -> AnyAlgorithm:

@@ -162,24 +162,12 @@ def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConf
     return cls.load(Path(folder) / CONFIG)
 
 
-def extend_config(before: AnyConfig, setting: str, now: AnyConfig) -> AnyConfig:
-    """Return the config of a run with the number of updates of another config, which must not be lower.
-
-    Args:
-        before: Config of the run.
-        setting: Name of the setting with the number of updates.
-        now: Config with the new number of updates.
-    """
-    old, new = _get(before, setting), _get(now, setting)
+def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
+    """Return the config of a run with the number of updates of another config, which must not be lower."""
+    old, new = before.num_updates, now.num_updates
     if new < old:
-        raise ValueError(f"{setting} is {old}: a run can be extended, but not shortened to {new}")
-    return load_config(type(before), None, [f"{setting}={new}"], base=before)
-
-
-def _get(config: Any, setting: str) -> int:
-    for name in setting.split("."):
-        config = getattr(config, name)
-    return config
+        raise ValueError(f"num_updates is {old}: a run can be extended, but not shortened to {new}")
+    return load_config(type(before), None, [f"num_updates={new}"], base=before)
 
 
 def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:
