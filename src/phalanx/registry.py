@@ -229,6 +229,38 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
     return full_name, cast("type[Environment]", found)
 
 
+@functools.cache
+def settings_class(environment: type[Any], base: type[Any]) -> type[Any]:
+    """Return a config class with the fields of `base` and the settings of an environment.
+
+    If the environment has no `config_type`, its settings are the arguments of its constructor.
+    """
+    from pydantic import create_model
+
+    if environment.config_type is not None:
+        return create_model(
+            f"{environment.__name__}Section",
+            __base__=(environment.config_type, base),
+            __module__=__name__,
+            __doc__=environment.config_type.__doc__,
+        )
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(environment).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        # Annotations may be strings or types that Pydantic does not know; the constructor checks values.
+        known = parameter.annotation in (int, float, bool, str)
+        fields[parameter.name] = (parameter.annotation if known else Any, default)
+    return create_model(
+        f"{environment.__name__}Section",
+        __base__=base,
+        __module__=__name__,
+        __doc__=f"Arguments of `{environment.__name__}`.",
+        **fields,
+    )
+
+
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:
     """Return all registered environments, including those of other packages, sorted by id."""
     _discover()

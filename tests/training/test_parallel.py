@@ -139,7 +139,7 @@ PLANES = (
 
 def start(out: Path, *options: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "phalanx", "train", "arc", *SMALL, *PLANES, "--out", str(out), *options],
+        [sys.executable, "-m", "phalanx", "train", "ppo", "--env", "arc", *SMALL, *PLANES, "--out", str(out), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -149,7 +149,7 @@ def start(out: Path, *options: str) -> subprocess.Popen:
 
 def go(out: Path, *options: str) -> None:
     """The same command in this process, which has as many threads as there are cores."""
-    done = CliRunner().invoke(app, ["train", "arc", *SMALL, *PLANES, "--out", str(out), *options])
+    done = CliRunner().invoke(app, ["train", "ppo", "--env", "arc", *SMALL, *PLANES, "--out", str(out), *options])
     assert done.exit_code == 0, done.output
 
 

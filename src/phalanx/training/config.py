@@ -6,7 +6,6 @@ environment.
 """
 
 import functools
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,8 +17,9 @@ from phalanx.config import PRESET_FOLDER, Config, load_config, parse_overrides, 
 from phalanx.core.environment import Environment
 from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationConfig
 from phalanx.logging.config import LoggingConfig
-from phalanx.registry import environment_class
-from phalanx.text.env_spec import TextEnvConfig
+from phalanx.registry import environment_class, settings_class
+from phalanx.text.env import PromptFormat
+from phalanx.text.env_spec import TextEnvConfig, env_config_class
 from phalanx.training.optimizer import OptimizerConfig
 
 AnyRunConfig = TypeVar("AnyRunConfig", bound="RunConfig")
@@ -174,9 +174,14 @@ class TextRunConfig(RunConfig):
     """Base class for the settings of algorithms that train a language model, often in a text environment."""
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
+    algorithm_config: ClassVar["type[TextRunConfig] | None"] = None
+    """In a class that `text_config_class` created: the class that it was created from."""
 
     env: TextEnvConfig = TextEnvConfig()
-    """Text environment."""
+    """Text environment. If it is a single JAX environment, or `puzzle_server`, its settings are added."""
+    prompt_format: PromptFormat = "compact"
+    """`compact` prompts have few characters and no rules, for small models; `full` prompts include the rules.
+    Environments with only one format ignore this setting."""
 
     @classmethod
     def load(
@@ -187,15 +192,36 @@ class TextRunConfig(RunConfig):
         env: str | None = None,
         inherited: Mapping[str, Any] | None = None,
     ) -> AnyTextConfig:
-        preset_values = {} if preset is None else read_preset(cls, preset)
-        values = [preset_values, inherited or {}, parse_overrides(overrides)]
-        name = choose_environment(env, values)
+        algorithm_config = cls.algorithm_config or cls
+        preset_values = {} if preset is None else read_preset(algorithm_config, preset)
+        name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])
         if preset is None and inherited is None and name:
-            preset = default_preset(cls, name)
-        config = load_config(cls, preset, overrides, settings=inherited)
-        if not name:
-            return config
-        return config.model_copy(update={"env": config.env.model_copy(update={"id": name})})
+            preset = default_preset(algorithm_config, name)
+            if preset is not None and env == preset:
+                # The preset with the name of the environment can be more specific: `lights_out::multi`.
+                name = read_preset(algorithm_config, preset).get("env", {}).get("id", name)
+        name = name or algorithm_config.model_fields["env"].default.id
+        composed = text_config_class(algorithm_config, env_config_class(name))
+        config = load_config(composed, preset, overrides, settings=inherited)
+        env_config = config.env.model_copy(update={"id": name})
+        return cast(AnyTextConfig, config.model_copy(update={"env": env_config}))
+
+
+@functools.cache
+def text_config_class(
+    algorithm_config: type[AnyTextConfig], section: type[TextEnvConfig]
+) -> type[AnyTextConfig]:
+    """Return the config class of an algorithm whose section `env` has the settings of an environment."""
+    description = algorithm_config.model_fields["env"].description
+    composed = create_model(
+        algorithm_config.__name__,
+        __base__=algorithm_config,
+        __module__=__name__,
+        __doc__=algorithm_config.__doc__,
+        env=(section, Field(default=section(), description=description)),
+    )
+    composed.algorithm_config = algorithm_config
+    return composed
 
 
 @functools.cache
@@ -208,7 +234,7 @@ def config_class(
     and `evaluation_config`. An environment without a `config_type` has the arguments of its constructor as
     settings.
     """
-    env_type = env_section(environment)
+    env_type = settings_class(environment, EnvConfig)
     is_complete = not any(field.is_required() for field in env_type.model_fields.values())
     sections: dict[str, Any] = {"env": (env_type, env_type() if is_complete else ...)}
     if environment.network_config is not None:
@@ -228,33 +254,6 @@ def config_class(
     )
     composed.algorithm_config, composed.environment_type = algorithm_config, environment
     return composed
-
-
-@functools.cache
-def env_section(environment: type[Environment], base: type[Config] = EnvConfig) -> type[Any]:
-    """Return the class of the section `env`: the fields of `base` and the environment's settings."""
-    if environment.config_type is not None:
-        return create_model(
-            f"{environment.__name__}Section",
-            __base__=(environment.config_type, base),
-            __module__=__name__,
-            __doc__=environment.config_type.__doc__,
-        )
-    fields: dict[str, Any] = {}
-    for parameter in inspect.signature(environment).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        default = ... if parameter.default is parameter.empty else parameter.default
-        # Annotations may be strings or types that Pydantic does not know; the constructor checks values.
-        known = parameter.annotation in (int, float, bool, str)
-        fields[parameter.name] = (parameter.annotation if known else Any, default)
-    return create_model(
-        f"{environment.__name__}Section",
-        __base__=base,
-        __module__=__name__,
-        __doc__=f"Arguments of `{environment.__name__}`.",
-        **fields,
-    )
 
 
 def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> str:

@@ -107,8 +107,14 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         rewards: Rewards by outcome.
     """
 
+    config_type: ClassVar[type[Config]] = PuzzleServerConfig
     prompt_suffix = ""
     completion_end = "\n"
+
+    @classmethod
+    def from_config(cls, config: PuzzleServerConfig) -> "PuzzleServerVectorEnvironment":
+        """Create the environment from its settings. It connects when the first episodes start."""
+        return config.make()
 
     def __init__(
         self,
