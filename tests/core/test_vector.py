@@ -15,7 +15,7 @@ from tests.helpers.corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
 KEYS = jax.random.split(jax.random.PRNGKey(0), 3)
 
 
-def test_a_batch_starts_and_steps_by_hand():
+def test_batch_reset_and_step_match_expected_values():
     states = stack_states([walker(0), walker(3), walker(6)])
     states, observations, rewards, dones, infos = batch_step(
         states, jnp.array([LEFT, LEFT, RIGHT]), Corridor()
@@ -50,7 +50,7 @@ def test_calls_with_equal_environments_compile_once():
     assert (_reset._cache_size(), _step._cache_size()) == (resets, steps)
 
 
-def test_donated_states_are_gone_and_the_others_stay():
+def test_only_donated_states_are_deleted():
     actions = jnp.full(3, RIGHT)
     states, _ = batch_reset(KEYS, Corridor())
     kept = batch_step(states, actions, Corridor())
@@ -72,7 +72,7 @@ def test_the_functions_work_inside_another_jit():
     assert (two_steps(KEYS, CorridorConfig(), None).position == states.position + 2).all()
 
 
-def test_states_that_hold_their_tasks_name_the_environment():
+def test_states_with_tasks_determine_the_environment():
     class TaskedStates(eqx.Module):
         tasks: int = eqx.field(static=True)
 
@@ -81,14 +81,14 @@ def test_states_that_hold_their_tasks_name_the_environment():
     assert environment_of(CorridorConfig(), walker(0)) == Corridor(12)
 
 
-def test_an_environment_takes_no_second_task_and_other_things_are_refused():
+def test_task_with_environment_and_other_types_are_rejected():
     with pytest.raises(TypeError, match="Corridor already has its tasks"):
         as_environment(Corridor(), 5)
     with pytest.raises(TypeError, match=r"expected an Environment or a config .* got int"):
         as_environment.__wrapped__(7)
 
 
-def test_spaces_draw_members_and_refuse_others():
+def test_spaces_sample_members_and_reject_others():
     class Pair(eqx.Module):
         left: jax.Array
         right: jax.Array
