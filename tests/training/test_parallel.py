@@ -24,7 +24,7 @@ from phalanx.logging import LoggingConfig
 from phalanx.training.arc_training import load_arc_policy
 from phalanx.training.distributed import DeviceMesh
 from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
-from phalanx.training.processes import LOST, Processes, ProcessLostError, connect
+from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, Processes, ProcessLostError, connect
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
 
@@ -37,12 +37,12 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def together(count: int, work: Callable[[Processes], Any], patience: float = 60) -> list[Any]:
+def together(count: int, work: Callable[[Processes], Any], timeout: float = 60) -> list[Any]:
     """What each of so many processes comes to; they are threads, with real connections between them."""
     address = f"127.0.0.1:{free_port()}"
 
     def one(rank: int) -> Any:
-        joined = Processes.join(address, count, rank, patience)
+        joined = Processes.join(address, count, rank, timeout)
         try:
             return work(joined)
         finally:
@@ -77,7 +77,7 @@ CONFIG = PPOConfig(
 
 
 def create_ppo(mesh: DeviceMesh) -> PPO:
-    logging = LoggingConfig(batched_logging_enabled=True, log_frequency=1)
+    logging = LoggingConfig(log_frequency=1)
     config = PPOTrainingConfig(ppo=CONFIG, logging=logging)
     return PPO(config, ShortWalk(), WalkNetwork, max_episode_steps=16, mesh=mesh)
 
@@ -160,7 +160,7 @@ def test_a_training_that_lost_a_process_goes_on_with_fewer_to_the_same_weights(t
         time.sleep(0.005)
     children[1].send_signal(signal.SIGKILL)
     said = [child.communicate(timeout=60)[0] for child in children]
-    assert [child.returncode for child in children] == [LOST, -signal.SIGKILL], said
+    assert [child.returncode for child in children] == [EXIT_CODE_PROCESS_LOST, -signal.SIGKILL], said
     assert "process 1 was lost" in said[0] and "--resume continues" in said[0]
     assert json.loads((tmp_path / "two" / "run.json").read_text())["status"] == "interrupted"
 
@@ -193,7 +193,7 @@ def test_several_arrays_go_in_one_exchange_however_large_they_are(count: int) ->
         rows, columns, nothing = processes.gather_all(mine, [0, 1, 0])
         expected = np.stack([large + rank for rank in range(count)])
         assert np.array_equal(rows, expected) and nothing.shape == (count, 0)
-        return columns.tolist(), processes.exchanges
+        return columns.tolist(), processes.num_exchanges
 
     for columns, exchanges in together(count, work):
         assert columns == [[rank > 0 for rank in range(count)]] * 2
@@ -221,7 +221,7 @@ def test_processes_that_do_different_things_are_told_apart() -> None:
             processes.exchange(b"x" * (1 + processes.rank))
         return str(caught.value)
 
-    assert "it tells 2 bytes in exchange 1, and 1 in exchange 1 were expected" in together(2, work)[0]
+    assert "it sends 2 bytes in exchange 1, but 1 in exchange 1 were expected" in together(2, work)[0]
 
 
 def test_strangers_at_the_port_are_sent_away() -> None:
@@ -247,10 +247,10 @@ def test_strangers_at_the_port_are_sent_away() -> None:
 
 
 def test_whoever_does_not_come_is_named() -> None:
-    with pytest.raises(ValueError, match="processes 1, 2 of 3 did not come"):
-        Processes.join(f"127.0.0.1:{free_port()}", 3, 0, patience=0.05)
-    with pytest.raises(ValueError, match="cannot join the first process at 127"):
-        Processes.join(f"127.0.0.1:{free_port()}", 3, 1, patience=0.05)
+    with pytest.raises(ValueError, match="processes 1, 2 of 3 did not connect"):
+        Processes.join(f"127.0.0.1:{free_port()}", 3, 0, timeout=0.05)
+    with pytest.raises(ValueError, match="cannot connect to the first process at 127"):
+        Processes.join(f"127.0.0.1:{free_port()}", 3, 1, timeout=0.05)
 
 
 def test_a_process_must_be_one_of_them_and_have_an_address() -> None:

@@ -250,7 +250,7 @@ class Checkpointer:
                 f"{error}"
             ) from error
         arrays = restored["state"]
-        placed = [_place_like(arrays.get(name, leaf), leaf) for name, leaf in leaves.items()]
+        placed = [_restore_placement(arrays.get(name, leaf), leaf) for name, leaf in leaves.items()]
         return jax.tree.unflatten(jax.tree.structure(like), placed)
 
     def _is_intact(self, step: int) -> bool:
@@ -449,7 +449,7 @@ def _restore_target(leaf: Any) -> Any:
     return np.asarray(array)
 
 
-def _place_like(array: Any, like: Any) -> Any:
+def _restore_placement(array: Any, like: Any) -> Any:
     if isinstance(like, jax.Array) and not like.committed and not _is_key(array):
         # Orbax commits arrays to a device, and programs would be compiled again for committed arrays.
         array = jnp.asarray(np.asarray(array))

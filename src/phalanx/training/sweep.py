@@ -234,7 +234,7 @@ class Sweep:
                             running.remove((trial, process))
                             self.exit_codes[trial.name] = code
                             if code == 0:
-                                self._tell(trial)
+                                self._store_value(trial)
                             on_end(trial, code)
                     time.sleep(_POLL_SECONDS)
             finally:
@@ -331,7 +331,7 @@ class Sweep:
         study.add_trials(self._study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)))
         return study.ask(dict(self.space)).params
 
-    def _tell(self, trial: SweepTrial) -> None:
+    def _store_value(self, trial: SweepTrial) -> None:
         """Store the value of a completed trial. Failed trials stay open and are started again later."""
         value = self._value(trial)
         if math.isnan(value):  # Optuna accepts no NaN
