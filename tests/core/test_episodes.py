@@ -11,7 +11,7 @@ import pytest
 from phalanx.compat.jaxarc.batch_processing import stack_states
 from phalanx.core.episodes import run_episode_batch
 from phalanx.core.vector import batch_reset, batch_step
-from tests.helpers.corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
+from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
 STEPS = 5
 
@@ -46,8 +46,8 @@ def test_a_trajectory_is_time_first():
 
 def test_result_of_batch_reset_is_accepted_as_states():
     keys = jax.random.split(jax.random.PRNGKey(0), 3)
-    pair = batch_reset(keys, CorridorConfig())
-    by_pair = run_episode_batch(pair, go_right, STEPS, CorridorConfig())
+    pair = batch_reset(keys, Corridor())
+    by_pair = run_episode_batch(pair, go_right, STEPS, Corridor())
     by_states = run_episode_batch(pair[0], go_right, STEPS, Corridor())
     assert eqx.tree_equal(by_pair, by_states)
 

@@ -89,7 +89,7 @@ def test_step_env_does_not_reset() -> None:
 
 
 def test_properties_match_gymnax() -> None:
-    lane, puzzles = GymnaxEnv(Lane()), GymnaxEnv.create(arc().config, arc().tasks)
+    lane, puzzles = GymnaxEnv(Lane()), GymnaxEnv(arc())
     assert lane.name == "Lane" and lane.num_actions == lane.action_space(EnvParams()).n == 2
     assert lane.observation_space(lane.default_params).shape == (CELLS + 1,)
     assert isinstance(puzzles.action_space(), Composite) and puzzles == GymnaxEnv(arc())

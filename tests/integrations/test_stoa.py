@@ -307,9 +307,3 @@ def test_missing_library_is_reported_with_the_install_command(monkeypatch: pytes
     monkeypatch.delitem(sys.modules, "phalanx.integrations.stoa")
     with pytest.raises(ModuleNotFoundError, match=r'needs stoa.*: pip install "phalanx\[stoa\]"'):
         importlib.import_module("phalanx.integrations.stoa")
-
-
-def test_a_config_and_a_task_do_for_an_environment() -> None:
-    environment = arc()
-    made = PhalanxToStoa(environment.config, environment.tasks)
-    assert made == PhalanxToStoa(environment)
