@@ -25,7 +25,7 @@ from phalanx.arc import (
 )
 from phalanx.arc.generators import (
     GridPairBuilder,
-    PairMaker,
+    PairSampler,
     TaskFamily,
     blank,
     palette,
@@ -39,7 +39,7 @@ from phalanx.training import CloningTraining, Progress, load_cloning, next_free_
 NAME = "shadow"
 
 
-def shadow(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+def shadow(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """A fill for each shadow. Shortest: shadows differ in colour, and a fill writes one colour; what moves or
     turns cells paints no more of them than there were, and a paste needs a copy before it.
     """
