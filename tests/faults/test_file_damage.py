@@ -145,7 +145,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_damage_is_named_and_never_read_as_data(tmp_path: Path, name: str) -> None:
+def test_damaged_files_are_reported_and_never_read_as_data(tmp_path: Path, name: str) -> None:
     path, (make, read, _) = tmp_path / name, FORMATS[name]
     make(path)
     whole, patient, chance = read(path), Patient(path), random.Random(name)
@@ -170,7 +170,7 @@ def test_damage_is_named_and_never_read_as_data(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"checkpoints", "fingerprint.json"}))
-def test_the_doctor_sees_what_is_whole_and_what_is_not(tmp_path: Path, name: str) -> None:
+def test_doctor_distinguishes_intact_and_damaged_files(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     FORMATS[name].make(path)
     assert [wrong for *_, wrong in check_path(path)] == [""]
