@@ -26,7 +26,7 @@ def read_curves(run: Path) -> Curve:
     for folder in folders:
         for line in (folder / "evaluations.jsonl").read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
-            if record["mode"] == "greedy":
+            if record["mode"] == "next_fit":
                 curve.setdefault(record["environment_steps"], []).append(record["success_rate"])
     return curve
 

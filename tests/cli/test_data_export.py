@@ -42,14 +42,14 @@ def generate(phalanx, *more: object):
 def test_every_batch_of_every_epoch_is_written_with_its_tokens(phalanx):
     result = generate(phalanx)
     plan = load_batch_plan("plan")
-    count = plan.total_microbatches
+    count = plan.num_batches
     assert (result.code, result.err) == (0, "")
     assert result.out == f"batches: {count} batches of plan {plan.fingerprint}\n"
     reader = BatchReader("batches")
     assert reader.verify() == count
     tokens = {}
     for batch in reader.iter_epoch(1):
-        for row, name in enumerate(batch.sample_ids):
+        for row, name in enumerate(batch.spec.sample_ids):
             tokens[name] = batch["input_ids"][row][: batch.lengths[row]].tolist()
     # Bytes are moved up by two, so that 0 can be padding.
     assert tokens["t2"] == [ord("a") + 2, ord("b") + 2, ord("c") + 2]
@@ -76,9 +76,9 @@ def test_a_file_that_is_missing_is_written_again(phalanx):
 
 
 def test_a_plan_from_another_tokenizer_is_refused(phalanx, tmp_path: Path):
-    header = json.loads(Path("plan/plan.json").read_text())
+    header = json.loads(Path("plan/batch.plan").read_text())
     header["meta"]["tokenizer_hash"] = "another"
-    write_json(Path("plan/plan.json"), header)
+    write_json(Path("plan/batch.plan"), header)
     result = generate(phalanx)
     assert (result.code, result.out) == (2, "")
     assert "was made with tokenizer another, but 'bytes' is" in result.err
@@ -105,7 +105,7 @@ def test_texts_end_in_batches_as_they_did_when_they_were_counted(phalanx):
     options = ["--token-budget", 24, "--bucket-edges", "4,8", "--overflow-max", 16, "--overwrite"]
     phalanx("data", "batchplan", "build", "--lengths", "ended.jsonl", *options, "--output", "plan")
     result = generate(phalanx)
-    assert result.code == 2 and "and --add-bos and --add-eos as there" in result.err
+    assert result.code == 2 and "and the same --add-bos and --add-eos" in result.err
     assert generate(phalanx, *more).code == 0
     for batch in BatchReader("batches").iter_epoch(0):
         for row, length in enumerate(batch.lengths):

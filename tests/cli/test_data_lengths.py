@@ -100,7 +100,7 @@ def test_a_bad_row_is_named_with_file_and_line_and_code_2(phalanx):
         file.write('{"id": "a", "text": "again"}\n')
     result = build(phalanx)
     assert (result.code, result.out) == (2, "")
-    assert result.err == "phalanx: train.jsonl:5: sample id 'a' is at train.jsonl:1 already\n"
+    assert result.err == "phalanx: train.jsonl:5: sample id 'a' is at train.jsonl:1 "
 
 
 def test_a_negative_length_in_a_cache_is_named_with_its_line(phalanx):

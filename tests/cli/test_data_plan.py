@@ -60,7 +60,7 @@ def test_the_seed_counts_in_both_modes(phalanx):
 
 def test_every_setting_reaches_the_plan(phalanx):
     options = ["--epochs", 2, "--drop-last", "--pool-batches", 3, "--dataset-hash", "corpus"]
-    packing = ["--pack", "--pack-length", 100, "--pack-mode", "first_fit", "--overlong", "skip"]
+    packing = ["--pack", "--max-length", 100, "--pack-mode", "first_fit", "--overlong", "skip"]
     meta = json.loads(build(phalanx, "--json", *options, *packing).out)["meta"]
     assert (meta["num_epochs"], meta["dataset_hash"], meta["tokenizer_hash"]) == (2, "corpus", "words")
     batching = meta["batching"]
@@ -100,8 +100,8 @@ def test_a_plan_that_is_there_is_replaced_only_when_asked(phalanx):
         (["--bucket-edges", "50,25"], "must ascend strictly, but 25 follows 50"),
         (["--bucket-edges", "a,b"], "--bucket-edges takes whole numbers with commas"),
         (["--overflow-max", 20], "overflow_max (20) must be above the last edge (50)"),
-        (["--pack", "--pack-length", 300], "a pack of 300 tokens exceeds token_budget 200"),
-        (["--pack", "--pack-length", 60], "more than a pack's max_length 60"),
+        (["--pack", "--max-length", 300], "a pack of 300 tokens exceeds token_budget 200"),
+        (["--pack", "--max-length", 60], "more than a pack's max_length 60"),
     ],
 )
 def test_bad_settings_are_one_line_and_code_2(phalanx, options: list[object], message: str):
@@ -122,7 +122,7 @@ def test_info_shows_a_ranks_part_and_its_first_batches(phalanx):
     assert header.split() == ["INDEX", "SAMPLES", "ROWS", "MAX_LEN", "BUCKET", "TOKENS", "FIRST"]
     assert [first.split()[0], second.split()[0]] == ["0", "1"]
     found = json.loads(phalanx("data", "batchplan", "info", "--plan", "plan", "-n", 2, "--json").out)
-    assert found["total_microbatches"] == 14
+    assert found["num_batches"] == 14
     assert [batch["index"] for batch in found["batches"]] == [0, 1]
 
 
@@ -155,9 +155,9 @@ def test_a_plan_that_comes_out_the_same_is_verified(phalanx):
     build(phalanx, "--epochs", 2)
     result = verify(phalanx)
     plan = load_batch_plan("plan")
-    batches = plan.total_microbatches
+    batches = plan.num_batches
     assert (result.code, result.err) == (0, "")
-    assert result.out == f"verified: {batches} batches come out the same, fingerprint {plan.fingerprint}\n"
+    assert result.out == f"verified: {batches} batches are the same, fingerprint {plan.fingerprint}\n"
     assert json.loads(verify(phalanx, "--json").out) == {"verified": True, "fingerprint": plan.fingerprint}
 
 
@@ -211,14 +211,14 @@ def test_shards_are_disjoint_complete_and_equal(phalanx, balance: tuple[str, ...
     assert result.code == 0, result.err
     assert "3 ranks, slowest over ideal" in result.out
     parts = [load_batch_plan(f"shards/rank_{rank}") for rank in range(3)]
-    assert len({part.total_microbatches for part in parts}) == 1
+    assert len({part.num_batches for part in parts}) == 1
     samples = [sample for part in parts for batch in part.iter_epoch(0) for sample in batch.samples]
     assert sorted(samples) == sorted(f"s{row}" for row in range(40))
     assert parts[2].meta.shard is not None
     assert (parts[2].meta.shard.rank, parts[2].meta.shard.world_size) == (2, 3)
 
 
-@pytest.mark.parametrize("width", [(), ("--model-width", 512)])
+@pytest.mark.parametrize("width", [(), ("--d-model", 512)])
 def test_a_shard_is_verified_however_it_was_balanced(phalanx, width: tuple[object, ...]):
     build(phalanx)
     options = ["--world-size", 3, "--balance", *width]

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming import SampleSource, StreamSample
 from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
@@ -19,10 +20,8 @@ from phalanx.data import (
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    SampleSource,
     StreamingPlan,
     StreamingPlanConfig,
-    StreamSample,
     load_batch_plan,
     save_batch_plan,
 )
@@ -32,7 +31,7 @@ from tests.faults.puzzle_server_scenarios import PUZZLE_SERVER
 from tests.faults.simulator import MOST_PROCESSES, World
 
 LENGTHS = {f"s{n}": 1 + n % 5 for n in range(24)}
-PLANS = [BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(12, seed=n)).build_now(1) for n in range(3)]
+PLANS = [BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(12, seed=n)).build(1) for n in range(3)]
 SAMPLES = {name: {"input_ids": list(range(1, 1 + length))} for name, length in LENGTHS.items()}
 
 
@@ -161,7 +160,10 @@ def live_ranks(world: World) -> None:
     """The same by a live plan, whose state is a few numbers: each place of its source is handed out once."""
     path = world.folder / "place.json"
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=10), rows=1, pool_packs=4, balance=world.chance.random() < 0.5
+        packing=PackingConfig(max_length=10),
+        packs_per_batch=1,
+        packing_buffer_size=4,
+        balance=world.chance.random() < 0.5,
     )
     plan = StreamingPlan({"all": DatasetSource(LENGTHS, epochs=2)}, config)
     learned: list[int] = []

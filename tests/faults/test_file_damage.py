@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 
 from phalanx.cli.doctor import examine
+from phalanx.compat.chuk_lazarus.data.batching.planning import BatchFingerprint, compute_batch_fingerprint
+from phalanx.compat.chuk_lazarus.data.batching.streaming import (
+    OfflineDatasetStream,
+    SampleSource,
+    StreamSample,
+)
 from phalanx.data import (
-    BatchFingerprint,
     BatchingConfig,
     BatchPlanBuilder,
     BatchReader,
@@ -21,14 +26,10 @@ from phalanx.data import (
     LengthCache,
     ReplayBuffer,
     ReplayBufferConfig,
-    SampleSource,
-    StreamSample,
-    compute_batch_fingerprint,
     load_batch_plan,
     save_batch_plan,
     write_samples,
 )
-from phalanx.data.offline_stream import OfflineDatasetStream
 from phalanx.kg import Atom, KnowledgeBase
 from phalanx.kg.kge.embedding import KGE, load_kge, read_kge_metadata, save_kge
 from phalanx.kg.kge.models import KGEModelConfig
@@ -38,7 +39,7 @@ from tests.helpers.file_damage import Format, Patient, archive, read_archive
 
 DAMAGES = int(os.environ.get("PHALANX_DAMAGES", "200"))
 LENGTHS = {f"s{n}": 1 + n % 7 for n in range(40)}
-PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build_now(2)
+PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build(2)
 FACTS = (Atom("likes", "a", "b"), Atom("knows", "b", "c"))
 NAMES = Vocabulary(KnowledgeBase(train=FACTS, valid=(), test=(), rules=()))
 STATE = {"weights": jnp.arange(600, dtype=jnp.float32), "count": jnp.int32(3)}

@@ -63,8 +63,8 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
     """What a path seems to be, and what reads all of it."""
     if path.is_dir():
         for mark, name, read in (
-            ("plan.json", "a batch plan", _plan),
             ("manifest.json", "batch files", _batches),
+            ("batch.plan", "a batch plan", _plan),
             ("config.json", "an embedding", _embedding),
             ("_CHECKPOINT_METADATA", "a checkpoint", _checkpoint),
             ("digests.json", "a checkpoint", _checkpoint),
@@ -77,7 +77,7 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
 
     endings: Any = (
         (".npz", "sealed arrays", _arrays),
-        (".arrow", "a length cache", _lengths),
+        (".plan", "a batch plan", _plan),
         (".jsonl", "lines of JSON", _lines),
         (".json", "JSON", _json),
         (".yaml", "settings", _settings),
@@ -183,20 +183,21 @@ def _arrays(path: Path) -> str:
         names = archive.files
         if "id_bytes" in names:
             return f"a length cache: {_lengths(path)}"
-        if "serial" in names:
-            from phalanx.data.replay.files import read_rows
+        if "serials" in names:
+            from phalanx.data.samples import read_packed_samples
 
-            _, header = read_rows(path)
+            _, header, _ = read_packed_samples(path)
             kind = "a replay buffer" if "buffer" in header else "samples"
             return f"{kind}: {format_count(header['samples'], 'sample')}"
         return ", ".join(names)
 
 
 def _lengths(path: Path) -> str:
-    from phalanx.data.length_records import read_arrays
+    from phalanx.data.length_cache import LengthCache
 
-    ids, lengths, tokenizer = read_arrays(path)
-    return f"{format_count(len(ids.as_list()), 'sample')} and {int(lengths.sum()):,} tokens by {tokenizer}"
+    cache = LengthCache.load(path)
+    samples = format_count(len(cache.get_all()), "sample")
+    return f"{samples} and {int(cache.lengths.sum()):,} tokens by {cache.tokenizer_hash}"
 
 
 def _lines(path: Path) -> str:

@@ -53,18 +53,20 @@ class Mount:
     """A command or a group of them that another module keeps in its `app`."""
 
     module: str
-    """The module to import on use; its `app` is a Typer with one command or several."""
+    """Module to import on use, whose `app` is a Typer, or `module:name` for another name."""
     help: str
     """One line for the list of commands, read without importing the module."""
     compiles: bool = False
     """Whether it compiles with XLA, whose work is then kept for the next time."""
+    hidden: bool = False
+    """Whether the command is left out of the list, as an alias is."""
 
 
 class _Deferred(TyperCommand):
     """Stands in the list for a command; becomes the real one when the command line names it."""
 
     def __init__(self, name: str, mount: Mount) -> None:
-        super().__init__(name=name, help=mount.help)
+        super().__init__(name=name, help=mount.help, hidden=mount.hidden)
         self.module, self.compiles = mount.module, mount.compiles
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -72,7 +74,8 @@ class _Deferred(TyperCommand):
             from phalanx.cli.compilation_cache import keep_compiled
 
             keep_compiled()
-        command = typer.main.get_command(importlib.import_module(self.module).app)
+        module, _, name = self.module.partition(":")
+        command = typer.main.get_command(getattr(importlib.import_module(module), name or "app"))
         return command.make_context(info_name, args, parent=parent, **extra)
 
 

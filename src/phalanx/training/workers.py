@@ -65,7 +65,7 @@ class RayWorkers:
 @contextlib.contextmanager
 def ray_workers(address: str) -> Iterator[RayWorkers]:
     """Connected to a cluster, as `ray start --head` makes one; `auto` finds that of this machine."""
-    from phalanx.data.ray_lengths import RayWorkerError, connected, require_ray
+    from phalanx.io.worker_pool import WorkerError, ray_cluster, require_ray
 
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "://" not in address:
@@ -76,9 +76,9 @@ def ray_workers(address: str) -> Iterator[RayWorkers]:
             raise ValueError(f"cannot reach the Ray cluster at {address}: {error}") from error
     try:
         ray = require_ray("run trials on Ray")
-        with connected(ray, address, None):
+        with ray_cluster(address):
             yield RayWorkers(ray)
-    except (ImportError, RayWorkerError) as error:
+    except (ImportError, WorkerError) as error:
         raise ValueError(str(error)) from error
 
 

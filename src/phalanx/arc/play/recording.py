@@ -1,6 +1,6 @@
 """Played episodes as demonstrations: the samples of an `EnvironmentStream`, and a file that keeps them.
 
-Playing is in `session`; samples are read by `phalanx.data.OfflineDatasetStream` and `phalanx train sft`.
+Playing is in `session`; samples are read by `phalanx.data.read_samples` and `phalanx train sft`.
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ from jaxtyping import PyTree
 
 from phalanx.arc.episode_tokens import ArcTokenizer, GridName
 from phalanx.arc.play.session import PlayError, PlaySession
-from phalanx.data.samples import StreamSample
+from phalanx.data.samples import Sample, parse_sample
 from phalanx.io.atomic import atomic_write
 from phalanx.lm.episode_stream import EnvironmentStream
 
 
-def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[StreamSample]:
+def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[Sample]:
     """The samples of an ended episode, one for each step.
 
     An `EnvironmentStream` plays the recorded actions again from `seed`, so they are its samples; that the
@@ -41,7 +41,7 @@ def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) ->
         dataset_id=dataset_of(session),
     )
     samples = list(stream)
-    told = [(sample.reward, sample.success) for sample in samples]
+    told = [(sample.info.reward, sample.info.success) for sample in samples if sample.info is not None]
     if told != [(reward, session.solved) for reward in session.rewards]:
         raise RuntimeError(f"the replay of {session.puzzle.task.id} from seed {seed} differs from the play")
     return samples
@@ -99,7 +99,7 @@ class EpisodeFile:
             raise IsADirectoryError(f"{self.path} is a folder; give the name of a file")
         return len(_episodes(self.path, self._bytes()))
 
-    def append(self, session: PlaySession) -> list[StreamSample]:
+    def append(self, session: PlaySession) -> list[Sample]:
         """Add an ended episode: old lines and new ones go to a file that takes the old one's place."""
         there = self._bytes()
         taken = _episodes(self.path, there)
@@ -127,10 +127,8 @@ def _episodes(path: Path, lines: bytes) -> set[str | None]:
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
-            if not isinstance(fields, dict):
-                raise ValueError(f"a sample is an object, got {type(fields).__name__}")
-            found.add(StreamSample.from_dict(fields).episode_id)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path}:{number}: not a sample: {error}; name another file") from error
+            info = parse_sample(line, f"{path}:{number}").info
+        except ValueError as error:
+            raise ValueError(f"{error}; choose another file") from error
+        found.add(None if info is None else info.episode_id)
     return found
