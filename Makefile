@@ -40,8 +40,10 @@ install: $(DEV_STAMP)  ## create .venv; other targets do this automatically (-B:
 demo: $(STAMP)  ## train an agent on built-in tasks and write out/demo/report.html
 	@$(BIN)/phalanx demo $(DEMO_ARGS)
 
+SLOW_FOLDERS := integrations examples benchmarks compat faults
+
 check: $(DEV_STAMP)  ## run the fast tests
-	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+	@$(PYTEST) -m "not slow" $(SLOW_FOLDERS:%=--ignore=tests/%) $(PYTEST_ARGS)
 
 test: $(DEV_STAMP) $(TORCH_STAMP) $(OPENENV_STAMP)  ## run all tests
 	@$(PYTEST) $(PYTEST_ARGS)

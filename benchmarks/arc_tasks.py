@@ -28,14 +28,15 @@ import numpy as np
 import optax
 
 from phalanx.arc import GridPair, load_tasks
-from phalanx.arc.answers import submit_grids
+from phalanx.arc.evaluation import canvas_note
 from phalanx.arc.networks.transduction import (
     TransductionNetwork,
     TransductionNetworkConfig,
     predict_output,
     transduction_loss,
 )
-from phalanx.arc.pair_dataset import GridPairDataset, canvas_note, load_pair_dataset
+from phalanx.arc.pair_dataset import GridPairDataset, load_pair_dataset
+from phalanx.arc.submission import submit_grids
 from phalanx.io.atomic import atomic_write
 
 SIDES = {8: 64, 10: 64, 12: 48, 14: 48, 20: 24, 30: 8}

@@ -11,12 +11,13 @@ from typing import Any
 from measuring.timing import seconds_of
 from timed_training import TimedTraining, count_parameters
 
+from phalanx.proofs.env import load_knowledge_base
 from phalanx.proofs.link_prediction import LinkPredictionConfig, ProofLinkPrediction
+from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.proof_training import (
     ProofTraining,
     ProofTrainingConfig,
     load_proof_training,
-    read_data,
     untrained_policy,
 )
 from proofs import record_of
@@ -37,7 +38,7 @@ def run(folder: pathlib.Path, repeats: int, quick: bool = False) -> Iterator[dic
     for dataset, preset in _PRESETS.items():
         path = folder / dataset
         if (path / "train.txt").is_file():
-            config = load_proof_training(preset, (f"dataset={path}", *(_QUICK if quick else ())))
+            config = load_proof_training(preset, (f"proofs.dataset={path}", *(_QUICK if quick else ())))
             yield measure_ppo(dataset, config, repeats, judged=not quick)
             if dataset in _RANKING_PEER:
                 yield measure_ranking(dataset, config, repeats, judged=not quick)
@@ -56,7 +57,7 @@ def measure_ppo(
         "epochs": config.ppo.epochs,
         "minibatches": config.ppo.minibatches,
         "padding_states": config.proofs.max_actions,
-        "network": f"{config.network.width} wide, {config.network.depth} layers",
+        "network": f"{config.network.embedding_dim} wide, {config.network.num_layers} layers",
         "num_parameters": count_parameters(training.state.params),
         "compile_seconds": round(training.compile_seconds, 2),
     }
@@ -67,7 +68,8 @@ def measure_ranking(
     dataset: str, config: ProofTrainingConfig, repeats: int, *, judged: bool = True
 ) -> dict[str, Any]:
     """Candidates a second of a policy's search, every one of them searched."""
-    data, index = read_data(config)
+    data = load_knowledge_base(config.proofs)
+    index = ProofVocabulary(data, config.proofs.max_goals)
     # Without the screen by forward chaining, which would answer for most of them.
     ranking = ProofLinkPrediction.create(
         data, index, config.proofs, LinkPredictionConfig(skip_unprovable=False)
@@ -82,7 +84,7 @@ def measure_ranking(
         "candidates": len(triples),
         "beam_width": search.beam_width,
         "max_depth": search.max_depth,
-        "network": f"{config.network.width} wide, {config.network.depth} layers",
+        "network": f"{config.network.embedding_dim} wide, {config.network.num_layers} layers",
     }
     times = _RANKING_TIMES if judged else None
     return _told("ranking", dataset, "candidates/s", rates, facts, _RANKING_PEER, times)

@@ -125,7 +125,7 @@ class ProofBenchmark:
             "repeats": self.repeats,
             "worst": round(min(rates)),
             "choices_mean": round(rollout.mean_choices, 2),
-            "proved_share": round(rollout.proved / max(rollout.episodes, 1), 4),
+            "proved_rate": round(rollout.proved / max(rollout.episodes, 1), 4),
             "load_seconds": round(load_seconds, 3),
             "index_seconds": round(index_seconds, 3),
             "compile_seconds": round(rollout.compile_seconds, 2),

@@ -217,7 +217,7 @@ def training(quick: bool) -> Iterator[dict[str, Any]]:
         "evaluation.every=0",
         "evaluation.num_tasks=4",
     ]
-    overrides += ["evaluation.attempts=0", "logging.sample_frequency=1000", "arc.dataset.num_tasks=200"]
+    overrides += ["evaluation.num_samples=0", "logging.sample_frequency=1000", "arc.dataset.num_tasks=200"]
     if quick:
         overrides += ["ppo.num_updates=2", "ppo.num_envs=8", "ppo.num_steps=2", "ppo.minibatches=2"]
         overrides += [

@@ -42,7 +42,7 @@ _SMALL_TRAINING = (
     "ppo.shuffle_groups=2",
     "evaluation.every=200",
     "evaluation.num_tasks=4",
-    "evaluation.attempts=0",
+    "evaluation.num_samples=0",
     "checkpoint.every=100",
     "checkpoint.keep=2",
     "logging.log_frequency=1",
@@ -304,7 +304,7 @@ def step_into(folder: Path) -> None:
     from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig
 
     rollout = Rollout.prepare(Workload(batch=256, grid=(10, 10), steps=64))
-    config = LoggingConfig(batched_logging_enabled=True, log_frequency=1, sampling_enabled=False)
+    config = LoggingConfig(log_frequency=1, sample_frequency=0)
     folder.mkdir()
     steps = number = 0
     with ExperimentLogger(config, {"files": FileHandler(folder, config)}) as logger:

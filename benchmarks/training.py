@@ -231,7 +231,7 @@ class LoggingCost:
     ) -> None:
         self._experiment, self._training, self._settings = experiment, training, settings
         # As in a training: sampled episodes are played for the purpose, whole and with their states.
-        metrics_only = settings.model_copy(update={"sampling_enabled": False})
+        metrics_only = settings.model_copy(update={"sample_frequency": 0})
         self._logger = ExperimentLogger(
             metrics_only,
             {
@@ -279,7 +279,7 @@ class LoggingCost:
         if update % settings.log_frequency == 0:
             rates = {"environment_steps": update, "steps_per_second": 0.0, "seconds": 0.0}
             self._logger.log_batch_step(batch_data(report, rates, update))
-        if settings.sampling_enabled and update % settings.sample_frequency == 0:
+        if settings.sample_frequency and update % settings.sample_frequency == 0:
             key = jax.random.fold_in(jax.random.key(0), update)
             for episode in self._experiment.sample_episodes(self._training.state, key, update):
                 self._logger.log_episode_summary(episode)

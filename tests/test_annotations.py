@@ -1,4 +1,4 @@
-"""Calls are checked as jaxtyping says, whoever calls first and however often a `def` runs."""
+"""The import hook of the tests checks calls like jaxtyping's own."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from phalanx.formatting import format_count
 from tests.annotations import beartyped, deferred
 
 
-def test_the_packages_functions_are_checked() -> None:
+def test_functions_of_the_package_are_checked() -> None:
     assert format_count(2, "step") == "2 steps"
     with pytest.raises(TypeCheckError):
         format_count("two", "step")
@@ -22,7 +22,7 @@ def first_column(grid: Float[np.ndarray, "rows columns"], times: int = 1) -> Flo
     return grid[0] if times == 0 else grid[:, 0] * times
 
 
-def test_arguments_and_what_comes_back_have_the_shapes_that_are_said() -> None:
+def test_shapes_of_arguments_and_results_are_checked() -> None:
     assert first_column(np.ones((2, 3))).tolist() == [1, 1]
     with pytest.raises(TypeCheckError, match="grid"):
         first_column(np.ones(3))
@@ -35,7 +35,7 @@ def in_cells(row: Float[np.ndarray, " cells"], cells: int) -> Float[np.ndarray, 
     return row
 
 
-def test_axes_that_are_computed_or_named_in_a_call_within_are_told_apart() -> None:
+def test_computed_axes_and_nested_calls_have_separate_scopes() -> None:
     assert in_cells(np.ones(3), 3).tolist() == [1, 1, 1]
     with pytest.raises(TypeCheckError, match="return value"):
         in_cells(np.ones(3), 2)
@@ -52,7 +52,7 @@ def columns_of(grid: Float[np.ndarray, "rows columns"]) -> Iterator[np.ndarray]:
     yield from grid.T
 
 
-def test_a_generator_is_checked_when_it_is_made_and_leaves_its_axes_to_itself() -> None:
+def test_generator_arguments_are_checked_when_it_is_created() -> None:
     with pytest.raises(TypeCheckError):
         columns_of(np.ones(3))
 
@@ -71,7 +71,7 @@ def adder(added: int) -> Callable[[int], int]:
     return add
 
 
-def test_functions_of_one_inner_def_are_checked_alike_and_called_each_by_itself() -> None:
+def test_functions_of_one_inner_def_share_checks_but_not_closures() -> None:
     one, ten = adder(1), adder(10)
     assert (one(0), ten(0), one(0, deep=2), ten(0, deep=2)) == (1, 10, 3, 30)
     with pytest.raises(TypeCheckError, match="value"):
@@ -79,18 +79,18 @@ def test_functions_of_one_inner_def_are_checked_alike_and_called_each_by_itself(
     assert (one(0), ten(0)) == (1, 10)
 
 
-def test_an_inner_function_that_calls_its_like_and_fails_leaves_the_next_call_whole() -> None:
-    def player(other: Callable[[int], int] | None) -> Callable[[int], int]:
+def test_failing_nested_call_does_not_affect_later_calls() -> None:
+    def create(other: Callable[[int], int] | None) -> Callable[[int], int]:
         @deferred(typechecker=beartyped)
-        def play(value: int) -> int:
+        def call(value: int) -> int:
             if value < 0:
                 raise ValueError("below zero")
             return value if other is None else 100 + other(value - 1)
 
-        return play
+        return call
 
-    inner = player(None)
-    outer = player(inner)
+    inner = create(None)
+    outer = create(inner)
     assert (outer(1), inner(1)) == (100, 1)
     with pytest.raises(ValueError, match="below zero"):
         outer(0)
@@ -111,10 +111,10 @@ class NamedGrid(Grid):
 
 @deferred(typechecker=beartyped)
 class OtherGrid(NamedGrid):
-    """It has its parent's fields."""
+    """Inherits the fields of its parent."""
 
 
-def test_fields_of_a_dataclass_are_checked_when_one_is_made() -> None:
+def test_dataclass_fields_are_checked_on_creation() -> None:
     for kind in (Grid, NamedGrid, OtherGrid):
         assert kind(np.ones((1, 2))).cells.tolist() == [[1, 1]]
         with pytest.raises(TypeCheckError, match="cells"):

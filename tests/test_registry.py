@@ -3,6 +3,7 @@
 import importlib.metadata
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_phalanxs_own_environments_are_listed_with_version_and_a_line() -> None:
     found = phalanx.registered_environments()
     assert [one.id for one in found] == list(OWN)
     assert [(one.name, one.version) for one in found] == [("arc", 2), ("proofs", 1)]
-    assert all(one.about for one in found)
+    assert all(one.description for one in found)
 
 
 @pytest.mark.parametrize("id", OWN)
@@ -44,6 +45,41 @@ def test_an_environment_of_ones_own_is_made_with_its_settings() -> None:
     assert phalanx.make("late-corridor-v1") == Corridor()
 
 
+def test_the_version_can_be_omitted_and_a_class_can_be_named_by_its_address(tmp_path: Path) -> None:
+    phalanx.register("corridor-v1", Corridor)
+    assert phalanx.make("corridor", max_steps=5) == Corridor(5)
+    assert phalanx.make("tests.helpers.corridor:Corridor", overrides=["max_steps=4"]) == Corridor(4)
+    # The file has the name of a module of the standard library.
+    file = tmp_path / "random.py"
+    file.write_text("from tests.helpers.corridor import Corridor\nclass Hall(Corridor):\n    pass\n")
+    hall = phalanx.make(f"{file}:Hall", max_steps=3)
+    assert type(hall).__name__ == "Hall" and hall.max_steps == 3
+    assert registry.environment_class(f"{file}:Hall") == (f"{file}:Hall", type(hall))
+    assert registry.environment_class("corridor") == ("corridor-v1", Corridor)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("no_such_module:Maze", "cannot import 'no_such_module:Maze': No module named"),
+        ("tests.helpers.corridor:Maze", "tests.helpers.corridor has no Maze"),
+        ("missing.py:Maze", "there is no Python file missing.py"),
+        (":Maze", "expected package.module:Name or path/file.py:Name"),
+    ],
+)
+def test_an_invalid_address_is_rejected(address: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        phalanx.make(address)
+
+
+def test_an_unknown_keyword_argument_is_a_type_error_with_a_suggestion() -> None:
+    phalanx.register("corridor-v1", Corridor)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_step'; did you mean 'max_steps'"):
+        phalanx.make("corridor-v1", max_step=3)
+    with pytest.raises(TypeError, match="'corridor-v1' has no config"):
+        phalanx.make("corridor-v1", config="small")
+
+
 def test_a_version_that_the_environment_has_not_is_an_error() -> None:
     phalanx.register("corridor-v3", Corridor)
     with pytest.raises(ValueError, match=r"'corridor-v3' is registered for version 3, but Corridor\.version"):
@@ -53,10 +89,9 @@ def test_a_version_that_the_environment_has_not_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("id", "words"),
     [
-        ("arc-v3", "'arc' is at version 2 here, not 3: make 'arc-v2'"),
-        ("ark-v1", "no environment 'ark-v1'; did you mean 'arc-v2'"),
-        ("proofs", "no environment 'proofs'; did you mean 'proofs-v1'"),
-        ("chess", "no environment 'chess'; there are arc-v2, proofs-v1"),
+        ("arc-v3", "this release has version 2 of 'arc', not 3; use 'arc-v2'"),
+        ("ark-v1", "unknown environment 'ark-v1'; did you mean 'arc-v2'"),
+        ("chess", "unknown environment 'chess'; choose from arc-v2, proofs-v1"),
     ],
 )
 def test_an_unknown_id_says_what_there_is(id: str, words: str) -> None:
@@ -67,10 +102,10 @@ def test_an_unknown_id_says_what_there_is(id: str, words: str) -> None:
 def test_ids_and_factories_that_cannot_be_are_refused_in_words() -> None:
     with pytest.raises(ValueError, match="ends in its version, such as 'maze-v1', got 'maze'"):
         phalanx.register("maze", Corridor)
-    with pytest.raises(ValueError, match=r"named as 'package\.module:name', got 'mazes\.Maze'"):
+    with pytest.raises(ValueError, match=r"has the form 'package\.module:name', got 'mazes\.Maze'"):
         phalanx.register("maze-v1", "mazes.Maze")
     with pytest.raises(
-        ValueError, match=r"'arc-v2' is registered already, as phalanx\.arc\.env:ArcEnvironment"
+        ValueError, match=r"'arc-v2' is already registered as phalanx\.arc\.env:ArcEnvironment"
     ):
         phalanx.register("arc-v2", Corridor)
 
@@ -89,7 +124,7 @@ def test_another_package_names_its_environments_by_entry_points(monkeypatch: pyt
     registry._discover.cache_clear()
     try:
         assert phalanx.make("hall-v1", max_steps=2) == Corridor(2)
-        assert phalanx.registered_environments()[1].about == "from tests"
+        assert phalanx.registered_environments()[1].description == "from tests"
     finally:
         registry._discover.cache_clear()
 
@@ -123,7 +158,7 @@ def test_settings_that_cannot_be_are_refused_in_words() -> None:
         phalanx.make("arc-v2", task=tasks[0], tasks=tasks)
     with pytest.raises(KeyError, match="no task 'nothing'"):
         phalanx.make("arc-v2", task="nothing")
-    with pytest.raises(ValueError, match=r"unknown key 'max_steps'; did you mean 'episode\.max_epi"):
+    with pytest.raises(TypeError, match=r"argument 'max_steps'; did you mean 'max_epi"):
         phalanx.make("arc-v2", max_steps=3)
     with pytest.raises(ValueError, match=r"unknown key 'dataset\.familys'; did you mean 'dataset\.families'"):
         phalanx.make("arc-v2", dataset={"familys": ()})

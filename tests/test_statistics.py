@@ -1,11 +1,13 @@
 """Interquartile means and bootstrap intervals, against the obvious way to compute them."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
-from phalanx.statistics import bootstrap_interval, interquartile_mean
+from phalanx.statistics import bootstrap_interval, interquartile_mean, mean_pass_at_k, pass_at_k
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,26 @@ def test_the_interval_of_many_seeds_is_the_same_each_time_and_holds_the_mean() -
 def test_one_seed_has_no_band() -> None:
     low, high = bootstrap_interval(np.array([[2.0, 3.0]]))
     np.testing.assert_array_equal(low, high)
+
+
+@given(st.integers(1, 7), st.data())
+def test_pass_at_k_is_the_share_of_choices_of_k_attempts_that_hold_a_success(n: int, data: Any) -> None:
+    successes = data.draw(st.integers(0, n))
+    k = data.draw(st.integers(1, n))
+    attempts = [True] * successes + [False] * (n - successes)
+    choices = list(itertools.combinations(attempts, k))
+    assert pass_at_k(n, successes, k) == sum(any(chosen) for chosen in choices) / len(choices)
+
+
+def test_pass_at_k_of_many_attempts_does_not_overflow() -> None:
+    assert pass_at_k(10_000, 1, 5_000) == 0.5
+    assert pass_at_k(10_000, 0, 5_000) == 0.0
+
+
+def test_pass_at_k_refuses_what_it_cannot_estimate() -> None:
+    with pytest.raises(ValueError, match="k between 1 and num_samples, which is 2, got 3"):
+        pass_at_k(2, 1, 3)
+    with pytest.raises(ValueError, match="num_correct must be between 0 and num_samples, 2, got 3"):
+        pass_at_k(2, 3, 1)
+    with pytest.raises(ValueError, match="at least one problem"):
+        mean_pass_at_k(2, [], 1)

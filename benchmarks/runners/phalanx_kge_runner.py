@@ -18,38 +18,35 @@ from phalanx.kg.evaluation import (  # noqa: E402
     count_ranks,
     mean_reciprocal_rank,
 )
-from phalanx.training.kge import KGEConfig, KGETrainer  # noqa: E402
-from phalanx.training.kge_training import KGEData  # noqa: E402
+from phalanx.kg.kge.models import KGEModelConfig  # noqa: E402
+from phalanx.training.kge import KGEConfig, KGEOptimizerConfig, KGETrainer  # noqa: E402
 
-data = KGEData.read(str(arguments.data))
-numbers = data.vocabulary
 config = KGEConfig(
-    model=arguments.model,
-    dim=arguments.dim,
-    epochs=arguments.epochs,
+    dataset=str(arguments.data),
+    model=KGEModelConfig(name=arguments.model, embedding_dim=arguments.dim),
+    num_updates=arguments.epochs,
     batch_size=arguments.batch,
-    learning_rate=arguments.rate,
-    schedule="constant",
-    negatives=arguments.negatives,
+    optimizer=KGEOptimizerConfig(learning_rate=arguments.rate, lr_schedule="constant"),
+    num_negatives=arguments.negatives,
     seed=arguments.seed,
 )
+trainer = KGETrainer(config)
+base = trainer.knowledge_base
 worked, began = time.process_time(), time.perf_counter()
-trainer = KGETrainer(config, data.train, numbers.num_predicates, numbers.num_entities)
-learner = trainer.start()
+state = trainer.init(jax.random.key(0))
 for _ in range(arguments.epochs):
-    learner, loss = trainer.run_epoch(learner)
-jax.block_until_ready(learner)
+    state, result = trainer.update(state)
+jax.block_until_ready(state)
 seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - worked
 
-known = np.concatenate([data.train, data.valid])
+train, valid = base.triples("train"), base.triples("valid")
+known = KnownAnswers(np.concatenate([train, valid]), base.vocabulary.num_entities)
 protocol.say(
     event="trained",
     seconds=seconds,
     cpu_seconds=cpu_seconds,
-    mrr=mean_reciprocal_rank(
-        count_ranks(learner.params, data.valid, KnownAnswers(known, numbers.num_entities)), "realistic"
-    ),
-    loss=float(loss),
-    parameters=sum(leaf.size for leaf in jax.tree.leaves(learner.params.model)),
+    mrr=mean_reciprocal_rank(count_ranks(state.params, valid, known), "realistic"),
+    loss=float(result.metrics["loss"]),
+    parameters=sum(leaf.size for leaf in jax.tree.leaves(state.params.model)),
     jax=jax.__version__,
 )

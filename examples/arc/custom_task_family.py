@@ -100,8 +100,8 @@ def main() -> None:
         f"cloning.num_updates={arguments.updates}",
         "evaluation.every=0",
         "evaluation.num_tasks=50",
-        "evaluation.attempts=0",
-        "logging.sampling_enabled=false",
+        "evaluation.num_samples=0",
+        "logging.sample_frequency=0",
     )
     training = CloningTraining(load_cloning("default", overrides))
     outcome = train(training, next_free_dir(arguments.out), show=show)

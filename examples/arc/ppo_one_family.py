@@ -44,8 +44,8 @@ def main() -> None:
             "ppo.learning_rate=0.004",
             "evaluation.every=0",
             "evaluation.num_tasks=100",
-            "evaluation.attempts=0",
-            "logging.sampling_enabled=false",
+            "evaluation.num_samples=0",
+            "logging.sample_frequency=0",
             *arguments.overrides,
         ),
     )

@@ -21,12 +21,12 @@ from phalanx.arc import (
     ActionConfig,
     ArcConfig,
     ArcEnvironment,
+    ArcEvaluation,
     ArcNetworkConfig,
     DatasetConfig,
     EpisodeConfig,
     RewardConfig,
     create_network,
-    evaluate_arc,
 )
 from phalanx.training import PolicyAlgorithm, RunConfig, TrainState, UpdateResult, jit_method
 
@@ -142,8 +142,7 @@ class Reinforce(PolicyAlgorithm[ReinforceState]):
         return tuple(played), {name: found[ends, jnp.arange(count)] for name, found in measures.items()}
 
     def evaluate(self, state: ReinforceState, update: int, final: bool) -> list[dict[str, Any]]:
-        scores = evaluate_arc(self.environment, self.policy(state))
-        return [scores.as_record("training")]
+        return [ArcEvaluation(self.environment).evaluate(self.policy(state)).as_record()]
 
     def data_fingerprint(self) -> str:
         return self.environment.task_buffer.fingerprint

@@ -19,8 +19,8 @@ from phalanx.kg import (
     parse_rule,
     prove,
 )
-from phalanx.proofs import BeamSearchConfig, LinkPredictionConfig, ProofLinkPrediction, evaluate_proofs
-from phalanx.training import ProofTraining, load_proof_training, next_free_dir, read_data, train
+from phalanx.proofs import BeamSearchConfig, LinkPredictionConfig
+from phalanx.training import ProofTraining, load_proof_training, next_free_dir, train
 
 FACTS = """
 part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)
@@ -81,28 +81,26 @@ def main() -> None:
     config = load_proof_training(
         "default",
         (
-            f"dataset={out / 'things'}",
+            f"proofs.dataset={out / 'things'}",
             f"ppo.num_envs={arguments.num_envs}",
             "ppo.num_steps=32",
             f"ppo.num_updates={arguments.updates}",
             "evaluation.every=0",
-            "depth_limit=9",
-            "logging.sampling_enabled=false",
+            "proofs.depth_limit=9",
+            "logging.sample_frequency=0",
         ),
     )
     training = ProofTraining(config)
     outcome = train(training, out / "run")
-    first, last = (record["proved_share"] for record in (outcome.evaluations[0], outcome.evaluations[-1]))
+    first, last = (record["proved_rate"] for record in (outcome.evaluations[0], outcome.evaluations[-1]))
     print(f"unseen truths that the policy proves: {first:.0%} before, {last:.0%} after training")
 
     # A search guided by the policy, and the exact prover; both take a proof as a reason to believe.
     policy = training.policy(outcome.state)
-    data, index = read_data(config)
-    for name, mode in (("search", "policy"), ("exact", "exact")):
-        settings = LinkPredictionConfig(beam=BeamSearchConfig(beam_width=4, max_depth=9))
-        ranking = ProofLinkPrediction.create(data, index, config.proofs, settings)
-        total = evaluate_proofs(mode, ranking, policy=policy).total
-        print(f"{name:7} ranks {total.num_queries} unseen truths among corruptions: {total.describe()}")
+    for mode in ("policy", "exact"):
+        settings = LinkPredictionConfig(mode=mode, beam=BeamSearchConfig(beam_width=4, max_depth=9))
+        (result,) = training.environment.evaluate(policy, settings, final=True)
+        print(result)
 
 
 if __name__ == "__main__":

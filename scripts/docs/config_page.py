@@ -26,21 +26,31 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         )
     },
     "Proofs": {
-        "phalanx.proofs.config": ("ProofConfig", "QueryConfig", "ProofRewardConfig"),
+        "phalanx.proofs.config": (
+            "ProofConfig",
+            "QueryConfig",
+            "ProofRewardConfig",
+            "FamilyConfig",
+            "CurriculumStage",
+            "ProofEvaluationConfig",
+        ),
         "phalanx.kg.kge.models": ("KGEModelConfig",),
-        "phalanx.training.kge": ("KGEConfig",),
         "phalanx.proofs.score_combination": ("HybridConfig",),
         "phalanx.kg.rules.mining": ("MiningConfig",),
         "phalanx.kg.path_network": ("PathNetworkConfig",),
     },
     "Token batches": {
         "phalanx.data.plans.batching_config": ("BatchingConfig",),
-        "phalanx.data.packing_config": ("PackingConfig",),
+        "phalanx.data.packing": ("PackingConfig",),
         "phalanx.data.plans.buckets": ("BucketSpec",),
+        "phalanx.data.plans.sharding": ("ShardSpec",),
+        "phalanx.data.plans.streaming_plan": ("StreamingPlanConfig",),
+        "phalanx.data.plans.mixture": ("Mixture", "MixtureStage"),
+        "phalanx.data.tokenization": ("TokenizeConfig",),
     },
     "Streams": {
-        "phalanx.data.replay.config": ("ReplayBufferConfig",),
-        "phalanx.data.replay_planner": ("WindowConfig",),
+        "phalanx.data.replay_buffer": ("ReplayBufferConfig",),
+        "phalanx.data.replay_planner": ("ReplayPlannerConfig",),
         "phalanx.puzzles.server.episodes": ("CollectConfig",),
         "phalanx.puzzles.server.pool": ("ConnectionPoolConfig",),
         "phalanx.puzzles.server.client": ("PuzzleClientConfig",),
@@ -62,14 +72,9 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
             "EpisodeEvaluationConfig",
             "CheckpointConfig",
         ),
-        "phalanx.training.proof_training": (
-            "ProofTrainingConfig",
-            "FamilyConfig",
-            "CurriculumStage",
-            "ProofEvaluationConfig",
-        ),
+        "phalanx.training.proof_training": ("ProofTrainingConfig",),
         "phalanx.proofs.network": ("ProofNetworkConfig",),
-        "phalanx.training.kge_training": ("KGETrainingConfig", "KGEEvaluationConfig"),
+        "phalanx.training.kge": ("KGEConfig", "KGEOptimizerConfig", "KGEEvaluationConfig"),
         "phalanx.proofs.link_prediction": ("LinkPredictionConfig",),
         "phalanx.proofs.search.beam": ("BeamSearchConfig",),
         "phalanx.proofs.search.best_first": ("BestFirstConfig",),
@@ -88,7 +93,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.text.env_spec": ("TextEnvConfig",),
         "phalanx.puzzles.server.env": ("PuzzleServerConfig",),
     },
-    "Logging": {"phalanx.logging.config": ("LoggingConfig", "ExperimentConfig")},
+    "Logging": {"phalanx.logging.config": ("LoggingConfig",)},
 }
 """The models by the page's sections and their modules; a test says which one is missing."""
 

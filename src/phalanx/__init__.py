@@ -1,11 +1,40 @@
-"""Phalanx trains agents that reason: environments, token batches and training runs that move as batches.
+"""JAX environments for reasoning, token batches for language models, and training runs.
 
-Here are the version, `make` and `register` of environments, and `load_policy` of a run; they are loaded when
-first asked for, so that importing this costs nothing. All else is in the rooms: `phalanx.core`, ...
+The names below are loaded on first use, so that importing the package is fast. The built-in environments are
+registered as strings and imported when they are created.
 """
 
 import lazy_loader
 
+from phalanx import registry as _registry
+
 __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+_registry.register(
+    "arc-v2",
+    "phalanx.arc.env:ArcEnvironment",
+    "ARC grid puzzles: edit a grid until it equals the output grid",
+    report_panel=("browser_policy.json", "phalanx.arc.browser.report_panel:read_browser_policy"),
+)
+_registry.register(
+    "proofs-v1",
+    "phalanx.proofs.env:ProofEnvironment",
+    "proof search in a knowledge graph: resolve a query goal by goal",
+)
+_registry.register(
+    "puzzle_server-v1",
+    "phalanx.puzzles.server.env:PuzzleServerEnvironment.create",
+    "games of a puzzle server",
+    settings=("game", "difficulty"),
+    interface="text",
+    vector_entry_point="phalanx.puzzles.server.env:PuzzleServerVectorEnvironment",
+)
+_registry.register_group(
+    "puzzles",
+    members="phalanx.puzzles.kinds:KINDS",
+    entry_point="phalanx.puzzles.env:PuzzleEnvironment",
+    settings=("difficulty", "turns"),
+    vector_entry_point="phalanx.puzzles.env:PuzzleVectorEnvironment",
+)

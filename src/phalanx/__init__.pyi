@@ -6,6 +6,7 @@ from .registry import (
     registered_environments as registered_environments,
 )
 from .text.env_spec import make_text_env as make_text_env
+from .training.run import train as train
 from .training.trained_policy import load_policy as load_policy
 
 __version__: str

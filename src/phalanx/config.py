@@ -133,6 +133,19 @@ def load_config(
         raise ValueError(format_validation_error(error, cls)) from error
 
 
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Parse overrides of the form `key.sub=value` into nested values; later ones take precedence."""
+    values: dict[str, Any] = {}
+    for override in overrides:
+        values = _merge(values, _parse_override(override))
+    return values
+
+
+def suggest_key(cls: type[BaseModel], key: str) -> str:
+    """Suggest a setting with a name similar to an unknown one: `did you mean 'optimizer.learning_rate'?`."""
+    return _suggest_key(cls, cls, "", key)
+
+
 def list_presets(group: str) -> tuple[str, ...]:
     """Return the names of the presets in a group, sorted."""
     folder = PRESET_FOLDER / group
@@ -454,13 +467,13 @@ def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str
 
 @functools.cache
 def _old_names(cls: type[BaseModel]) -> tuple[dict[str, str], dict[str, str]]:
-    """Merge the tables of a class and its base classes."""
+    """Merge the tables of a class and its base classes. A subclass may use an old name for a new setting."""
     renamed: dict[str, str] = {}
     removed: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         renamed.update(vars(base).get("renamed_settings", {}))
         removed.update(vars(base).get("removed_settings", {}))
-    return renamed, removed
+    return {old: new for old, new in renamed.items() if old not in cls.model_fields}, removed
 
 
 def _leaf_paths(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""The registry: environments by id, made with `make` and added with `register`.
+"""Environments and algorithms by name: `arc-v2`, `arc`, `package.module:Name` or `path/file.py:Name`.
 
-What an id stands for lives in the domains and is imported when it is made; listing the ids imports nothing.
+Listing the registered ids imports no environment.
 """
 
 import dataclasses
@@ -8,61 +8,84 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
+import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
-
-from phalanx.config import AnyConfig, load_config
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from phalanx.core.environment import Environment
 
-Factory = Callable[..., "Environment"]
+    AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
+
+EntryPoint = Callable[..., Any] | str
+"""A class or function that creates environments, or its address `package.module:name`."""
 
 ENTRY_POINTS = "phalanx.environments"
-"""The group under which other packages name environments: `maze-v1 = "mazes.environment:Maze"`."""
+"""Entry-point group in which other packages name environments: `maze-v1 = "mazes.environment:Maze"`."""
+
+ALGORITHMS = {
+    "ppo": "phalanx.training.ppo:PPO",
+    "bc": "phalanx.training.bc:BC",
+    "sft": "phalanx.training.sft:SFT",
+    "grpo": "phalanx.training.grpo:GRPO",
+    "kge": "phalanx.training.kge:KGETrainer",
+    "heuristic": "phalanx.training.search_heuristic:HeuristicTrainer",
+}
+"""Names of the built-in training algorithms and addresses of their classes."""
 
 _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*?)-v(?P<version>[1-9]\d*)")
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """An id, what makes its environment, and one line about it."""
+    """A registered environment."""
 
     id: str
-    factory: Factory | str
-    about: str = ""
-    interface: Literal["jax", "text"] = "jax"
-    """`jax` environments are created with `make`, `text` environments with `make_text_env`."""
-    fields: tuple[str, ...] = ()
+    """Name and version, such as `arc-v2`."""
+    entry_point: EntryPoint
+    description: str = ""
+    settings: tuple[str, ...] = ()
     """Settings that a text spec can give after the name, separated by colons, as in `sudoku:easy:single`."""
-    vector_factory: str = ""
-    """`package.module:name` of the vector version of a text environment, which takes a list of specs."""
     report_panel: tuple[str, str] | None = None
     """Name of a file in the run folder and `package.module:name` of the JAX-free function that reads it."""
+    interface: Literal["jax", "text"] = "jax"
+    """`jax` environments are created with `make`, `text` environments with `make_text_env`."""
+    vector_entry_point: str = ""
+    """Address of the vector version of a text environment, which takes a list of specs."""
 
     @property
     def name(self) -> str:
-        """The id without its version."""
+        """The id without the version."""
         return self.id.rpartition("-v")[0]
 
     @property
     def version(self) -> int:
-        """The version that the id promises."""
+        """The version in the id."""
         return int(self.id.rpartition("-v")[2])
 
-    def load(self) -> Factory:
-        """What makes the environment; imported now if it was registered as `module:name`."""
-        if not isinstance(self.factory, str):
-            return self.factory
-        module, _, name = self.factory.partition(":")
-        factory: Any = importlib.import_module(module)
-        for part in name.split("."):
-            factory = getattr(factory, part)
-        return cast(Factory, factory)
+    def load(self) -> Callable[..., Any]:
+        """Return the class or function that creates the environment, imported on first use."""
+        entry_point = self.entry_point
+        return import_object(entry_point) if isinstance(entry_point, str) else entry_point
+
+    def make(self, config: Any = None, overrides: Sequence[str] = (), **settings: Any) -> "Environment":
+        """Create the environment. The arguments are those of `phalanx.make`."""
+        environment: Environment = _create(self.id, self.load(), config, overrides, settings)
+        if environment.version != self.version:
+            raise ValueError(
+                f"{self.id!r} is registered for version {self.version}, but "
+                f"{type(environment).__name__}.version is {environment.version}; register it as "
+                f"'{self.name}-v{environment.version}'"
+            )
+        return environment
 
 
 _registered: dict[str, EnvSpec] = {}
@@ -71,46 +94,67 @@ _groups: dict[str, tuple[str, EnvSpec]] = {}
 
 def register(
     id: str,
-    factory: Factory | str,
-    about: str = "",
+    entry_point: EntryPoint,
+    description: str = "",
     *,
-    interface: Literal["jax", "text"] = "jax",
-    fields: Sequence[str] = (),
-    vector_factory: str = "",
+    settings: Sequence[str] = (),
     report_panel: tuple[str, str] | None = None,
+    interface: Literal["jax", "text"] = "jax",
+    vector_entry_point: str = "",
 ) -> None:
-    """Make an environment known by an id that ends in its version, such as `maze-v1`.
+    """Register an environment under an id that ends in its version, such as `maze-v1`.
 
-    `factory` is called with the settings that `make` is given: an environment's class, a function, or
-    `package.module:name` of one, which is imported only when it is needed. A factory that is defined again
-    takes the place of its former self; another one under the same id is an error.
+    Registering the same class or function again replaces it, so that a notebook cell can be run twice. An id
+    that belongs to another one is an error.
 
-    >>> register("doctest-maze-v1", "mazes.environment:Maze", "find the way out")
-    >>> [found.about for found in registered_environments() if found.name == "doctest-maze"]
-    ['find the way out']
+    Args:
+        id: Name and version.
+        entry_point: An `Environment` class, a function that returns an environment, or the address
+            `package.module:name` of one, which is imported on first use.
+        description: One line for `phalanx info`.
+        settings: Settings that a text spec can give after the name.
+        report_panel: Name of a file in the run folder and address of the function that reads it for the
+            report page.
+        interface: `jax` or `text`.
+        vector_entry_point: Address of the vector version of a text environment.
+
+    >>> register("doctest-maze-v1", "mazes.environment:Maze", "find the exit")
+    >>> [spec.description for spec in registered_environments() if spec.name == "doctest-maze"]
+    ['find the exit']
     """
     if not _ID.fullmatch(id):
         raise ValueError(f"an environment's id ends in its version, such as 'maze-v1', got {id!r}")
-    if isinstance(factory, str) and not re.fullmatch(r"[\w.]+:[\w.]+", factory):
-        raise ValueError(f"a factory is named as 'package.module:name', got {factory!r}")
-    if id in _registered and _origin(_registered[id].factory) != _origin(factory):
-        taken = _origin(_registered[id].factory)
-        raise ValueError(f"{id!r} is registered already, as {taken}; choose another name")
-    _registered[id] = EnvSpec(id, factory, about, interface, tuple(fields), vector_factory, report_panel)
+    if isinstance(entry_point, str) and not re.fullmatch(r"[\w.]+:[\w.]+", entry_point):
+        raise ValueError(f"an entry point has the form 'package.module:name', got {entry_point!r}")
+    if id in _registered and _address(_registered[id].entry_point) != _address(entry_point):
+        existing = _address(_registered[id].entry_point)
+        raise ValueError(f"{id!r} is already registered as {existing}; choose another name")
+    _registered[id] = EnvSpec(
+        id, entry_point, description, tuple(settings), report_panel, interface, vector_entry_point
+    )
 
 
-def register_group(name: str, members: str, factory: str, fields: Sequence[str], vector_factory: str) -> None:
-    """Register text environments that share a factory, without importing them now.
+def register_group(
+    name: str, members: str, entry_point: str, settings: Sequence[str], vector_entry_point: str
+) -> None:
+    """Register text environments that share an entry point, without importing them now.
 
     Args:
         name: Stands for all members in a text spec.
         members: `package.module:name` of a mapping from names to objects with a `version` and a
             `description`. `sudoku` is registered as `sudoku-v1`.
-        factory: `package.module:name` of a function that takes the name of a member and settings.
-        fields: Settings that a text spec can give after the name.
-        vector_factory: `package.module:name` of the vector version.
+        entry_point: `package.module:name` of a function that takes the name of a member and settings.
+        settings: Settings that a text spec can give after the name.
+        vector_entry_point: `package.module:name` of the vector version.
     """
-    _groups[name] = members, EnvSpec(f"{name}-v1", factory, "", "text", tuple(fields), vector_factory)
+    spec = EnvSpec(
+        f"{name}-v1",
+        entry_point,
+        settings=tuple(settings),
+        interface="text",
+        vector_entry_point=vector_entry_point,
+    )
+    _groups[name] = members, spec
 
 
 def group_members(name: str) -> tuple[str, ...]:
@@ -123,9 +167,11 @@ def find_text_environment(name: str) -> EnvSpec | None:
     for members, spec in _groups.values():
         for member, kind in import_object(members).items():
             if name in (member, f"{member}-v{kind.version}"):
-                factory = functools.partial(spec.load(), member)
                 return dataclasses.replace(
-                    spec, id=f"{member}-v{kind.version}", factory=factory, about=kind.description
+                    spec,
+                    id=f"{member}-v{kind.version}",
+                    entry_point=functools.partial(spec.load(), member),
+                    description=kind.description,
                 )
     _discover()
     for spec in _registered.values():
@@ -134,120 +180,214 @@ def find_text_environment(name: str) -> EnvSpec | None:
     return None
 
 
-def import_object(address: str) -> Any:
-    """Import `package.module:name` or `path/file.py:name`. The folder of a file is added to `sys.path`."""
-    module, _, name = address.rpartition(":")
-    if module.endswith(".py"):
-        path = Path(module).resolve()
-        if not path.is_file():
-            raise ValueError(f"there is no file {module}")
-        if str(path.parent) not in sys.path:
-            sys.path.insert(0, str(path.parent))
-        module = path.stem
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"cannot import {address!r}: {error}") from error
+def find_environment(name: str) -> EnvSpec:
+    """Find a registered environment by its id, or by its name for the highest version.
+
+    Raises:
+        ValueError: If there is none. The message has a suggestion.
+    """
+    if name not in _registered:
+        _discover()
+    if name in _registered:
+        return _registered[name]
+    if versions := [spec for spec in _registered.values() if spec.name == name]:
+        return max(versions, key=lambda spec: spec.version)
+    parsed = _ID.fullmatch(name)
+    if parsed and (versions := [spec for spec in _registered.values() if spec.name == parsed["name"]]):
+        newest = max(versions, key=lambda spec: spec.version)
+        raise ValueError(
+            f"this release has version {newest.version} of {newest.name!r}, not {parsed['version']}; use "
+            f"{newest.id!r}. Other versions have other episodes"
+        )
+    near = difflib.get_close_matches(name, _registered, 1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(_registered))}"
+    raise ValueError(f"unknown environment {name!r}; {hint}")
+
+
+def environment_class(name: str) -> tuple[str, "type[Environment]"]:
+    """Return the full name and the class of a JAX environment.
+
+    Args:
+        name: Id with or without version, `package.module:Name` or `path/file.py:Name`.
+
+    Returns:
+        The id with its version, or the address with an absolute path, and the class.
+    """
+    found: Any
+    if ":" in name:
+        full_name, found = _absolute_address(name), import_object(name)
+    else:
+        spec = find_environment(name)
+        if spec.interface == "text":
+            raise ValueError(f"{name!r} is a text environment; use make_text_env, or train with sft or grpo")
+        full_name, found = spec.id, spec.load()
+    if not inspect.isclass(found) or not hasattr(found, "from_config"):
+        raise ValueError(f"{name!r} is not a subclass of phalanx.core.Environment")
+    return full_name, found
 
 
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:
-    """Every environment that `make` knows, those of other installed packages included, sorted by id."""
+    """Return all registered environments, including those of other packages, sorted by id."""
     _discover()
     return tuple(_registered[id] for id in sorted(_registered) if _registered[id].interface == interface)
 
 
-def make(id: str, /, **settings: Any) -> "Environment":
-    """The environment of an id such as `arc-v2`, with some settings.
+def make(name: str, /, config: Any = None, overrides: Sequence[str] = (), **settings: Any) -> "Environment":
+    """Create an environment.
 
-    The settings of Phalanx's own environments are a `config` (a config, or a preset's name or file), any of
-    its sections and settings by keyword, such as `dataset={"families": ("recolor",)}`, `overrides` as on the
-    command line (`["episode.max_episode_steps=20"]`), and what the environment is about: `task` or
-    `tasks` for ARC, `data` and `split` for proofs.
+    Args:
+        name: Id such as `arc-v2` or `arc`, or the address of an `Environment` class: `package.module:Name`
+            or `path/file.py:Name`.
+        config: A config of the environment's `config_type`, the name of a preset or the path of a YAML file.
+        overrides: Settings as on the command line: `["episode.max_episode_steps=20"]`.
+        settings: Settings by keyword, such as `dataset={"families": ("recolor",)}`, and the objects that
+            the environment's `from_config` takes, such as `tasks` for ARC. If the environment has no
+            `config_type`, arguments of its constructor.
+
+    Raises:
+        TypeError: If a keyword argument is unknown.
+        ValueError: If a setting is unknown or invalid.
     """
-    found = _find(id)
-    if found.interface == "text":
-        raise ValueError(f"{id!r} is a text environment; use make_text_env")
-    environment = found.load()(**settings)
-    if environment.version != found.version:
-        raise ValueError(
-            f"{id!r} is registered for version {found.version}, but {type(environment).__name__}.version is "
-            f"{environment.version}; register it as '{found.name}-v{environment.version}'"
-        )
-    return environment
+    if ":" in name:
+        created: Environment = _create(name, import_object(name), config, overrides, settings)
+        return created
+    spec = find_environment(name)
+    if spec.interface == "text":
+        raise ValueError(f"{name!r} is a text environment; use make_text_env")
+    return spec.make(config, overrides, **settings)
+
+
+def _create(
+    name: str, entry_point: Any, config: Any, overrides: Sequence[str], settings: Mapping[str, Any]
+) -> Any:
+    config_type = getattr(entry_point, "config_type", None)
+    if config_type is None:
+        from phalanx.config import parse_overrides
+
+        if config is not None and "config" not in inspect.signature(entry_point).parameters:
+            raise TypeError(f"{name!r} has no config; pass its settings as keyword arguments")
+        given = {"config": config} if config is not None else {}
+        arguments = {**given, **settings, **parse_overrides(overrides)}
+        _check_arguments(name, entry_point, arguments)
+        return entry_point(**arguments)
+    parameters = inspect.signature(entry_point.from_config).parameters.values()
+    accepted = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY} - {
+        "overrides"
+    }
+    objects = {key: value for key, value in settings.items() if key in accepted}
+    values = {key: value for key, value in settings.items() if key not in accepted}
+    for key in values:
+        if key not in config_type.model_fields:
+            from phalanx.config import suggest_key
+
+            near = difflib.get_close_matches(key, accepted, 1)
+            hint = f"did you mean {near[0]!r}?" if near else suggest_key(config_type, key)
+            raise TypeError(f"make({name!r}) got an unexpected keyword argument {key!r}; {hint}")
+    return entry_point.from_config(config_from(config_type, config, overrides, values), **objects)
+
+
+def _check_arguments(name: str, entry_point: Any, arguments: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(entry_point).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for key in arguments:
+        if key not in parameters:
+            near = difflib.get_close_matches(key, parameters, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(parameters) or 'none'}"
+            raise TypeError(f"make({name!r}) got an unexpected keyword argument {key!r}; {hint}")
 
 
 def config_from(
-    cls: type[AnyConfig],
+    cls: "type[AnyConfig]",
     config: Any = None,
     overrides: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
-) -> AnyConfig:
-    """The config that a factory was given: one of `cls`, a preset's name or file, or None; then changed."""
+) -> "AnyConfig":
+    """Return a config given as an instance, the name of a preset, a YAML file or None, with changes."""
+    from phalanx.config import load_config
+
     if config is None or isinstance(config, str | os.PathLike):
         return load_config(cls, config, overrides, settings=settings)
     if not isinstance(config, cls):
         given = type(config).__name__
-        raise TypeError(f"config must be of {cls.__name__}, a preset's name or a file's, got {given}")
+        raise TypeError(f"config must be of type {cls.__name__}, the name of a preset or a path, got {given}")
     return load_config(cls, None, overrides, config, settings=settings)
 
 
-def _origin(factory: Factory | str) -> str:
-    """Where a factory is defined: a cell that is run again defines the same class once more."""
-    if isinstance(factory, str):
-        return factory
-    return f"{factory.__module__}:{getattr(factory, '__qualname__', repr(factory))}"
+def import_object(address: str) -> Any:
+    """Import `package.module:name` or `path/file.py:name`. The folder of a file is added to `sys.path`.
+
+    Raises:
+        ValueError: If the module or the name does not exist.
+    """
+    module_name, _, name = address.rpartition(":")
+    if not module_name or not name:
+        raise ValueError(f"expected package.module:Name or path/file.py:Name, got {address!r}")
+    is_file = module_name.endswith(".py")
+    try:
+        found: Any = import_file(module_name) if is_file else importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # A missing dependency of the module is not a mistake in the address.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"cannot import {address!r}: {error}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"cannot import {address!r}: {module_name} has no {name}")
+        found = getattr(found, part)
+    return found
 
 
-def _find(id: str) -> EnvSpec:
-    if id not in _registered:
-        _discover()
-    if id in _registered:
-        return _registered[id]
-    asked = _ID.fullmatch(id)
-    present = [other for other in sorted(_registered) if asked and _registered[other].name == asked["name"]]
-    if asked and present:
-        version = _registered[present[-1]].version
-        raise ValueError(
-            f"{asked['name']!r} is at version {version} here, not {asked['version']}: make {present[-1]!r}. "
-            "Other versions play other episodes, and come with other releases"
-        )
-    near = difflib.get_close_matches(id, _registered, 1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(_registered))}"
-    raise ValueError(f"there is no environment {id!r}; {hint}")
+def import_file(path: str | os.PathLike[str]) -> ModuleType:
+    """Import a Python file as a module, once per process. Its folder is added to `sys.path`."""
+    file = Path(path).resolve()
+    if file.suffix != ".py" or not file.is_file():
+        raise ValueError(f"there is no Python file {path}")
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    name = file.stem
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(file):
+        return loaded
+    if loaded is not None or _is_installed(name, file):
+        # The name belongs to another module.
+        name = f"phalanx_file_{re.sub(r'[^0-9A-Za-z]+', '_', str(file))}"
+        if name in sys.modules:
+            return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Before the code runs, because dataclasses and pickles look up their own module.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _is_installed(name: str, file: Path) -> bool:
+    found = importlib.util.find_spec(name)
+    return found is not None and found.origin != str(file)
+
+
+def _absolute_address(address: str) -> str:
+    module_name, _, name = address.rpartition(":")
+    return f"{Path(module_name).resolve()}:{name}" if module_name.endswith(".py") else address
+
+
+def _address(entry_point: EntryPoint) -> str:
+    """Return where a class or function is defined: a notebook cell that runs again defines it again."""
+    if isinstance(entry_point, str):
+        return entry_point
+    return f"{entry_point.__module__}:{getattr(entry_point, '__qualname__', repr(entry_point))}"
 
 
 @functools.cache
 def _discover() -> None:
-    """Register what other installed packages name; what this process has registered itself comes first."""
+    """Register the environments of other installed packages. Ids registered in this process win."""
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         if entry.name not in _registered:
             register(entry.name, entry.value, f"from {entry.value.partition('.')[0]}")
-
-
-# By name: the ground imports no domain.
-register(
-    "arc-v2",
-    "phalanx.arc.env:ArcEnvironment.from_config",
-    "ARC grid puzzles: edit a working grid until it equals the pair's output",
-    report_panel=("browser_policy.json", "phalanx.arc.browser.report_panel:read_browser_policy"),
-)
-register(
-    "proofs-v1",
-    "phalanx.proofs.env:make_proofs",
-    "proof search over a knowledge graph: reduce a query to nothing, one goal at a time",
-)
-register(
-    "puzzle_server-v1",
-    "phalanx.puzzles.server.env:PuzzleServerEnvironment.create",
-    "games of a puzzle server",
-    interface="text",
-    fields=("game", "difficulty"),
-    vector_factory="phalanx.puzzles.server.env:PuzzleServerVectorEnvironment",
-)
-register_group(
-    "puzzles",
-    "phalanx.puzzles.kinds:KINDS",
-    "phalanx.puzzles.env:PuzzleEnvironment",
-    ("difficulty", "turns"),
-    "phalanx.puzzles.env:PuzzleVectorEnvironment",
-)

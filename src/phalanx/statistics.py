@@ -1,12 +1,13 @@
-"""Interquartile means over seeds and their bootstrap confidence intervals.
+"""Interquartile means over seeds, their bootstrap confidence intervals, and pass@k.
 
-Both follow Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021).
-Their library `rliable` is made for tables of final scores and depends on SciPy, arch and seaborn; curves need
-only a few lines of NumPy.
+The first two follow Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice"
+(2021). Their library `rliable` is designed for tables of final scores and depends on SciPy, arch and seaborn;
+curves need only a few lines of NumPy.
 """
 
 import itertools
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from jaxtyping import Float64
@@ -53,3 +54,33 @@ def bootstrap_interval(scores: Scores, level: float = 0.95, seed: int = 0) -> tu
     indices = [(cumulative >= level - 1e-12).argmax(axis=0)[None] for level in (tail, 1 - tail)]
     low, high = (np.asarray(np.take_along_axis(ranked, index, axis=0)[0]) for index in indices)
     return low, high
+
+
+def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
+    """Estimate the probability that at least one of k attempts is correct.
+
+    The estimator is unbiased (Chen et al., 2021, "Evaluating Large Language Models Trained on Code"), whereas
+    `1 - (1 - num_correct / num_samples) ** k` is too low.
+
+    >>> pass_at_k(num_samples=4, num_correct=1, k=2)
+    0.5
+    """
+    if not 1 <= k <= num_samples:
+        raise ValueError(f"pass@k needs k between 1 and num_samples, which is {num_samples}, got {k}")
+    if not 0 <= num_correct <= num_samples:
+        raise ValueError(f"num_correct must be between 0 and num_samples, {num_samples}, got {num_correct}")
+    # Integers until the last division: nothing overflows, and 0 and 1 are exact.
+    subsets = math.comb(num_samples, k)
+    return (subsets - math.comb(num_samples - num_correct, k)) / subsets
+
+
+def mean_pass_at_k(num_samples: int, num_correct: Iterable[int], k: int) -> float:
+    """Average `pass_at_k` over problems with the same number of attempts.
+
+    >>> mean_pass_at_k(num_samples=4, num_correct=[0, 1, 4], k=2)
+    0.5
+    """
+    estimates = [pass_at_k(num_samples, count, k) for count in num_correct]
+    if not estimates:
+        raise ValueError("pass@k needs at least one problem")
+    return sum(estimates) / len(estimates)

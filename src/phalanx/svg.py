@@ -1,8 +1,4 @@
-"""What pictures are made of: colors, fonts, widths of text, captions, and SVG blocks of a known size.
-
-What a picture shows is decided in its room: grids in `phalanx.arc.rendering`, proofs in
-`phalanx.proofs.rendering`, charts in `phalanx.data.analysis`. No JAX is needed here.
-"""
+"""SVG drawings: colors and fonts, text of a known width, layout blocks and line charts."""
 
 import dataclasses
 import functools
@@ -26,24 +22,24 @@ MONO = "'JetBrains Mono', 'SF Mono', Consolas, 'DejaVu Sans Mono', 'Liberation M
 MARGIN = 20
 GAP = 14
 
-# A light sheet with its own border reads on dark pages too.
+# Drawings have a light background with a border, so that they are readable on dark pages as well.
 SHEET, CARD, BORDER, TRACK = "#FCFCFD", "#FFFFFF", "#DFE3EA", "#E8EBF1"
 TEXT, MUTED, LINE = "#1B2330", "#667085", "#B6BECB"
 GOOD, GOOD_TINT = "#12805C", "#E3F5EE"
 BAD, BAD_TINT = "#B42318", "#FDECEA"
 ACCENT, ACCENT_TINT = "#3B5BDB", "#EDF1FE"
 
-# Advance widths in ems of DejaVu Sans, the widest font of the stack, so that what fits here fits anywhere.
+# Advance widths of DejaVu Sans in ems. It is the widest font in `FONT`, so text that fits in it always fits.
 _ADVANCES = {
-    sign: ems
-    for signs, ems in (
+    char: ems
+    for chars, ems in (
         (" '.,:;|/\\ijlIJf-·", 0.36),
         ("()[]t!r", 0.42),
         ("sczkvxyLF?*_", 0.6),
         ("mwMW@%…—", 1.0),
         ("#+<=>^~&×−→✓", 0.85),
     )
-    for sign in signs
+    for char in chars
 }
 _BOLD = 1.13
 _MONO_EMS = 0.61
@@ -51,40 +47,40 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def clean(content: str) -> str:
-    """The text without what XML cannot hold."""
+    """Replace characters that are not allowed in XML."""
     return _NOT_XML.sub("�", content)
 
 
 def short(value: Number) -> str:
-    """A coordinate with at most two digits behind the point."""
+    """Format a coordinate with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 @functools.cache
-def _advance(sign: str) -> float:
-    # Ideographs and emoji are square; any other sign not in the table is at most as wide as a capital.
-    usual = 1.05 if ord(sign) > 0x2E7F else 0.64 if sign.islower() or sign.isdecimal() else 0.8
-    return _ADVANCES.get(sign, usual)
+def _advance(char: str) -> float:
+    # Ideographs and emoji are square. Other characters are at most as wide as a capital letter.
+    default = 1.05 if ord(char) > 0x2E7F else 0.64 if char.islower() or char.isdecimal() else 0.8
+    return _ADVANCES.get(char, default)
 
 
 def text_width(content: str, size: Number, bold: bool = False, mono: bool = False) -> float:
-    """An upper estimate of how wide a line of text is drawn; `mono` is the font of one width."""
+    """Return an upper bound of the width of a line of text."""
     ems = len(content) * _MONO_EMS if mono else sum(map(_advance, content))
     return ems * size * (_BOLD if bold else 1.0)
 
 
 def truncate(content: str, size: Number, width: Number, bold: bool = False) -> str:
-    """The text, or as much of its beginning as the width holds, with an ellipsis.
+    """Shorten a text with an ellipsis if it is wider than `width`.
 
-    >>> fitted("a very long title", 10, 50)
+    >>> truncate("a very long title", 10, 50)
     'a very l…'
     """
     content = clean(" ".join(content.split()))
     if text_width(content, size, bold) <= width:
         return content
-    room = width / size / (_BOLD if bold else 1.0) - _advance("…")
+    available = width / size / (_BOLD if bold else 1.0) - _advance("…")
     ends = itertools.accumulate(map(_advance, content))
-    return content[: sum(1 for end in ends if end <= room)].rstrip() + "…"
+    return content[: sum(1 for end in ends if end <= available)].rstrip() + "…"
 
 
 def text_line(
@@ -98,7 +94,7 @@ def text_line(
     mono: bool = False,
     anchor: Anchor = "start",
 ) -> draw.Text:
-    """A line of text on the baseline y."""
+    """Create a line of text with its baseline at y."""
     family = {"font_family": MONO} if mono else {}
     weight = 600 if bold else 400
     return draw.Text(
@@ -108,16 +104,16 @@ def text_line(
 
 @dataclasses.dataclass(frozen=True)
 class SvgBlock:
-    """Drawn elements and the box from (0, 0) to (width, height) that holds them."""
+    """SVG elements inside the box from (0, 0) to (width, height)."""
 
     width: Number
     height: Number
     parts: tuple[Any, ...] = ()
     card: tuple[tuple[str, str], ...] = ()
-    """SVG attributes of the card under it, where it lies on one."""
+    """SVG attributes of the card that `flow_cards` puts behind the block."""
 
     def at(self, x: Number, y: Number, **attributes: Any) -> draw.Group:
-        """A group with this block's top left at (x, y)."""
+        """Return the block as an SVG group with its top left corner at (x, y)."""
         group = draw.Group(transform=f"translate({short(x)},{short(y)})", **attributes)
         for part in self.parts:
             group.append(part)
@@ -133,23 +129,32 @@ def text_block(
     fill: str = TEXT,
     anchor: Anchor = "start",
 ) -> SvgBlock:
-    """A line of text; with a width it is cut to fit and anchored in that width."""
-    words = truncate(content, size, float("inf") if width is None else width, bold)
-    box = text_width(words, size, bold) if width is None else width
-    x = {"start": 0.0, "middle": box / 2, "end": box}[anchor]
-    element = text_line(words, size, x, size * 0.98, fill=fill, bold=bold, anchor=anchor)
-    return SvgBlock(box, round(size * 1.3, 1), (element,))
+    """Create a block with a line of text.
+
+    Args:
+        content: The text.
+        size: Font size.
+        width: Width of the block. The text is truncated to fit and aligned within it. Default: the text's.
+        bold: Use a bold font.
+        fill: Color of the text.
+        anchor: Alignment within `width`.
+    """
+    shown = truncate(content, size, float("inf") if width is None else width, bold)
+    block_width = text_width(shown, size, bold) if width is None else width
+    x = {"start": 0.0, "middle": block_width / 2, "end": block_width}[anchor]
+    element = text_line(shown, size, x, size * 0.98, fill=fill, bold=bold, anchor=anchor)
+    return SvgBlock(block_width, round(size * 1.3, 1), (element,))
 
 
 def hstack(
     blocks: Sequence[SvgBlock], gap: Number = GAP, align: Literal["top", "middle", "bottom"] = "top"
 ) -> SvgBlock:
-    """Blocks from left to right."""
+    """Arrange blocks from left to right."""
     height = max((block.height for block in blocks), default=0)
-    share = {"top": 0.0, "middle": 0.5, "bottom": 1.0}[align]
+    fraction = {"top": 0.0, "middle": 0.5, "bottom": 1.0}[align]
     x, parts = 0.0, []
     for block in blocks:
-        parts.append(block.at(x, (height - block.height) * share))
+        parts.append(block.at(x, (height - block.height) * fraction))
         x += block.width + gap
     return SvgBlock(max(x - gap, 0), height, tuple(parts))
 
@@ -157,7 +162,7 @@ def hstack(
 def vstack(
     blocks: Sequence[SvgBlock], gap: Number = 6, align: Literal["left", "middle"] = "left"
 ) -> SvgBlock:
-    """Blocks from top to bottom."""
+    """Arrange blocks from top to bottom."""
     width = max((block.width for block in blocks), default=0)
     y, parts = 0.0, []
     for block in blocks:
@@ -169,17 +174,17 @@ def vstack(
 def flow_cards(
     blocks: Iterable[SvgBlock], width: Number, gap: Number = GAP, padding: Number = 12
 ) -> SvgBlock:
-    """Cards in reading order, wrapped at the width; the cards of a row are equally high."""
+    """Arrange blocks as cards in rows of at most `width`. The cards in a row have the same height."""
     rows: list[list[SvgBlock]] = []
-    filled = 0.0
+    row_width = 0.0
     for block in blocks:
-        needed = block.width + 2 * padding
-        if not rows or filled + gap + needed > width:
+        card_width = block.width + 2 * padding
+        if not rows or row_width + gap + card_width > width:
             rows.append([block])
-            filled = needed
+            row_width = card_width
         else:
             rows[-1].append(block)
-            filled += gap + needed
+            row_width += gap + card_width
     lines = []
     for row in rows:
         height = max(block.height for block in row)
@@ -188,7 +193,7 @@ def flow_cards(
 
 
 def card(block: SvgBlock, padding: Number = 12) -> SvgBlock:
-    """A block on a rounded card, white unless the block brings a style of its own."""
+    """Put a block on a white card with rounded corners; `block.card` overrides the style."""
     width, height = block.width + 2 * padding, block.height + 2 * padding
     style = {"fill": CARD, "stroke": BORDER, **dict(block.card)}
     back = draw.Rectangle(0.5, 0.5, round(width - 1, 2), round(height - 1, 2), rx=9, **style)
@@ -196,16 +201,15 @@ def card(block: SvgBlock, padding: Number = 12) -> SvgBlock:
 
 
 def badge(content: str, *, fill: str, ink: str, size: Number = 11) -> SvgBlock:
-    """A short word in a rounded badge."""
-    word = text_block(content, size, bold=True, fill=ink)
-    width, height = word.width + 16, size + 9
+    """Create a badge: a short text on a rounded background."""
+    width, height = text_block(content, size, bold=True).width + 16, size + 9
     back = draw.Rectangle(0, 0, round(width, 2), height, rx=height / 2, fill=fill)
     label = text_block(content, size, width=width, bold=True, fill=ink, anchor="middle")
     return SvgBlock(width, height, (back, label.at(0, (height - size * 1.24) / 2)))
 
 
 def justify(left: SvgBlock, right: SvgBlock, width: Number) -> SvgBlock:
-    """Two blocks on one line, at its two ends."""
+    """Put one block at the left end and one at the right end of a line."""
     height = max(left.height, right.height)
     parts = (
         left.at(0, (height - left.height) / 2),
@@ -215,7 +219,7 @@ def justify(left: SvgBlock, right: SvgBlock, width: Number) -> SvgBlock:
 
 
 def new_drawing(width: Number, height: Number, title: str) -> draw.Drawing:
-    """An empty drawing on a light sheet, with its title for screen readers and tooltips."""
+    """Create an empty drawing with a light background. The title is for screen readers and tooltips."""
     drawing = draw.Drawing(
         width, height, font_family=FONT, role="img", style="max-width:100%;height:auto", id_prefix="phalanx"
     )
@@ -227,7 +231,7 @@ def new_drawing(width: Number, height: Number, title: str) -> draw.Drawing:
 
 
 def to_drawing(block: SvgBlock, title: str) -> draw.Drawing:
-    """The finished drawing: the block on a sheet, with a margin around it."""
+    """Create a drawing of a block with a margin around it."""
     drawing = new_drawing(round(block.width + 2 * MARGIN, 1), round(block.height + 2 * MARGIN, 1), title)
     drawing.append(block.at(MARGIN, MARGIN))
     return drawing
@@ -243,35 +247,45 @@ def line_chart(
     ends: tuple[float, float] | None = None,
     ink: str = "#2f6fde",
 ) -> SvgBlock:
-    """Values from left to right as a line, with a band from `low` to `high`; `ends` are the axis's."""
-    known = [float(one) for one in (*values, *(low or ()), *(high or ())) if math.isfinite(one)]
-    least, most = ends or (min(known, default=0.0), max(known, default=1.0))
-    room = (most - least) or 1.0
+    """Draw values from left to right as a line.
+
+    Args:
+        values: Values; those that are not finite are left out.
+        width: Width of the chart.
+        height: Height of the chart.
+        low: Lower edge of a band around the line.
+        high: Upper edge of the band.
+        ends: Lowest and highest value of the axis. Default: those of the data.
+        ink: Color of the line.
+    """
+    known = [float(value) for value in (*values, *(low or ()), *(high or ())) if math.isfinite(value)]
+    lowest, highest = ends or (min(known, default=0.0), max(known, default=1.0))
+    extent = (highest - lowest) or 1.0
 
     def points(row: Sequence[float]) -> list[tuple[str, str]]:
         step = width / max(len(row) - 1, 1)
-        found = [(place * step, height - (one - least) / room * height) for place, one in enumerate(row)]
+        found = [(i * step, height - (value - lowest) / extent * height) for i, value in enumerate(row)]
         return [(short(x), short(y)) for x, y in found if math.isfinite(y)]
 
     parts: list[Any] = [draw.Line(0, height, width, height, stroke=BORDER, stroke_width=1)]
     if low is not None and high is not None:
         edge = [*points(high), *reversed(points(low))]
         parts.append(draw.Lines(*itertools.chain(*edge), close=True, fill=ink, fill_opacity=0.15))
-    if drawn := points(values):
-        if len(drawn) == 1:
-            parts.append(draw.Circle(*drawn[0], 2.5, fill=ink))
+    if line := points(values):
+        if len(line) == 1:
+            parts.append(draw.Circle(*line[0], 2.5, fill=ink))
         else:
-            parts.append(draw.Lines(*itertools.chain(*drawn), fill="none", stroke=ink, stroke_width=2))
+            parts.append(draw.Lines(*itertools.chain(*line), fill="none", stroke=ink, stroke_width=2))
     return SvgBlock(width, height, tuple(parts))
 
 
 def to_html(drawing: draw.Drawing) -> str:
-    """A drawing as HTML for a notebook, without the XML header, which is not allowed there."""
+    """Return a drawing as HTML for a notebook, without the XML header, which is not allowed there."""
     return f'<div style="max-width:100%;margin:4px 0">{drawing.as_svg(header="")}</div>'
 
 
 def save_svg(drawing: draw.Drawing, path: str | os.PathLike[str]) -> Path:
-    """Write the drawing; a reader sees the old file or the whole new one."""
+    """Write a drawing to a file atomically and return the path."""
     target = Path(path)
     with atomic_write(target, "w") as file:
         drawing.as_svg(file)

@@ -23,6 +23,8 @@ from phalanx.arc.actions import BboxAction, PointAction
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 
+pytestmark = pytest.mark.slow
+
 FILL, RESIZE, SUBMIT = Operation.FILL_3, Operation.RESIZE, Operation.SUBMIT
 IDS = (int(FILL), int(RESIZE), int(SUBMIT))
 UNKNOWN = int(Operation.COPY)

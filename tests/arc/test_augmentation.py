@@ -51,6 +51,7 @@ def test_all_symmetries_and_random_permutations_equal_numpys():
         assert np.array_equal(ours, theirs), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "turns", "recolors", "black"),
     [({}, True, True, False), ({"colors": False}, True, False, False),

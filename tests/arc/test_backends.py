@@ -13,6 +13,8 @@ from tests.helpers.arc_rollouts import BACKENDS, batch_action, info_view, skip_w
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, Turn, keys_of, oracle_run, tasks_of
 from tests.reference.arc import OracleState, on_canvas, target_of
 
+pytestmark = pytest.mark.slow
+
 REWARD_TOLERANCE = {"rtol": 1e-6, "atol": 1e-6}
 
 

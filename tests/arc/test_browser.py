@@ -26,6 +26,8 @@ from tests.helpers.drawn_weights import drawn_weights
 from tests.helpers.run_folders import write_facts
 from tests.reference.arc import OracleState, operate, raw_selection, reset_oracle
 
+pytestmark = pytest.mark.slow
+
 NUM_PUZZLES = 200
 SCRIPTS = (
     Path(report_page.__file__).parent / "template" / "dom.js",

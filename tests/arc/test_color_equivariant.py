@@ -16,7 +16,10 @@ from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.native import is_native_available
 
-pytestmark = pytest.mark.skipif(not is_native_available(), reason="there are no compiled kernels here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_native_available(), reason="there are no compiled kernels here"),
+]
 
 
 def networks(

@@ -13,8 +13,10 @@ from phalanx.arc import (
     ObservationConfig,
     as_grid,
 )
-from phalanx.core.testing.transition_checks import check_environment
+from phalanx.core.testing import check_environment
 from phalanx.native import is_native_available, native_unavailable_reason
+
+pytestmark = pytest.mark.slow
 
 CANVAS = DatasetConfig(max_grid_height=4, max_grid_width=5)
 OPERATIONS = (0, 10, 20, 24, 29, 33, 34)

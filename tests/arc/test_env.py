@@ -125,6 +125,7 @@ def test_formats_may_be_mixed_between_steps_and_operations_within_a_batch() -> N
     assert info.terminated.tolist() == [False, False, False, True]
 
 
+@pytest.mark.slow
 def test_vmap_of_a_single_step_and_nested_vmap_equal_the_batch(backend: str) -> None:
     config = small(backend)
     environment = ArcEnvironment.create(config, TaskBuffer.from_tasks([task("a"), task("b", demos=3)]))
@@ -139,6 +140,7 @@ def test_vmap_of_a_single_step_and_nested_vmap_equal_the_batch(backend: str) -> 
         jax.tree.map(np.testing.assert_array_equal, expected, other)
 
 
+@pytest.mark.slow
 def test_one_action_shared_by_a_whole_vmapped_batch_is_spread(backend: str) -> None:
     environment = ArcEnvironment.create(small(backend), task())
     states, _ = environment.batch_reset(jax.random.split(jax.random.key(0), 3))

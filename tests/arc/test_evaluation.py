@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import pytest
 
 from phalanx.arc import ArcEnvironment, EpisodeConfig
-from phalanx.arc.evaluation import ArcResult, evaluate_arc
+from phalanx.arc.evaluation import ArcEvaluation, ArcResult
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.operations import Operation
-from phalanx.logging.records import as_json
+from phalanx.logging.records import format_json
 from tests.helpers.policies import (
     CELL,
     EVERY_COLOR,
@@ -22,6 +22,8 @@ from tests.helpers.policies import (
     only,
 )
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = ("gravity", "fill_enclosed", "swap_colors")
 SIDE = 5
 TASKS = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num_demos=2, num_tests=1)
@@ -30,11 +32,11 @@ TASKS = generate_tasks(FAMILIES, 6, seed=3, max_height=SIDE, max_width=SIDE, num
 def evaluated(mode: str, ignorant_of: tuple[str, ...] = ()) -> ArcResult:
     environment = ArcEnvironment.create(box_config(SIDE, mode), TASKS)
     known = knows(TASKS, (SIDE, SIDE), ignorant_of, submits=mode == "evaluation")
-    return evaluate_arc(environment, known)
+    return ArcEvaluation(environment).evaluate(known)
 
 
 def painted(tasks: list[Any], network: Paints, config: Any = CELL, **settings: Any) -> ArcResult:
-    return evaluate_arc(ArcEnvironment.create(config, tasks), network, **settings)
+    return ArcEvaluation(ArcEnvironment.create(config, tasks)).evaluate(network, **settings)
 
 
 @pytest.mark.parametrize(("mode", "pairs"), [("training", slice(0, 2)), ("evaluation", slice(2, 3))])
@@ -43,7 +45,7 @@ def test_who_knows_the_solutions_solves_everything_in_their_lengths(mode: str, p
     submit = mode == "evaluation"
     lengths = {task.id: [len(solution) + submit for solution in task.solutions[pairs]] for task in TASKS}
     every = [length for own in lengths.values() for length in own]
-    assert found.episodes == len(every)
+    assert found.num_episodes == len(every)
     assert (found.success_rate, found.success_rate_se, found.similarity) == (1.0, 0.0, 1.0)
     assert found.steps_to_solve == pytest.approx(sum(every) / len(every))
     assert {id: score["steps_to_solve"] for id, score in found.tasks.items()} == {
@@ -60,38 +62,38 @@ def test_who_does_nothing_solves_nothing() -> None:
 
 def test_families_and_tasks_add_up_to_the_whole() -> None:
     found = evaluated("training", ignorant_of=("gravity",))
-    assert {name: score["success_rate"] for name, score in found.families.items()} == {
+    assert {name: score["success_rate"] for name, score in found.groups.items()} == {
         "gravity": 0.0,
         "fill_enclosed": 1.0,
         "swap_colors": 1.0,
     }
     assert list(found.tasks) == [task.id for task in TASKS]
-    for parts in (found.families, found.tasks):
-        assert sum(score["episodes"] for score in parts.values()) == found.episodes == 12
+    for parts in (found.groups, found.tasks):
+        assert sum(score["num_episodes"] for score in parts.values()) == found.num_episodes == 12
         for name in ("success_rate", "similarity"):
-            total = sum(score["episodes"] * score[name] for score in parts.values())
-            assert total / found.episodes == pytest.approx(getattr(found, name))
+            total = sum(score["num_episodes"] * score[name] for score in parts.values())
+            assert total / found.num_episodes == pytest.approx(getattr(found, name))
         solved = [score for score in parts.values() if score["steps_to_solve"] is not None]
-        steps = sum(s["episodes"] * s["success_rate"] * s["steps_to_solve"] for s in solved)
-        assert steps / (found.episodes * found.success_rate) == pytest.approx(found.steps_to_solve)
+        steps = sum(s["num_episodes"] * s["success_rate"] * s["steps_to_solve"] for s in solved)
+        assert steps / (found.num_episodes * found.success_rate) == pytest.approx(found.steps_to_solve)
 
 
 def test_every_pair_that_the_mode_starts_from_counts_once() -> None:
     tasks = [cell_task("a", [2, 2, 3], tests=(4,)), cell_task("b", [], tests=(2, 5))]
     found = painted(tasks, only(2))
-    assert {id: (score["episodes"], score["success_rate"]) for id, score in found.tasks.items()} == {
+    assert {id: (score["num_episodes"], score["success_rate"]) for id, score in found.tasks.items()} == {
         "a": (3, 2 / 3),
         "b": (2, 1 / 2),
     }
-    assert (found.episodes, found.success_rate, found.steps_to_solve) == (5, 3 / 5, 1.0)
-    assert list(found.families) == ["no family"]
+    assert (found.num_episodes, found.success_rate, found.steps_to_solve) == (5, 3 / 5, 1.0)
+    assert list(found.groups) == ["no family"]
 
 
 def test_in_evaluation_every_task_counts_once_and_what_is_not_handed_in_is_not_solved() -> None:
     tasks = [cell_task("a", [2, 2, 3], tests=(4,)), cell_task("b", [], tests=(2, 5))]
     evaluation = CELL.model_copy(update={"episode": EpisodeConfig(max_episode_steps=1, mode="evaluation")})
     found = painted(tasks, only(4), evaluation)
-    assert (found.episodes, found.success_rate, found.similarity) == (2, 0.0, 0.0)
+    assert (found.num_episodes, found.success_rate, found.similarity) == (2, 0.0, 0.0)
 
 
 def test_the_standard_error_is_that_of_the_tasks_means() -> None:
@@ -108,35 +110,35 @@ MANY = [
 
 
 def test_sampled_attempts_are_counted_and_differ_from_one_another() -> None:
-    found = painted(MANY, EVERY_COLOR, mode="sampled", attempts=50, pass_at=(1, 50))
-    assert found.episodes == 12 * 2 * 50
+    found = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50))
+    assert found.num_episodes == 12 * 2 * 50
     # One colour in ten: 120 of 1,200, with a deviation of 10.4.
     assert 0.06 < found.success_rate < 0.14
     assert found.pass_at_k[1] == pytest.approx(found.success_rate)
     assert found.pass_at_k[50] > 0.9
-    again = painted(MANY, EVERY_COLOR, mode="sampled", attempts=50, pass_at=(1, 50))
+    again = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50))
     assert again == found
-    assert painted(MANY, EVERY_COLOR, mode="sampled", attempts=50, pass_at=(1, 50), seed=1) != found
+    assert painted(MANY, EVERY_COLOR, mode="sampled", num_samples=50, pass_at_k=(1, 50), seed=1) != found
 
 
 def test_pass_at_k_counts_the_successes_of_each_pair() -> None:
     found = painted(
-        [cell_task("a", [2]), cell_task("b", [3])], only(2), mode="sampled", attempts=4, pass_at=(1, 4)
+        [cell_task("a", [2]), cell_task("b", [3])], only(2), mode="sampled", num_samples=4, pass_at_k=(1, 4)
     )
     assert found.pass_at_k == {1: 0.5, 4: 0.5}
 
 
 def test_more_attempts_begin_with_the_same_ones() -> None:
-    one = painted(MANY, EVERY_COLOR, mode="sampled", attempts=1)
+    one = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=1)
     solved = {id for id, score in one.tasks.items() if score["success_rate"] > 0}
-    three = painted(MANY, EVERY_COLOR, mode="sampled", attempts=3)
+    three = painted(MANY, EVERY_COLOR, mode="sampled", num_samples=3)
     assert solved
     assert all(three.tasks[id]["success_rate"] > 0 for id in solved)
 
 
 @pytest.mark.parametrize("batch_size", [7, 71])
 def test_the_batch_size_does_not_show(batch_size: int) -> None:
-    settings: dict[str, Any] = {"mode": "sampled", "attempts": 3, "pass_at": (2,)}
+    settings: dict[str, Any] = {"mode": "sampled", "num_samples": 3, "pass_at_k": (2,)}
     assert painted(MANY, EVERY_COLOR, batch_size=batch_size, **settings) == painted(
         MANY, EVERY_COLOR, **settings
     )
@@ -144,10 +146,10 @@ def test_the_batch_size_does_not_show(batch_size: int) -> None:
 
 @pytest.mark.parametrize("tasks", [MANY[::-1], MANY[5:] + MANY[:5]], ids=["backwards", "turned round"])
 def test_the_order_of_the_tasks_does_not_show(tasks: list[Any]) -> None:
-    chosen = {"mode": "sampled", "attempts": 3, "pass_at": (2,)}
+    chosen = {"mode": "sampled", "num_samples": 3, "pass_at_k": (2,)}
     found, expected = painted(tasks, EVERY_COLOR, **chosen), painted(MANY, EVERY_COLOR, **chosen)
     assert found.tasks == expected.tasks
-    assert found.families == expected.families
+    assert found.groups == expected.groups
     assert (found.success_rate, found.similarity) == (expected.success_rate, expected.similarity)
 
 
@@ -165,30 +167,32 @@ def test_who_goes_over_to_an_easier_pair_has_not_solved_his_own() -> None:
     steps = ((Operation.NEXT_DEMO_PAIR, 0), (Operation.FILL_3, 0))
     hops = jnp.array([[[operation, 0, 0, 0, 0] for operation, _ in steps]], jnp.int32)
     network = type(knows(TASKS, (SIDE, SIDE)))(jnp.zeros((1, 1, 1), jnp.int8), hops)
-    found = evaluate_arc(ArcEnvironment.create(config, task), network)
+    found = ArcEvaluation(ArcEnvironment.create(config, task)).evaluate(network)
     # From the first pair it goes over to the second and solves that one; the first is left as it was.
     assert found.success_rate == 0.0
 
 
 def test_a_record_is_a_line_of_evaluations_jsonl() -> None:
-    found = painted(MANY[:3], only(2), mode="sampled", attempts=2, pass_at=(1, 2))
-    record = json.loads(as_json(found.as_record("held-out")))
-    assert set(record.pop("families")) == {"x", "y", "z"}
+    found = painted(MANY[:3], only(2), mode="sampled", num_samples=2, pass_at_k=(1, 2))
+    record = json.loads(format_json(found.as_record()))
+    assert set(record.pop("groups")) == {"x", "y", "z"}
     assert record == {
-        "split": "held-out",
+        "split": "training",
         "mode": "sampled",
-        "episodes": 12,
-        "attempts": 2,
+        "num_episodes": 12,
+        "num_samples": 2,
         "success_rate": pytest.approx(1 / 3),
         "success_rate_se": pytest.approx(1 / 3),
         "similarity": pytest.approx(1 / 3),
         "steps_to_solve": 1.0,
         "pass_at_k": {"1": pytest.approx(1 / 3), "2": pytest.approx(1 / 3)},
+        "baselines": {"copy_input": 0.0, "do_nothing": 0.0},
     }
-    greedy = painted(MANY[:3], only(1)).as_record("held-out", with_tasks=True)
-    assert "pass_at_k" not in greedy
-    assert greedy["tasks"]["task 0"] == {
-        "episodes": 2,
+    greedy = painted(MANY[:3], only(1))
+    assert "pass_at_k" not in greedy.as_record()
+    assert greedy.task_records()[0] == {
+        "task": "task 0",
+        "num_episodes": 2,
         "success_rate": 1.0,
         "similarity": 1.0,
         "steps_to_solve": 1.0,
@@ -196,20 +200,24 @@ def test_a_record_is_a_line_of_evaluations_jsonl() -> None:
 
 
 def test_a_description_is_a_line_on_the_whole_and_one_on_each_family() -> None:
-    assert painted(MANY[:3], only(2)).describe().splitlines() == [
-        "greedy: 33.3 ± 33.3 % of 6 episodes solved, similarity 0.333, 1.0 steps to solve",
-        "  x    0.0 % of 2, similarity 0.000",
-        "  y  100.0 % of 2, similarity 1.000, 1.0 steps to solve",
-        "  z    0.0 % of 2, similarity 0.000",
+    assert painted(MANY[:3], only(2)).describe() == [
+        "greedy: 33.3 ± 33.3% of 6 episodes solved, similarity 0.333, 1.0 steps to solve",
+        "  x    0.0% of 2, similarity 0.000",
+        "  y  100.0% of 2, similarity 1.000, 1.0 steps to solve",
+        "  z    0.0% of 2, similarity 0.000",
+        "Baselines: submitting the input solves 0.0%, submitting nothing 0%",
     ]
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"attempts": 0}, "attempts must be at least 1, got 0"),
-        ({"attempts": 2}, "greedy attempts are all alike, got attempts=2"),
-        ({"mode": "sampled", "attempts": 2, "pass_at": (4,)}, "pass@4 needs at least 4 attempts"),
+        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
+        ({"num_samples": 2}, "greedy attempts are identical: use mode='sampled' or num_samples=1, got 2"),
+        (
+            {"mode": "sampled", "num_samples": 2, "pass_at_k": (4,)},
+            "pass@4 needs k between 1 and num_samples",
+        ),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
     ],
 )

@@ -6,6 +6,8 @@ from planner import measure
 from phalanx.arc import Operation, generate_tasks, plan_pair
 from tests.helpers.arc_grids import grid
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("selection_format", ["point", "bbox", "mask"])
 def test_without_the_compiled_extension_plans_are_exact_too(selection_format, monkeypatch):

@@ -26,6 +26,8 @@ from phalanx.arc.tasks import ArcTask, SolutionStep
 from tests.reference.arc import reset_oracle, step_oracle
 from tests.reference.arc_search import COPY, CUT, PASTE, boxes, in_one, in_two, pasted_grids, replay
 
+pytestmark = pytest.mark.slow
+
 NAMES = list(FAMILIES)
 SIZES = [(3, 3), (4, 3), (5, 5), (6, 9), (3, 30), (30, 4), (30, 30)]
 

@@ -28,9 +28,10 @@ from phalanx.arc import (
 from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers.arc_scenarios import random_tasks
 
-pytestmark = pytest.mark.skipif(
-    not is_native_available(), reason=f"native backend: {native_unavailable_reason()}"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_native_available(), reason=f"native backend: {native_unavailable_reason()}"),
+]
 
 CANVAS = DatasetConfig(max_grid_height=7, max_grid_width=6)
 BATCH = 5

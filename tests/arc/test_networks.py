@@ -18,6 +18,8 @@ from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from tests.helpers.drawn_weights import drawn_weights
 
+pytestmark = pytest.mark.slow
+
 RESIZE = Operation.RESIZE
 # Fills and flood fills of all colours, a move, a resize and a submission.
 OPERATIONS = (*range(20), int(Operation.MOVE_UP), int(RESIZE), int(Operation.SUBMIT))

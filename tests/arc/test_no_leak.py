@@ -27,6 +27,8 @@ from phalanx.arc import (
 from phalanx.arc.tasks import as_grid
 from tests.helpers.arc_rollouts import BACKENDS, skip_without
 
+pytestmark = pytest.mark.slow
+
 SIDE, TASKS, STEPS = 3, 1000, 12
 SEES_ALL = ObservationConfig(
     input_grid=True, target_grid=True, selected=True, clipboard=True, num_demonstrations=1, scalars=True

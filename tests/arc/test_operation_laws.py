@@ -17,6 +17,8 @@ from phalanx.core.vector import batch_step
 from tests.helpers.arc_rollouts import BACKENDS, Starts, batch_action, read, skip_without
 from tests.helpers.arc_scenarios import random_grid
 
+pytestmark = pytest.mark.slow
+
 BATCH = 32
 CANVAS = (30, 30)
 CLEAR, COPY_INPUT, RESIZE, CUT, PASTE = 31, 32, 33, 30, 29

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.arc import ArcTask, GridPair, canvas_note, load_pair_dataset
+from phalanx.arc import ArcTask, GridPair, load_pair_dataset
+from phalanx.arc.evaluation import canvas_note
 
 
 def write(path: Path, pairs: list[tuple[int, np.ndarray, np.ndarray]], **changed) -> Path:
@@ -58,4 +59,4 @@ def test_wrong_files_are_refused(tmp_path: Path):
 
 def test_a_canvas_says_how_many_tasks_it_has_room_for():
     tasks = [ArcTask(f"{n}", (GridPair(np.zeros((n, 2), int), np.zeros((1, 1), int)),), ()) for n in (1, 4)]
-    assert canvas_note(tasks, (3, 3)) == "1 of 2 tasks fit this canvas of 3x3"
+    assert canvas_note(tasks, (3, 3)) == "1 of 2 tasks fit a canvas of 3x3"

@@ -35,9 +35,12 @@ from phalanx.arc.planner import solution_plan
 from tests.helpers.arc_grids import grid, task
 from tests.reference.arc import reset_oracle, step_oracle
 
-pytestmark = pytest.mark.skipif(
-    find_spec("phalanx._native") is None, reason="short plans need the compiled extension"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("phalanx._native") is None, reason="short plans need the compiled extension"
+    ),
+]
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/arc"
 FORMATS = ("point", "bbox", "mask")

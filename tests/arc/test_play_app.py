@@ -30,6 +30,8 @@ from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import _summary
 from phalanx.compat.chuk_lazarus.data.batching.streaming import OfflineDatasetStream
 
+pytestmark = pytest.mark.slow
+
 PAIR = GridPair(as_grid([[1, 2, 0], [0, 0, 0]]), as_grid([[1, 2, 0], [0, 0, 5]]))
 TASKS = [ArcTask("one", (PAIR, PAIR), (PAIR,)), ArcTask("two", (PAIR,), (PAIR,))]
 WIDE, NARROW = (120, 40), (80, 24)

@@ -5,14 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.arc import RandomAgent, VectorizedRandomAgent, arc_reset, arc_step
+from phalanx.arc import ArcEnvironment, RandomAgent, VectorizedRandomAgent, arc_reset, arc_step
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.core import batch_reset, run_episode_batch
-from tests.helpers.short_walk import ShortWalk
 
 BATCH = 512
 CONFIG = ArcConfig(dataset=DatasetConfig(max_grid_height=6, max_grid_width=7))
@@ -92,15 +91,15 @@ def test_with_a_config_actions_have_its_format(states: ArcState, selection_forma
         assert isinstance(draw(agent, states), kind)
 
 
-def test_with_nothing_but_an_environment_an_agent_draws_that_environments_legal_actions() -> None:
-    walk = ShortWalk()
-    states, _ = walk.batch_reset(jax.random.split(jax.random.PRNGKey(0), 64))
-    actions = draw(VectorizedRandomAgent(config=walk), states)
-    expected = jax.vmap(walk.sample_action)(jax.random.split(jax.random.key(1), 64), states)
-    assert actions.tolist() == expected.tolist()
-    single, _ = walk.reset(jax.random.PRNGKey(0))
-    action, _ = RandomAgent().select_action(jax.random.PRNGKey(1), single, walk)
-    assert action.shape == ()
+def test_an_agent_without_settings_draws_like_the_environment(states: ArcState) -> None:
+    environment = ArcEnvironment.create(CONFIG, TASK)
+    expected = jax.vmap(environment.sample_action)(
+        jax.random.split(jax.random.key(1), states.batch_shape[0]), states
+    )
+    for config in (CONFIG, environment):
+        actions = draw(VectorizedRandomAgent(config=config), states)
+        assert actions.operation.tolist() == expected.operation.tolist()
+        assert actions.row.tolist() == expected.row.tolist()
     with pytest.raises(ValueError, match="needs a grid_shape or a config"):
         draw(VectorizedRandomAgent(), states)
 
@@ -168,5 +167,5 @@ def test_operations_outside_the_table_are_refused_in_words() -> None:
 
 def test_an_agent_whose_operations_the_config_forbids_is_refused_in_words(states: ArcState) -> None:
     config = CONFIG.model_copy(update={"action": ActionConfig(allowed_operations=(0, 11))})
-    with pytest.raises(ValueError, match="nothing is left"):
+    with pytest.raises(ValueError, match="no operation is left"):
         draw(VectorizedRandomAgent((6, 7), allowed_operations=(5,), config=config), states)

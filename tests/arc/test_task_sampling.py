@@ -20,6 +20,8 @@ from phalanx.core import batch_reset
 from tests.helpers.arc_rollouts import BACKENDS, oracle_starts, oracle_view, skip_without, view
 from tests.helpers.arc_scenarios import random_tasks
 
+pytestmark = pytest.mark.slow
+
 CANVAS = DatasetConfig(max_grid_height=9, max_grid_width=11)
 KEYS = jax.random.split(jax.random.PRNGKey(7), 400)
 

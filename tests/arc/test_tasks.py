@@ -52,32 +52,32 @@ def test_every_accepted_form_gives_the_same_grid(cells):
     ("cells", "message"),
     [
         ([[1, 2], [3]], "here: row 1 has 1 cells, row 0 has 2"),
-        ([[1, 11]], "here: cell (0, 1) must be a colour from 0 to 9, got 11"),
-        ([[1], [-1]], "here: cell (1, 0) must be a colour from 0 to 9, got -1"),
-        ([[0, 300]], "here: cell (0, 1) must be a colour from 0 to 9, got 300"),
-        ([[10**40]], "here: cell (0, 0) must be a colour from 0 to 9, got a number of more than 30 digits"),
-        ([[1.0]], "here: cell (0, 0) must be a colour from 0 to 9, got 1.0"),
-        ([[1, True]], "here: cell (0, 1) must be a colour from 0 to 9, got True"),
-        ([[None]], "here: cell (0, 0) must be a colour from 0 to 9, got None"),
-        ([["11"]], "here: cell (0, 0) must be a colour from 0 to 9, got '11'"),
-        ([["x"]], "here: cell (0, 0) must be a colour from 0 to 9, got 'x'"),
+        ([[1, 11]], "here: cell (0, 1) must be a color from 0 to 9, got 11"),
+        ([[1], [-1]], "here: cell (1, 0) must be a color from 0 to 9, got -1"),
+        ([[0, 300]], "here: cell (0, 1) must be a color from 0 to 9, got 300"),
+        ([[10**40]], "here: cell (0, 0) must be a color from 0 to 9, got a number of more than 30 digits"),
+        ([[1.0]], "here: cell (0, 0) must be a color from 0 to 9, got 1.0"),
+        ([[1, True]], "here: cell (0, 1) must be a color from 0 to 9, got True"),
+        ([[None]], "here: cell (0, 0) must be a color from 0 to 9, got None"),
+        ([["11"]], "here: cell (0, 0) must be a color from 0 to 9, got '11'"),
+        ([["x"]], "here: cell (0, 0) must be a color from 0 to 9, got 'x'"),
         ([], "here: the grid is empty"),
         ([[]], "here: the grid is empty"),
         ([[0] * 31], "here: at most 30x30 cells, got 1x31"),
         ([[0]] * 31, "here: at most 30x30 cells, got 31x1"),
         ("12", "here: a grid is a list of rows, got str"),
         (None, "here: a grid is a list of rows, got NoneType"),
-        (["12", "34"], "here: row 0 must be a list of colours, got '12'"),
-        ([[0], 5], "here: row 1 must be a list of colours, got 5"),
-        ([{"a": 1}], "here: row 0 must be a list of colours, got {'a': 1}"),
+        (["12", "34"], "here: row 0 must be a list of colors, got '12'"),
+        ([[0], 5], "here: row 1 must be a list of colors, got 5"),
+        ([{"a": 1}], "here: row 0 must be a list of colors, got {'a': 1}"),
         (np.zeros((2, 2, 2), int), "here: a grid has rows and columns, got 3 dimensions"),
         (np.zeros((0, 3), int), "here: the grid is empty"),
         (np.zeros((31, 3), int), "here: at most 30x30 cells, got 31x3"),
-        (np.array([[0, 10]]), "here: cell (0, 1) must be a colour from 0 to 9, got 10"),
-        (np.array([[0, -1]], np.int8), "here: cell (0, 1) must be a colour from 0 to 9, got -1"),
-        (np.array([[0, 266]]), "here: cell (0, 1) must be a colour from 0 to 9, got 266"),
-        (np.array([[True]]), "here: cell (0, 0) must be a colour from 0 to 9, got True"),
-        (np.array([[0.5]]), "here: cell (0, 0) must be a colour from 0 to 9, got 0.5"),
+        (np.array([[0, 10]]), "here: cell (0, 1) must be a color from 0 to 9, got 10"),
+        (np.array([[0, -1]], np.int8), "here: cell (0, 1) must be a color from 0 to 9, got -1"),
+        (np.array([[0, 266]]), "here: cell (0, 1) must be a color from 0 to 9, got 266"),
+        (np.array([[True]]), "here: cell (0, 0) must be a color from 0 to 9, got True"),
+        (np.array([[0.5]]), "here: cell (0, 0) must be a color from 0 to 9, got 0.5"),
     ],
     ids=lambda value: value[6:] if isinstance(value, str) and value.startswith("here") else "cells",
 )
@@ -110,7 +110,7 @@ def test_one_wrong_cell_anywhere_is_named(cells, data):
     rows[r][c] = wrong
     with pytest.raises(ValueError) as caught:
         as_grid(rows)
-    assert str(caught.value) == f"grid: cell ({r}, {c}) must be a colour from 0 to 9, got {wrong!r}"
+    assert str(caught.value) == f"grid: cell ({r}, {c}) must be a color from 0 to 9, got {wrong!r}"
 
 
 def test_a_task_is_read_from_the_arc_format():
@@ -146,7 +146,7 @@ def test_unknown_keys_of_published_files_are_ignored():
         ),
         (
             {"train": [SMALL["train"][0], {"input": [[1]], "output": [[0, 11]]}]},
-            "small: train[1].output: cell (0, 1) must be a colour from 0 to 9, got 11",
+            "small: train[1].output: cell (0, 1) must be a color from 0 to 9, got 11",
         ),
         ({"train": [], "test": []}, 'small: both "train" and "test" are empty'),
     ],
@@ -220,7 +220,7 @@ def test_a_pair_takes_any_whole_numbers_but_no_wrong_colour():
     assert GridPair(np.array([[1]]), np.array([[2]])).output.dtype == np.int8
     frozen = np.array([[-1]], np.int8)
     frozen.setflags(write=False)
-    with pytest.raises(ValueError, match=r"^output: cell \(0, 0\) must be a colour from 0 to 9, got -1$"):
+    with pytest.raises(ValueError, match=r"^output: cell \(0, 0\) must be a color from 0 to 9, got -1$"):
         GridPair(np.array([[1]]), frozen)
 
 

@@ -28,6 +28,8 @@ from phalanx.core.vector import _reset, _step
 from tests.helpers.arc_rollouts import BACKENDS, skip_without
 from tests.helpers.arc_scenarios import random_tasks
 
+pytestmark = pytest.mark.slow
+
 KEYS = jax.random.split(jax.random.PRNGKey(3), 12)
 STEPS = 5
 """So few that the actions of all steps, 60 to a field, are no large constants of a program."""

@@ -17,6 +17,8 @@ from phalanx.arc.networks.transduction_features import (
     views_of,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def on_canvas(grid: np.ndarray, side: int) -> np.ndarray:
     canvas = np.full((side, side), -1, np.int8)

@@ -39,7 +39,7 @@ def test_a_training_is_measured_saved_and_resumed(
 ) -> None:
     monkeypatch.setattr(benchmark, "POOL", 256)
     monkeypatch.setitem(benchmark.SIDES, 8, 16)
-    for batch_size in ("arc_tasks.ANSWERED", "phalanx.arc.answers._BATCH_SIZE"):
+    for batch_size in ("arc_tasks.ANSWERED", "phalanx.arc.submission._GRIDS_BATCH_SIZE"):
         monkeypatch.setattr(batch_size, 4)  # some are answered in more batches than one
     data, out = instances(tmp_path / "small.npz"), tmp_path / "run"
     small = (data, "--out", out, "--points", 1, "--width", 4, "--depth", 1, "--held-out", 3)

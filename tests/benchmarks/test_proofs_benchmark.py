@@ -19,13 +19,13 @@ SMALL = load_config(
     ProofTrainingConfig,
     None,
     (
-        "generated.num_families=1",
-        "generated.generations=3",
-        "depth_limit=2",
+        "proofs.generated.num_families=1",
+        "proofs.generated.generations=3",
+        "proofs.depth_limit=2",
         "proofs.max_actions=8",
         "proofs.max_episode_steps=4",
-        "network.width=4",
-        "network.depth=1",
+        "network.embedding_dim=4",
+        "network.num_layers=1",
         "ppo.num_envs=4",
         "ppo.num_steps=4",
         "ppo.epochs=1",
@@ -50,7 +50,7 @@ def measurement(data):
 def test_episodes_are_played_to_their_ends_with_legal_actions(measurement):
     # A query has its rule and the end action, or no rule at all: then False is the only choice.
     assert 1 < measurement["choices_mean"] <= 2
-    assert 0 < measurement["proved_share"] < 1
+    assert 0 < measurement["proved_rate"] < 1
 
 
 def test_a_measurement_says_what_was_measured_and_how(measurement):

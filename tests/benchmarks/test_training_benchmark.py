@@ -15,7 +15,7 @@ import training
 from phalanx.logging import LoggingConfig
 from training import QUICK, LoggingTimes, TrainingBenchmark
 
-BATCHED = LoggingConfig(batched_logging_enabled=True, log_frequency=10, sample_frequency=50)
+BATCHED = LoggingConfig(log_frequency=10, sample_frequency=50)
 
 
 @pytest.fixture(scope="module")

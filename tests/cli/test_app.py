@@ -35,7 +35,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["--help"], (*HEAVY, "pydantic")),
         (["--version"], HEAVY),
         (["data", "--help"], HEAVY),
-        (["data", "arc", "--help"], HEAVY),
+        (["arc", "--help"], HEAVY),
         (["demo", "--help"], HEAVY),
         (["info", "--help"], HEAVY),
         (["train", "--help"], HEAVY),
@@ -74,7 +74,7 @@ def test_every_command_that_is_listed_loads_and_has_help(name: str) -> None:
 
 
 def test_the_arc_data_commands_are_mounted_under_data() -> None:
-    result = runner.invoke(cli.app, ["data", "arc", "--help"])
+    result = runner.invoke(cli.app, ["arc", "--help"])
     assert result.exit_code == 0, result.output or result.exception
     for name in ("list", "show", "download"):
         assert name in result.output

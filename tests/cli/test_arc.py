@@ -1,4 +1,4 @@
-"""`phalanx data arc`: what it prints, what it writes, and how it refuses."""
+"""`phalanx arc`: what it prints, what it writes, and how it refuses."""
 
 import http.server
 import json
@@ -39,10 +39,10 @@ class Result:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> object:
-    """Runs `phalanx data arc ...` in this process."""
+    """Runs `phalanx arc ...` in this process."""
 
     def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["phalanx", "data", "arc", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["phalanx", "arc", *map(str, arguments)])
         with pytest.raises(SystemExit) as exit:
             cli.main()
         code = exit.value.code
@@ -89,9 +89,9 @@ def test_data_sets_are_listed_with_their_place(run, data, monkeypatch):
     lines = run("list").out.splitlines()
     assert lines[0].split() == ["NAME", "WHAT", "TASKS"]
     assert lines[1].endswith("built in")
-    assert lines[2].endswith("not here; `phalanx data arc download arc-agi-1`")
+    assert lines[2].endswith("not downloaded; `phalanx arc download arc-agi-1`")
     assert lines[4].endswith(f"3 tasks in {data}/concept-arc")
-    assert f"broken: {data}/mine/a.json" in lines[6]
+    assert f"invalid: {data}/mine/a.json" in lines[6]
 
 
 def test_a_task_is_drawn_in_the_terminal(run):
@@ -107,7 +107,7 @@ def test_a_task_is_found_in_any_data_set(run, monkeypatch):
     missing = run("show", "Odrer1", "--num-tasks", 2)
     assert (missing.code, missing.out) == (2, "")
     assert missing.err == (
-        "phalanx: no task 'Odrer1' in concept-arc, generated; name the data set or path with --source\n"
+        "phalanx: no task 'Odrer1' in concept-arc, generated; set the dataset or path with --source\n"
     )
 
 
@@ -138,19 +138,19 @@ def test_a_download_may_go_elsewhere_under_another_name(run, data, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["list", "arc-9"], "arc-9: no such file or folder, and no data set of that name; data sets are"),
+        (["list", "arc-9"], "arc-9: no such file or folder, and no dataset of that name; datasets are"),
         (["list", "mini-arc"], "mini-arc is not in "),
         (["list", "concept-arc", "--family", "X"], "concept-arc has no family 'X'; choose from Copy, Order"),
         (
             ["list", "concept-arc", "--split", "evaluation"],
-            "is not divided: its split is 'training' or 'all'",
+            "has no splits: its only split is 'training' or 'all'",
         ),
-        (["list", "concept-arc", "--max-size", "3y"], "--max-size must be a number or rows x columns"),
+        (["list", "concept-arc", "--max-size", "3y"], "--max-size must be a number or ROWSxCOLUMNS"),
         (["list", "concept-arc", "--max-size", "0"], "max_size must be at least 1 row and 1 column, got 0x0"),
         (["list", "generated", "--family", "nonsense"], "nonsense"),
         (
             ["show", "Copy9", "--source", "concept-arc"],
-            "no task 'Copy9' among the 3 chosen tasks of concept-arc",
+            "no task 'Copy9' among the 3 selected tasks of concept-arc",
         ),
         (["show", "Copy1", "--source", "concept-arc", "--svg", "/no/such/folder/x.svg"], "/no/such/folder"),
         (["download", "absent.zip"], "absent.zip: no such file or folder"),
@@ -173,7 +173,7 @@ def test_a_malformed_task_is_named_with_file_pair_and_cell(run, tmp_path):
     for command in (["list", bad], ["download", bad], ["show", "bad", "--source", bad]):
         result = run(*command)
         assert result.code == 2
-        assert "bad.json: train[0].output: cell (0, 0) must be a colour from 0 to 9, got 11\n" in result.err
+        assert "bad.json: train[0].output: cell (0, 0) must be a color from 0 to 9, got 11\n" in result.err
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_a_terminated_download_leaves_nothing(data, tmp_path, stalling_server, m
     (tmp_path / "scratch").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     with subprocess.Popen(
-        [sys.executable, "-m", "phalanx", "data", "arc", "download", url],
+        [sys.executable, "-m", "phalanx", "arc", "download", url],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as process:

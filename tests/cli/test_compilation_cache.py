@@ -123,6 +123,7 @@ def test_info_tells_how_much_there_is_and_where(
     assert "compiled       not kept: PHALANX_COMPILATION_CACHE is off" in phalanx("info").out
 
 
+@pytest.mark.slow
 def test_a_training_compiles_the_second_time_nothing_new(tmp_path: Path) -> None:
     # Everything is kept, however quickly it was compiled: the clock decides nothing here.
     plain = {name: value for name, value in os.environ.items() if name != cache.JAX_FOLDER}

@@ -12,6 +12,8 @@ from phalanx.logging import read_records
 from phalanx.training.run import train
 from tests.helpers.descent import Descent, DescentConfig
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -28,21 +30,21 @@ def doctor(*paths: Path) -> tuple[int, list[str]]:
 def test_a_whole_run_is_said_to_be_whole_part_by_part(run: Path) -> None:
     code, lines = doctor(run)
     assert code == 0
-    assert lines[0] == f"{run}: a run of kind descent, finished, 6 updates, whole"
+    assert lines[0] == f"{run}: a run of algorithm descent, finished, 6 updates, whole"
     assert all(line.endswith(", whole") for line in lines)
     assert any(line.startswith(f"{run}/checkpoints/6: a checkpoint of ") for line in lines)
     assert any(line.startswith(f"{run}/batch_metrics.jsonl: lines of JSON of 6 lines") for line in lines)
 
 
 def test_what_is_damaged_is_named_and_the_exit_code_is_one(run: Path) -> None:
-    file = run / "checkpoints/6/facts/metadata"
+    file = run / "checkpoints/6/metadata/metadata"
     before = file.read_bytes()
     file.write_bytes(before[:-3])
     code, lines = doctor(run, run / "checkpoints/6")
     file.write_bytes(before)
     assert code == 1
     ill = [line for line in lines if "NOT WHOLE" in line]
-    assert len(ill) == 2 and all("facts/metadata is corrupt" in line for line in ill)
+    assert len(ill) == 2 and all("metadata/metadata is corrupt" in line for line in ill)
 
 
 def test_a_pipe_is_no_part_of_a_run_and_is_not_waited_for(run: Path) -> None:

@@ -58,7 +58,7 @@ def test_environments_are_listed_with_version_and_a_line_each() -> None:
     assert re.search(r"^proofs-v1 +version 1  proof search", listed, re.MULTILINE)
     told = json.loads(CliRunner().invoke(app, ["info", "--environments", "--json"]).output)
     assert {"arc-v2", "proofs-v1"} <= {one["id"] for one in told}
-    assert all(set(one) == {"id", "version", "about"} for one in told)
+    assert all(set(one) == {"id", "version", "description"} for one in told)
 
 
 def test_exactly_one_of_processor_and_reason_is_told() -> None:

@@ -36,7 +36,7 @@ def test_rules_are_mined_written_and_ranked_by(phalanx, folder):
     )
     record = json.loads(again.out)
     assert (record["mrr"], record["mrr_realistic"], record["ties"]) == (1.0, 1.0, "random")
-    assert record["predictor"] == "2 rules, noisyor"
+    assert record["mode"] == "2 rules, noisyor"
 
 
 def test_without_a_file_the_best_rules_are_shown(phalanx, folder):
@@ -46,9 +46,12 @@ def test_without_a_file_the_best_rules_are_shown(phalanx, folder):
     assert result.out.splitlines()[1:] == ["  r1:1.0:in(Y,X) -> has(X,Y)", "  r2:0.75:has(Y,X) -> in(X,Y)"]
 
 
+@pytest.mark.slow
 def test_an_embedding_ranks_too(phalanx, folder, tmp_path):
     run = tmp_path / "kge"
-    trained = phalanx("train", "kge", f"dataset={folder}", "kge.dim=4", "kge.epochs=1", "--out", run)
+    trained = phalanx(
+        "train", "kge", f"dataset={folder}", "model.embedding_dim=4", "num_updates=1", "--out", run
+    )
     assert trained.code == 0, trained.err
     result = phalanx(
         "kg", "mine", folder, "--evaluate", "test", "--kge", run, "--aggregation", "learned", "--json"
@@ -64,7 +67,7 @@ def test_a_network_is_learned_written_and_read_again(phalanx, folder, tmp_path):
     first = phalanx("kg", "path-network", folder, file, *settings, *options, "--json")
     assert first.code == 0, first.err
     record = json.loads(first.out)
-    assert (record["predictor"], record["mrr"]) == ("path network", 1.0)
+    assert (record["mode"], record["mrr"]) == ("path network", 1.0)
     again = phalanx("kg", "path-network", folder, file, *options)
     assert again.out.startswith("test, 1 queries, 32 candidates by path network, ties random: MRR 1.000")
     refused = phalanx("kg", "path-network", folder, file, "num_layers=2")

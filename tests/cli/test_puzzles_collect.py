@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from arcade_server import MISSING, RealServer, installed_server
 
+pytestmark = pytest.mark.slow
+
 COLLECT = (
     *("puzzles", "collect", "--games", "lights,binary", "--episodes", "8", "--connections", "3"),
     *("--host", "127.0.0.1"),

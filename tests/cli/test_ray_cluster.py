@@ -14,6 +14,8 @@ import pytest
 
 from tests.helpers.ray_cluster import VARIABLES, running
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("ray")
 DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 

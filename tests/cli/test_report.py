@@ -14,7 +14,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two small runs, `a` and `b`."""
     monkeypatch.chdir(tmp_path)
     for name, loss in (("a", 0.5), ("b", 0.25)):
-        handler = FileHandler(name, LoggingConfig(batched_logging_enabled=True))
+        handler = FileHandler(name, LoggingConfig())
         handler.log_aggregated_metrics({"loss": loss}, 0)
         handler.close()
         Path(name, "run.json").write_text(json.dumps({"name": name, "status": "running"}))

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+
+pytestmark = pytest.mark.slow
 
 DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 

@@ -14,8 +14,10 @@ import pytest
 
 from tests.helpers import small_training
 
+pytestmark = pytest.mark.slow
+
 # The same as the tests of the training have, so that what those compiled is found again.
-SMALL = (*small_training.SMALL, "evaluation.attempts=2", "logging.sample_frequency=1")
+SMALL = (*small_training.SMALL, "evaluation.num_samples=2", "logging.sample_frequency=1")
 DESCENT = str(Path(__file__).parents[1] / "helpers" / "descent.py")
 """The smallest algorithm; it compiles at once."""
 
@@ -46,8 +48,8 @@ def test_the_last_line_says_where_everything_is(run: tuple[Path, str]) -> None:
         said.strip().splitlines()[-1] == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     )
     assert (out / "report.html").exists()
-    assert "Handed in right on held-out tasks: " in said
-    assert "Handing the input in: 0.0%; never handing in: 0.0%" in said
+    assert "Success rate on held-out tasks: " in said
+    assert "Baselines: copy_input 0.0%, do_nothing 0.0%" in said
     assert "left" in said
 
 
@@ -56,7 +58,7 @@ def test_a_run_that_exists_is_left_alone(run: tuple[Path, str], phalanx: Callabl
     before = (out / "run.json").read_bytes()
     again = phalanx("train", "arc", *SMALL, "--out", out)
     assert again.code == 2
-    assert "add --resume to go on with it, or give another --out" in again.err
+    assert "add --resume to continue the run in it, or choose another --out" in again.err
     assert (out / "run.json").read_bytes() == before
 
 
@@ -67,8 +69,8 @@ def test_an_evaluation_tells_greedy_and_sampled_scores(
     done = phalanx("eval", out, "--json", "--attempts", "8")
     assert done.code == 0, done.err
     greedy, sampled = (json.loads(line) for line in done.out.splitlines())
-    assert (greedy["mode"], greedy["episodes"], greedy["split"]) == ("greedy", 4, "held-out")
-    assert (sampled["mode"], sampled["attempts"], list(sampled["pass_at_k"])) == ("sampled", 8, ["1", "8"])
+    assert (greedy["mode"], greedy["num_episodes"], greedy["split"]) == ("greedy", 4, "evaluation")
+    assert (sampled["mode"], sampled["num_samples"], list(sampled["pass_at_k"])) == ("sampled", 8, ["1", "8"])
     assert greedy["baselines"] == {"copy_input": 0.0, "do_nothing": 0.0}
 
 
@@ -84,8 +86,8 @@ def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
     done = phalanx("eval", out, "--data", file, "--attempts", "2", "--tasks", "--json", "--untrained")
     assert done.code == 0, done.err
     told, *rows = (json.loads(line) for line in done.out.splitlines())
-    assert (told["tasks"], told["fitting"], told["attempts"], told["untrained"]) == (2, 1, 2, True)
-    assert {row["task"]: row["fits"] for row in rows} == {"small": True, "large": False}
+    assert (told["num_tasks"], told["num_fitting"], told["attempts"], told["untrained"]) == (2, 1, 2, True)
+    assert {row["task"]: row["fits_canvas"] for row in rows} == {"small": True, "large": False}
     submission = json.loads((Path(told["folder"]) / "submission.json").read_text())
     assert [sorted(answer) for answer in submission["small"]] == [["attempt_1", "attempt_2"]] * 2
     assert Path(told["folder"]).name.endswith("my-tasks-untrained"), "what a trained policy hands in stays"
@@ -105,7 +107,7 @@ def test_every_seed_is_reported_and_evaluated(tmp_path: Path, phalanx: Callable[
     assert [json.loads(line)["seed"] for line in told.out.splitlines()] == [0, 1]
     one = phalanx("eval", out / "seed_1", "--attempts", "0")
     assert one.out.startswith("seed 1\n")
-    assert one.out.splitlines()[-1] == "Handing the input in: 0.0%; never handing in: 0.0%"
+    assert one.out.splitlines()[-1] == "Baselines: submitting the input solves 0.0%, submitting nothing 0%"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
         (["train", "arc", "--preset", "defualt"], "did you mean 'default'?"),
         (["train", "arc", "--resume"], "--resume needs --out"),
         (["train", "arc", "--process-id", "0"], "--coordinator, --process-id and --num-processes together"),
-        (["eval", "/nowhere"], "is not the folder of a run"),
+        (["eval", "/nowhere"], "is not a run"),
         (["eval", "{run}", "--out", "x"], "give --data, too"),
         (["eval", "{run}", "--data", "no-such-data"], "no such file or folder"),
         (["train", "sft", "--plan", "plan", "--env", "arc"], "--plan and --env cannot be combined"),

@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 from phalanx.cli.errors import UserError
 from phalanx.cli.train import app
 
-SMALL = ["kge.dim=8", "kge.epochs=6", "kge.negatives=16", "evaluation.every=2"]
+pytestmark = pytest.mark.slow
+
+SMALL = ["model.embedding_dim=8", "num_updates=6", "num_negatives=16", "evaluation.every=2"]
 
 
 def train(*arguments: str | Path) -> str:
@@ -37,11 +39,14 @@ def test_the_last_lines_say_how_good_the_best_is_and_where_everything_is(run: tu
     lines = said.strip().splitlines()
     facts = json.loads((out / "run.json").read_text())
     assert lines[-1] == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
-    assert lines[-3].startswith(f"Validation MRR, filtered: {facts['mrr_100']:.4f} against 100 candidates")
+    best = json.loads((out / "kge" / "config.json").read_text())
+    assert lines[-3].startswith(
+        f"Validation MRR, filtered: {best['metadata']['mrr_100']:.4f} against 100 candidates"
+    )
     assert lines[-3].endswith(f"embedding {out}/kge")
     assert "Finished after 6 updates, 6," in lines[-2]
     assert (out / "report.html").is_file() and (out / "kge" / "config.json").is_file()
-    assert facts["kind"] == "kge"
+    assert facts["algorithm"] == "kge"
 
 
 def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
@@ -55,13 +60,13 @@ def test_resuming_a_finished_run_changes_nothing(run: tuple[Path, str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["kge.dims=3"], "did you mean 'kge.dim'?"),
-        (["kge.model=rotate", "kge.dim=5"], "dim must be even for rotate"),
+        (["num_negative=3"], "did you mean 'num_negatives'?"),
+        (["model.name=rotate", "model.embedding_dim=5"], "embedding_dim must be even for rotate"),
         (["dataset=/nowhere"], "/nowhere"),
         (["--preset", "famly"], "did you mean 'family'?"),
         (["--resume"], "--resume needs --out"),
-        (["--resume", "--out", "/nowhere"], "is not the folder of a run"),
-        (["kge.negatives=100000"], "negatives must be at most"),
+        (["--resume", "--out", "/nowhere"], "is not a run"),
+        (["num_negatives=100000"], "num_negatives must be at most"),
     ],
 )
 def test_a_mistake_is_told_in_words(arguments: list[str], words: str, tmp_path: Path) -> None:
@@ -73,7 +78,7 @@ def test_a_mistake_is_told_in_words(arguments: list[str], words: str, tmp_path: 
 def test_a_run_that_exists_is_left_alone(run: tuple[Path, str]) -> None:
     out, _ = run
     before = (out / "run.json").read_bytes()
-    with pytest.raises(UserError, match="add --resume to go on with it, or give another --out"):
+    with pytest.raises(UserError, match="add --resume to continue the run in it, or choose another --out"):
         train(*SMALL, "--out", out)
     assert (out / "run.json").read_bytes() == before
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 
 
@@ -48,14 +50,14 @@ def test_a_finished_run_is_extended_by_a_command_that_may_be_given_twice(
     assert [one["update"] for one in facts(out)["extended"]] == [2, 4]
     shorter = phalanx("train", "custom", DESCENT, "--out", out, "--extend", "3")
     assert shorter.code == 2
-    assert "num_updates was 5: a run can be extended, and not cut to 3" in shorter.err
+    assert "num_updates is 5: a run can be extended, but not shortened to 3" in shorter.err
 
 
 def test_resume_alone_goes_on_meaning_what_it_means(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "run"
     nothing = phalanx("train", "custom", DESCENT, "--out", out, "--resume")
     assert nothing.code == 2
-    assert "is not the folder of a run" in nothing.err
+    assert "is not a run" in nothing.err
     assert phalanx("train", "custom", DESCENT, "num_updates=2", "--out", out).code == 0
     # What follows is a setting, and not its value.
     assert phalanx("train", "custom", DESCENT, "--out", out, "--resume", "num_updates=2").code == 0
@@ -64,10 +66,10 @@ def test_resume_alone_goes_on_meaning_what_it_means(tmp_path: Path, phalanx: Cal
 
 def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    assert phalanx("train", "custom", DESCENT, "checkpoint.best=distance", "--out", first).code == 0
+    assert phalanx("train", "custom", DESCENT, "checkpoint.best_metric=distance", "--out", first).code == 0
     done = phalanx("train", "custom", DESCENT, "seed=3", "--out", second, "--init-from", f"{first}@best")
     assert done.code == 0, done.err
-    assert facts(second)["init_from"] == {"run": str(first), "step": 0, "kind": "descent"}
+    assert facts(second)["init_from"] == {"run": str(first), "step": 0, "algorithm": "descent"}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Calla
         (["--extend", "9"], "--extend needs --out"),
         (["--extend", "9", "--out", "x", "--preset", "y.yaml"], "--extend takes the run's own config"),
         (["--resume", "--out", "x", "--init-from", "y"], "--init-from begins one: leave one of them out"),
-        (["--init-from", "/nowhere"], "/nowhere is not the folder of a run"),
+        (["--init-from", "/nowhere"], "/nowhere is not a run"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

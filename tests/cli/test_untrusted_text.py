@@ -139,11 +139,11 @@ def test_names_of_tasks_and_files_are_only_written(
     name = text.replace("/", "∕")
     pair = {"input": [[1, 2]], "output": [[2, 1]]}
     (tmp_path / f"{name}.json").write_text(json.dumps({"train": [pair], "test": [pair]}))
-    listed = phalanx("data", "arc", "list", tmp_path)
+    listed = phalanx("arc", "list", tmp_path)
     assert listed.code == 0 and "1 task" in listed.out
-    shown = phalanx("data", "arc", "show", name, "--source", tmp_path)
+    shown = phalanx("arc", "show", name, "--source", tmp_path)
     assert shown.code == 0, shown.err
-    missing = phalanx("data", "arc", "show", f"{name}2", "--source", tmp_path)
+    missing = phalanx("arc", "show", f"{name}2", "--source", tmp_path)
     assert missing.code == 2
     for text_shown in (listed.out, shown.out, missing.err):
         assert is_harmless(text_shown)

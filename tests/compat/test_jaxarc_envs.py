@@ -1,11 +1,16 @@
 """JaxARC's functions and config work under their own names."""
 
+import pickle
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
+import pytest
 
 from phalanx.compat.jaxarc.envs import (
     EnvironmentConfig,
     JaxArcConfig,
+    LoggingConfig,
     PointAction,
     UnifiedDatasetConfig,
     arc_reset,
@@ -15,6 +20,10 @@ from phalanx.compat.jaxarc.envs import (
     create_mock_task,
     safe_arc_step,
 )
+from phalanx.compat.jaxarc.utils.logging import ExperimentLogger, FileHandler
+from phalanx.config import to_yaml
+from phalanx.io.untrusted import read_yaml
+from tests.helpers.recording_handler import RecordingHandler
 
 CONFIG = JaxArcConfig(
     environment=EnvironmentConfig(max_episode_steps=5),
@@ -26,6 +35,64 @@ CONFIG = JaxArcConfig(
 def test_config_has_the_sections_environment_and_logging() -> None:
     assert CONFIG.environment.max_episode_steps == CONFIG.episode.max_episode_steps == 5
     assert JaxArcConfig().logging.num_samples == 3
+    assert "environment" in CONFIG.model_dump() and "episode" not in CONFIG.model_dump()
+    assert "environment=" in repr(CONFIG) and "episode=" not in repr(CONFIG)
+    assert "environment:" in to_yaml(CONFIG)
+
+
+def test_invalid_and_removed_logging_settings_are_rejected() -> None:
+    with pytest.raises(ValueError, match=r"logging\.num_samples must be positive"):
+        ExperimentLogger(JaxArcConfig(logging=LoggingConfig(num_samples=0)), {})
+    with pytest.raises(ValueError, match="queue_size was removed"):
+        LoggingConfig(queue_size=1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "omitted"),
+    [
+        ("log_aggregated_rewards", {"reward_mean", "reward_std", "reward_max", "reward_min"}),
+        ("log_aggregated_similarity", {f"similarity_{s}" for s in ("mean", "std", "max", "min")}),
+        ("log_episode_lengths", {f"episode_length_{s}" for s in ("mean", "std", "max", "min")}),
+        ("log_success_rates", {"success_rate"}),
+        ("log_loss_metrics", {"policy_loss", "value_loss"}),
+        ("log_gradient_norms", {"gradient_norm"}),
+    ],
+)
+def test_settings_select_the_metrics(setting: str, omitted: set[str]) -> None:
+    batch = {
+        "episode_returns": jnp.ones(2),
+        "similarity_scores": jnp.ones(2),
+        "episode_lengths": jnp.ones(2),
+        "success_mask": jnp.ones(2, bool),
+        "policy_loss": 0.5,
+        "value_loss": 0.5,
+        "gradient_norm": 1.0,
+    }
+    metrics = []
+    for is_logged in (True, False):
+        handler = RecordingHandler()
+        config = LoggingConfig(batched_logging_enabled=True, **{setting: is_logged})
+        ExperimentLogger(config, {"memory": handler}).log_batch_step(batch)
+        metrics.append(set(handler.metrics[0]))
+    assert metrics[0] - metrics[1] == omitted
+
+
+def test_starts_and_ends_of_episodes_can_be_switched_off() -> None:
+    handler = RecordingHandler()
+    settings = LoggingConfig(log_episode_start=False, log_episode_end=False)
+    with ExperimentLogger(JaxArcConfig(logging=settings), {"memory": handler}) as logger:
+        logger.log_task_start({"task_id": "a"})
+        logger.log_episode_summary({"total_reward": 1.0})
+    assert handler.tasks == handler.episodes == []
+
+
+def test_file_handler_writes_pickles_and_the_config(tmp_path: Path) -> None:
+    config = JaxArcConfig(logging=LoggingConfig(log_format="pickle"))
+    handler = FileHandler(tmp_path, config)
+    handler.log_episode_summary({"episode_num": 3})
+    handler.close()
+    assert pickle.loads((tmp_path / "episodes.pkl").read_bytes())["episode_num"] == 3
+    assert JaxArcConfig(**read_yaml(tmp_path / "config.yaml")) == config
 
 
 def test_batches_take_task_data() -> None:

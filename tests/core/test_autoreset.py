@@ -12,6 +12,8 @@ from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.vector import map_where
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
+pytestmark = pytest.mark.slow
+
 KEYS = np.asarray(jax.random.split(jax.random.PRNGKey(1), 2))
 SAME, NEXT = AutoReset(Corridor(), "same_step"), AutoReset(Corridor(), "next_step")
 step = jax.jit(lambda layer, state, actions: layer.step(state, actions))

@@ -1,7 +1,6 @@
-"""Whole episodes of a policy in a small environment whose outcome is plain, and pass@k."""
+"""Whole episodes of a policy in a small environment whose outcome is plain."""
 
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.arc import ArcEnvironment
-from phalanx.arc.evaluation import mean_pass_at_k, pass_at_k
 from phalanx.arc.rendering import draw_state
 from phalanx.core.environment import Environment
 from phalanx.core.episodes import record_episodes, rollout_episodes
@@ -23,6 +20,8 @@ from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHan
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.nn.policy_network import select_action
 from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, keys_of, only
+
+pytestmark = pytest.mark.slow
 
 
 class Fuse(eqx.Module):
@@ -199,26 +198,3 @@ def test_a_recorded_policy_may_be_sampled() -> None:
         for episode in record_episodes(environment, EVERY_COLOR, jax.random.key(0), 20, 1)
     ]
     assert len(set(colors)) > 3
-
-
-@given(st.integers(1, 7), st.data())
-def test_pass_at_k_is_the_share_of_choices_of_k_attempts_that_hold_a_success(n: int, data: Any) -> None:
-    successes = data.draw(st.integers(0, n))
-    k = data.draw(st.integers(1, n))
-    attempts = [True] * successes + [False] * (n - successes)
-    choices = list(itertools.combinations(attempts, k))
-    assert pass_at_k(n, successes, k) == sum(any(chosen) for chosen in choices) / len(choices)
-
-
-def test_pass_at_k_of_many_attempts_does_not_overflow() -> None:
-    assert pass_at_k(10_000, 1, 5_000) == 0.5
-    assert pass_at_k(10_000, 0, 5_000) == 0.0
-
-
-def test_pass_at_k_refuses_what_it_cannot_estimate() -> None:
-    with pytest.raises(ValueError, match="k is 3, attempts are 2"):
-        pass_at_k(2, 1, 3)
-    with pytest.raises(ValueError, match="successes must lie between 0 and 2"):
-        pass_at_k(2, 3, 1)
-    with pytest.raises(ValueError, match="no puzzles"):
-        mean_pass_at_k(2, [], 1)

@@ -9,6 +9,8 @@ from phalanx.registry import EnvSpec
 from tests.helpers.corridor import Corridor
 from tests.helpers.recorded_episodes import COMMAND, ENGINES, cases_of, digest, own_environments, read, record
 
+pytestmark = pytest.mark.slow
+
 RECORDINGS = [
     (found, case, engine)
     for found in own_environments()
@@ -26,7 +28,7 @@ def test_episodes_change_only_with_the_version(found: EnvSpec, case: str, engine
         pytest.skip(native_unavailable_reason())
     recorded = read().get(found.id, {}).get(case)
     assert recorded is not None, f"nothing is recorded for {found.id} ({case}); record it: {COMMAND}"
-    environment = found.load()(**cases_of(found)[case], **({"backend": engine} if engine else {}))
+    environment = found.make(**cases_of(found)[case], **({"backend": engine} if engine else {}))
     assert digest(environment) == recorded, (
         f"{found.id} ({case}, {engine}) no longer plays the episodes that are recorded for it. If this is so "
         f"by intent, raise {type(environment).__name__}.version to {environment.version + 1}, register it as "
@@ -42,9 +44,9 @@ def test_a_change_of_behavior_changes_the_digest_and_is_not_recorded_under_the_o
     found = EnvSpec("corridor-v1", Corridor)
     known = record([found], {})
     assert record([found], known) == known
-    shorter = dataclasses.replace(found, factory=lambda: Corridor(max_steps=11))
+    shorter = dataclasses.replace(found, entry_point=lambda: Corridor(max_steps=11))
     with pytest.raises(SystemExit, match=r"corridor-v1 no longer plays .* raise its environment's version"):
         record([shorter], known)
-    assert (
-        record([dataclasses.replace(shorter, id="corridor-v2")], known)["corridor-v2"] != known["corridor-v1"]
-    )
+    second = type("SecondCorridor", (Corridor,), {"version": 2})
+    newer = dataclasses.replace(found, id="corridor-v2", entry_point=lambda: second(max_steps=11))
+    assert record([newer], known)["corridor-v2"] != known["corridor-v1"]

@@ -237,7 +237,7 @@ def test_arrays_that_do_not_fit_each_other_are_an_error_in_words(tmp_path: Path)
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
     for name, wrong, words in (
-        ("length", np.array([3, 4], np.int32), r"buffer\.npz is damaged: tokens and length do not match"),
+        ("length", np.array([3, 4], np.int32), r"buffer\.npz is corrupt: tokens and length do not match"),
         ("sizes", np.array([[6, 8], [8, 8]]), "tokens and sizes do not match"),
         ("reward", np.zeros(3), "reward does not have 2 values of float64"),
     ):

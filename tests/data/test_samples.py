@@ -86,7 +86,7 @@ def test_damaged_sample_files_are_rejected(tmp_path: Path):
     with pytest.raises(SampleFileError, match=r"a\.npz"):
         read_samples(tmp_path / "a.npz")
     (tmp_path / "b.jsonl").write_text('{"sample_id": "a"}\n')
-    with pytest.raises(ValueError, match=r"b\.jsonl:1: a sample needs the field 'input_ids'"):
+    with pytest.raises(ValueError, match=r"b\.jsonl:1: not a sample: a sample needs the field 'input_ids'"):
         read_samples(tmp_path / "b.jsonl")
 
 

@@ -64,7 +64,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clone")
     for name in ("examples", "benchmarks", "scripts"):
         (folder / name).symlink_to(ROOT / name)
-    config = small_config("ppo.num_updates=1", "logging.sampling_enabled=false")
+    config = small_config("ppo.num_updates=1", "logging.sample_frequency=0")
     train(ArcTraining(config), folder / "runs" / "mine")
     for name in ("bc", "demo", "other"):
         shutil.copytree(folder / "runs" / "mine", folder / "runs" / name)
@@ -76,6 +76,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_documented_commands_run(
     clone: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

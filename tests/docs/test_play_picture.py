@@ -2,7 +2,10 @@
 
 import asyncio
 
+import pytest
 from play_picture import picture
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_picture_of_the_documents_is_made() -> None:

@@ -49,7 +49,7 @@ def test_it_learns_and_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     whole = metrics_of(tmp_path / "whole")
     assert whole[-1]["reward_mean"] > whole[0]["reward_mean"] + 1
     facts = json.loads((tmp_path / "whole" / "run.json").read_text())
-    assert (facts["kind"], facts["status"], facts["updates"]) == ("reinforce", "finished", 20)
+    assert (facts["algorithm"], facts["status"], facts["updates"]) == ("reinforce", "finished", 20)
     assert (tmp_path / "whole" / "report.html").is_file()
 
     reinforce = load_algorithm(FILE)

@@ -16,7 +16,7 @@ SMALL = (
     "network.num_layers=1",
     "ppo.num_envs=32",
     "evaluation.num_tasks=8",
-    "evaluation.attempts=0",
+    "evaluation.num_samples=0",
     "evaluation.every=0",
 )
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sweeps/hydra_training.py"
@@ -24,7 +24,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "sweeps/hydra_training.py"
 
 def test_hydra_composes_a_preset_and_phalanx_trains_with_it(tmp_path: Path) -> None:
     """In a process of its own: Hydra takes the logging of the whole process."""
-    given = (*SMALL, "ppo.num_updates=1", "logging.sampling_enabled=false")
+    given = (*SMALL, "ppo.num_updates=1", "logging.sample_frequency=0")
     settings = [f"++train.arc.{one}" for one in given]
     done = subprocess.run(
         [sys.executable, EXAMPLE, *settings, f"hydra.run.dir={tmp_path}/job"],

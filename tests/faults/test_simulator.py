@@ -15,6 +15,8 @@ from tests.faults.scenarios import SCENARIOS
 from tests.faults.simulator import World, play
 from tests.helpers.scripted_puzzle_server import ScriptedServer
 
+pytestmark = pytest.mark.slow
+
 WORLDS = int(os.environ.get("PHALANX_WORLDS", "300"))
 
 

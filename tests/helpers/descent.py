@@ -35,7 +35,7 @@ class DescentConfig(RunConfig):
     """When it is measured."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=100, minutes=None)
     """When it is saved."""
-    logging: LoggingConfig = LoggingConfig(batched_logging_enabled=True, log_frequency=1)
+    logging: LoggingConfig = LoggingConfig(log_frequency=1)
     """What is written."""
 
 

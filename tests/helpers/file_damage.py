@@ -115,8 +115,8 @@ def archive(kind: str) -> Callable[[Path], None]:
 
 
 def read_archive(path: Path) -> Any:
-    from phalanx.arc.download import unpack
     from phalanx.arc.task_files import read_splits
+    from phalanx.io.archive import unpack
 
     scratch = path.with_suffix(".unpacked")
     shutil.rmtree(scratch, ignore_errors=True)

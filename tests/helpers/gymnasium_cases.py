@@ -22,7 +22,7 @@ PAINTINGS: dict[str, Any] = {
 """Six tasks that differ in their first cell: fill it with 3. One may submit (34), and has four steps."""
 
 ANCESTORS: dict[str, Any] = {
-    "data": KnowledgeBase(
+    "knowledge_base": KnowledgeBase(
         train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)"))),
         valid=tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)"))),
         test=(),

@@ -136,7 +136,7 @@ def _check_settings(kind: str, params: dict[str, Any]) -> None:
         "bc": "CloningTraining",
         "grpo": "GRPO",
         "guide": "HeuristicTraining",
-        "kge": "KGETraining",
+        "kge": "KGETrainer",
         "proofs": "ProofTraining",
         "sft": "SFT",
     }

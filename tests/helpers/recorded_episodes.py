@@ -80,7 +80,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
 
 def own_environments() -> list[EnvSpec]:
     """Those that Phalanx registers itself."""
-    return [one for one in registered_environments() if str(one.factory).startswith("phalanx.")]
+    return [one for one in registered_environments() if str(one.entry_point).startswith("phalanx.")]
 
 
 def cases_of(found: EnvSpec) -> dict[str, dict[str, Any]]:
@@ -150,7 +150,7 @@ def read() -> dict[str, dict[str, str]]:
 def record(found: list[EnvSpec], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """The digests of present environments: those that are known, which must hold, and new ones."""
     made = {
-        one.id: {name: digest(one.load()(**settings)) for name, settings in cases_of(one).items()}
+        one.id: {name: digest(one.make(**settings)) for name, settings in cases_of(one).items()}
         for one in found
     }
     for id, digests in made.items():

@@ -110,8 +110,8 @@ def write_lines(path: Path, records: Sequence[dict[str, Any]]) -> None:
 
 def write_facts(folder: Path, **facts: Any) -> None:
     record = {
-        "format": 1,
-        "kind": "arc",
+        "format": 2,
+        "algorithm": "arc",
         "name": folder.name,
         "phalanx": "0.1.0",
         "started": "2025-10-09T10:00:00+00:00",
@@ -152,7 +152,7 @@ def make_run(
     config: LoggingConfig | None = None,
 ) -> Path:
     """A finished run: metrics each `every` updates, evaluations at eleven, episodes at three."""
-    config = config or LoggingConfig(batched_logging_enabled=True, log_frequency=every)
+    config = config or LoggingConfig(log_frequency=every)
     handlers = {"file": FileHandler(folder, config), "svg": SVGHandler(folder / "episodes", draw_state)}
     with ExperimentLogger(config, handlers) as logger:
         for update in range(0, updates + 1, every):

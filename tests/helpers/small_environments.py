@@ -1,82 +1,54 @@
-"""One environment of each kind for the adapters that stay in JAX: an array seen, a record seen, ARC, proofs.
+"""One environment of each kind for the integrations: array observations, ARC and proofs.
 
 All are small enough to be followed by hand, and their episodes end within a few steps.
 """
 
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Int32
 
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.tasks import ArcTask
-from phalanx.core.environment import Environment, Key
-from phalanx.core.spaces import Box, Discrete
+from phalanx.core.environment import Key
+from phalanx.core.spaces import Box, Space
 from phalanx.kg.atoms import parse_atom, parse_rule
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment
+from tests.helpers.short_walk import LEFT as LEFT, RIGHT as RIGHT, ShortWalk, WalkState
 
 CELLS = 5
-LEFT, RIGHT = 0, 1
-
-
-class LaneState(eqx.Module):
-    position: Int32[Array, "*batch"]
-    clock: Int32[Array, "*batch"]
-    terminated: Bool[Array, "*batch"]
-    truncated: Bool[Array, "*batch"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Lane(Environment[LaneState, Array, Array]):
-    """Starts in cell 0 or 1, ends in the last cell, which pays 1; other steps pay -0.125; at most 6 steps.
+class Lane(ShortWalk):
+    """A short walk without a mask of legal actions.
 
-    What is seen is a row of cells, 1 where one stands, and the clock behind it.
+    The observation is an array: a one-hot encoding of the position, then the number of steps.
     """
 
-    @property
-    def observation_space(self) -> Box:
-        return Box(0, 6, (CELLS + 1,), np.int32)
+    max_steps: int = 6
+    num_cells: int = CELLS
+    step_reward: float = -0.125
 
     @property
-    def action_space(self) -> Discrete:
-        return Discrete(2)
+    def observation_space(self) -> Space:
+        return Box(0, self.max_steps, (self.num_cells + 1,), np.int32)
 
-    def reset(self, key: Key) -> tuple[LaneState, Array]:
-        start = (jax.random.key_data(key)[-1] % 2).astype(jnp.int32)
-        state = LaneState(start, jnp.int32(0), jnp.bool_(False), jnp.bool_(False))
-        return state, self.observe(state)
+    def observe(self, state: WalkState) -> Int32[Array, " features"]:
+        return jnp.append((jnp.arange(self.num_cells) == state.position).astype(jnp.int32), state.clock)
 
-    def step(
-        self, state: LaneState, action: Int32[Array, ""]
-    ) -> tuple[LaneState, Array, Float[Array, ""], Bool[Array, ""], LaneState]:
-        over = self.is_done(state)
-        position = jnp.maximum(state.position + jnp.where(action == RIGHT, 1, -1), 0)
-        terminated = position == CELLS - 1
-        clock = state.clock + 1
-        moved = LaneState(position, clock, terminated, ~terminated & (clock >= 6))
-        state = jax.tree.map(lambda old, new: jnp.where(over, old, new), state, moved)
-        reward = jnp.where(over, 0.0, jnp.where(terminated, 1.0, -0.125))
-        return state, self.observe(state), reward, self.is_done(state), state
-
-    def observe(self, state: LaneState) -> Int32[Array, " seen"]:
-        return jnp.append((jnp.arange(CELLS) == state.position).astype(jnp.int32), state.clock)
-
-    def is_done(self, state: LaneState) -> Bool[Array, "*batch"]:
-        return state.terminated | state.truncated
-
-    def sample_action(self, key: Key, state: LaneState) -> Int32[Array, ""]:
-        # Twice in three to the right, so that both kinds of end come.
+    def sample_action(self, key: Key, state: WalkState) -> Int32[Array, ""]:
+        # Right with probability 2/3, so that some episodes terminate and others are truncated.
         return (jax.random.key_data(key)[-1] % 3 > 0).astype(jnp.int32)
 
 
 def arc(selection: str = "point") -> ArcEnvironment:
-    """Fill the left cell of two with 3; operations 2, 3 (fill) and 34 (submit), four steps at most."""
+    """Create an ARC task: fill the left one of two cells with 3, with operations 2, 3 and 34 (submit)."""
     task = ArcTask.from_dict({"train": [{"input": [[0, 0]], "output": [[3, 0]]}], "test": []}, "fill")
     config = ArcConfig(
         dataset={"max_grid_height": 2, "max_grid_width": 3},
@@ -87,7 +59,7 @@ def arc(selection: str = "point") -> ArcEnvironment:
 
 
 def proofs() -> ProofEnvironment:
-    """Four people in a line; a grandparent is a parent's parent; two steps at most."""
+    """Create a proof environment about the grandparents of four people, with at most two steps."""
     facts = tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "parent(c,d)")))
     queries = tuple(map(parse_atom, ("grandparent(a,c)", "grandparent(b,d)")))
     rule = parse_rule("r0:1.0:parent(x,y), parent(y,z) -> grandparent(x,z)")

@@ -13,10 +13,14 @@ VALID = np.array([(PARENT, DAN, BOB)], np.int32)
 
 
 def four_people(names: tuple[str, ...] = ("ann", "bob", "cat", "dan")) -> Vocabulary:
-    """`names` in the order of their numbers if it is alphabetical."""
+    """Return the vocabulary of `four_people_base`."""
+    return four_people_base(names).vocabulary
+
+
+def four_people_base(names: tuple[str, ...] = ("ann", "bob", "cat", "dan")) -> KnowledgeBase:
+    """Return the knowledge base; entities have the ids above if the names are in alphabetical order."""
     ann, bob, cat, dan = names
     facts = [("parent", ann, bob), ("parent", ann, cat), ("parent", dan, cat), ("likes", bob, cat)]
-    base = KnowledgeBase(
+    return KnowledgeBase(
         train=tuple(Atom(*fact) for fact in facts), valid=(Atom("parent", dan, bob),), test=(), rules=()
     )
-    return base.vocabulary

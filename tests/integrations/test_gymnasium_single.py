@@ -95,13 +95,13 @@ def test_the_section_of_a_config_that_is_called_observation_can_be_given() -> No
 
 def test_settings_that_do_not_exist_are_refused_in_words() -> None:
     with pytest.raises(
-        TypeError, match=r"unexpected keyword argument 'max_steps'; did you mean 'episode.max_episode_s"
+        TypeError, match=r"unexpected keyword argument 'max_steps'; did you mean 'max_episode_s"
     ):
         gym.make("phalanx/arc-v2", max_steps=3)
     with pytest.raises(ValueError, match="max_grid_height must be between 1 and 30, got 31"):
         gym.make("phalanx/arc-v2", dataset={"max_grid_height": 31})
     with pytest.raises(
-        TypeError, match="config must be of ArcConfig, a preset's name or a file's, got ProofConfig"
+        TypeError, match="config must be of type ArcConfig, the name of a preset or a path, got ProofConfig"
     ):
         gym.make("phalanx/arc-v2", config=ProofConfig())
     with pytest.raises(ValueError, match="tiny"):

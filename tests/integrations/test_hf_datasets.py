@@ -140,7 +140,7 @@ def test_wrong_columns_are_named() -> None:
         HFDatasetSamples(data, "ids")
     with pytest.raises(ValueError, match="column 'name' has string, but must have lists of integers"):
         HFDatasetSamples(data, "name")
-    with pytest.raises(ValueError, match=r"column 'input_ids' holds .*, but is to hold texts"):
+    with pytest.raises(ValueError, match=r"column 'input_ids' has .*, but must have texts"):
         HFDatasetSamples(data, tokenizer=ByteTokenizer())
     with pytest.raises(ValueError, match="column 'name' has the id 'n0' more than once"):
         HFDatasetSamples(datasets.concatenate_datasets([data, data]), id_column="name")
@@ -148,10 +148,10 @@ def test_wrong_columns_are_named() -> None:
     with pytest.raises(ValueError, match="sample 1: length must be a positive integer, got 0"):
         HFDatasetSamples(empty).lengths()
     gap = datasets.Dataset.from_dict({"input_ids": [[1], None]})
-    with pytest.raises(ValueError, match="row 1 has nothing in column 'input_ids'"):
+    with pytest.raises(ValueError, match="row 1 has no value in column 'input_ids'"):
         HFDatasetSamples(gap).lengths()
     within = datasets.Dataset.from_dict({"input_ids": [[1, None]]})
-    with pytest.raises(ValueError, match="column 'input_ids' has a gap where an integer should stand"):
+    with pytest.raises(ValueError, match="column 'input_ids' has missing values"):
         HFDatasetSamples(within)["0"]
     with pytest.raises(KeyError, match="n17"):
         HFDatasetSamples(data, id_column="name")["n17"]

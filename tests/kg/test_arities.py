@@ -194,6 +194,7 @@ def least_model(facts: set[Atom], rules: list[Rule]) -> set[Atom]:
         model |= new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(seed):
     facts, rules, arities = random_mixed(seed)

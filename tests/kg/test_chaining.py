@@ -12,6 +12,8 @@ from phalanx.kg.chaining import chaining_rounds, entail
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_depths import proof_depths
 
+pytestmark = pytest.mark.slow
+
 SHARED = Path(__file__).parents[2].parent / "shared/data/kg"
 needs_shared_data = pytest.mark.skipif(not SHARED.exists(), reason="shared knowledge bases are not here")
 

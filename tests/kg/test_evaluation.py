@@ -182,8 +182,8 @@ def test_metrics_come_with_errors_over_queries_and_by_side_predicate_and_depth()
     assert result.depths[-1].proved_rate == 0.0
     assert result.relations["0"].mrr_se is None
     record = result.as_record()
-    assert record["hits@3"] == 0.5 and record["depths"]["2"]["mrr"] == pytest.approx(first)
-    lines = result.describe().splitlines()
+    assert record["hits@3"] == 0.5 and record["groups"]["depth 2"]["mrr"] == pytest.approx(first)
+    lines = result.describe()
     assert lines[0].startswith("2 queries, 18 candidates, ties random: MRR 0.487 ± 0.262, Hits@1 0.250")
     assert any("no proof" in line and "MRR 0.225" in line for line in lines)
 

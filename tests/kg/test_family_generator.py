@@ -9,6 +9,8 @@ from phalanx.kg.atoms import Atom
 from phalanx.kg.family_generator import RULES, generate_family
 from phalanx.kg.knowledge_base import KnowledgeBase
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def base():

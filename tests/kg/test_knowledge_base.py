@@ -207,6 +207,7 @@ def test_folders_with_a_training_file_are_listed(folder):
     assert list_knowledge_bases(folder) == [folder]
 
 
+@pytest.mark.slow
 @needs_shared_data
 @pytest.mark.parametrize(
     ("name", "sizes"),

@@ -127,7 +127,7 @@ def test_the_weight_of_an_embedding_is_selected_on_validation_data() -> None:
     ensemble = Ensemble.fit([network], Knows(), data)
     beside = evaluate_link_prediction(ensemble, data, "valid", ties="random")
     assert beside.total.mrr == 1.0 > alone.total.mrr
-    assert beside.selected["kge_weight"] > 0 and "by path network, with an embedding" in beside.describe()
+    assert beside.selected["kge_weight"] > 0 and "by path network, with an embedding" in str(beside)
 
 
 def test_there_must_be_something_to_learn_from() -> None:

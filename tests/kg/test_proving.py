@@ -14,6 +14,8 @@ from phalanx.kg.proving import Proof, ProofQuery, Prover, parse_query, prove
 from phalanx.proofs.vocabulary import ProofVocabulary
 from tests.reference import resolution as oracle
 
+pytestmark = pytest.mark.slow
+
 FACTS = "sister(ann,bob). parent(bob,cat). wife(eve,dan). brother(dan,bob). aunt(ann,kim)."
 RULES = [
     "r1:1:sister(X,Z), parent(Z,Y) -> aunt(X,Y)",

@@ -10,6 +10,8 @@ import pytest
 from phalanx.lm.attention import RotaryAngles, packed_attention, rotary_angles
 from phalanx.native import Backend, is_native_available, native_unavailable_reason
 
+pytestmark = pytest.mark.slow
+
 if not is_native_available():
     pytest.skip(f"native engine: {native_unavailable_reason()}", allow_module_level=True)
 

@@ -27,6 +27,8 @@ from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.episode_tokens import ProofTokenizer
 from phalanx.proofs.program import Program
 
+pytestmark = pytest.mark.slow
+
 GRID = np.array([[[1, 2, -1], [3, 4, -1]], [[5, -1, -1], [-1, -1, -1]]], np.int8)
 
 

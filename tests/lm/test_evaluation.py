@@ -70,7 +70,7 @@ def json_lines(text: str) -> list[dict]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that was trained on a few puzzles."""
     folder = tmp_path_factory.mktemp("sft") / "run"
-    settings = (*SMALL_SFT, "env.id='sudoku,lights_out::multi'", "logging.sampling_enabled=true")
+    settings = (*SMALL_SFT, "env.id='sudoku,lights_out::multi'")
     train(SFT(SFTConfig.load(None, (*settings, "logging.sample_frequency=2"))), folder)
     return folder
 

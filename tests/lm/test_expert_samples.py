@@ -9,6 +9,8 @@ from phalanx.lm import PromptTokenizer, generate_expert_samples
 from phalanx.puzzles.kinds import KINDS
 from phalanx.text import TextVectorEnvironment, make_text_env, make_text_vector_env, split_of
 
+pytestmark = pytest.mark.slow
+
 
 def environment(spec: str) -> TextVectorEnvironment:
     return make_text_vector_env(spec, turns="single", prompt_format="compact")

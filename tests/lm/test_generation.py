@@ -10,6 +10,8 @@ import pytest
 from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, generate, generate_batch
 from phalanx.lm.sampling import sample_tokens
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [[4, 9, 2], [7], [1, 2, 3, 4, 5, 6, 7, 8]]
 END = 3
 

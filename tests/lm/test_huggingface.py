@@ -9,6 +9,8 @@ import pytest
 
 from phalanx.lm import LanguageModel, LanguageModelConfig, export_huggingface, import_huggingface
 
+pytestmark = pytest.mark.slow
+
 CONFIG = LanguageModelConfig(vocab_size=23, d_model=16, num_layers=2, num_heads=2, d_ff=24, rope_theta=500.0)
 
 

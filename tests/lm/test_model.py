@@ -20,6 +20,8 @@ from phalanx.training import SFT, OptimizerConfig, SFTConfig, SFTData, sft, sft_
 from phalanx.training.algorithm import TrainState
 from phalanx.training.optimizer import lr_schedule
 
+pytestmark = pytest.mark.slow
+
 CONFIG = LanguageModelConfig(vocab_size=11, d_model=8, num_layers=2, num_heads=2, d_ff=8)
 WIDTH = 12
 

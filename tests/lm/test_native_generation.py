@@ -16,6 +16,8 @@ from phalanx.lm import LanguageModel, LanguageModelConfig
 from phalanx.lm.generation import GenerationArrays, GenerationRequest, _generate
 from phalanx.native import is_native_available, native_unavailable_reason
 
+pytestmark = pytest.mark.slow
+
 if not is_native_available():
     pytest.skip(f"native engine: {native_unavailable_reason()}", allow_module_level=True)
 

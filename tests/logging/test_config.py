@@ -1,77 +1,47 @@
-"""The settings of logging: their defaults, the preset, what was removed, what is refused."""
-
-import logging
-from pathlib import Path
+"""Logging settings: defaults, limits, and errors for settings of earlier versions."""
 
 import pytest
 from pydantic import ValidationError
 
-from phalanx.config import PRESET_FOLDER, list_settings, load_config
-from phalanx.logging import ExperimentLogger, LoggingConfig, validate_batched_logging_config
+from phalanx.config import list_settings
+from phalanx.logging import LoggingConfig
 
 
-def test_the_defaults_are_those_of_the_design() -> None:
+def test_defaults() -> None:
     assert LoggingConfig().model_dump() == {
-        "structured_logging": True,
+        "log_frequency": 10,
+        "sample_frequency": 50,
+        "num_samples": 3,
         "log_format": "json",
         "log_level": "INFO",
         "compression": True,
         "include_full_states": False,
-        "log_operations": False,
-        "log_grid_changes": False,
-        "log_rewards": False,
-        "log_episode_start": True,
-        "log_episode_end": True,
+        "step_fields": (),
         "log_key_moments": True,
-        "log_frequency": 10,
-        "batched_logging_enabled": False,
-        "sampling_enabled": True,
-        "num_samples": 3,
-        "sample_frequency": 50,
-        "log_aggregated_rewards": True,
-        "log_aggregated_similarity": True,
-        "log_loss_metrics": True,
-        "log_gradient_norms": True,
-        "log_episode_lengths": True,
-        "log_success_rates": True,
     }
 
 
-def test_every_setting_explains_itself() -> None:
+def test_every_setting_has_a_description() -> None:
     assert all(row.text for row in list_settings(LoggingConfig))
 
 
-def test_the_batched_preset_differs_from_the_defaults_in_one_setting() -> None:
-    preset = load_config(LoggingConfig, "batched")
-    assert preset == LoggingConfig(batched_logging_enabled=True)
-    text = (PRESET_FOLDER / "logging" / "batched.yaml").read_text(encoding="utf-8")
-    assert text.startswith("# @package logging\n"), "Hydra users compose it by this line"
+@pytest.mark.parametrize(
+    ("name", "replacement"),
+    [
+        ("batched_logging_enabled", "log_frequency=0"),
+        ("sampling_enabled", "sample_frequency=0"),
+        ("log_operations", "`action` to step_fields"),
+        ("log_success_rates", "all metrics are logged"),
+    ],
+)
+def test_removed_settings_name_their_replacement(name: str, replacement: str) -> None:
+    with pytest.raises(ValidationError, match=f"{name} was removed; .*{replacement}"):
+        LoggingConfig(**{name: True})
 
 
 @pytest.mark.parametrize(
-    "name", ["queue_size", "worker_threads", "batch_size", "flush_interval", "enable_compression"]
+    ("name", "value"), [("log_frequency", -1), ("sample_frequency", -1), ("num_samples", 0)]
 )
-def test_a_yaml_with_an_async_setting_is_told_that_it_was_removed(name: str, tmp_path: Path) -> None:
-    old = tmp_path / "old.yaml"
-    old.write_text(f"log_level: INFO\n{name}: 1\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=f"old.yaml: {name} was removed"):
-        load_config(LoggingConfig, old)
-    with pytest.raises(ValidationError, match=f"{name} was removed"):
-        LoggingConfig(**{name: 1})
-
-
-@pytest.mark.parametrize("name", ["num_samples", "sample_frequency", "log_frequency"])
-@pytest.mark.parametrize("value", [0, -1])
-def test_counts_and_frequencies_must_be_positive(name: str, value: int) -> None:
-    config = LoggingConfig(**{name: value})
-    assert validate_batched_logging_config(config) == [f"{name} must be positive"]
-    with pytest.raises(ValueError, match=f"logging.{name} must be positive"):
-        ExperimentLogger(config, {})
-
-
-def test_a_thousand_samples_pass_and_more_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "phalanx.logging"):
-        assert validate_batched_logging_config(LoggingConfig(num_samples=1000)) == []
-        assert caplog.messages == []
-        assert validate_batched_logging_config(LoggingConfig(num_samples=1001)) == []
-    assert caplog.messages == ["num_samples is very large: 1001"]
+def test_values_out_of_range_are_rejected(name: str, value: int) -> None:
+    with pytest.raises(ValidationError, match=name):
+        LoggingConfig(**{name: value})

@@ -157,7 +157,9 @@ def test_a_state_that_draws_itself_needs_no_function(tmp_path: Path) -> None:
 
 
 def test_a_state_that_cannot_be_drawn_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="a Dot cannot draw itself; give SVGHandler a `draw` function"):
+    with pytest.raises(
+        TypeError, match="Dot has no `_repr_svg_` or `_repr_html_`; pass `draw` to SVGHandler"
+    ):
         SVGHandler(tmp_path).log_episode_summary({"final_state": Dot(1)})
     with pytest.raises(ValueError, match="must contain an <svg> element, got 'a dot'"):
         SVGHandler(tmp_path, lambda state: "a dot").log_episode_summary({"final_state": Dot(1)})

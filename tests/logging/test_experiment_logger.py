@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.logging import ExperimentConfig, ExperimentLogger, LoggingConfig, aggregation
+from phalanx.logging import ExperimentLogger, LoggingConfig, aggregation
 from tests.helpers.recording_handler import BrokenHandler, RecordingHandler
 
-BATCHED = LoggingConfig(batched_logging_enabled=True)
+BATCHED = LoggingConfig()
 
 
 def a_batch(update_step: int = 0, **more: Any) -> dict[str, Any]:
@@ -58,23 +58,6 @@ def test_a_batch_becomes_its_means_deviations_and_extremes() -> None:
 
 def test_metrics_are_plain_floats() -> None:
     assert {type(value) for value in logged(a_batch()).metrics[0].values()} == {float}
-
-
-@pytest.mark.parametrize(
-    ("setting", "gone"),
-    [
-        ("log_aggregated_rewards", {"reward_mean", "reward_std", "reward_max", "reward_min"}),
-        ("log_aggregated_similarity", {f"similarity_{s}" for s in ("mean", "std", "max", "min")}),
-        ("log_episode_lengths", {f"episode_length_{s}" for s in ("mean", "std", "max", "min")}),
-        ("log_success_rates", {"success_rate"}),
-        ("log_loss_metrics", {"policy_loss", "value_loss"}),
-        ("log_gradient_norms", {"gradient_norm"}),
-    ],
-)
-def test_each_setting_switches_its_metrics_off(setting: str, gone: set[str]) -> None:
-    everything = set(logged(a_batch()).metrics[0])
-    without = set(logged(a_batch(), BATCHED.model_copy(update={setting: False})).metrics[0])
-    assert everything - without == gone
 
 
 def test_extra_scalars_pass_through_whatever_they_are_made_of() -> None:
@@ -124,11 +107,25 @@ def test_metrics_come_every_ten_updates_and_samples_every_fifty() -> None:
     assert [episode["episode_num"] for episode in handler.episodes] == [0, 0, 0, 50, 50, 50, 100, 100, 100]
 
 
-def test_without_batched_logging_there_are_samples_and_no_metrics() -> None:
-    handler = logged(a_batch(), LoggingConfig())
+def test_a_frequency_of_0_turns_metrics_or_samples_off() -> None:
+    handler = logged(a_batch(), LoggingConfig(log_frequency=0))
     assert handler.metrics == {} and len(handler.episodes) == 3
-    handler = logged(a_batch(), BATCHED.model_copy(update={"sampling_enabled": False}))
+    handler = logged(a_batch(), BATCHED.model_copy(update={"sample_frequency": 0}))
     assert list(handler.metrics) == [0] and handler.episodes == []
+
+
+def test_sampled_episodes_are_requested_only_when_they_are_due() -> None:
+    handler = RecordingHandler()
+    logger = ExperimentLogger(LoggingConfig(log_frequency=0, sample_frequency=2), {"memory": handler})
+    requested = []
+    for step in range(1, 5):
+
+        def sampled_episodes(step: int = step) -> list[dict[str, Any]]:
+            requested.append(step)
+            return [{"episode_num": step}]
+
+        logger.log_batch_step(a_batch(step), sampled_episodes)
+    assert requested == [2, 4] and handler.episodes == [{"episode_num": 2}, {"episode_num": 4}]
 
 
 def test_a_sampled_episode_carries_its_own_row() -> None:
@@ -326,8 +323,8 @@ def test_configs_evaluations_and_pictures_go_to_every_handler() -> None:
     told: list[Any] = []
 
     class Listening(RecordingHandler):
-        def log_config(self, config: Any, facts: Any) -> None:
-            told.append((config, facts))
+        def log_config(self, config: Any, metadata: Any) -> None:
+            told.append((config, metadata))
 
         def log_evaluation(self, record: Any) -> None:
             told.append(record)
@@ -356,11 +353,8 @@ def test_configs_evaluations_and_pictures_go_to_every_handler() -> None:
         logger.log_evaluation({"success_rate": 0.5})
 
 
-def test_starts_and_ends_of_episodes_can_be_switched_off() -> None:
+def test_leaving_the_block_closes_the_handlers() -> None:
     handler = RecordingHandler()
-    quiet = LoggingConfig(log_episode_start=False, log_episode_end=False)
-    with ExperimentLogger(ExperimentConfig(logging=quiet), {"memory": handler}) as logger:
-        logger.log_task_start({"task_id": "a"})
-        logger.log_episode_summary({"total_reward": 1.0})
-    assert handler.tasks == handler.episodes == []
-    assert handler.closed, "leaving the block closes the handlers"
+    with ExperimentLogger(BATCHED, {"memory": handler}):
+        assert not handler.closed
+    assert handler.closed

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -17,10 +18,9 @@ import pytest
 from phalanx.arc import arc_reset
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.generators import generate_task
-from phalanx.config import load_config
+from phalanx.config import Config, load_config
 from phalanx.io.jsonl import JsonlFile
 from phalanx.logging import (
-    ExperimentConfig,
     ExperimentLogger,
     FileHandler,
     LoggingConfig,
@@ -45,6 +45,10 @@ def handler(folder: Path, **settings: Any) -> FileHandler:
 
 class Board(NamedTuple):
     working_grid: Any
+
+
+class ExperimentConfig(Config):
+    logging: LoggingConfig = LoggingConfig()
 
 
 def test_metrics_are_json_lines_with_time_and_step(tmp_path: Path) -> None:
@@ -77,11 +81,6 @@ def test_metrics_are_json_lines_with_time_and_step(tmp_path: Path) -> None:
             "episodes.log",
             "episode: episode num 50, total reward 1.5, success True, task id move 3\n",
         ),
-        (
-            {"structured_logging": False},
-            "episodes.log",
-            "episode: episode num 50, total reward 1.5, success True, task id move 3\n",
-        ),
     ],
 )
 def test_an_episode_is_a_line_in_the_format_asked_for(
@@ -89,6 +88,47 @@ def test_an_episode_is_a_line_in_the_format_asked_for(
 ) -> None:
     handler(tmp_path, **settings).log_episode_summary(EPISODE)
     assert (tmp_path / name).read_text(encoding="utf-8") == line
+
+
+def read_pickles(path: Path) -> list[Any]:
+    records = []
+    with path.open("rb") as file:
+        while file.peek(1):
+            records.append(pickle.load(file))
+    return records
+
+
+def test_records_can_be_pickled(tmp_path: Path) -> None:
+    files = handler(tmp_path, log_format="pickle")
+    for number in (1, 2):
+        files.log_episode_summary({"episode_num": number, "total_reward": jnp.float32(0.5)})
+    files.close()
+    expected = {"timestamp": 12.5, "event": "episode", "total_reward": 0.5}
+    assert read_pickles(tmp_path / "episodes.pkl") == [expected | {"episode_num": n} for n in (1, 2)]
+
+
+@pytest.mark.parametrize("lost_bytes", [1, 20])
+def test_an_incomplete_pickle_of_a_killed_run_is_removed(lost_bytes: int, tmp_path: Path) -> None:
+    path = tmp_path / "episodes.pkl"
+    for number in (1, 2):
+        files = handler(tmp_path, log_format="pickle")
+        files.log_episode_summary({"episode_num": number})
+        files.close()
+    path.write_bytes(path.read_bytes()[:-lost_bytes])
+    files = handler(tmp_path, log_format="pickle")
+    files.log_episode_summary({"episode_num": 3})
+    files.close()
+    assert [record["episode_num"] for record in read_pickles(path)] == [1, 3]
+
+
+def test_pickles_are_not_written_through_a_symbolic_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "episodes.pkl").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic link"):
+        handler(tmp_path / "run", log_format="pickle").log_episode_summary(EPISODE)
+    assert target.read_bytes() == b""
 
 
 def test_full_states_are_written_when_asked_for(tmp_path: Path) -> None:
@@ -109,9 +149,9 @@ def test_a_task_start_is_a_line_of_its_own(tmp_path: Path) -> None:
     ("settings", "fields"),
     [
         ({}, None),
-        ({"log_rewards": True}, {"reward": 0.25}),
-        ({"log_operations": True}, {"action": {"['operation']": 4}}),
-        ({"log_grid_changes": True}, {"grid_changes": [[0, 1, 2, 7]]}),
+        ({"step_fields": ("reward",)}, {"reward": 0.25}),
+        ({"step_fields": ("action",)}, {"action": {"['operation']": 4}}),
+        ({"step_fields": ("grid_changes",)}, {"grid_changes": [[0, 1, 2, 7]]}),
     ],
 )
 def test_a_step_is_written_with_what_the_config_asks_for(
@@ -206,7 +246,7 @@ def test_on_a_full_disk_the_handler_reports_and_the_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = RecordingHandler()
-    config = LoggingConfig(batched_logging_enabled=True, log_frequency=1, sampling_enabled=False)
+    config = LoggingConfig(log_frequency=1, sample_frequency=0)
     with ExperimentLogger(config, {"memory": RecordingHandler()}) as logger:
         logger.log_batch_step({"update_step": 0, "policy_loss": 0.5})  # compiles before the limit
     handlers = {"file": FileHandler(tmp_path), "memory": other}
@@ -226,7 +266,7 @@ def test_the_same_run_writes_the_same_lines(tmp_path: Path) -> None:
     for name in ("a", "b"):
         ticks = itertools.count()
         files = FileHandler(tmp_path / name, clock=lambda ticks=ticks: float(next(ticks)))
-        config = LoggingConfig(batched_logging_enabled=True)
+        config = LoggingConfig()
         with ExperimentLogger(config, {"file": files}) as logger:
             logger.log_batch_step({"episode_returns": jnp.arange(8.0), "policy_loss": jnp.float32(0.1)})
     for name in ("batch_metrics.jsonl", "episodes.jsonl"):

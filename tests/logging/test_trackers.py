@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from phalanx.logging import ExperimentLogger, LoggingConfig, TensorBoardHandler, WandbHandler, make_tracker
-from phalanx.logging.handlers.tensorboard import png_bytes
-from phalanx.logging.handlers.tracker import imported
+from phalanx.logging.handlers.tensorboard import encode_png
+from phalanx.logging.handlers.tracker import import_library
 
-BATCHED = LoggingConfig(batched_logging_enabled=True)
+pytestmark = pytest.mark.slow
+
+BATCHED = LoggingConfig()
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>solved</text></svg>'
 PIXELS = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
 EVALUATION = {
@@ -123,7 +125,7 @@ def test_wandb_is_told_metrics_episodes_evaluations_pictures_and_config(tmp_path
         for item in record.config.update:
             config[item.key or "/".join(item.nested_key)] = json.loads(item.value_json)
     assert (config["seed"], config["ppo"]) == (3, {"clip": 0.2})
-    assert config["facts"] == {"num_parameters": 48_000}
+    assert config["metadata"] == {"num_parameters": 48_000}
     (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"]
     assert (run.project, run.display_name, run.run_group) == ("phalanx", "demo", "")
 
@@ -287,9 +289,9 @@ def test_trackers_are_imported_only_when_one_is_made() -> None:
 
 
 def test_a_missing_tracker_says_how_to_get_it_and_an_unknown_one_which_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ModuleNotFoundError, match=r"`pip install 'phalanx\[wandb\]'` brings it"):
-        imported("no_such_tracker", "wandb")
-    with pytest.raises(ValueError, match="no tracker 'aim'; trackers are wandb, tensorboard, mlflow"):
+    with pytest.raises(ModuleNotFoundError, match=r"run `pip install 'phalanx\[wandb\]'`"):
+        import_library("no_such_tracker", "wandb")
+    with pytest.raises(ValueError, match="unknown tracker 'aim'; choose one of wandb, tensorboard, mlflow"):
         make_tracker("aim", tmp_path)
 
 
@@ -304,4 +306,4 @@ def test_a_tracker_that_loses_its_connection_does_not_stop_the_run(caplog: pytes
 
 
 def test_a_png_holds_its_pixels() -> None:
-    assert (unpacked_png(png_bytes(PIXELS)) == PIXELS).all()
+    assert (unpacked_png(encode_png(PIXELS)) == PIXELS).all()

@@ -27,6 +27,8 @@ if not is_native_available():
 
 import phalanx._native as native
 
+pytestmark = pytest.mark.slow
+
 fuzz = settings(
     max_examples=int(os.environ.get("PHALANX_FUZZ", "50")),
     deadline=None,

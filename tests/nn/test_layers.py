@@ -10,6 +10,8 @@ import pytest
 from phalanx.nn import layers
 from phalanx.nn.layers import Attention, Conv3x3, Dense, LayerNorm, pool
 
+pytestmark = pytest.mark.slow
+
 KEY = jax.random.key(0)
 
 

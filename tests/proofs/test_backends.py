@@ -11,6 +11,8 @@ from phalanx.native import is_native_available, native_unavailable_reason
 from phalanx.proofs.config import ProofConfig
 from tests.helpers import proof_cases as pc
 
+pytestmark = pytest.mark.slow
+
 CASES_A_PROGRAM = 850
 PROGRAMS = 12
 

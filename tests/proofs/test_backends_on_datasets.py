@@ -12,6 +12,8 @@ from phalanx.proofs.state import ProofState
 from tests.helpers import knowledge_bases as shared_sets, proof_cases as pc
 from tests.reference import resolution as oracle
 
+pytestmark = pytest.mark.slow
+
 BATCH, STEPS, PLAYS = 48, 5, 2
 
 

@@ -16,6 +16,8 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.search.beam import BeamSearchConfig, SearchResult, beam_search, bytes_per_query
 from tests.reference.proof_search import PlainProver, TinyPolicy, beam, best_log_prob
 
+pytestmark = pytest.mark.slow
+
 WORLDS, PREDICATES, CONSTANTS = 5, 3, 4
 """Random knowledge bases that share no names, in one program: they take one compilation together."""
 DEPTH = 4

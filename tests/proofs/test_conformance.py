@@ -2,14 +2,16 @@
 
 import pytest
 
+from phalanx.core.testing import check_environment
 from phalanx.core.testing.transition_checks import (
     check_done_states_are_absorbing,
-    check_environment,
     check_invalid_actions_change_nothing,
     check_vmap_equals_batch_functions,
 )
 from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers import families as f
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_native_engine_conforms() -> None:

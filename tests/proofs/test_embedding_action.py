@@ -7,13 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.core.testing.transition_checks import check_environment
+from phalanx.core.testing import check_environment
 from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
 from phalanx.kg.kge import KGE
 from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.proofs import ProofConfig, ProofEnvironment
 from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
 from phalanx.proofs.vocabulary import ProofVocabulary
+
+pytestmark = pytest.mark.slow
 
 DATA = KnowledgeBase(
     train=tuple(map(parse_atom, ("parent(a,b)", "parent(b,c)", "married(c,d)"))),

@@ -20,6 +20,8 @@ from phalanx.proofs.queries import KnownArrays, NegativeSampler, QuerySet, corru
 from tests.helpers import families as f, proof_cases as pc
 from tests.reference import resolution as oracle
 
+pytestmark = pytest.mark.slow
+
 GRANDCHILD = ((f.PARENT, f.ANN, f.X), (f.ANCESTOR, f.X, f.CAT))
 
 

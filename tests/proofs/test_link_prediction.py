@@ -24,6 +24,8 @@ from phalanx.proofs.score_combination import HybridConfig
 from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy
 from phalanx.proofs.vocabulary import ProofVocabulary
 
+pytestmark = pytest.mark.slow
+
 SEARCH = BeamSearchConfig(beam_width=16, max_depth=3)
 
 

@@ -23,6 +23,8 @@ from phalanx.proofs.network import (
 from phalanx.proofs.state import ProofObservation
 from phalanx.proofs.vocabulary import ProofVocabulary
 
+pytestmark = pytest.mark.slow
+
 ATOMS = ("transe", "complex", "rotate", "mlp")
 PARENT, SIBLING, TRUE, FALSE, END = 1, 2, 3, 4, 5
 ANN, BOB, CAT, X, Y = 1, 2, 3, 4, 5
@@ -114,7 +116,7 @@ def test_the_ends_have_vectors_of_their_own(index: ProofVocabulary, atoms: str) 
 
 
 def network(index: ProofVocabulary, **settings: Any) -> ProofNetwork:
-    config = ProofNetworkConfig(width=WIDTH, **settings)
+    config = ProofNetworkConfig(embedding_dim=WIDTH, **settings)
     return eqx.filter_jit(lambda key: create_proof_network(config, index, key))(jax.random.key(1))
 
 
@@ -168,7 +170,7 @@ def test_scores_and_gradients_are_those_of_embedding_everything(
     chunk: int,
 ) -> None:
     monkeypatch.setattr(proof_scoring, "_CHUNK", chunk)
-    net = network(index, atoms=atoms, states=states)
+    net = network(index, atom_embedding=atoms, state_pooling=states)
     targets = np.arange(20, dtype=np.float32).reshape(5, 4)
 
     def loss(net: ProofNetwork, logits: Any) -> tuple[jax.Array, jax.Array]:
@@ -233,5 +235,5 @@ def test_the_critic_has_a_backbone_of_its_own_unless_told_otherwise(
 
 
 def test_complex_numbers_need_an_even_width() -> None:
-    with pytest.raises(ValueError, match="width must be even for atoms=rotate, got 7"):
-        ProofNetworkConfig(atoms="rotate", width=7)
+    with pytest.raises(ValueError, match="embedding_dim must be even for atom_embedding=rotate, got 7"):
+        ProofNetworkConfig(atom_embedding="rotate", embedding_dim=7)

@@ -10,6 +10,8 @@ import pytest
 
 from .workloads import WORKLOADS
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).resolve().parent
 RECORD_COMMAND = "python scripts/record_digests.py"
 

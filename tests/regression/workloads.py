@@ -313,7 +313,7 @@ _SMALL_ARC = (
     "arc.episode.max_episode_steps=5",
     "evaluation.every=0",
     "evaluation.num_tasks=8",
-    "evaluation.attempts=0",
+    "evaluation.num_samples=0",
 )
 
 
@@ -741,15 +741,15 @@ def ppo_proofs() -> Digests:
 
     small = (
         *_SMALL_PPO,
-        "generated.num_families=2",
-        "generated.generations=3",
+        "proofs.generated.num_families=2",
+        "proofs.generated.generations=3",
         "proofs.max_actions=8",
         "proofs.max_goals=3",
         "proofs.max_episode_steps=4",
-        "network.width=4",
-        "network.depth=1",
+        "network.embedding_dim=4",
+        "network.num_layers=1",
         "evaluation.num_queries=6",
-        "curriculum=[{update: 2, max_depth: 2}]",
+        "proofs.curriculum=[{from_step: 8, max_depth: 2}]",
     )
     return _train(ProofTraining(load_proof_training("default", small)), 3)
 
@@ -763,7 +763,7 @@ _SMALL_BC = (
     "cloning.num_envs=8",
     "cloning.num_steps=4",
     "cloning.minibatch=16",
-    "logging.sampling_enabled=false",
+    "logging.sample_frequency=0",
 )
 
 
@@ -797,7 +797,7 @@ def demo() -> Digests:
     from phalanx.training import train
     from phalanx.training.arc_training import CloningTraining
 
-    small = (*_SMALL_BC, "cloning.num_updates=3", "evaluation.attempts=2", "evaluation.pass_at=[1,2]")
+    small = (*_SMALL_BC, "cloning.num_updates=3", "evaluation.num_samples=2", "evaluation.pass_at_k=[1,2]")
     algorithm = CloningTraining(CloningTraining.config_type.load(None, ("seed=1", *small)))
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(algorithm, Path(folder) / "run")
@@ -880,11 +880,23 @@ def grpo_puzzles() -> Digests:
 @workload("floats")
 def kge_family() -> Digests:
     """Train an embedding with the preset `family` on generated families; digest losses and validation MRR."""
-    from phalanx.training.kge_training import KGETraining, load_kge_training
+    import jax
 
-    small = ("dataset=generated", "kge.dim=16", "kge.epochs=3", "kge.negatives=32", "evaluation.every=1")
-    config = load_kge_training("family", small)
-    return _train(KGETraining(config), 3, ("loss", "mrr_100", "mrr"))
+    from phalanx.training.kge import KGEConfig, KGETrainer
+
+    small = (
+        "dataset=generated",
+        "model.embedding_dim=16",
+        "num_updates=3",
+        "num_negatives=32",
+    )
+    algorithm = KGETrainer(KGEConfig.load("family", small))
+    state, logged = algorithm.init(jax.random.key(algorithm.seed)), []
+    for _ in range(3):
+        state, result = algorithm.update(state)
+        validation = algorithm.validate(state.params)
+        logged += [np.float64(x) for x in (result.metrics["loss"], validation.mrr_100, validation.mrr)]
+    return {"weights": digest_weights(state.params), "metrics": digest_arrays(*logged)}
 
 
 @workload("floats")

@@ -7,6 +7,8 @@ import pytest
 
 from tests.repository.source import modules
 
+pytestmark = pytest.mark.slow
+
 WITHOUT_JAX = ("io", "text", "data", "logging", "kg", "puzzles")
 """Packages that do not import JAX when they are imported."""
 MODULES_WITHOUT_JAX = (

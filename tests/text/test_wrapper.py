@@ -42,6 +42,7 @@ def make(name: str) -> Environment:
     return phalanx.make(name, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["corridor", "arc-v2", "proofs-v1"])
 def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
     environment = make(name)

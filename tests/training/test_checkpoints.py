@@ -1,6 +1,8 @@
 """Checkpoints: what is saved comes back to the last bit, and a kill at any moment leaves a whole one."""
 
+import math
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,14 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.training import CheckpointConfig, EvaluationConfig, RunConfig
-from phalanx.training.checkpoints import Checkpointer, config_digest
+from phalanx.training import (
+    CheckpointConfig,
+    Checkpointer,
+    EvaluationConfig,
+    RunConfig,
+    restore_policy,
+    train,
+)
+from phalanx.training.checkpoints import config_digest
+from tests.helpers.descent import Descent, DescentConfig
+
+pytestmark = pytest.mark.slow
 
 SAVE_FOR_EVER = """
 import itertools, sys
 import jax.numpy as jnp
-from phalanx.training.checkpoints import Checkpointer
-with Checkpointer(sys.argv[1], keep=2) as checkpoints:
+from phalanx.training import CheckpointConfig, Checkpointer
+with Checkpointer(sys.argv[1], CheckpointConfig(keep=2)) as checkpoints:
     first = (checkpoints.latest() or 0) + 1
     for step in itertools.count(first):
         state = {f"leaf{i}": jnp.full((200, 100), float(step)) for i in range(12)}
@@ -46,7 +58,7 @@ def test_what_is_saved_comes_back_to_the_last_bit(tmp_path: Path) -> None:
         checkpoints.save(7, state(1), {"update": 7, "seconds": 1.5})
     with Checkpointer(tmp_path) as checkpoints:
         assert checkpoints.latest() == 7
-        assert checkpoints.facts(7) == {"update": 7, "seconds": 1.5}
+        assert checkpoints.metadata(7) == {"update": 7, "seconds": 1.5}
         back = checkpoints.restore(7, state(2))
     np.testing.assert_array_equal(back.weights, state(1).weights)
     np.testing.assert_array_equal(jax.random.key_data(back.key), jax.random.key_data(state(1).key))
@@ -56,11 +68,50 @@ def test_what_is_saved_comes_back_to_the_last_bit(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
-    with Checkpointer(tmp_path, keep=2) as checkpoints:
+    with Checkpointer(tmp_path, CheckpointConfig(keep=2)) as checkpoints:
         for step in (1, 2, 3):
             checkpoints.save(step, state(step), {})
         assert checkpoints.latest() == 3
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["2", "3"]
+
+
+def test_the_best_checkpoint_is_kept_with_the_newest(tmp_path: Path) -> None:
+    retention = CheckpointConfig(keep=1, best_metric="loss", best_mode="min")
+    with Checkpointer(tmp_path, retention) as checkpoints:
+        for step, loss in ((1, 0.5), (2, 0.25), (3, math.nan), (4, 0.25)):
+            assert checkpoints.is_better({"loss": loss}) == (step < 3)
+            checkpoints.save(step, state(step), {"metrics": {"loss": loss}})
+        checkpoints.save(5, state(5), {"metrics": None})
+        assert (checkpoints.steps(), checkpoints.best()) == ([2, 5], 2)
+    with Checkpointer(tmp_path, retention) as checkpoints:
+        assert not checkpoints.is_better({"loss": 0.3})
+        checkpoints.save(6, state(6), {"metrics": {"loss": 0.1}})
+        assert (checkpoints.steps(), checkpoints.best()) == ([6], 6)
+
+
+def test_an_evaluation_at_the_step_of_a_checkpoint_adds_its_metrics(tmp_path: Path) -> None:
+    with Checkpointer(tmp_path, CheckpointConfig(best_metric="accuracy")) as checkpoints:
+        checkpoints.save(1, state(1), {"metrics": None})
+        assert checkpoints.best() is None
+        checkpoints.save(1, state(1), {"metrics": {"accuracy": 0.5}})
+        assert (checkpoints.best(), checkpoints.metadata(1)) == (1, {"metrics": {"accuracy": 0.5}})
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a\\b", "*", "what?"])
+def test_runs_in_folders_with_special_characters_can_be_read_resumed_and_copied(
+    tmp_path: Path, name: str
+) -> None:
+    config = DescentConfig(checkpoint=CheckpointConfig(every=2, minutes=None, best_metric="distance"))
+    run = tmp_path / name / "run"
+    longer = DescentConfig(num_updates=8, checkpoint=config.checkpoint)
+    expected = train(Descent(longer), tmp_path / "expected").state.params
+    assert restore_policy(Descent(config), train(Descent(config), run).run_dir) == expected * 4
+    assert train(Descent(longer), run, resume=True, extend=True).state.params == expected
+    shutil.copytree(run, tmp_path / name / "copy[2]")
+    for copy in (run, tmp_path / name / "copy[2]"):
+        assert restore_policy(Descent(longer), copy) == expected
+        assert restore_policy(Descent(longer), copy, "best") > expected
+        assert train(Descent(longer), tmp_path / name / f"from_{copy.name}", init_from=str(copy)).update == 8
 
 
 def test_arrays_of_other_shapes_are_refused_in_words(tmp_path: Path) -> None:
@@ -83,11 +134,11 @@ def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
-        with Checkpointer(tmp_path, keep=2) as checkpoints:
+        with Checkpointer(tmp_path, CheckpointConfig(keep=2)) as checkpoints:
             step = checkpoints.latest()
             assert step is not None
             back = checkpoints.restore(step, {f"leaf{i}": jnp.zeros((200, 100)) for i in range(12)})
-            assert checkpoints.facts(step) == {"update": step}
+            assert checkpoints.metadata(step) == {"update": step}
         for leaf in back.values():
             np.testing.assert_array_equal(leaf, np.full((200, 100), float(step), np.float32))
 

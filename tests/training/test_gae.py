@@ -53,6 +53,7 @@ def test_advantages_are_those_of_a_plain_loop(
     np.testing.assert_allclose(targets, np.asarray(advantages) + case[1], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", ["generalized_advantage_estimate", "vec_generalized_advantage_estimate"])
 @pytest.mark.parametrize("seed", range(3))

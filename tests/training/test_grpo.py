@@ -28,6 +28,8 @@ from phalanx.training import (
 )
 from phalanx.training.grpo import GRPOState, copy_params, merge_duplicates, pack_completions
 
+pytestmark = pytest.mark.slow
+
 MODEL = LanguageModelConfig(vocab_size=98, d_model=16, num_layers=1, num_heads=2, d_ff=16)
 TINY = (
     "model.d_model=16",

@@ -1,5 +1,6 @@
-"""The training of an embedding as a run: its folder, its end at any time, and going on with it."""
+"""Training runs of embeddings: files, interruption and resumption."""
 
+import dataclasses
 import os
 import signal
 from pathlib import Path
@@ -11,26 +12,29 @@ import pytest
 
 from phalanx.config import list_presets
 from phalanx.kg.kge.embedding import load_kge, read_kge_metadata
+from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.logging import read_records
-from phalanx.logging.report import read_run
 from phalanx.training import run_dir as runs
 from phalanx.training.algorithm import Progress, TrainResult
-from phalanx.training.kge_training import KGEData, KGETraining, KGETrainingConfig, load_kge_training
+from phalanx.training.kge import KGEConfig, KGETrainer
 from phalanx.training.run import train
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
-    "kge.dim=8",
-    "kge.epochs=6",
-    "kge.batch_size=512",
-    "kge.negatives=16",
+    "model.embedding_dim=16",
+    "optimizer.learning_rate=0.1",
+    "num_updates=6",
+    "batch_size=512",
+    "num_negatives=16",
     "evaluation.every=2",
     "evaluation.max_queries=50",
     "checkpoint.every=4",
 )
 
 
-def small_config(*overrides: str) -> KGETrainingConfig:
-    return load_kge_training(None, (*SMALL, *overrides))
+def small_config(*overrides: str) -> KGEConfig:
+    return KGEConfig.load(None, (*SMALL, *overrides))
 
 
 def bits(tree: Any) -> list[bytes]:
@@ -38,37 +42,40 @@ def bits(tree: Any) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def data() -> KGEData:
-    return KGEData.read("generated")
+def base() -> KnowledgeBase:
+    return KnowledgeBase.generate()
 
 
 @pytest.fixture(scope="module")
-def whole(data: KGEData, tmp_path_factory: pytest.TempPathFactory) -> tuple[KGETraining, TrainResult]:
-    """Six epochs without a pause."""
-    training = KGETraining(small_config(), data)
-    return training, train(training, tmp_path_factory.mktemp("kge") / "whole")
+def complete_run(
+    base: KnowledgeBase, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[KGETrainer, TrainResult]:
+    """Train for six epochs without interruption."""
+    trainer = KGETrainer(small_config(), base)
+    return trainer, train(trainer, tmp_path_factory.mktemp("kge") / "complete")
 
 
-def test_a_run_has_its_facts_its_metrics_and_the_best_embedding(
-    whole: tuple[KGETraining, TrainResult], data: KGEData
+def test_a_run_has_metadata_metrics_and_the_best_embedding(
+    complete_run: tuple[KGETrainer, TrainResult], base: KnowledgeBase
 ) -> None:
-    training, outcome = whole
-    result, run = training.result, outcome.run_dir
-    assert result is not None
-    facts = runs.read_metadata(run)
-    assert (facts["kind"], facts["status"], facts["updates"]) == ("kge", "finished", 6)
-    assert (facts["best_epoch"], facts["mrr_100"]) == (result.epoch, result.mrr_100)
-    lines = list(read_records(run / "batch_metrics.jsonl"))
-    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    assert set(lines[0]["metrics"]) == {"loss", "triples", "triples_per_second", "seconds"}
-    assert ["mrr" in line["metrics"] for line in lines] == [False, True] * 3
+    trainer, result = complete_run
+    run = result.run_dir
+    assert trainer.exported is not None
+    epoch, validation = trainer.exported
+    metadata = runs.read_metadata(run)
+    assert (metadata["algorithm"], metadata["status"], metadata["updates"]) == ("kge", "finished", 6)
+    records = list(read_records(run / "batch_metrics.jsonl"))
+    assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
+    assert set(records[0]["metrics"]) == {"loss", "triples", "triples_per_second", "seconds"}
     evaluations = list(read_records(run / "evaluations.jsonl"))
-    assert [line["step"] for line in evaluations] == [2, 4, 6]
-    best = max(evaluations, key=lambda line: line["mrr_100"])
-    assert (best["step"], best["mrr_100"]) == (result.epoch, result.mrr_100)
-    assert bits(load_kge(run / "kge", data.vocabulary)) == bits(result.kge)
-    assert read_kge_metadata(run / "kge")["epoch"] == result.epoch
-    assert read_run(run).metrics.last("mrr") is not None
+    assert [record["step"] for record in evaluations] == [0, 2, 4, 6]
+    best = max(evaluations, key=lambda record: record["mrr_100"])
+    assert (best["step"], best["mrr"], best["mrr_100"]) == (epoch, validation.mrr, validation.mrr_100)
+    exported = read_kge_metadata(run / "kge")
+    assert (exported["epoch"], exported["mrr_100"]) == (epoch, validation.mrr_100)
+    kge = load_kge(run, base.vocabulary)
+    assert trainer.validate(kge) == validation
+    assert float(kge.slope) != 1.0
 
 
 def interrupt_at(epoch: int):
@@ -79,50 +86,58 @@ def interrupt_at(epoch: int):
     return show
 
 
-@pytest.mark.parametrize("epoch", [1, 3], ids=["before any evaluation", "after the first"])
-def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
-    whole: tuple[KGETraining, TrainResult], data: KGEData, tmp_path: Path, epoch: int
+@pytest.mark.parametrize("epoch", [1, 3], ids=["before the first evaluation", "after the first"])
+def test_a_resumed_run_ends_with_the_same_bits(
+    complete_run: tuple[KGETrainer, TrainResult], base: KnowledgeBase, tmp_path: Path, epoch: int
 ) -> None:
-    run, training = tmp_path / "run", KGETraining(small_config(), data)
-    first = train(KGETraining(small_config(), data), run, show=interrupt_at(epoch))
+    run, trainer = tmp_path / "run", KGETrainer(small_config(), base)
+    first = train(KGETrainer(small_config(), base), run, show=interrupt_at(epoch))
     assert first.interrupted
     assert first.update == epoch
     assert runs.read_metadata(run)["status"] == "interrupted"
-    load_kge(run / "kge", data.vocabulary)
-    second = train(training, run, resume=True)
+    load_kge(run, base.vocabulary)
+    second = train(trainer, run, resume=True)
     assert not second.interrupted
-    assert bits(second.state) == bits(whole[1].state)
-    assert bits(training.result) == bits(whole[0].result)
+    assert bits(second.state) == bits(complete_run[1].state)
+    assert trainer.exported == complete_run[0].exported
+    exported, expected = (load_kge(folder, base.vocabulary) for folder in (run, complete_run[1].run_dir))
+    assert bits(exported) == bits(expected)
 
 
-def test_a_run_goes_on_only_with_its_own_data(whole: tuple[KGETraining, TrainResult], data: KGEData) -> None:
-    changed = data._replace(train=data.train[1:])
-    with pytest.raises(ValueError, match="the data has changed since checkpoint 6"):
-        train(KGETraining(small_config(), changed), whole[1].run_dir, resume=True)
+def test_a_run_resumes_only_with_its_own_data(
+    complete_run: tuple[KGETrainer, TrainResult], base: KnowledgeBase
+) -> None:
+    changed = dataclasses.replace(base, train=base.train[1:])
+    with pytest.raises(ValueError, match="the data has changed since checkpoint"):
+        train(KGETrainer(small_config(), changed), complete_run[1].run_dir, resume=True)
 
 
-def test_queries_that_leak_into_the_training_file_are_not_learned(tmp_path: Path) -> None:
+def test_queries_that_leak_into_the_training_file_are_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("p(a,b).\np(b,c).\np(c,a).\n")
     (tmp_path / "valid.txt").write_text("p(b,c).\n")
     (tmp_path / "test.txt").write_text("p(c,a).\n")
-    data = KGEData.read(str(tmp_path))
-    assert [data.vocabulary.decode_atom(row) for row in data.train] == [("p", "a", "b")]
-    assert len(data.known) == 3
+    trainer = KGETrainer(KGEConfig(dataset=str(tmp_path)))
+    vocabulary = trainer.knowledge_base.vocabulary
+    assert [vocabulary.decode_atom(row) for row in trainer.train.triples] == [("p", "a", "b")]
+    assert len(trainer.knowledge_base.known_triples) == 3
 
 
-def test_an_embedding_of_random_triples_does_not_validate_on_what_it_learned(tmp_path: Path) -> None:
+def test_validation_queries_are_held_out_if_there_are_none(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     rows = np.unique(random.integers(0, 40, (300, 2)), axis=0)
     (tmp_path / "train.txt").write_text("".join(f"p(c{a},c{b}).\n" for a, b in rows))
+    config = small_config(f"dataset={tmp_path}", "num_updates=60", "evaluation.every=10")
     with pytest.warns(UserWarning, match="training triples are held out"):
-        data = KGEData.read(str(tmp_path))
-    assert not {*map(tuple, data.valid.tolist())} & {*map(tuple, data.train.tolist())}
-    train(KGETraining(small_config("kge.epochs=60", "evaluation.every=10"), data), tmp_path / "run")
-    assert runs.read_metadata(tmp_path / "run")["mrr"] < 0.4
+        trainer = KGETrainer(config)
+    valid = trainer.knowledge_base.triples("valid")
+    assert not {*map(tuple, valid.tolist())} & {*map(tuple, trainer.train.triples.tolist())}
+    train(trainer, tmp_path / "run")
+    assert trainer.exported is not None
+    assert trainer.exported[1].mrr < 0.4, "random triples cannot be predicted"
 
 
 @pytest.mark.parametrize("name", list_presets("train/kge"))
-def test_every_preset_is_a_config_that_differs_from_the_defaults(name: str) -> None:
-    config = load_kge_training(name)
-    assert config != KGETrainingConfig()
-    assert config.dataset == "generated", "which folder it is, only the user knows"
+def test_every_preset_differs_from_the_defaults(name: str) -> None:
+    config = KGEConfig.load(name)
+    assert config != KGEConfig()
+    assert config.dataset == "generated", "only the user knows the folder"

@@ -6,6 +6,8 @@ import pytest
 
 from phalanx.training import load_algorithm
 
+pytestmark = pytest.mark.slow
+
 ONE = Path(__file__).parents[1] / "helpers" / "descent.py"
 
 

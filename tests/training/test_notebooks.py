@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from phalanx.arc import TaskBuffer
 from phalanx.arc.generators import generate_tasks
@@ -13,6 +14,8 @@ from phalanx.logging.report import read_run
 from phalanx.svg import line_chart
 from phalanx.training import train
 from tests.helpers.descent import Descent, DescentConfig
+
+pytestmark = pytest.mark.slow
 
 
 def texts(html: str) -> list[str]:

@@ -20,12 +20,15 @@ import pytest
 from typer.testing import CliRunner
 
 from phalanx.cli.app import app
+from phalanx.logging import LoggingConfig
 from phalanx.training.arc_training import load_arc_policy
 from phalanx.training.distributed import DeviceMesh
 from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
 from phalanx.training.processes import LOST, Processes, ProcessLostError, connect
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
+
+pytestmark = pytest.mark.slow
 
 
 def free_port() -> int:
@@ -73,10 +76,16 @@ CONFIG = PPOConfig(
 )
 
 
+def create_ppo(mesh: DeviceMesh) -> PPO:
+    logging = LoggingConfig(batched_logging_enabled=True, log_frequency=1)
+    config = PPOTrainingConfig(ppo=CONFIG, logging=logging)
+    return PPO(config, ShortWalk(), WalkNetwork, max_episode_steps=16, mesh=mesh)
+
+
 def trained(processes: Processes) -> tuple[list[bytes], list[bytes], list[bytes]]:
     """State, metrics and episodes after three updates; the second continues from a checkpoint's state."""
     mesh = DeviceMesh(jax.devices()[:1], processes)
-    ppo = PPO(PPOTrainingConfig(ppo=CONFIG), ShortWalk(), WalkNetwork, max_episode_steps=16, mesh=mesh)
+    ppo = create_ppo(mesh)
     state, _ = ppo.update(ppo.init(jax.random.key(0)))
     state, _ = ppo.update(mesh.shard_state(mesh.gather_state(state)))
     state, result = ppo.update(state)
@@ -94,6 +103,27 @@ def alone() -> tuple[list[bytes], list[bytes], list[bytes]]:
 def test_processes_have_the_learner_of_one_to_the_last_bit(count: int, alone: tuple) -> None:
     for found in together(count, trained):
         assert found == alone
+
+
+TRAIN_ON_DEVICES = """
+import sys
+import jax
+from phalanx.training import DeviceMesh, train
+from tests.training.test_parallel import create_ppo
+for count in (1, 4):
+    train(create_ppo(DeviceMesh(jax.devices()[:count])), f"{sys.argv[1]}/{count}")
+"""
+
+
+def test_the_episodes_of_all_devices_are_logged(tmp_path: Path) -> None:
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    subprocess.run(
+        [sys.executable, "-c", TRAIN_ON_DEVICES, str(tmp_path)], check=True, env=os.environ | flags
+    )
+    one, four = metrics_of(tmp_path / "1"), metrics_of(tmp_path / "4")
+    assert list(one) == [1, 2, 3]
+    assert {"reward_mean", "episode_length_mean"} <= one[3].keys()
+    assert one == four
 
 
 PLANES = (

@@ -19,6 +19,8 @@ from phalanx.training.rollout import Rollout, collect_rollout, init_rollout
 from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork
 from tests.reference.ppo import advantages_of, plain_loss
 
+pytestmark = pytest.mark.slow
+
 ENVS, STEPS = 8, 12
 # Steps so large and limits so near that all of the clips matter in the second gradient step. The minibatch of
 # 96 steps is computed in three chunks.

@@ -23,12 +23,14 @@ from phalanx.training import (
 from phalanx.training.run_dir import run_status
 from tests.helpers.descent import Descent, DescentConfig
 
+pytestmark = pytest.mark.slow
+
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from tests.helpers.descent import Descent, DescentConfig
 from phalanx.training import train
-train(Descent(DescentConfig()), sys.argv[2], resume="auto",
+train(Descent(DescentConfig()), sys.argv[2], auto_resume=True,
       show=lambda progress: os.kill(os.getpid(), signal.SIGKILL))
 """
 
@@ -48,7 +50,7 @@ def test_a_run_that_is_requeued_after_every_update_comes_to_the_same_numbers(tmp
         outcome = train(
             Descent(config(num_updates=10)),
             tmp_path / "run",
-            resume="auto",
+            auto_resume=True,
             show=lambda progress: os.kill(os.getpid(), signal.SIGTERM),
         )
         if not outcome.interrupted:
@@ -67,11 +69,11 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(tmp_path
     killed = subprocess.run([sys.executable, "-c", KILLED, Path(__file__).parents[2], run], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert run_status(run) == "no_checkpoint"
-    with pytest.raises(ValueError, match="no checkpoint to resume from: start it again with --resume auto"):
+    with pytest.raises(ValueError, match="no checkpoint to resume from: start it again with --auto-resume"):
         train(Descent(config()), run, resume=True)
     with pytest.raises(ValueError, match=r"was started with another config: rate: 0.5"):
-        train(Descent(config(rate=0.25)), run, resume="auto")
-    assert not train(Descent(config()), run, resume="auto").interrupted
+        train(Descent(config(rate=0.25)), run, auto_resume=True)
+    assert not train(Descent(config()), run, auto_resume=True).interrupted
     assert (run_status(run), read_metadata(run)["status"]) == ("finished", "finished")
 
 
@@ -80,11 +82,11 @@ def test_what_a_start_left_that_was_killed_in_the_middle_is_no_hindrance(tmp_pat
     run.mkdir()
     (run / "config.yaml").write_text("rate: 0")
     (run / ".run.json.123-00c0ffee.tmp").write_text("{")
-    assert not train(Descent(config()), run, resume="auto").interrupted
+    assert not train(Descent(config()), run, auto_resume=True).interrupted
     (other := tmp_path / "other").mkdir()
     (other / "thesis.tex").write_text("")
-    with pytest.raises(ValueError, match="nothing in it is overwritten"):
-        train(Descent(config()), other, resume="auto")
+    with pytest.raises(ValueError, match="already exists and is not overwritten"):
+        train(Descent(config()), other, auto_resume=True)
 
 
 def test_a_finished_run_can_be_extended_and_again(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_a_finished_run_can_be_extended_and_again(tmp_path: Path) -> None:
     assert [one["update"] for one in read_metadata(run)["extended"]] == [2, 4]
     # What went on is a run of six updates, and says so by itself.
     assert train(Descent(config(num_updates=6)), run, resume=True).update == 6
-    with pytest.raises(ValueError, match="num_updates was 6: a run can be extended, and not cut to 5"):
+    with pytest.raises(ValueError, match="num_updates is 6: a run can be extended, but not shortened to 5"):
         train(Descent(config(num_updates=5)), run, resume=True, extend=True)
 
 
@@ -129,14 +131,16 @@ def test_a_run_begins_with_the_weights_of_another_and_says_so(tmp_path: Path) ->
     assert read_metadata(outcome.run_dir)["init_from"] == {
         "run": str(first.run_dir),
         "step": 4,
-        "kind": "descent",
+        "algorithm": "descent",
     }
     # The same command again goes on with the run, and does not begin it anew.
-    again = train(Descent(config(seed=7)), outcome.run_dir, resume="auto", init_from=str(first.run_dir))
+    again = train(Descent(config(seed=7)), outcome.run_dir, auto_resume=True, init_from=str(first.run_dir))
     np.testing.assert_array_equal(again.state.params, outcome.state.params)
-    with pytest.raises(ValueError, match=r"began with the weights of .*/first, not with those of .*/third"):
-        train(Descent(config(seed=7)), outcome.run_dir, resume="auto", init_from=str(tmp_path / "third"))
-    with pytest.raises(ValueError, match="has no checkpoint 3; there are 2, 4, 6"):
+    with pytest.raises(
+        ValueError, match=r"was started from the parameters of .*/first, not from those of .*/third"
+    ):
+        train(Descent(config(seed=7)), outcome.run_dir, auto_resume=True, init_from=str(tmp_path / "third"))
+    with pytest.raises(ValueError, match="has no checkpoint 3; available: 2, 4, 6"):
         train(Descent(config()), tmp_path / "third", init_from=f"{first.run_dir}@3")
     assert not (tmp_path / "third").exists()
 
@@ -195,28 +199,30 @@ class Wandering(Descent):
 
 
 def test_the_best_by_an_evaluation_is_kept_beside_the_newest(tmp_path: Path) -> None:
-    kept = CheckpointConfig(every=100, keep=1, best="distance", best_mode="min")
+    kept = CheckpointConfig(every=100, keep=1, best_metric="distance", best_mode="min")
     settings = config(evaluation=EvaluationConfig(every=1), checkpoint=kept)
     outcome = train(Wandering(settings), tmp_path / "run")
-    assert [path.name for path in (outcome.run_dir / "best").iterdir()] == ["3"]
+    assert sorted(path.name for path in (outcome.run_dir / "checkpoints").iterdir()) == ["3", "6"]
     best, newest = (
         restore_policy(Wandering(settings), outcome.run_dir, which) for which in ("best", "newest")
     )
     assert best == newest * 8
-    facts = json.loads((outcome.run_dir / "best" / "3" / "facts" / "metadata").read_text())
-    assert facts["best"] == {"metric": "distance", "value": 0.0}
+    metadata = json.loads((outcome.run_dir / "checkpoints/3/metadata/metadata").read_text())
+    assert metadata["metrics"] == {"distance": 0.0}
     # A run that goes on knows what was best.
     longer = settings.model_copy(update={"num_updates": 8})
     train(Wandering(longer), outcome.run_dir, resume=True, extend=True)
-    assert [path.name for path in (outcome.run_dir / "best").iterdir()] == ["3"]
+    assert sorted(path.name for path in (outcome.run_dir / "checkpoints").iterdir()) == ["3", "8"]
     second = train(Descent(config(num_updates=1)), tmp_path / "second", init_from=f"{outcome.run_dir}@best")
     assert second.state.params == best / 2
 
 
 def test_a_number_that_no_evaluation_has_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    settings = config(checkpoint=CheckpointConfig(best="succes_rate"))
-    with pytest.raises(ValueError, match=r"no number of this training's evaluations; they have distance$"):
+    settings = config(checkpoint=CheckpointConfig(best_metric="succes_rate"))
+    with pytest.raises(ValueError, match=r"not a metric of this run's evaluations; choose one of distance$"):
         train(Wandering(settings), tmp_path / "run")
     run = train(Wandering(config()), tmp_path / "plain").run_dir
-    with pytest.raises(ValueError, match=r"has no best checkpoint: it was trained without checkpoint.best"):
+    with pytest.raises(
+        ValueError, match=r"has no best checkpoint: it was trained without checkpoint.best_metric"
+    ):
         restore_policy(Wandering(config()), run, "best")

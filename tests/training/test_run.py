@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -28,6 +29,8 @@ from phalanx.training import (
 )
 from tests.helpers.descent import Descent, DescentConfig
 from tests.helpers.file_damage import write_json
+
+pytestmark = pytest.mark.slow
 
 
 def config(**settings: object) -> DescentConfig:
@@ -173,18 +176,73 @@ def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
     class Ascent(Descent):
         name = "ascent"
 
-    with pytest.raises(ValueError, match="is a run of kind 'descent' and cannot go on as 'ascent'"):
+    with pytest.raises(ValueError, match="is a run of 'descent' and cannot be resumed with 'ascent'"):
         train(Ascent(config()), tmp_path / "run", resume=True)
+
+
+def test_a_run_folder_of_an_earlier_version_is_rejected(tmp_path: Path) -> None:
+    run = train(Descent(config()), tmp_path / "run").run_dir
+    metadata = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**metadata, "format": 1, "kind": "descent"}))
+    for use in (restore_policy, lambda algorithm, run: train(algorithm, run, resume=True)):
+        with pytest.raises(ValueError, match=r"was written by another version of Phalanx \(format 1"):
+            use(Descent(config()), run)
+
+
+def test_run_json_identifies_the_training(tmp_path: Path) -> None:
+    metadata = read_metadata(train(Descent(config()), tmp_path / "run").run_dir)
+    about = {name: metadata[name] for name in ("format", "algorithm", "env", "status", "updates", "steps")}
+    assert about == {
+        "format": 2,
+        "algorithm": "descent",
+        "env": None,
+        "status": "finished",
+        "updates": 6,
+        "steps": 18,
+    }
+    assert metadata["jax"] == jax.__version__ and metadata["command"]
+    assert re.fullmatch("[0-9a-f]{40}", metadata["commit"])
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "episodes", "evaluations.jsonl", "run.lock", "wandb"])
+def test_a_run_with_symbolic_links_is_not_resumed(tmp_path: Path, name: str) -> None:
+    run = train(Descent(config()), tmp_path / "run").run_dir
+    outside = tmp_path / "outside"
+    if (run / name).exists():
+        (run / name).rename(outside)
+    else:
+        outside.mkdir()
+    before = {path: path.stat().st_mtime_ns for path in (outside, *outside.rglob("*"))}
+    (run / name).symlink_to(outside)
+    longer = Descent(config(num_updates=8, checkpoint=CheckpointConfig(every=1)))
+    with pytest.raises(ValueError, match=f"{name} is a symbolic link, and a run with links is not resumed"):
+        train(longer, run, resume=True, extend=True)
+    assert {path: path.stat().st_mtime_ns for path in (outside, *outside.rglob("*"))} == before
+
+
+def test_a_run_whose_seed_is_a_symbolic_link_is_not_resumed(tmp_path: Path) -> None:
+    run = train(Descent(config(num_seeds=2)), tmp_path / "run").run_dir
+    (run / "seed_1").rename(tmp_path / "outside")
+    (run / "seed_1").symlink_to(tmp_path / "outside")
+    with pytest.raises(ValueError, match="seed_1 is a symbolic link"):
+        train(Descent(config(num_seeds=2)), run, auto_resume=True)
+
+
+def test_links_that_wandb_creates_do_not_prevent_a_resume(tmp_path: Path) -> None:
+    run = train(Descent(config()), tmp_path / "run").run_dir
+    (run / "wandb" / "run-1").mkdir(parents=True)
+    (run / "wandb" / "latest-run").symlink_to("run-1")
+    assert train(Descent(config()), run, resume=True).update == 6
 
 
 def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
     outcome = train(Descent(config()), tmp_path / "run")
-    facts = outcome.run_dir / "checkpoints" / "6" / "facts" / "metadata"
+    facts = outcome.run_dir / "checkpoints" / "6" / "metadata" / "metadata"
     told = json.loads(facts.read_text())
     del told["counts"], told["data"]
     facts.write_text(json.dumps(told))
-    digests = {"facts/metadata": hashlib.sha256(facts.read_bytes()).hexdigest()}
-    write_json(facts.parents[1] / "digests.json", {"files": digests})
+    digests = {"metadata/metadata": hashlib.sha256(facts.read_bytes()).hexdigest()}
+    write_json(facts.parents[1] / "checksums.json", {"files": digests})
     with pytest.raises(ValueError, match="saved by another version of Phalanx: it lacks counts, data"):
         train(Descent(config()), outcome.run_dir, resume=True)
 
@@ -237,7 +295,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_aloud(
     with caplog.at_level("WARNING", "phalanx.training"):
         assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**4
         outcome = train(Descent(wanted), run, resume=True)
-    assert "checkpoint 5 of" in caplog.text and "is skipped" in caplog.text
+    assert "skipping checkpoint 5 of" in caplog.text
     assert (outcome.update, outcome.first.update) == (6, 5)
     assert float(restore_policy(Descent(wanted), run)) == float(initial_policy(Descent(wanted))) / 2**6
     with pytest.raises(ValueError, match="is corrupt: its SHA-256 does not match"):
@@ -248,8 +306,8 @@ def test_a_damaged_checkpoint_is_saved_anew_when_its_step_comes_again(tmp_path: 
     run = tmp_path / "run"
     wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
     train(Descent(wanted), run)
-    flip(run / "checkpoints/6/facts/metadata")
-    flip(run / "checkpoints/4/digests.json")
+    flip(run / "checkpoints/6/metadata/metadata")
+    flip(run / "checkpoints/4/checksums.json")
     assert train(Descent(wanted), run, resume=True).first.update == 3
     for step in (2, 4, 6):
         assert float(restore_policy(Descent(wanted), run, step)) > 0
@@ -270,14 +328,14 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_nothing_that_holds_it
 def test_a_damaged_best_checkpoint_is_passed_over_aloud(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    best = CheckpointConfig(every=2, minutes=None, best="distance", best_mode="min")
+    best = CheckpointConfig(every=2, minutes=None, best_metric="distance", best_mode="min")
     wanted = config(checkpoint=best, evaluation=EvaluationConfig(every=2))
     run = tmp_path / "run"
     train(Descent(wanted), run, show=send(signal.SIGINT, at=3))
-    flip(next((run / "best").glob("*/facts/metadata")))
+    flip(run / "checkpoints/2/metadata/metadata")
     with caplog.at_level("WARNING", "phalanx.training"):
         assert train(Descent(wanted), run, resume=True).update == 6
-    assert "the best checkpoint is passed over" in caplog.text
+    assert "ignoring checkpoint 2: " in caplog.text
     assert (
         float(restore_policy(Descent(wanted), run, "best")) == float(initial_policy(Descent(wanted))) / 2**6
     )
@@ -286,7 +344,7 @@ def test_a_damaged_best_checkpoint_is_passed_over_aloud(
 def test_a_run_without_a_whole_checkpoint_says_so(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(Descent(config()), run)
-    flip(run / "checkpoints/6/facts/metadata")
+    flip(run / "checkpoints/6/metadata/metadata")
     with pytest.raises(ValueError, match=r"no checkpoint to resume from: .*metadata is corrupt"):
         train(Descent(config()), run, resume=True)
 

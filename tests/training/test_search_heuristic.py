@@ -20,6 +20,8 @@ from phalanx.training.search_heuristic import (
     load_heuristic,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

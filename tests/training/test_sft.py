@@ -34,6 +34,8 @@ from phalanx.training import (
     train,
 )
 
+pytestmark = pytest.mark.slow
+
 TINY = (
     "model.d_model=8",
     "model.num_heads=1",

@@ -9,6 +9,8 @@ import pytest
 from phalanx.training.suggestions import SuggestedTrials
 from phalanx.training.sweep import choices, drawn, grid, plan
 
+pytestmark = pytest.mark.slow
+
 
 def test_commas_part_values_but_not_within_brackets_and_quotes() -> None:
     assert choices("a,[b,c],'d,e',{f: 1, g: 2}") == ["a", "[b,c]", "'d,e'", "{f: 1, g: 2}"]
@@ -92,5 +94,5 @@ def test_suggestions_learn_from_the_trials_before_them_and_are_the_same_after_a_
 
 def test_without_optuna_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ValueError, match=r'pip install "phalanx\[optuna\]"'):
+    with pytest.raises(ValueError, match=r'pip install "phalanx\[sweep\]"'):
         SuggestedTrials(tmp_path / "sweep", ["train", "arc"], SPACE, 2, seed=0)

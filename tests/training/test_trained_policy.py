@@ -15,11 +15,13 @@ from phalanx.training import ArcTraining, TrainResult, load_arc_policy, train
 from phalanx.training.trained_policy import Policy
 from tests.helpers.small_training import small_config
 
+pytestmark = pytest.mark.slow
+
 # With as many groups as `test_parallel` has, so that programs are compiled once for both.
 CONFIG = small_config(
     "ppo.num_updates=1",
     "ppo.shuffle_groups=4",
-    "logging.sampling_enabled=false",
+    "logging.sample_frequency=0",
     "network.kind=color_equivariant",
 )
 
@@ -111,7 +113,7 @@ def test_a_run_without_a_policy_that_acts_is_refused(tmp_path: Path) -> None:
         seed: int = 0
         """Of nothing."""
 
-    run = create_run(tmp_path / "run", Other(), {"kind": "lm"})
+    run = create_run(tmp_path / "run", Other(), {"algorithm": "lm"})
     with pytest.raises(ValueError, match="is a run of kind 'lm', which has no policy that acts"):
         phalanx.load_policy(run)
 

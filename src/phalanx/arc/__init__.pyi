@@ -13,7 +13,6 @@ from .actions import (
     validate_action as validate_action,
     validate_action_jax as validate_action_jax,
 )
-from .answers import submit_grids as submit_grids
 from .augmentation import augment as augment, augment_tasks as augment_tasks
 from .config import (
     ActionConfig as ActionConfig,
@@ -26,9 +25,16 @@ from .config import (
     UnifiedActionConfig as UnifiedActionConfig,
     UnifiedDatasetConfig as UnifiedDatasetConfig,
 )
+from .datasets import download_dataset as download_dataset, load_tasks as load_tasks
 from .env import ArcEnvironment as ArcEnvironment
-from .evaluation import evaluate_arc as evaluate_arc, pass_at_k as pass_at_k
+from .evaluation import (
+    ArcEvalConfig as ArcEvalConfig,
+    ArcEvaluation as ArcEvaluation,
+    ArcEvaluationConfig as ArcEvaluationConfig,
+    ArcResult as ArcResult,
+)
 from .evaluation_mode import submitted_grids as submitted_grids
+from .expert import ArcExpert as ArcExpert
 from .expert_episodes import (
     ExpertEpisodeBatch as ExpertEpisodeBatch,
     ExpertEpisodes as ExpertEpisodes,
@@ -58,11 +64,7 @@ from .operations import (
     operation_name as operation_name,
     operations_in as operations_in,
 )
-from .pair_dataset import (
-    GridPairDataset as GridPairDataset,
-    canvas_note as canvas_note,
-    load_pair_dataset as load_pair_dataset,
-)
+from .pair_dataset import GridPairDataset as GridPairDataset, load_pair_dataset as load_pair_dataset
 from .planner import ActionPlan as ActionPlan, plan_pair as plan_pair, solution_actions as solution_actions
 from .random_agent import RandomAgent as RandomAgent, VectorizedRandomAgent as VectorizedRandomAgent
 from .reward import (
@@ -77,10 +79,10 @@ from .submission import (
     TaskSubmission as TaskSubmission,
     submission_env as submission_env,
     submit as submit,
+    submit_grids as submit_grids,
     submit_random as submit_random,
 )
 from .task_buffer import TaskBuffer as TaskBuffer
-from .task_files import load_tasks as load_tasks
 from .tasks import (
     ArcTask as ArcTask,
     GridPair as GridPair,

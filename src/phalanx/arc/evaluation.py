@@ -1,69 +1,72 @@
-"""How many tasks of an ARC environment a policy solves: by task and family, and in k attempts (pass@k).
-
-Playing the episodes is in `evaluation`.
-"""
+"""Evaluation of ARC policies: success rate by task and family, pass@k, and baselines."""
 
 import dataclasses
+import functools
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
-from math import comb
-from typing import Any, Literal, TypedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, UInt32
+from pydantic import Field
 
-from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.config import GENERATED, ArcConfig, DatasetConfig
+from phalanx.arc.datasets import load_tasks
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.episodes import map_batches, rollout_episodes
+from phalanx.core.evaluation import EvaluationConfig
+from phalanx.formatting import format_percent
 from phalanx.nn.policy_network import PolicyNetwork, select_action
+from phalanx.statistics import mean_pass_at_k
 
+if TYPE_CHECKING:
+    from phalanx.arc.env import ArcEnvironment
 
-def pass_at_k(attempts: int, successes: int, k: int) -> float:
-    """The share of the choices of k attempts, out of those made, that hold a success.
-
-    An unbiased estimate for k fresh attempts (Chen et al. 2021, "Evaluating large language models trained on
-    code"), where 1 - (1 - successes / attempts) ** k is too low.
-
-    >>> pass_at_k(attempts=4, successes=1, k=2)
-    0.5
-    """
-    if not 1 <= k <= attempts:
-        raise ValueError(f"pass@k needs at least k attempts: k is {k}, attempts are {attempts}")
-    if not 0 <= successes <= attempts:
-        raise ValueError(f"successes must lie between 0 and {attempts}, the attempts, got {successes}")
-    # Whole numbers until the last division: nothing overflows, and 0 and 1 come out exactly.
-    every = comb(attempts, k)
-    return (every - comb(attempts - successes, k)) / every
-
-
-def mean_pass_at_k(attempts: int, successes: Iterable[int], k: int) -> float:
-    """Over puzzles that were attempted equally often.
-
-    >>> mean_pass_at_k(attempts=4, successes=[0, 1, 4], k=2)
-    0.5
-    """
-    estimates = [pass_at_k(attempts, count, k) for count in successes]
-    if not estimates:
-        raise ValueError("pass@k of no puzzles at all is not defined")
-    return sum(estimates) / len(estimates)
-
-
-EvaluationMode = Literal["greedy", "sampled"]
+SelectionMode = Literal["greedy", "sampled"]
 
 _BATCH_SIZE = 1024
-"""Episodes played together, if nothing else is said."""
 NO_FAMILY = "no family"
-"""Under which tasks count that name none."""
+"""Name of the group of tasks without a family."""
+
+
+class ArcEvaluationConfig(EvaluationConfig):
+    """Tasks and attempts of evaluations during training."""
+
+    renamed_settings: ClassVar[Mapping[str, str]] = {"attempts": "num_samples", "pass_at": "pass_at_k"}
+
+    split: str = "evaluation"
+    """Split of `env.dataset.source` to evaluate on. Generated tasks of other splits have other seeds. The
+    split that is trained on evaluates on the training tasks themselves."""
+    num_tasks: int = Field(default=200, ge=1)
+    """Number of tasks to generate for the evaluation, if the tasks are generated."""
+    num_samples: int = Field(default=8, ge=0)
+    """Sampled attempts per task in the last evaluation, in addition to the greedy one, for pass@k. 0 disables
+    them."""
+    pass_at_k: tuple[int, ...] = (1, 8)
+    """Values of k for pass@k. Values above `num_samples` are skipped."""
+
+
+class ArcEvalConfig(ArcEvaluationConfig):
+    """Settings of `phalanx eval` for ARC policies."""
+
+    dataset: str = ""
+    """Dataset, file or folder to submit answers to, with an optional split: `arc-agi-1/evaluation`. Empty
+    evaluates on the tasks of the run."""
+    attempts: int = Field(default=2, ge=1)
+    """Submissions per task with `dataset`: the first is greedy, the others are sampled. ARC Prize counts
+    two."""
+    seed: int = 0
+    """Random seed of sampled attempts."""
 
 
 class ArcScore(TypedDict):
-    """What a set of episodes came to."""
+    """Aggregated results of some episodes."""
 
-    episodes: int
+    num_episodes: int
     success_rate: float
     similarity: float
     steps_to_solve: float | None
@@ -71,190 +74,299 @@ class ArcScore(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class ArcResult:
-    """A policy's scores on the tasks of an environment."""
+    """Scores of a policy on the tasks of an environment."""
 
-    mode: EvaluationMode
-    episodes: int
-    """Pairs times attempts at each."""
-    attempts: int
+    split: str
+    """Split of the dataset."""
+    mode: SelectionMode
+    """`greedy` takes the most probable actions, `sampled` samples them."""
+    num_episodes: int
+    """Number of starting positions times `num_samples`."""
+    num_samples: int
     success_rate: float
-    """Share of episodes that ended solved."""
+    """Fraction of episodes that ended solved."""
     success_rate_se: float | None
-    """Its standard error over other tasks of the same kind; none where there is only one task."""
+    """Standard error of the success rate over tasks; None if there is only one task."""
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean over the solved episodes; none where there are none."""
+    """Mean number of steps of solved episodes; None if none was solved."""
     pass_at_k: dict[int, float]
-    """The chance that one of k attempts at a pair succeeds, mean over the pairs."""
-    families: dict[str, ArcScore]
-    """In order of first appearance."""
+    """Probability that one of k attempts succeeds, averaged over starting positions."""
+    groups: dict[str, ArcScore]
+    """Scores by task family, in order of first appearance."""
     tasks: dict[str, ArcScore]
-    """By id, in the order of the environment's buffer."""
+    """Scores by task id, in the order of the environment's tasks."""
+    baselines: dict[str, float]
+    """Success rates without any skill: `copy_input` submits the input, `do_nothing` never submits."""
+    notes: tuple[str, ...] = ()
+    """How many tasks of a dataset fit on the canvas."""
 
-    def as_record(self, split: str, with_tasks: bool = False) -> dict[str, Any]:
-        """A line of a run's `evaluations.jsonl`; when it was made, the run adds."""
-        record = {"split": split, **dataclasses.asdict(self)}
-        record["pass_at_k"] = {str(k): share for k, share in self.pass_at_k.items()}
-        left_out = {"pass_at_k": not self.pass_at_k, "tasks": not with_tasks}
-        return {name: value for name, value in record.items() if not left_out.get(name)}
+    def as_record(self) -> dict[str, Any]:
+        """Return a record for `evaluations.jsonl`, without the scores of single tasks."""
+        record = dataclasses.asdict(self)
+        record["pass_at_k"] = {str(k): rate for k, rate in self.pass_at_k.items()}
+        omitted = {"tasks", "notes"} | ({"pass_at_k"} if not self.pass_at_k else set())
+        return {name: value for name, value in record.items() if name not in omitted}
 
-    def describe(self) -> str:
-        """A line on the whole, and one on each family where there are several."""
+    def task_records(self) -> list[dict[str, Any]]:
+        """Return one record per task."""
+        return [{"task": name, **score} for name, score in self.tasks.items()]
+
+    def describe(self) -> list[str]:
+        """Describe the scores of all tasks and of each family, and the baselines."""
         error = "" if self.success_rate_se is None else f" ± {100 * self.success_rate_se:.1f}"
-        total = f"{self.mode}: {100 * self.success_rate:.1f}{error} % of {self.episodes} episodes solved"
-        passes = "".join(f", pass@{k} {100 * share:.1f} %" for k, share in self.pass_at_k.items())
+        total = f"{self.mode}: {100 * self.success_rate:.1f}{error}% of {self.num_episodes} episodes solved"
+        passes = "".join(f", pass@{k} {100 * rate:.1f}%" for k, rate in self.pass_at_k.items())
         lines = [f"{total}{_details(self.similarity, self.steps_to_solve)}{passes}"]
-        if len(self.families) > 1:
-            width = max(map(len, self.families))
+        if len(self.groups) > 1:
+            width = max(map(len, self.groups))
             lines += [
-                f"  {name:{width}}  {100 * score['success_rate']:5.1f} % of {score['episodes']}"
+                f"  {name:{width}}  {100 * score['success_rate']:5.1f}% of {score['num_episodes']}"
                 f"{_details(score['similarity'], score['steps_to_solve'])}"
-                for name, score in self.families.items()
+                for name, score in self.groups.items()
             ]
-        return "\n".join(lines)
+        copied = format_percent(self.baselines["copy_input"])
+        lines.append(f"Baselines: submitting the input solves {copied}, submitting nothing 0%")
+        return [*lines, *self.notes]
 
 
 def _details(similarity: float, steps: float | None) -> str:
     return f", similarity {similarity:.3f}" + ("" if steps is None else f", {steps:.1f} steps to solve")
 
 
-def evaluate_arc(
-    environment: ArcEnvironment,
-    network: PolicyNetwork,
-    *,
-    mode: EvaluationMode = "greedy",
-    attempts: int = 1,
-    pass_at: tuple[int, ...] = (),
-    seed: int = 0,
-    batch_size: int | None = None,
-) -> ArcResult:
-    """Play every task (in evaluation, where it is handed in as a whole) or every pair, `attempts` times.
+@dataclasses.dataclass(frozen=True)
+class ArcEvaluation:
+    """Evaluates policies on all tasks of an environment.
 
-    The random numbers of an attempt follow from the seed, the task, the pair and the attempt's number, so
-    neither the other tasks, nor their order, nor `batch_size` (the most episodes played together) matter.
-    In training an episode that ends on another pair than its own (the pair operations allow that) counts as
-    unsolved, with similarity 0. The compiled run is kept for the next evaluation of the same environment.
+    In evaluation mode, an episode is a task; in training mode, it is a pair. An episode that ends on another
+    pair than its own, which the operations that switch pairs allow, counts as unsolved with similarity 0.
     """
-    _check(mode, attempts, pass_at, batch_size)
-    buffer = environment.task_buffer
-    starts = _starts(environment)
-    episodes = np.repeat(starts, attempts, axis=0)
-    keys = None
-    if mode == "sampled":
-        fingerprints = [task.fingerprint for task in buffer]
-        keys = episode_keys(seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], attempts)
 
-    def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
-        words = None if keys is None else jax.device_put(keys[rows])
-        return _attempt(environment, network, jax.device_put(episodes[rows]), words)
+    environment: "ArcEnvironment"
+    notes: tuple[str, ...] = ()
+    """Notes that results include."""
 
-    results = _Results(*map_batches(attempt, len(episodes), batch_size or _BATCH_SIZE))
-    by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)
-    by_family: dict[str, list[np.ndarray]] = {}
-    for task, rows in zip(buffer, by_task, strict=True):
-        by_family.setdefault(task.family or NO_FAMILY, []).append(rows)
-    solved_by_pair = [int(count) for count in results.solved.reshape(-1, attempts).sum(axis=1)]
-    return ArcResult(
-        mode=mode,
-        attempts=attempts,
-        **results.score(np.arange(len(episodes))),
-        success_rate_se=_standard_error(results.solved, by_task),
-        pass_at_k={k: mean_pass_at_k(attempts, solved_by_pair, k) for k in pass_at},
-        families={name: results.score(np.concatenate(parts)) for name, parts in by_family.items()},
-        tasks={task.id: results.score(rows) for task, rows in zip(buffer, by_task, strict=True)},
-    )
+    @classmethod
+    def held_out(cls, config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEvaluation":
+        """Create the evaluation of a training run, with submitted answers and hidden test outputs.
+
+        Args:
+            config: Settings of the training environment.
+            settings: Selects the tasks.
+        """
+        environment = held_out_environment(config, settings)
+        datasets = dict.fromkeys((config.dataset, environment.config.dataset))
+        shape = config.grid_shape
+        return cls(environment, tuple(_fitting_tasks(data, shape) for data in datasets if _is_file(data)))
+
+    def baselines(self) -> dict[str, float]:
+        """Compute the success rates of submitting the inputs and of never submitting."""
+        tasks = self.environment.task_buffer
+        return {"copy_input": sum(map(copy_solves, tasks)) / len(tasks), "do_nothing": 0.0}
+
+    def evaluate(
+        self,
+        network: PolicyNetwork,
+        *,
+        mode: SelectionMode = "greedy",
+        num_samples: int = 1,
+        pass_at_k: tuple[int, ...] = (),
+        seed: int = 0,
+        batch_size: int | None = None,
+    ) -> ArcResult:
+        """Attempt every task, or every pair in training mode.
+
+        The random numbers of an attempt depend on the seed, the task, the pair and the number of the attempt,
+        but not on the other tasks, their order or the batch size. The compiled program is reused in the next
+        evaluation of the same environment.
+
+        Args:
+            network: Policy network.
+            mode: `greedy` takes the most probable actions, `sampled` samples them.
+            num_samples: Attempts per task or pair.
+            pass_at_k: Values of k for pass@k.
+            seed: Random seed of sampled attempts.
+            batch_size: Maximum number of episodes in a batch.
+        """
+        _check(mode, num_samples, pass_at_k, batch_size)
+        environment = self.environment
+        buffer = environment.task_buffer
+        starts = _starts(environment)
+        episodes = np.repeat(starts, num_samples, axis=0)
+        keys = None
+        if mode == "sampled":
+            fingerprints = [task.fingerprint for task in buffer]
+            keys = episode_keys(
+                seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], num_samples
+            )
+
+        def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
+            key_data = None if keys is None else jax.device_put(keys[rows])
+            return _attempt(environment, network, jax.device_put(episodes[rows]), key_data)
+
+        results = _Results(*map_batches(attempt, len(episodes), batch_size or _BATCH_SIZE))
+        by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)
+        by_family: dict[str, list[np.ndarray]] = {}
+        for task, rows in zip(buffer, by_task, strict=True):
+            by_family.setdefault(task.family or NO_FAMILY, []).append(rows)
+        num_solved = [int(count) for count in results.solved.reshape(-1, num_samples).sum(axis=1)]
+        return ArcResult(
+            split=environment.config.dataset.split,
+            mode=mode,
+            num_samples=num_samples,
+            **results.score(np.arange(len(episodes))),
+            success_rate_se=_standard_error(results.solved, by_task),
+            pass_at_k={k: mean_pass_at_k(num_samples, num_solved, k) for k in pass_at_k},
+            groups={name: results.score(np.concatenate(parts)) for name, parts in by_family.items()},
+            tasks={task.id: results.score(rows) for task, rows in zip(buffer, by_task, strict=True)},
+            baselines=self.baselines(),
+            notes=self.notes,
+        )
+
+
+def held_out_environment(config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEnvironment":
+    """Create the environment that evaluations of a training run use. It is cached.
+
+    Args:
+        config: Settings of the training environment.
+        settings: Selects the tasks.
+    """
+    dataset = config.dataset
+    if settings.split != dataset.split:
+        dataset = dataset.model_copy(update={"split": settings.split, "num_tasks": settings.num_tasks})
+    episode = config.episode.model_copy(update={"mode": "evaluation"})
+    return _create_environment(config.model_copy(update={"dataset": dataset, "episode": episode}))
+
+
+@functools.lru_cache(maxsize=8)
+def _create_environment(config: ArcConfig) -> "ArcEnvironment":
+    from phalanx.arc.env import ArcEnvironment
+
+    return ArcEnvironment.create(config)
+
+
+def copy_solves(task: ArcTask) -> bool:
+    """Return whether submitting the inputs unchanged would solve the task."""
+    return all(
+        pair.output is not None and np.array_equal(pair.input, pair.output) for pair in task.tests
+    ) and bool(task.tests)
+
+
+def canvas_note(tasks: Iterable[ArcTask], grid_shape: tuple[int, int]) -> str:
+    """Report how many tasks fit on a canvas.
+
+    >>> canvas_note([], (30, 30))
+    '0 of 0 tasks fit a canvas of 30x30'
+    """
+    shapes = [task.max_shape for task in tasks]
+    fit = sum(h <= grid_shape[0] and w <= grid_shape[1] for h, w in shapes)
+    return f"{fit} of {len(shapes)} tasks fit a canvas of {grid_shape[0]}x{grid_shape[1]}"
+
+
+def _is_file(data: DatasetConfig) -> bool:
+    return data.source != GENERATED
+
+
+# Cached because a run is evaluated many times and reading a dataset takes a second.
+@functools.lru_cache(maxsize=8)
+def _fitting_tasks(data: DatasetConfig, grid_shape: tuple[int, int]) -> str:
+    tasks = load_tasks(data.source, data.split, families=data.families)
+    return f"{data.source}, {data.split}: {canvas_note(tasks, grid_shape)}"
 
 
 @dataclasses.dataclass(frozen=True)
 class _Results:
-    """One value for each episode."""
+    """Results by episode."""
 
     solved: Bool[np.ndarray, " episodes"]
     similarity: Float[np.ndarray, " episodes"]
     lengths: Int[np.ndarray, " episodes"]
 
     def score(self, rows: Int[np.ndarray, " chosen"]) -> ArcScore:
-        """Of some episodes."""
+        """Aggregate some episodes."""
         solved, lengths = self.solved[rows], self.lengths[rows]
         return {
-            "episodes": len(rows),
+            "num_episodes": len(rows),
             "success_rate": float(solved.mean()),
-            # Exact before it is rounded, so that the order of the tasks does not show.
+            # An exact sum, which does not depend on the order of the tasks.
             "similarity": math.fsum(self.similarity[rows].tolist()) / len(rows),
             "steps_to_solve": float(lengths[solved].mean()) if solved.any() else None,
         }
 
 
-def _check(mode: str, attempts: int, pass_at: Sequence[int], batch_size: int | None) -> None:
+def _check(mode: str, num_samples: int, pass_at_k: Sequence[int], batch_size: int | None) -> None:
     if mode not in ("greedy", "sampled"):
         raise ValueError(f"mode must be 'greedy' or 'sampled', got {mode!r}")
-    if attempts < 1:
-        raise ValueError(f"attempts must be at least 1, got {attempts}")
-    if mode == "greedy" and attempts > 1:
-        raise ValueError(f"greedy attempts are all alike, got attempts={attempts}; use mode='sampled'")
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+    if mode == "greedy" and num_samples > 1:
+        raise ValueError(
+            f"greedy attempts are identical: use mode='sampled' or num_samples=1, got {num_samples}"
+        )
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    for k in pass_at:
-        if not 1 <= k <= attempts:
-            raise ValueError(f"pass@{k} needs at least {k} attempts and k from 1 on, attempts are {attempts}")
+    for k in pass_at_k:
+        if not 1 <= k <= num_samples:
+            raise ValueError(f"pass@{k} needs k between 1 and num_samples, which is {num_samples}")
 
 
-def _starts(environment: ArcEnvironment) -> Int[np.ndarray, "pairs 2"]:
-    """Task and pair of all episodes: in evaluation one for each task, in training one for each pair."""
-    whole = environment.answers is not None
-    counts = [1 if whole else len(task.demos or task.tests) for task in environment.task_buffer]
+def _starts(environment: "ArcEnvironment") -> Int[np.ndarray, "starts 2"]:
+    """List the task and pair of all episodes: one per task in evaluation mode, otherwise one per pair."""
+    by_task = environment.answers is not None
+    counts = [1 if by_task else len(task.demos or task.tests) for task in environment.task_buffer]
     return np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)], np.int32)
 
 
-def copy_solves(task: ArcTask) -> bool:
-    """Whether handing in the inputs as they are would be right."""
-    return all(
-        pair.output is not None and np.array_equal(pair.input, pair.output) for pair in task.tests
-    ) and bool(task.tests)
-
-
 def episode_keys(
-    seed: int | str, fingerprints: Sequence[str], pairs: Int[np.ndarray, " pairs"], attempts: int
+    seed: int | str, fingerprints: Sequence[str], pairs: Int[np.ndarray, " starts"], num_samples: int
 ) -> UInt32[np.ndarray, "episodes 2"]:
-    """A key for each episode, from a digest: quicker than folding numbers in, which must be compiled."""
+    """Compute the data of a PRNG key for each attempt at each starting position.
+
+    The keys are digests because `jax.random.fold_in` would have to be compiled.
+    """
     digests = [
         hashlib.blake2b(f"{seed}/{fingerprint}/{pair}/{attempt}".encode(), digest_size=8).digest()
         for fingerprint, pair in zip(fingerprints, pairs, strict=True)
-        for attempt in range(attempts)
+        for attempt in range(num_samples)
     ]
     return np.frombuffer(b"".join(digests), "<u4").astype(np.uint32).reshape(-1, 2)
 
 
 @eqx.filter_jit
 def _attempt(
-    environment: ArcEnvironment,
+    environment: "ArcEnvironment",
     network: PolicyNetwork,
     episodes: Int32[Array, "batch 2"],
-    words: UInt32[Array, "batch 2"] | None,
+    key_data: UInt32[Array, "batch 2"] | None,
 ) -> tuple[Bool[Array, " batch"], Float[Array, " batch"], Int32[Array, " batch"]]:
-    """Whether solved, similarity and length of each episode; greedy where there are no keys."""
+    """Run episodes, greedily without keys. Returns whether they were solved, similarities and lengths."""
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
-    # The generator is named because the words must mean the same whichever one is JAX's default.
-    keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
-    limit = environment.config.episode.max_episode_steps
-    played = rollout_episodes(
-        environment, eqx.Partial(select_action, network), states, observations, keys, limit
+    # An explicit generator, so that the keys do not depend on JAX's default.
+    keys = None if key_data is None else jax.random.wrap_key_data(key_data, impl="threefry2x32")
+    rollout = rollout_episodes(
+        environment,
+        eqx.Partial(select_action, network),
+        states,
+        observations,
+        keys,
+        environment.max_episode_steps,
     )
-    solved, similarity = played.episode_metrics["success_mask"], played.episode_metrics["similarity_scores"]
+    solved, similarity = rollout.episode_metrics["success_mask"], rollout.episode_metrics["similarity_scores"]
     if environment.answers is None:
-        own = played.final_states.pair_index == states.pair_index
-        solved, similarity = solved & own, jnp.where(own, similarity, 0.0)
-    return solved, similarity, played.lengths
+        same_pair = rollout.final_states.pair_index == states.pair_index
+        solved, similarity = solved & same_pair, jnp.where(same_pair, similarity, 0.0)
+    return solved, similarity, rollout.lengths
 
 
 def _standard_error(
     solved: Bool[np.ndarray, " episodes"], by_task: Sequence[Int[np.ndarray, " _"]]
 ) -> float | None:
-    """Of the success rate, tasks being what is drawn: pairs of one task and attempts at it are alike."""
-    tasks = len(by_task)
-    if tasks < 2:
+    """Compute the standard error of the success rate, clustered by task, because episodes of one task are
+    correlated."""
+    num_tasks = len(by_task)
+    if num_tasks < 2:
         return None
     rate = solved.mean()
     squares = math.fsum(float(np.sum(solved[rows] - rate)) ** 2 for rows in by_task)
-    return math.sqrt(tasks / (tasks - 1) * squares) / len(solved)
+    return math.sqrt(num_tasks / (num_tasks - 1) * squares) / len(solved)

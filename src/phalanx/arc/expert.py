@@ -53,6 +53,10 @@ class ArcExpert:
     """Solutions computed so far, by task and pair."""
 
     def __post_init__(self) -> None:
+        if self.config.episode.mode != "training":
+            raise ValueError("the expert needs the outputs: set env.episode.mode=training")
+        if not self.config.episode.require_submit:
+            raise ValueError("the expert submits its grid: set env.episode.require_submit=true")
         if Operation.SUBMIT not in self.config.action.operations:
             raise ValueError(
                 "the expert submits its grid: add 34 (Submit) to env.action.allowed_operations, got "

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32
 
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.observation import Observation
-from phalanx.arc.reward import StepInfo
+from phalanx.arc.reward import INPUTS, StepInfo, reward_weights_from_config
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks
 from phalanx.core.environment import Key
@@ -45,46 +46,39 @@ def arc_step(
     # slow.
     fields = _get(state, "__dict__")
     operands = tuple(_get(action, "__dict__").values())
-    if isinstance(fields["similarity"], _Tracer) or isinstance(operands[0], _Tracer):
+    before = fields["similarity"]
+    # `isinstance(..., jax.core.Tracer)` runs Python code, so known types are accepted first.
+    known = type(before) in _array_types and type(operands[0]) in _array_types
+    if not known and (isinstance(before, jax.core.Tracer) or isinstance(operands[0], jax.core.Tracer)):
         environment: Any = environment_of(config, state)
         return environment.step(state, action)
-    tasks = fields["tasks"]
-    call = _calls.get((id(config), id(tasks), fields["columns"], type(action)))
+    call = _calls.get((id(config), id(fields["tasks"]), fields["columns"], type(action)))
     if call is None or fields["submission"] is not None:
         return _first_step(state, action, config)
-    program, arrays, _ = call
-    boards, registers, similarity, observation, reward, done, improvement, operation, steps, *ends = program(
-        *arrays, fields["boards"], fields["registers"], fields["similarity"], *operands
+    boards, registers, similarity, observation, reward, done, operation = call[0](
+        *call[1], fields["boards"], fields["registers"], before, *operands
     )
-    new = object.__new__(ArcState)
-    _get(new, "__dict__").update(fields, boards=boards, registers=registers, similarity=similarity)
-    info = object.__new__(StepInfo)
-    _get(info, "__dict__").update(
-        similarity=similarity,
-        similarity_improvement=improvement,
-        operation_type=operation,
-        step_count=steps,
-        episode_done=done,
-        terminated=ends[0],
-        truncated=ends[1],
-        solved=ends[2],
-    )
+    new = _new(ArcState)
+    new_fields = _get(new, "__dict__")
+    new_fields.update(fields)
+    new_fields["boards"] = boards
+    new_fields["registers"] = registers
+    new_fields["similarity"] = similarity
+    info = _new(StepInfo)
+    info_fields = info.__dict__
+    info_fields["similarity"] = similarity
+    info_fields["operation_type"] = operation
+    info_fields["episode_done"] = done
+    info_fields[INPUTS] = before, registers
     return new, observation, reward, done, info
 
 
-_get = object.__getattribute__
-_Tracer = jax.core.Tracer
+_get, _new = object.__getattribute__, object.__new__
+_array_types: set[type] = set()
+"""Types of arrays that are not traced."""
 _calls: dict[tuple[int, int, int, type], tuple[Callable[..., Any], tuple[Array, ...], Any]] = {}
-"""Compiled step, arrays of the environment, and (config, tasks), which keeps these alive so that their
-identities are not reused."""
-_INFO_FIELDS = (
-    "similarity_improvement",
-    "operation_type",
-    "step_count",
-    "terminated",
-    "truncated",
-    "solved",
-)
+"""Compiled step, arrays of the tasks, and (config, tasks), which keeps these alive so that their identities
+are not reused."""
 
 
 def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any, ...]:
@@ -100,35 +94,35 @@ def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any
         if len(_calls) >= _MAX_CALLS:
             _calls.clear()
         tasks = environment.task_arrays
-        arrays = (tasks.pairs, tasks.sizes, tasks.table, tasks.num_tasks, environment.reward_weights)
+        _array_types.add(type(tasks.pairs))
         program = _step_program(environment.config, type(action))
         key = (id(config), id(state.tasks), state.columns, type(action))
-        _calls[key] = program, arrays, (config, state.tasks)
+        _calls[key] = program, (tasks.pairs, tasks.sizes, tasks.table), (config, state.tasks)
     return environment.attach_names(new), *rest
 
 
 @functools.lru_cache(maxsize=128)
 def _step_program(config: ArcConfig, action_type: type[Any]) -> Callable[..., Any]:
-    """Compile a step that takes all arrays as separate arguments."""
+    """Compile a step whose arguments are arrays. Each argument and each result takes time, so there are as
+    few as possible."""
 
     @jax.jit
     def run(
         pairs: Array,
         sizes: Array,
         table: Array,
-        num_tasks: Array,
-        reward_weights: Array,
         boards: Array,
         registers: Array,
         similarity: Array,
         *fields: Array,
     ) -> tuple[Any, ...]:
-        tasks = TaskArrays(pairs, sizes, table, num_tasks)
-        environment = ArcEnvironment(config, tasks, None, reward_weights)
+        # The number of tasks matters only for sampling tasks.
+        tasks = TaskArrays(pairs, sizes, table, jnp.int32(table.shape[0]))
+        weights = jnp.asarray(reward_weights_from_config(config.reward))
+        environment = ArcEnvironment(config, tasks, None, weights)
         state = ArcState(boards, registers, similarity, None, config.grid_shape[1])
         new, observation, reward, done, info = environment.step(state, action_type(*fields))
-        rest = (getattr(info, name) for name in _INFO_FIELDS)
-        return new.boards, new.registers, new.similarity, observation, reward, done, *rest
+        return new.boards, new.registers, new.similarity, observation, reward, done, info.operation_type
 
     return run
 

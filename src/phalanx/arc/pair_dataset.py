@@ -7,13 +7,12 @@ import dataclasses
 import functools
 import zipfile
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Int, Int8, Integer
 
-from phalanx.arc.tasks import ArcTask, GridPair
+from phalanx.arc.tasks import GridPair
 
 _FIELDS = ("names", "task", "sizes", "cells")
 
@@ -75,14 +74,3 @@ def load_pair_dataset(path: str | Path) -> GridPairDataset:
     if needed != len(cells) or len(task) != len(sizes):
         raise ValueError(f"{path}: {len(task)} pairs need {needed} cells, and there are {len(cells)}")
     return GridPairDataset(tuple(map(str, names)), task.astype(np.int64), sizes, cells)
-
-
-def canvas_note(tasks: Iterable[ArcTask], grid_shape: tuple[int, int]) -> str:
-    """How many of some tasks a canvas has room for, in words.
-
-    >>> canvas_note([], (30, 30))
-    '0 of 0 tasks fit this canvas of 30x30'
-    """
-    shapes = [task.max_shape for task in tasks]
-    fit = sum(h <= grid_shape[0] and w <= grid_shape[1] for h, w in shapes)
-    return f"{fit} of {len(shapes)} tasks fit this canvas of {grid_shape[0]}x{grid_shape[1]}"

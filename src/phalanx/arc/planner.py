@@ -1,7 +1,6 @@
-"""Plans: short sequences of actions that turn one grid into another, in any action format.
+"""Plans: short sequences of actions that turn one grid into another.
 
-How they are found is in `src/native/arc/planner_search.h`, and by filling alone where there is no compiled
-extension; carrying them out is in `demonstrations`.
+The C++ extension searches for short plans. Without it, plans consist of a resize and fills only.
 """
 
 import dataclasses
@@ -26,22 +25,22 @@ Cells = Bool[np.ndarray, "rows columns"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ActionPlan:
-    """Actions in order, as arrays."""
+    """A sequence of actions as arrays."""
 
     operations: Int32[np.ndarray, " steps"]
-    """The operation of each step."""
+    """Operation of each step."""
     selections: Int32[np.ndarray, "steps corners"] | Bool[np.ndarray, "steps rows columns"]
-    """The cells of each step: row and column of a point, corners of a box, or a mask of the canvas."""
+    """Selected cells of each step: row and column of a point, corners of a box, or a mask of the canvas."""
 
     def __len__(self) -> int:
         return len(self.operations)
 
     def actions(self) -> list[Action]:
-        """The steps as actions."""
+        """Convert the steps to actions."""
         return [action_from_arrays(*step) for step in zip(self.operations, self.selections, strict=True)]
 
     def then(self, other: "ActionPlan") -> "ActionPlan":
-        """This plan and then another of the same format."""
+        """Append another plan with the same selection format."""
         return ActionPlan(
             np.concatenate([self.operations, other.operations]),
             np.concatenate([self.selections, other.selections]),
@@ -49,7 +48,7 @@ class ActionPlan:
 
 
 def action_from_arrays(operations: ArrayLike, selections: np.ndarray) -> Action:
-    """The action, or the batch of actions, that operations and their cells stand for."""
+    """Create an action or a batch of actions from operations and selected cells."""
     if selections.dtype == np.bool_:
         return create_mask_action(operations, selections)
     corners = np.moveaxis(selections, -1, 0)
@@ -67,18 +66,19 @@ def plan_pair(
     start: object = None,
     submit: bool = False,
 ) -> list[Action]:
-    """Actions that turn a pair's input into its output, few rather than cell by cell.
+    """Plan actions that turn a pair's input into its output.
 
-    Carried out in an environment they lead to exactly the output. The same arguments give the same actions.
+    The plan is short, but not always the shortest. Its last state is exactly the output, and the same
+    arguments give the same plan.
 
     Args:
-        input: the pair's input, from which an episode starts.
-        output: what the working grid shall become.
-        selection_format: how actions name their cells: `point`, `bbox` or `mask`.
-        grid_shape: rows and columns of the environment's canvas.
-        allowed_operations: the operations that may be used; None allows all.
-        start: the working grid as it stands, where it is no longer the input.
-        submit: whether the last action hands the grid in.
+        input: Input grid of the pair, with which an episode starts.
+        output: Grid to reach.
+        selection_format: `point`, `bbox` or `mask`.
+        grid_shape: Height and width of the environment's canvas.
+        allowed_operations: Operations that the plan may use; None allows all.
+        start: Current working grid, if it is not the input.
+        submit: Whether the plan ends with Submit.
 
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
     [26]
@@ -101,18 +101,18 @@ def solution_actions(
     allowed_operations: Collection[int] | None = None,
     submit: bool = False,
 ) -> list[Action]:
-    """Actions that solve a pair of a task.
+    """Return actions that solve a pair of a task.
 
-    They are the task's own solution where it has one and the format and the allowed operations can express
-    it; otherwise the pair is planned.
+    The task's own solution is used if there is one and the selection format and the allowed operations can
+    express it. Otherwise, the pair is planned.
 
     Args:
-        task: the task.
-        pair: which of its pairs; demonstrations are counted first, then tests.
-        selection_format: how actions name their cells: `point`, `bbox` or `mask`.
-        grid_shape: rows and columns of the environment's canvas.
-        allowed_operations: the operations that may be used; None allows all.
-        submit: whether the last action hands the grid in.
+        task: The task.
+        pair: Index of the pair: demonstrations first, then tests.
+        selection_format: `point`, `bbox` or `mask`.
+        grid_shape: Height and width of the environment's canvas.
+        allowed_operations: Operations that may be used; None allows all.
+        submit: Whether the actions end with Submit.
     """
     config = _config(selection_format, grid_shape, allowed_operations)
     return solution_plan(task, pair, config, submit=submit).actions()
@@ -121,7 +121,7 @@ def solution_actions(
 def _config(
     selection_format: SelectionFormat, grid_shape: tuple[int, int], allowed: Collection[int] | None
 ) -> ArcConfig:
-    """What a plan depends on, as an environment's config says it; bad values are refused there."""
+    """Create a config with the settings that a plan depends on; it validates them."""
     operations = None if allowed is None else tuple(allowed)
     return ArcConfig(
         action=ActionConfig(selection_format=selection_format, allowed_operations=operations),
@@ -135,7 +135,7 @@ def _allowed(config: ArcConfig) -> frozenset[int]:
 
 
 def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
-    """The plan of one step whose cells do not matter."""
+    """Create a plan with one step that ignores the selected cells."""
     if operation not in _allowed(config):
         raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
     if config.action.selection_format == "mask":
@@ -145,7 +145,7 @@ def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
 
 
 def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> ActionPlan:
-    """What `solution_actions` gives, as arrays."""
+    """Return the actions of `solution_actions` as arrays."""
     if not 0 <= pair < len(task.pairs):
         raise ValueError(f"task {task.id!r} has pairs 0 to {len(task.pairs) - 1}, got {pair}")
     before, after = task.pairs[pair].input, task.pairs[pair].output
@@ -161,7 +161,7 @@ def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool =
 
 
 def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | None:
-    """A solution's boxes in another format; None where points cannot express one."""
+    """Convert a solution to a selection format; return None if points cannot express it."""
     operations = np.array([step.operation for step in solution], np.int32)
     boxes = np.array([(step.r1, step.c1, step.r2, step.c2) for step in solution], np.int32).reshape(-1, 4)
     match config.action.selection_format:
@@ -169,7 +169,7 @@ def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | Non
             return ActionPlan(operations, boxes)
         case "point":
             first, last = boxes[:, :2], boxes[:, 2:]
-            # A paste needs the top left of its box, a resize the bottom right.
+            # Paste uses the top-left cell of its box, Resize the bottom-right cell.
             resizes = operations == Operation.RESIZE
             if not ((first == last).all(axis=1) | resizes | (operations == Operation.PASTE)).all():
                 return None
@@ -182,7 +182,7 @@ def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | Non
 
 
 def plan_grids(start: Grid, output: Grid, config: ArcConfig) -> ActionPlan:
-    """The plan from one grid to another; an error says why there is none."""
+    """Plan actions from one grid to another. Raises `ValueError` with the reason if there is no plan."""
     rows, columns = config.grid_shape
     for grid in (start, output):
         if grid.shape[0] > rows or grid.shape[1] > columns:
@@ -210,7 +210,7 @@ def _searched_plan(
     selection_format: SelectionFormat,
     allowed: frozenset[int],
 ) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
-    """What `fill_plan` gives, found by the compiled search."""
+    """Find a plan with the search of the extension. Arguments and results are those of `fill_plan`."""
     bits = sum(1 << operation for operation in allowed)
     operations, words, missing = native.plan_grid_edit(start, output, *canvas, selection_format, bits)
     if missing:
@@ -221,7 +221,7 @@ def _searched_plan(
 
 
 def _impossible(start: Grid, output: Grid, allowed: frozenset[int]) -> str:
-    """Why there is no plan, as far as it can be told."""
+    """Explain why there is no plan."""
     what = "no plan with the allowed operations leads to the output"
     if start.shape != output.shape and Operation.RESIZE not in allowed:
         return f"{what}: its size is {_size(output)}, not {_size(start)}, and Resize is not allowed"
@@ -240,10 +240,13 @@ def fill_plan(
     selection_format: SelectionFormat,
     allowed: frozenset[int],
 ) -> tuple[Int[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
-    """Operations with the cells that each selects: a resize where one is due, then fills by color.
+    """Plan a resize, if necessary, and one or more fills per color.
 
-    As exact as the plans of the extension and longer: nothing is moved, copied or flooded. None where an
-    operation that it takes is not allowed.
+    The plan is correct, but longer than those of the extension, because nothing is moved, copied or
+    flood-filled.
+
+    Returns:
+        Operations and selected cells; None if an operation is not allowed.
     """
     steps: list[tuple[int, Cells]] = []
     rows, columns = output.shape
@@ -267,7 +270,7 @@ def fill_plan(
 
 
 def _selections(wrong: Cells, may_be_filled: Cells, selection_format: SelectionFormat) -> Iterator[Cells]:
-    """Selections that cover the wrong cells: one mask, or boxes of cells that may be filled, or points."""
+    """Cover the wrong cells with one mask, or with boxes or points of cells that may be filled."""
     if selection_format == "mask":
         yield wrong
         return

@@ -1,8 +1,9 @@
 """The reward of a step: the default formula, custom reward functions, and the information that a step
 returns."""
 
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import Array, Bool, Float32, Int32
 
 from phalanx.arc.config import ArcConfig, RewardConfig
 from phalanx.arc.operations import Operation
-from phalanx.arc.state import ArcState
+from phalanx.arc.state import STATUS, STEP_COUNT, TERMINATED, TRUNCATED, ArcState
 
 REWARD_WEIGHTS = (
     "similarity_weight",
@@ -28,7 +29,8 @@ REWARD_WEIGHTS = (
 RewardWeights = Float32[Array, "7"]
 
 
-class StepInfo(eqx.Module):
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepInfo:
     """Information about a step, in addition to state, observation, reward and done."""
 
     similarity: Float32[Array, "*batch"] | float
@@ -41,12 +43,55 @@ class StepInfo(eqx.Module):
     """Number of steps taken in this episode."""
     episode_done: Bool[Array, "*batch"] | bool
     """Whether the episode has ended."""
-    terminated: Bool[Array, "*batch"] | bool = False
+    terminated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
     """Whether it ended with a submission or a solution."""
-    truncated: Bool[Array, "*batch"] | bool = False
+    truncated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
     """Whether it reached the step limit."""
-    solved: Bool[Array, "*batch"] | bool = False
+    solved: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
     """Whether it ended with the working grid equal to the target."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            # Every result of a compiled program takes time, which matters for single steps outside `jit`.
+            # There, `arc_step` stores what the other fields are computed from instead of the fields.
+            fields = self.__dict__
+            if name not in _DEFERRED_FIELDS or INPUTS not in fields:
+                raise AttributeError(f"StepInfo has no attribute {name!r}")
+            fields[name] = _DEFERRED_FIELDS[name](*fields[INPUTS], fields["similarity"])
+            return fields[name]
+
+
+INPUTS = "_inputs"
+"""Key under which `arc_step` stores the similarity before the step and the registers after it."""
+_DEFERRED_FIELDS: dict[str, Callable[[Array, Array, Array], Array]] = {
+    "similarity_improvement": lambda before, registers, after: after - before,
+    "step_count": lambda before, registers, after: registers[..., STEP_COUNT],
+    "terminated": lambda before, registers, after: registers[..., STATUS] == TERMINATED,
+    "truncated": lambda before, registers, after: registers[..., STATUS] == TRUNCATED,
+    "solved": lambda before, registers, after: (registers[..., STATUS] == TERMINATED) & (after == 1.0),
+}
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(StepInfo))
+
+
+def _flatten(info: StepInfo) -> tuple[list[Any], None]:
+    return [getattr(info, name) for name in _FIELDS], None
+
+
+def _flatten_with_keys(info: StepInfo) -> tuple[list[Any], None]:
+    return [(jax.tree_util.GetAttrKey(name), getattr(info, name)) for name in _FIELDS], None
+
+
+def _unflatten(_: None, values: Iterable[Any]) -> StepInfo:
+    # Without the constructor: JAX transformations put arbitrary objects into the leaves.
+    info = object.__new__(StepInfo)
+    info.__dict__.update(zip(_FIELDS, values, strict=True))
+    return info
+
+
+jax.tree_util.register_pytree_with_keys(StepInfo, _flatten_with_keys, _unflatten, _flatten)
 
 
 class Transition(eqx.Module):

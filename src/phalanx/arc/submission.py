@@ -1,7 +1,4 @@
-"""Answers to ARC tasks as they are handed in: attempts, a submission file, what was right and what was not.
-
-Rates over tasks and families, for the curve of a training, are in `arc_evaluation`.
-"""
+"""Answers to the tasks of a dataset: attempts, the submission file of ARC Prize, and images of failures."""
 
 import dataclasses
 import json
@@ -14,17 +11,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int32, PyTree, UInt32
+from jaxtyping import Array, Bool, Int8, Int32, PyTree, UInt32
 
-from phalanx.arc.actions import Action, random_action
+from phalanx.arc.actions import Action, MaskAction, create_mask_action, random_action
 from phalanx.arc.bitplanes import area_bits, unpack_cells
-from phalanx.arc.config import ArcConfig
-from phalanx.arc.datasets import GENERATED
+from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ActionConfig, ArcConfig, EpisodeConfig
+from phalanx.arc.datasets import load_tasks
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.evaluation import copy_solves, episode_keys
-from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
-from phalanx.arc.task_files import ALL, load_tasks
-from phalanx.arc.tasks import ArcTask
+from phalanx.arc.evaluation import ArcEvalConfig, copy_solves, episode_keys
+from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation, operation_name
+from phalanx.arc.state import ArcState
+from phalanx.arc.task_buffer import TaskBuffer
+from phalanx.arc.task_files import ALL
+from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.core.environment import Key
 from phalanx.core.episodes import Act, map_batches, rollout_episodes
 from phalanx.formatting import format_count, format_percent
@@ -34,109 +33,162 @@ from phalanx.svg import save_svg
 
 _BATCH_SIZE = 256
 _NO_ANSWER = [[0]]
-"""What stands in a submission where nothing was handed in; the format wants a grid everywhere."""
+"""Grid in the submission file where nothing was submitted; the format requires one."""
+_NUM_GENERATED_TASKS = 200
 
-_TO_OTHER_TESTS = {Operation.NEXT_TEST_PAIR, Operation.PREVIOUS_TEST_PAIR, Operation.FIRST_UNSOLVED_TEST_PAIR}
+_TEST_PAIR_SWITCHES = {
+    Operation.NEXT_TEST_PAIR,
+    Operation.PREVIOUS_TEST_PAIR,
+    Operation.FIRST_UNSOLVED_TEST_PAIR,
+}
 
 Grid = list[list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskSubmission:
-    """What was handed in for one task."""
+    """Submitted answers to one task."""
 
     task: ArcTask
     attempts: tuple[tuple[Grid | None, ...], ...]
-    """A grid for each test pair, attempt by attempt; None where none was handed in."""
+    """One grid per test pair for each attempt; None where nothing was submitted."""
     steps: tuple[int, ...]
-    """Of each attempt."""
-    fits: bool = True
-    """Whether the task fits the canvas; nothing was tried where it does not."""
+    """Number of steps of each attempt."""
+    fits_canvas: bool = True
+    """Whether the task fits on the canvas. If not, there are no attempts."""
 
-    def right(self, number: int) -> bool | None:
-        """Whether an attempt at that test pair is right; None where the output is secret."""
-        output = self.task.tests[number].output
+    def is_correct(self, test: int) -> bool | None:
+        """Return whether one of the attempts at a test pair is correct; None if its output is secret."""
+        output = self.task.tests[test].output
         if output is None:
             return None
-        return any(attempt[number] == output.tolist() for attempt in self.attempts)
+        return any(attempt[test] == output.tolist() for attempt in self.attempts)
 
     @property
     def solved(self) -> bool | None:
-        """Whether every output is right; None where one is secret."""
-        found = [self.right(number) for number in range(len(self.task.tests))]
-        return None if None in found else all(found)
+        """Whether all outputs are correct; None if one of them is secret."""
+        correct = [self.is_correct(test) for test in range(len(self.task.tests))]
+        return None if None in correct else all(correct)
 
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """What was handed in for all tasks of a data set."""
+    """Submitted answers to the tasks of a dataset."""
 
     answers: tuple[TaskSubmission, ...]
     operations: dict[str, int]
-    """How often each operation was carried out."""
+    """Number of uses of each operation."""
+    dataset: str = ""
+    """Name of the dataset with its split, or the path."""
+    num_attempts: int = 2
+    """Attempts per task."""
+    random: "Submission | None" = None
+    """Submission of random actions, for comparison."""
 
     @property
     def known(self) -> list[TaskSubmission]:
-        """Those whose outputs are not secret."""
+        """Answers to the tasks whose outputs are not secret."""
         return [answer for answer in self.answers if answer.solved is not None]
 
-    def submission(self, attempts: int = 2) -> dict[str, list[dict[str, Grid]]]:
-        """The file that ARC Prize takes: for each task and test pair `attempt_1`, `attempt_2`."""
+    @property
+    def num_solved(self) -> int:
+        """Number of tasks that are known to be solved."""
+        return sum(bool(answer.solved) for answer in self.answers)
+
+    @property
+    def num_fitting(self) -> int:
+        """Number of tasks that fit on the canvas."""
+        return sum(answer.fits_canvas for answer in self.answers)
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset, for the folder that `phalanx eval` saves the files to."""
+        return self.dataset
+
+    def submission(self) -> dict[str, list[dict[str, Grid]]]:
+        """Return the content of ARC Prize's submission file: `attempt_1`, `attempt_2`, ... by task and test
+        pair."""
+        attempts = max(self.num_attempts, 2)
         return {
             answer.task.id: [
-                {f"attempt_{k + 1}": _grid_of(answer, k, number) for k in range(attempts)}
-                for number in range(len(answer.task.tests))
+                {f"attempt_{k + 1}": _submitted_grid(answer, k, test) for k in range(attempts)}
+                for test in range(len(answer.task.tests))
             ]
             for answer in self.answers
         }
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A line for each task."""
+    def as_record(self) -> dict[str, Any]:
+        """Return the results as a JSON record. The rate is of the tasks whose outputs are not secret."""
+        known = self.known
+        baselines = {}
+        if known:
+            baselines["copy_input"] = sum(copy_solves(answer.task) for answer in known) / len(known)
+            if self.random is not None:
+                baselines["random"] = self.random.num_solved / len(known)
+        return {
+            "split": self.dataset,
+            "mode": "submission",
+            "attempts": self.num_attempts,
+            "num_tasks": len(self.answers),
+            "num_fitting": self.num_fitting,
+            "num_known": len(known),
+            "num_solved": self.num_solved,
+            "success_rate": self.num_solved / len(known) if known else None,
+            "baselines": baselines,
+        }
+
+    def task_records(self) -> list[dict[str, Any]]:
+        """Return one record per task."""
         return [
             {
                 "task": answer.task.id,
                 "family": answer.task.family,
                 "solved": answer.solved,
-                "outputs": len(answer.task.tests),
-                "outputs_right": sum(answer.right(n) is True for n in range(len(answer.task.tests))),
-                "handed_in": any(grid is not None for attempt in answer.attempts for grid in attempt),
-                "fits": answer.fits,
+                "num_outputs": len(answer.task.tests),
+                "num_correct": sum(answer.is_correct(n) is True for n in range(len(answer.task.tests))),
+                "submitted": any(grid is not None for attempt in answer.attempts for grid in attempt),
+                "fits_canvas": answer.fits_canvas,
                 "steps": list(answer.steps),
             }
             for answer in self.answers
         ]
 
-    def describe(self) -> str:
-        """A few lines: what fits, what is right, and what copying the input would get."""
-        fitting = sum(answer.fits for answer in self.answers)
-        lines = [f"{fitting} of {format_count(len(self.answers), 'task')} fit this canvas"]
+    def describe(self) -> list[str]:
+        """Describe how many tasks fit on the canvas and how many are solved, with baselines."""
+        lines = [f"{self.num_fitting} of {format_count(len(self.answers), 'task')} fit the canvas"]
         known = self.known
         if known:
-            solved = sum(bool(answer.solved) for answer in known)
-            outputs = [answer.right(n) for answer in known for n in range(len(answer.task.tests))]
+            outputs = [answer.is_correct(n) for answer in known for n in range(len(answer.task.tests))]
             copied = sum(copy_solves(answer.task) for answer in known)
-            lines += [
-                f"handed in right: {solved} of {len(known)} tasks ({format_percent(solved / len(known))}), "
-                f"{sum(map(bool, outputs))} of {len(outputs)} outputs",
-                f"copying the input: {copied} of {len(known)} tasks ({format_percent(copied / len(known))}); "
-                "handing nothing in: 0",
-            ]
+            lines.append(
+                f"solved: {_fraction(self.num_solved, len(known))}, "
+                f"{sum(map(bool, outputs))} of {len(outputs)} outputs"
+            )
+            baselines = f"Baselines: submitting the input solves {_fraction(copied, len(known))}"
+            if self.random is not None:
+                baselines += f", random actions {self.random.num_solved}"
+            lines.append(f"{baselines}, submitting nothing 0")
         if len(known) < len(self.answers):
             lines.append(f"{format_count(len(self.answers) - len(known), 'task')} with secret outputs")
-        return "\n".join(lines)
+        return lines
 
-    def save(self, folder: Path, title: str, attempts: int = 2) -> None:
-        """`submission.json`, `tasks.jsonl`, `summary.json`, `failures.svg` and `operations.svg` in a folder.
+    def save(self, folder: Path, title: str | None = None) -> None:
+        """Save `submission.json`, `tasks.jsonl`, `summary.json`, `failures.svg` and `operations.svg`.
 
-        The report of a run shows what it finds in its folder `submitted_grids`.
+        The report of a run shows the folders in its folder `submissions`.
+
+        Args:
+            folder: Folder to create.
+            title: Heading in the report.
         """
         from phalanx.arc.rendering.svg_task import draw_operations
 
         folder.mkdir(parents=True, exist_ok=True)
-        summary = {"title": title, "lines": self.describe().splitlines(), "operations": self.operations}
+        title = f"{self.dataset}, {format_count(self.num_attempts, 'attempt')}" if title is None else title
+        summary = {"title": title, "lines": self.describe(), "operations": self.operations}
         texts = {
-            "submission.json": json.dumps(self.submission(max(attempts, 2)), separators=(",", ":")),
-            "tasks.jsonl": "".join(json.dumps(row) + "\n" for row in self.rows()),
+            "submission.json": json.dumps(self.submission(), separators=(",", ":")),
+            "tasks.jsonl": "".join(json.dumps(record) + "\n" for record in self.task_records()),
             "summary.json": json.dumps(summary, indent=1),
         }
         for name, text in texts.items():
@@ -145,34 +197,86 @@ class Submission:
         save_svg(draw_operations(self.operations), folder / "operations.svg")
         save_svg(self.draw_failures(), folder / "failures.svg")
 
-    def draw_failures(self, most: int = 24) -> draw.Drawing:
-        """The first tasks that are not known to be right, what was handed in beside what was expected."""
+    def draw_failures(self, max_tasks: int = 24) -> draw.Drawing:
+        """Draw the submitted and the expected outputs of the first tasks that are not known to be solved."""
         from phalanx.arc.rendering.svg_task import FailedOutput, draw_failed_outputs
 
-        failed = [answer for answer in self.answers if answer.fits and not answer.solved]
-        shown = [
+        failed = [answer for answer in self.answers if answer.fits_canvas and not answer.solved]
+        outputs = [
             FailedOutput(
-                f"{answer.task.id}{f', test {number + 1}' if len(answer.task.tests) > 1 else ''}",
+                f"{answer.task.id}{f', test {test + 1}' if len(answer.task.tests) > 1 else ''}",
                 np.asarray(pair.input),
-                None if (grid := answer.attempts[0][number]) is None else np.array(grid, np.int8),
+                None if (grid := answer.attempts[0][test]) is None else np.array(grid, np.int8),
                 pair.output,
             )
-            for answer in failed[:most]
-            for number, pair in enumerate(answer.task.tests)
-            if not answer.right(number)
+            for answer in failed[:max_tasks]
+            for test, pair in enumerate(answer.task.tests)
+            if not answer.is_correct(test)
         ]
         wrong = sum(answer.solved is False for answer in failed)
-        fitting = [answer for answer in self.known if answer.fits]
+        fitting = [answer for answer in self.known if answer.fits_canvas]
         secret = f", {len(failed) - wrong} with secret outputs" if len(failed) > wrong else ""
         return draw_failed_outputs(
-            shown, f"Not right: {wrong} of {format_count(len(fitting), 'task')} that fit{secret}"
+            outputs, f"Not solved: {wrong} of {format_count(len(fitting), 'task')} that fit{secret}"
         )
 
 
-def _grid_of(answer: TaskSubmission, attempt: int, number: int) -> Grid:
-    """The grid of an attempt; of the last there was where there were fewer."""
-    made = [grids[number] for grids in answer.attempts[: attempt + 1] if grids[number] is not None]
-    return made[-1] or _NO_ANSWER if made else _NO_ANSWER
+def _fraction(number: int, total: int) -> str:
+    return f"{number} of {format_count(total, 'task')} ({format_percent(number / total)})"
+
+
+def _submitted_grid(answer: TaskSubmission, attempt: int, test: int) -> Grid:
+    """Return the grid of an attempt, or of the last one before it that submitted something."""
+    grids = [grids[test] for grids in answer.attempts[: attempt + 1] if grids[test] is not None]
+    return grids[-1] or _NO_ANSWER if grids else _NO_ANSWER
+
+
+def evaluate_on_dataset(config: ArcConfig, network: PolicyNetwork, settings: ArcEvalConfig) -> Submission:
+    """Submit answers to the dataset that `settings` names, and those of random actions for comparison.
+
+    Args:
+        config: Settings of the environment that the policy was trained in.
+        network: Policy network.
+        settings: Dataset, number of attempts and random seed.
+    """
+    environment, too_large = submission_env(config, settings.dataset)
+    submission = submit(
+        environment, network, attempts=settings.attempts, seed=settings.seed, too_large=too_large
+    )
+    return dataclasses.replace(
+        submission, dataset=settings.dataset, random=submit_random(environment, settings.seed)
+    )
+
+
+def submission_env(config: ArcConfig, dataset: str) -> tuple[ArcEnvironment, list[ArcTask]]:
+    """Create an environment with the tasks of a dataset, in evaluation mode.
+
+    Args:
+        config: Settings of the environment. Generated tasks have its families and sizes.
+        dataset: Name of a dataset or a path, with an optional split: `arc-agi-1/evaluation`.
+
+    Returns:
+        The environment, and the tasks that do not fit on its canvas.
+    """
+    source, split = dataset, ALL
+    if not Path(dataset).exists() and "/" in dataset:
+        source, split = dataset.rsplit("/", 1)
+    rows, columns = config.grid_shape
+    settings: dict[str, Any] = {}
+    if source == GENERATED:
+        settings = {
+            "families": config.dataset.families,
+            "max_size": config.grid_shape,
+            "num_tasks": _NUM_GENERATED_TASKS,
+            "seed": config.dataset.seed,
+        }
+    tasks = [task for task in load_tasks(source, split, **settings) if task.tests]
+    fitting = [task for task in tasks if task.max_shape[0] <= rows and task.max_shape[1] <= columns]
+    if not fitting:
+        raise ValueError(f"none of the {len(tasks)} tasks of {dataset} fits a canvas of {rows}x{columns}")
+    episode = config.episode.model_copy(update={"mode": "evaluation", "attempts": 1})
+    environment = ArcEnvironment.create(config.model_copy(update={"episode": episode}), fitting)
+    return environment, [task for task in tasks if task not in set(fitting)]
 
 
 def submit(
@@ -184,14 +288,33 @@ def submit(
     seed: int = 0,
     too_large: Sequence[ArcTask] = (),
 ) -> Submission:
-    """Let a policy work on every task: the first attempt `greedy`, the others by drawing its actions.
+    """Attempt every task with a policy.
 
-    Each attempt is an episode of its own, which tells the policy nothing of the one before; for a policy that
-    has no operation to go from one test pair to another, it is an episode for each of them. Tasks that are
-    `too_large` for the canvas are counted, without an answer.
+    Each attempt is a separate episode, and the policy learns nothing from the previous ones. If the policy
+    has no operation that switches between test pairs, each test pair is a separate episode.
+
+    Args:
+        environment: Environment in evaluation mode.
+        network: Policy network.
+        attempts: Attempts per task.
+        greedy: Whether the first attempt takes the most probable actions. The others sample them.
+        seed: Random seed of sampled attempts.
+        too_large: Tasks that do not fit on the canvas. They are counted as unanswered.
     """
     act = eqx.Partial(select_action, network)
     return _submit(environment, act, attempts=attempts, greedy=greedy, seed=seed, too_large=too_large)
+
+
+def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
+    """Submit one attempt of random actions at each task, as a baseline."""
+    act = eqx.Partial(_random_action, environment.config)
+    return _submit(environment, act, greedy=False, seed=seed)
+
+
+def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
+    """Sample an allowed operation on any cells of the canvas."""
+    rows, columns = (jnp.int32(side) for side in config.grid_shape)
+    return random_action(key, config, config.action.operations, rows, columns)
 
 
 def _submit(
@@ -204,47 +327,50 @@ def _submit(
     too_large: Sequence[ArcTask] = (),
 ) -> Submission:
     if environment.answers is None:
-        raise ValueError("answers are handed in in evaluation; this environment's mode is training")
+        raise ValueError("answers are submitted in evaluation mode: set episode.mode=evaluation")
     if attempts < 1:
         raise ValueError(f"attempts must be at least 1, got {attempts}")
     buffer = environment.task_buffer
-    made: list[list[tuple[Grid | None, ...]]] = [[] for _ in buffer]
+    submitted: list[list[tuple[Grid | None, ...]]] = [[] for _ in buffer]
     steps: list[list[int]] = [[] for _ in buffer]
     counts = np.zeros(NUM_OPERATIONS, np.int64)
-    whole = not _TO_OTHER_TESTS.isdisjoint(environment.config.action.operations)
+    by_task = not _TEST_PAIR_SWITCHES.isdisjoint(environment.config.action.operations)
     episodes = np.array(
-        [(n, test) for n, task in enumerate(buffer) for test in range(1 if whole else len(task.tests))],
+        [(n, test) for n, task in enumerate(buffer) for test in range(1 if by_task else len(task.tests))],
         np.int32,
     )
-    # Of the tasks as the policy sees them: what it draws must not depend on the answers.
+    # Fingerprints without the answers, so that the random numbers do not depend on them.
     fingerprints = [buffer.without_answers[task].fingerprint for task in episodes[:, 0].tolist()]
     for attempt in range(attempts):
-        words = None
+        key_data = None
         if attempt or not greedy:
-            words = episode_keys(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
+            key_data = episode_keys(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
 
-        def batch(rows: np.ndarray, words: UInt32[np.ndarray, "tasks 2"] | None = words) -> tuple[Array, ...]:
-            keys = None if words is None else jax.device_put(words[rows])
+        def run_batch(
+            rows: np.ndarray, key_data: UInt32[np.ndarray, "tasks 2"] | None = key_data
+        ) -> tuple[Array, ...]:
+            keys = None if key_data is None else jax.device_put(key_data[rows])
             return _attempt(environment, act, jax.device_put(episodes[rows]), keys)
 
-        cells, sizes, lengths, used = map_batches(batch, len(episodes), _BATCH_SIZE)
+        cells, sizes, lengths, used = map_batches(run_batch, len(episodes), _BATCH_SIZE)
         counts += used.sum(axis=0)
         for index, task in enumerate(buffer):
-            (own,) = np.nonzero(episodes[:, 0] == index)
-            of_test = [own[0] if whole else own[test] for test in range(len(task.tests))]
-            made[index].append(
-                tuple(_grid(cells[row, test], sizes[row, test]) for test, row in enumerate(of_test))
+            (rows,) = np.nonzero(episodes[:, 0] == index)
+            row_of_test = [rows[0] if by_task else rows[test] for test in range(len(task.tests))]
+            submitted[index].append(
+                tuple(_trim(cells[row, test], sizes[row, test]) for test, row in enumerate(row_of_test))
             )
-            steps[index].append(int(lengths[own].sum()))
+            steps[index].append(int(lengths[rows].sum()))
     answers = [
-        TaskSubmission(task, tuple(made[index]), tuple(steps[index])) for index, task in enumerate(buffer)
+        TaskSubmission(task, tuple(submitted[index]), tuple(steps[index]))
+        for index, task in enumerate(buffer)
     ]
-    answers += [TaskSubmission(task, (), (), fits=False) for task in too_large]
-    names = {operation_name(k): int(count) for k, count in enumerate(counts) if count}
-    return Submission(tuple(answers), names)
+    answers += [TaskSubmission(task, (), (), fits_canvas=False) for task in too_large]
+    operations = {operation_name(k): int(count) for k, count in enumerate(counts) if count}
+    return Submission(tuple(answers), operations, num_attempts=attempts)
 
 
-def _grid(cells: np.ndarray, size: np.ndarray) -> Grid | None:
+def _trim(cells: np.ndarray, size: np.ndarray) -> Grid | None:
     return cells[: size[0], : size[1]].tolist() if size[0] else None
 
 
@@ -253,54 +379,95 @@ def _attempt(
     environment: ArcEnvironment,
     act: Act,
     episodes: Int32[Array, "batch 2"],
-    words: UInt32[Array, "batch 2"] | None,
+    key_data: UInt32[Array, "batch 2"] | None,
 ) -> tuple[Array, ...]:
-    """The grids that were handed in with their sizes, the steps taken, and the uses of each operation."""
+    """Run episodes. Returns the submitted grids, their sizes, episode lengths and uses of each operation."""
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
-    keys = None if words is None else jax.random.wrap_key_data(words, impl="threefry2x32")
-    limit = environment.config.episode.max_episode_steps
-    played = rollout_episodes(environment, act, states, observations, keys, limit, record=True)
-    work = played.final_states.submission
-    sizes = work.submitted_sizes[:, 0]
+    keys = None if key_data is None else jax.random.wrap_key_data(key_data, impl="threefry2x32")
+    max_steps = environment.max_episode_steps
+    rollout = rollout_episodes(environment, act, states, observations, keys, max_steps, record=True)
+    submission = rollout.final_states.submission
+    sizes = submission.submitted_sizes[:, 0]
     rows, columns = environment.config.grid_shape
-    cells = unpack_cells(work.submitted_grids[:, 0], area_bits(sizes[..., 0], sizes[..., 1], rows), columns)
-    time = jnp.arange(limit)[:, None]
-    assert played.step_states is not None
-    operations = jnp.where(time < played.lengths, played.step_states.last_operation, -1)
+    area = area_bits(sizes[..., 0], sizes[..., 1], rows)
+    cells = unpack_cells(submission.submitted_grids[:, 0], area, columns)
+    assert rollout.step_states is not None
+    is_running = jnp.arange(max_steps)[:, None] < rollout.lengths
+    operations = jnp.where(is_running, rollout.step_states.last_operation, -1)
     used = jnp.sum(operations[..., None] == jnp.arange(NUM_OPERATIONS), axis=0)
-    return cells, sizes, played.lengths, used
+    return cells, sizes, rollout.lengths, used
 
 
-def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
-    """Submit one attempt of random actions at each task, as a baseline."""
-    act = eqx.Partial(_random_action, environment.config)
-    return _submit(environment, act, greedy=False, seed=seed)
+SUBMIT_GRIDS_CONFIG = ArcConfig(
+    episode=EpisodeConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
+    action=ActionConfig(selection_format="mask"),
+)
+"""Settings of `submit_grids`: the full canvas and masks. An answer takes one resize, one fill per color and
+Submit."""
+_GRIDS_BATCH_SIZE = 512
 
 
-def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
-    """Sample any allowed operation on any cells of the canvas."""
-    rows, columns = (jnp.int32(side) for side in config.grid_shape)
-    return random_action(key, config, config.action.operations, rows, columns)
+def submit_grids(
+    pairs: Sequence[GridPair], answers: Int8[np.ndarray, "pairs 30 30"]
+) -> Bool[np.ndarray, " pairs"]:
+    """Submit complete output grids, such as those that `TransductionNetwork` predicts.
 
+    Each answer is painted in an episode that starts with the pair's input, and then submitted. Only the
+    environment's final result is used.
 
-def submission_env(config: ArcConfig, data: str) -> tuple[ArcEnvironment, list[ArcTask]]:
-    """The environment that examines on a data set by a config's rules, and the tasks too large for it.
+    Args:
+        pairs: Pairs with outputs.
+        answers: One grid per pair, -1 outside its area.
 
-    `data` is a data set or a path, with a split after a slash where it has several: `arc-agi-1/evaluation`.
-    Generated tasks are of the config's families and sizes.
+    Returns:
+        Whether each answer is correct.
     """
-    source, split = data, ALL
-    if not Path(data).exists() and "/" in data:
-        source, split = data.rsplit("/", 1)
-    rows, columns = config.grid_shape
-    made: dict[str, Any] = {}
-    if source == GENERATED:
-        own = config.dataset
-        made = {"families": own.families, "max_size": config.grid_shape, "num_tasks": 200, "seed": own.seed}
-    tasks = [task for task in load_tasks(source, split, **made) if task.tests]
-    fitting = [task for task in tasks if task.max_shape[0] <= rows and task.max_shape[1] <= columns]
-    if not fitting:
-        raise ValueError(f"none of the {len(tasks)} tasks of {data} fits a canvas of {rows}x{columns}")
-    rules = config.episode.model_copy(update={"mode": "evaluation", "attempts": 1})
-    environment = ArcEnvironment.create(config.model_copy(update={"episode": rules}), fitting)
-    return environment, [task for task in tasks if task not in set(fitting)]
+    solved = np.zeros(len(pairs), bool)
+    for first in range(0, len(pairs), _GRIDS_BATCH_SIZE):
+        # The last batch is filled up with the first pairs, so that one compilation serves all batches.
+        rows = np.arange(first, first + _GRIDS_BATCH_SIZE) % len(pairs)
+        tasks = [
+            ArcTask(f"{n}", (), (GridPair(pairs[row].input, pairs[row].output),))
+            for n, row in enumerate(rows.tolist())
+        ]
+        buffer = TaskBuffer.from_tasks(tasks, num_rows=MAX_GRID_SIDE)
+        solved[rows] = _paint_and_submit(ArcEnvironment.create(SUBMIT_GRIDS_CONFIG, buffer), answers[rows])
+    return solved
+
+
+def _paint_and_submit(
+    environment: ArcEnvironment, answers: Int8[np.ndarray, "batch 30 30"]
+) -> Bool[np.ndarray, " batch"]:
+    count = len(answers)
+    states = _reset_to_test_pairs(environment, count)
+    # Resize takes the last cell of the new area. Rows that need no fill get an invalid action.
+    inside = answers >= 0
+    corner = inside & (np.cumsum(inside[:, ::-1, ::-1], axis=1)[:, ::-1, ::-1] == 1)
+    corner &= np.cumsum(inside[:, ::-1, ::-1], axis=2)[:, ::-1, ::-1] == 1
+    states, _ = _step(environment, states, np.full(count, Operation.RESIZE), corner)
+    for color in range(NUM_COLORS):
+        cells = (np.asarray(states.working_grid) != answers) & (answers == color)
+        operations = np.where(cells.any(axis=(1, 2)), color, -1)
+        states, _ = _step(environment, states, operations, cells)
+    no_cells = np.zeros(answers.shape, bool)
+    return np.asarray(_step(environment, states, np.full(count, Operation.SUBMIT), no_cells)[1])
+
+
+@eqx.filter_jit
+def _reset_to_test_pairs(environment: ArcEnvironment, count: int) -> ArcState:
+    """Start an episode on the only pair of each task."""
+    states, _ = environment.batch_reset_to(jnp.arange(count), jnp.zeros(count, jnp.int32))
+    return environment.detach_names(states)
+
+
+def _step(
+    environment: ArcEnvironment, states: ArcState, operations: np.ndarray, cells: np.ndarray
+) -> tuple[ArcState, Array]:
+    return _jit_step(environment, states, create_mask_action(operations, cells))
+
+
+@eqx.filter_jit
+def _jit_step(environment: ArcEnvironment, states: ArcState, action: MaskAction) -> tuple[ArcState, Array]:
+    """Take a step. Returns the states and whether they are solved, which only a submission can be."""
+    states, _, _, _, info = environment.batch_step(states, action)
+    return environment.detach_names(states), jnp.asarray(info.solved)

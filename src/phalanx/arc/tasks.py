@@ -1,7 +1,4 @@
-"""ARC tasks as people think of them: demonstration pairs, test pairs, an id and a family.
-
-Reading them from files is in `readers`; the packed form that environments use is in `buffer`.
-"""
+"""ARC tasks: demonstration pairs, test pairs, an id and a family."""
 
 import dataclasses
 import functools
@@ -18,13 +15,17 @@ from phalanx.arc.config import MAX_GRID_SIDE
 from phalanx.arc.operations import NUM_COLORS
 
 Grid = Int8[np.ndarray, "_ _"]
-"""An int8 array of 1 to 30 rows and columns, colours 0 to 9, that cannot be written to."""
+"""Read-only int8 array of 1 to 30 rows and columns with colors 0 to 9."""
 
 _COLORS = bytes(range(NUM_COLORS))
 
 
 def as_grid(cells: object, where: str = "grid") -> Grid:
-    """A validated int8 grid from rows of colours or an array; the error says where and which cell is wrong.
+    """Convert rows of colors or an array to a validated int8 grid.
+
+    Args:
+        cells: Rows of colors, or a 2D array of integers.
+        where: Prefix of error messages, which also name the invalid cell.
 
     >>> as_grid([[1, 2], [3, 4]]).dtype
     dtype('int8')
@@ -34,16 +35,16 @@ def as_grid(cells: object, where: str = "grid") -> Grid:
 
 
 def _list_grid(cells: object) -> Grid | None:
-    """The quick way for what JSON gives, lists of ints; None where anything at all is unusual.
+    """Convert lists of integers, as JSON has them; return None if anything is unusual.
 
-    ARC-AGI-1 has 1.2 million cells: `bytes` takes a row in one call, and the types are looked at in C.
+    ARC-AGI-1 has 1.2 million cells, so rows are converted and types are checked in C.
     """
     if type(cells) is not list or not 1 <= len(cells) <= MAX_GRID_SIDE or set(map(type, cells)) != {list}:
         return None
     height, width = len(cells), len(cells[0])
     if not 1 <= width <= MAX_GRID_SIDE or set(map(len, cells)) != {width}:
         return None
-    # `bytes` would take True for 1 as well, hence the types.
+    # `bytes` would also accept True.
     if set(map(type, itertools.chain.from_iterable(cells))) != {int}:
         return None
     try:
@@ -56,7 +57,7 @@ def _list_grid(cells: object) -> Grid | None:
 
 
 def _array_grid(cells: np.ndarray) -> Grid | None:
-    """The quick way for arrays of whole numbers; None where anything is unusual."""
+    """Convert an array of integers; return None if anything is unusual."""
     if cells.ndim != 2 or cells.dtype.kind not in "iu":
         return None
     if not (1 <= cells.shape[0] <= MAX_GRID_SIDE and 1 <= cells.shape[1] <= MAX_GRID_SIDE):
@@ -69,7 +70,8 @@ def _array_grid(cells: np.ndarray) -> Grid | None:
 
 
 def _checked_grid(cells: object, where: str) -> Grid:
-    """The slow way, cell by cell: names what is wrong, and takes the forms that are unusual but right."""
+    """Convert cell by cell. Accepts unusual forms, such as arrays of rows, and raises an error for invalid
+    cells."""
     if isinstance(cells, np.ndarray):
         if cells.ndim != 2:
             raise ValueError(f"{where}: a grid has rows and columns, got {cells.ndim} dimensions")
@@ -79,7 +81,7 @@ def _checked_grid(cells: object, where: str) -> Grid:
     rows: list[list[object]] = []
     for r, row in enumerate(cells):
         if isinstance(row, str) or not isinstance(row, Sequence | np.ndarray):
-            raise ValueError(f"{where}: row {r} must be a list of colours, got {_short(row)}")
+            raise ValueError(f"{where}: row {r} must be a list of colors, got {_short(row)}")
         rows.append(list(row))
     if not rows or not rows[0]:
         raise ValueError(f"{where}: the grid is empty")
@@ -97,16 +99,16 @@ def _checked_grid(cells: object, where: str) -> Grid:
 
 
 def _color(cell: object, where: str) -> int:
-    """A colour from a number or, as one published MiniARC has them, a digit in a string."""
+    """Convert a number or a digit in a string, as one published version of MiniARC has them."""
     if isinstance(cell, str) and len(cell) == 1 and cell.isdecimal():
         return int(cell)
     if isinstance(cell, int | np.integer) and not isinstance(cell, bool) and 0 <= cell < NUM_COLORS:
         return int(cell)
-    raise ValueError(f"{where} must be a colour from 0 to {NUM_COLORS - 1}, got {_short(cell)}")
+    raise ValueError(f"{where} must be a color from 0 to {NUM_COLORS - 1}, got {_short(cell)}")
 
 
 def _short(value: object) -> str:
-    """What a message shows of a wrong value: one line, however long the value is."""
+    """Format an invalid value for an error message on one line."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return "a number of more than 30 digits"
     text = repr(value)
@@ -115,15 +117,15 @@ def _short(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GridPair:
-    """An input and its output; the output is None where a challenge keeps it secret."""
+    """Input and output of one example. The output is None if it is secret."""
 
     input: Integer[np.ndarray, "_ _"]
-    """What is given: a `Grid`, whichever whole numbers it is made from."""
+    """Input grid. Other arrays of integers are converted to a `Grid`."""
     output: Integer[np.ndarray, "_ _"] | None
-    """What is asked for, a `Grid` too."""
+    """Output grid, also a `Grid`."""
 
     def __post_init__(self) -> None:
-        # A task is hashed by its grids, so they must not change under it: what can be written is copied.
+        # A task is hashed by its grids, so writable arrays are copied.
         for name in ("input", "output"):
             grid = getattr(self, name)
             if grid is not None and not _is_frozen_grid(grid):
@@ -151,7 +153,7 @@ def _size(shape: tuple[int, ...]) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SolutionStep:
-    """One operation of a known solution: the operation and the box of cells it selects (corners included)."""
+    """One step of a known solution: the operation and the box of selected cells, including its corners."""
 
     operation: int
     r1: int
@@ -165,18 +167,18 @@ Solution = tuple[SolutionStep, ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArcTask:
-    """A puzzle. Equal when its grids are equal, and static under `jit`."""
+    """An ARC task. Tasks are equal if their ids, families and grids are equal, and static under `jit`."""
 
     id: str
-    """The file's name without its ending, or the generator's name and seed."""
+    """File name without its extension, or name and seed of the generator."""
     demos: tuple[GridPair, ...]
     """Demonstration pairs."""
     tests: tuple[GridPair, ...]
     """Test pairs."""
     family: str = ""
-    """The generator's family, ConceptARC's concept, or empty."""
+    """Family of a generated task or concept of a ConceptARC task; otherwise empty."""
     solutions: tuple[Solution, ...] = ()
-    """Known shortest solutions, one for each pair (demonstrations first), where the generator knows them."""
+    """Known shortest solutions, one per pair (demonstrations first); empty if they are unknown."""
 
     def __post_init__(self) -> None:
         if not self.demos and not self.tests:
@@ -186,10 +188,15 @@ class ArcTask:
 
     @classmethod
     def from_dict(cls, data: object, id: str, family: str = "", where: str = "") -> "ArcTask":
-        """A task from the ARC JSON format, `{"train": [{"input": ..., "output": ...}], "test": [...]}`.
+        """Create a task from the ARC JSON format, `{"train": [{"input": ..., "output": ...}], "test":
+        [...]}`.
 
-        Test pairs may lack their output. Errors start with `where`, the id if it is empty, and name the
-        pair and the cell: `007bbfb7: train[1].output: cell (0, 3) must be a colour from 0 to 9, got 11`.
+        Args:
+            data: The JSON object. Test pairs may lack their output.
+            id: Id of the task.
+            family: Family of the task.
+            where: Prefix of error messages, by default the id. Messages name the pair and the cell:
+                `007bbfb7: train[1].output: cell (0, 3) must be a color from 0 to 9, got 11`.
 
         >>> ArcTask.from_dict({"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]]}]}, "t")
         ArcTask('t', 1 demo, 1 test, up to 1x1)
@@ -204,7 +211,7 @@ class ArcTask:
         return cls(id, demos, tests, family)
 
     def to_dict(self) -> dict[str, list[dict[str, list[list[int]]]]]:
-        """The ARC JSON format, ready for `json.dump`; it has no place for id, family and solutions.
+        """Convert to the ARC JSON format, which has no id, family or solutions.
 
         >>> ArcTask.from_dict({"train": [], "test": [{"input": [[3]]}]}, "t").to_dict()
         {'train': [], 'test': [{'input': [[3]]}]}
@@ -220,19 +227,19 @@ class ArcTask:
         return self.demos + self.tests
 
     def without_answers(self) -> "ArcTask":
-        """The task as an agent is shown it in evaluation: no test outputs and no solutions."""
+        """Return the task as agents see it in evaluation mode, without test outputs and solutions."""
         tests = tuple(GridPair(pair.input, None) for pair in self.tests)
         return ArcTask(self.id, self.demos, tests, self.family)
 
     @property
     def max_shape(self) -> tuple[int, int]:
-        """The largest height and the largest width of any of its grids."""
+        """Largest height and largest width of all grids."""
         grids = [g for pair in self.pairs for g in (pair.input, pair.output) if g is not None]
         return max(g.shape[0] for g in grids), max(g.shape[1] for g in grids)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of everything that an environment reads of it."""
+        """Digest of the id, the family and the grids."""
         digest = hashlib.sha256(f"{self.id}\0{self.family}\0{len(self.demos)}".encode())
         for pair in self.pairs:
             for grid in (pair.input, pair.output):
@@ -257,7 +264,7 @@ class ArcTask:
 
 
 def _read_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPair, ...]:
-    """The pairs under "train" or "test"; only a test pair may keep its output secret."""
+    """Read the pairs under "train" or "test". Only test pairs may lack their output."""
     if kind not in data:
         raise ValueError(f'{where}: "{kind}" is missing; a task has "train" and "test"')
     if not isinstance(data[kind], list | tuple):

@@ -28,6 +28,7 @@ COMMANDS = {
         "phalanx.cli.data",
         "Tasks, lengths, batch plans and packs: what comes before training.",
     ),
+    "arc": Mount("phalanx.cli.arc", "ARC datasets: list, show, download."),
     "play": Mount("phalanx.cli.play", "Solve ARC tasks in the terminal, or watch a puzzle-server game."),
     "prove": Mount(
         "phalanx.cli.prove", "Prove a query from facts and rules; show the proof as a tree or SVG."

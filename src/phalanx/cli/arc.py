@@ -1,7 +1,4 @@
-"""`phalanx data arc`: list the ARC data sets and their tasks, draw a task, bring a data set here.
-
-The reading is in `phalanx.arc.task_files`, the fetching in `phalanx.arc.download`.
-"""
+"""`phalanx arc`: list ARC datasets and their tasks, show a task, download a dataset."""
 
 import contextlib
 import dataclasses
@@ -22,45 +19,47 @@ if TYPE_CHECKING:
     from phalanx.arc.tasks import ArcTask
 
 app = typer.Typer(
-    name="arc", help="ARC data sets: list, show, download.", no_args_is_help=True, add_completion=False
+    name="arc", help="ARC datasets: list, show, download.", no_args_is_help=True, add_completion=False
 )
 
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Where data sets lie.", envvar="PHALANX_DATA", show_default="~/.cache/phalanx/arc"),
+    typer.Option(help="Folder of datasets.", envvar="PHALANX_DATA", show_default="~/.cache/phalanx/arc"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-NumTasks = Annotated[int, typer.Option(help="How many tasks to generate (generated only).", min=1)]
-Seed = Annotated[int, typer.Option(help="What to generate them from (generated only).")]
+NumTasks = Annotated[int, typer.Option(help="Number of tasks to generate (generated only).", min=1)]
+Seed = Annotated[int, typer.Option(help="Random seed (generated only).")]
 
 
 @app.command("list")
 def list_(
     source: Annotated[
-        str, typer.Argument(help="A data set or a path whose tasks to list; without it, the data sets.")
+        str, typer.Argument(help="Dataset or path whose tasks are listed. Default: list the datasets.")
     ] = "",
     split: Annotated[
         str,
         typer.Option(
-            help="training, evaluation, another that the source has, or all.",
+            help="training, evaluation, another split of the source, or all.",
             show_default="all; generated: training",
         ),
     ] = "",
-    family: Annotated[list[str] | None, typer.Option(help="Only this family or concept; repeatable.")] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(help="Only this family or concept; can be repeated.")
+    ] = None,
     max_size: Annotated[
-        str, typer.Option(metavar="N or HxW", help="Only tasks whose grids fit into so many cells.")
+        str, typer.Option(metavar="N or HxW", help="List only tasks whose grids have at most this size.")
     ] = "",
     as_json: AsJson = False,
     data_dir: DataDir = None,
     num_tasks: NumTasks = 64,
     seed: Seed = 0,
 ) -> None:
-    """List the data sets, or the tasks of one with their pairs, families and largest grid."""
+    """List the datasets, or the tasks of one with their size, pairs and family."""
     if not source:
         rows = _dataset_rows(data_dir)
         typer.echo(json.dumps(rows, indent=2) if as_json else _dataset_table(rows))
         return
-    from phalanx.arc.task_files import load_tasks
+    from phalanx.arc.datasets import load_tasks
 
     with user_errors():
         tasks = load_tasks(
@@ -78,20 +77,20 @@ def list_(
 
 @app.command()
 def show(
-    task_id: Annotated[str, typer.Argument(help="The task's id; `list SOURCE` shows them.")],
+    task_id: Annotated[str, typer.Argument(help="Id of the task, as shown by `list SOURCE`.")],
     source: Annotated[
-        str, typer.Option(help="The data set or path it is in; without it, all data sets are searched.")
+        str, typer.Option(help="Dataset or path of the task. Default: search all datasets.")
     ] = "",
-    svg: Annotated[Path | None, typer.Option(help="Write an SVG drawing to this file instead.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Save an SVG to this file instead.")] = None,
     palette: Annotated[
         Literal["arc", "safe"],
-        typer.Option(help="ARC's colors, or ones that color-blind people tell apart."),
+        typer.Option(help="ARC's colors, or colors that are safe for color blindness."),
     ] = "arc",
     data_dir: DataDir = None,
     num_tasks: NumTasks = 64,
     seed: Seed = 0,
 ) -> None:
-    """Draw a task in the terminal, or as SVG."""
+    """Show a task in the terminal, or save it as SVG."""
     with user_errors():
         task = _find_task(task_id, source, data_dir, num_tasks, seed)
     if svg is not None:
@@ -116,36 +115,35 @@ def download(
     source: Annotated[
         str,
         typer.Argument(
-            help="A data set's name, a URL, or a path: a zip or tar archive, a folder, one JSON file."
+            help="Name of a dataset, URL or path of a ZIP or tar archive, a folder or one JSON file."
         ),
     ],
-    name: Annotated[str, typer.Option(help="The data set's name here; by default the source's own.")] = "",
-    sha256: Annotated[str, typer.Option(help="The SHA-256 digest that the file must have.")] = "",
+    name: Annotated[str, typer.Option(help="Name to save it under. Default: the name of the source.")] = "",
+    sha256: Annotated[str, typer.Option(help="Expected SHA-256 of the file.")] = "",
     data_dir: DataDir = None,
 ) -> None:
-    """Bring a data set here: every task is checked, and nothing appears unless all are right."""
-    from phalanx.arc.download import download_tasks
+    """Download a dataset. All tasks are validated first; if any task is invalid, nothing is saved."""
+    from phalanx.arc.datasets import download_dataset
 
     with user_errors(), _tidy_when_terminated(), _progress_bar() as progress:
-        folder, counts = download_tasks(source, name, sha256=sha256, data_dir=data_dir, progress=progress)
+        folder, counts = download_dataset(source, name, sha256=sha256, data_dir=data_dir, progress=progress)
     typer.echo(escape_untrusted(f"{folder.name}: {_count_text(counts)} in {folder}"))
 
 
 def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
-    """Every data set that has a name, and every other folder in the data directory."""
-    from phalanx.arc.datasets import DATASETS, GENERATED, available_datasets
-    from phalanx.arc.task_files import load_splits
+    """List the named datasets and the other folders in the data directory."""
+    from phalanx.arc.datasets import DATASETS, GENERATED, available_datasets, load_splits
 
     rows = []
     places = available_datasets(data_dir)
     for name in [*DATASETS, *(name for name in places if name not in DATASETS)]:
         row: dict[str, Any] = {"name": name, "where": places.get(name), "tasks": None, "error": None}
-        row["about"] = DATASETS[name].about if name in DATASETS else ""
+        row["about"] = DATASETS[name].description if name in DATASETS else ""
         if name in places and name != GENERATED:
             try:
                 splits = load_splits(name, data_dir=data_dir)
                 row["tasks"] = {split or "training": len(tasks) for split, tasks in splits.items()}
-            except (ValueError, OSError) as error:  # one broken data set does not hide the others
+            except (ValueError, OSError) as error:  # list the other datasets anyway
                 row["error"] = str(error)
         rows.append(row)
     return rows
@@ -154,9 +152,9 @@ def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
 def _dataset_table(rows: Sequence[dict[str, Any]]) -> str:
     def state(row: dict[str, Any]) -> str:
         if row["error"]:
-            return f"broken: {row['error']}"
+            return f"invalid: {row['error']}"
         if row["where"] is None:
-            return f"not here; `phalanx data arc download {row['name']}`"
+            return f"not downloaded; `phalanx arc download {row['name']}`"
         return f"{_count_text(row['tasks'])} in {row['where']}" if row["tasks"] else row["where"]
 
     return _columns([("NAME", "WHAT", "TASKS"), *((row["name"], row["about"], state(row)) for row in rows)])
@@ -191,41 +189,40 @@ def _columns(table: Sequence[Sequence[str]]) -> str:
 
 
 def _count_text(counts: dict[str, int]) -> str:
-    """`{"training": 400, "evaluation": 400}` as "800 tasks (400 training, 400 evaluation)"."""
+    """Format `{"training": 400, "evaluation": 400}` as "800 tasks (400 training, 400 evaluation)"."""
     total = sum(counts.values())
     parts = ", ".join(f"{count} {split}" for split, count in counts.items())
     return f"{total} task{'' if total == 1 else 's'}" + (f" ({parts})" if len(counts) > 1 else "")
 
 
 def _parse_size(text: str) -> int | tuple[int, int] | None:
-    """`7` or `5x7`, rows first; nothing is no limit."""
+    """Parse `7` or `5x7` (rows first); an empty text is no limit."""
     if not text:
         return None
     sides = text.lower().split("x")
     if len(sides) > 2 or not all(side.isdecimal() for side in sides):
-        raise ValueError(f"--max-size must be a number or rows x columns, as 7 or 5x7, got {text!r}")
+        raise ValueError(f"--max-size must be a number or ROWSxCOLUMNS, such as 7 or 5x7, got {text!r}")
     return (int(sides[0]), int(sides[1])) if len(sides) == 2 else int(sides[0])
 
 
 def _find_task(task_id: str, source: str, data_dir: Path | None, num_tasks: int, seed: int) -> "ArcTask":
-    from phalanx.arc.datasets import GENERATED, available_datasets
-    from phalanx.arc.task_files import load_tasks
+    from phalanx.arc.datasets import GENERATED, available_datasets, load_tasks
 
     if source:
         options: dict[str, Any] = {"data_dir": data_dir, "num_tasks": num_tasks, "seed": seed}
         return load_tasks(source, "all", ids=[task_id], **options)[0]
-    # What is read from files comes first; generating takes longer.
+    # Files first, because generating tasks takes longer.
     names = sorted(available_datasets(data_dir), key=lambda name: name == GENERATED)
     for name in names:
         for task in load_tasks(name, "all", data_dir=data_dir, num_tasks=num_tasks, seed=seed):
             if task.id == task_id:
                 return task
-    raise UserError(f"no task {task_id!r} in {', '.join(names)}; name the data set or path with --source")
+    raise UserError(f"no task {task_id!r} in {', '.join(names)}; set the dataset or path with --source")
 
 
 @contextlib.contextmanager
 def _tidy_when_terminated() -> Iterator[None]:
-    """`kill` ends a process where it stands; as an exception it lets temporary files be removed first."""
+    """Raise an exception on SIGTERM, so that temporary files are removed."""
     previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
@@ -235,16 +232,16 @@ def _tidy_when_terminated() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr; where that is no terminal, a line now and then."""
+    """Show a progress bar on stderr, or a line now and then if stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        with working("fetching"):
+        with working("downloading"):
             yield lambda done, total: None
         return
-    columns = (TextColumn("fetching"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("downloading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("fetching", total=None)
+        task = bar.add_task("downloading", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

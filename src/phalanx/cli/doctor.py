@@ -67,7 +67,7 @@ def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
             ("batch.plan", "a batch plan", _plan),
             ("config.json", "an embedding", _embedding),
             ("_CHECKPOINT_METADATA", "a checkpoint", _checkpoint),
-            ("digests.json", "a checkpoint", _checkpoint),
+            ("checksums.json", "a checkpoint", _checkpoint),
             ("train.txt", "a knowledge base", _knowledge),
         ):
             if (path / mark).exists():
@@ -97,17 +97,13 @@ def _run(path: Path) -> Iterator[Finding]:
 
     def facts(run: Path) -> str:
         about = read_metadata(run)
-        return f"kind {about.get('kind')}, {about.get('status')}, {about.get('updates', 0)} updates"
+        return f"algorithm {about.get('algorithm')}, {about.get('status')}, {about.get('updates', 0)} updates"
 
     yield _read(path, "a run", facts)
     yield _read(path / "config.yaml", "settings", _settings)
-    for folder in ("checkpoints", "best"):
-        steps = [one for one in _inside(path / folder) if one.name.isdecimal()]
-        for step in sorted(steps, key=lambda one: int(one.name)):
-            yield _read(step, "a checkpoint", _checkpoint)
-    for replay in _inside(path / "replay"):
-        if replay.suffix == ".npz":
-            yield _read(replay, "sealed arrays", _arrays)
+    steps = [one for one in _inside(path / "checkpoints") if one.name.isdecimal()]
+    for step in sorted(steps, key=lambda one: int(one.name)):
+        yield _read(step, "a checkpoint", _checkpoint)
     if (path / "kge").is_dir():
         yield _read(path / "kge", "an embedding", _embedding)
     for lines in sorted(path.rglob("*.jsonl")):
@@ -122,9 +118,9 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _checkpoint(path: Path) -> str:
-    from phalanx.training.checkpoints import check_checkpoint
+    from phalanx.training.checkpoints import verify_checkpoint
 
-    return format_count(check_checkpoint(path), "file")
+    return format_count(verify_checkpoint(path), "file")
 
 
 def _plan(path: Path) -> str:

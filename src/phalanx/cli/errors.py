@@ -39,10 +39,11 @@ def _one_line(error: ValueError | OSError) -> str:
     # Pydantic's ValidationError prints a paragraph for each field; `errors()` has the parts.
     details = getattr(error, "errors", None)
     if callable(details):
-        return "; ".join(
-            f"{'.'.join(str(part) for part in detail['loc'])}: {detail['msg'].removeprefix('Value error, ')}"
+        problems = (
+            (".".join(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, "))
             for detail in details()
         )
+        return "; ".join(f"{where}: {message}" if where else message for where, message in problems)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())

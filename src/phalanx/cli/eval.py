@@ -17,11 +17,9 @@ from phalanx.cli.output import working
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
-    from phalanx.proofs.link_prediction import EvaluationMode
-    from phalanx.proofs.vocabulary import ProofVocabulary
+    from phalanx.proofs.link_prediction import EvaluationMode, LinkPredictionConfig
     from phalanx.text.splits import Split as TextSplit
-    from phalanx.training.proof_training import ProofTrainingConfig
-    from phalanx.training.warm_start import CheckpointRef
+    from phalanx.training.checkpoints import CheckpointRef
 
 
 def evaluate_run(
@@ -36,89 +34,59 @@ def evaluate_run(
     as_json: bool,
     dataset: str | None = None,
 ) -> float:
-    """Rank a split's queries, print what came of it, and give the mean reciprocal rank."""
+    """Evaluate link prediction on a split, print the result and return the mean reciprocal rank."""
     from phalanx.config import load_config
-    from phalanx.proofs.link_prediction import LinkPredictionConfig, ProofLinkPrediction, evaluate_proofs
-    from phalanx.training.proof_training import read_data, read_embedding
+    from phalanx.proofs.link_prediction import LinkPredictionConfig
 
     began, run = time.perf_counter(), origin.run
+    given = {"mode": mode, "kge": None if kge is None else str(kge), "split": split, "dataset": dataset}
     with user_errors(), working(f"ranking the {split} queries by {mode}"):
-        trained = _config(run, kind)
-        config = trained if dataset is None else trained.model_copy(update={"dataset": dataset})
-        data, index = read_data(config)
-        ranking = ProofLinkPrediction.create(
-            data,
-            index,
-            config.proofs,
-            load_config(LinkPredictionConfig, None, settings),
-            read_embedding(config.kge, index),
-        )
-        embedding = None if mode in ("policy", "exact") else _embedding(run, kind, kge, index)
-        policy = (
-            _policy(origin, trained, untrained) if kind == "proofs" and mode not in ("kge", "exact") else None
-        )
-        if policy is not None and dataset is not None:
-            _check_names(read_data(trained)[1], index, run, dataset)
-        if kind == "kge" and mode == "policy":
-            raise ValueError(f"{run} is an embedding and has no policy; --mode kge, hybrid, learned or exact")
-        result = evaluate_proofs(mode, ranking, policy=policy, kge=embedding, split=split)
+        config = load_config(LinkPredictionConfig, None, settings, settings=given)
+        name, result = (_evaluate_proofs if kind == "proofs" else _evaluate_kge)(origin, config, untrained)
     seconds = time.perf_counter() - began
     if as_json:
-        about = {"run": str(run), "dataset": data.name, "mode": mode, "untrained": untrained}
-        about |= _seed_field(origin)
-        record = {**about, "split": split, **result.as_record(), "seconds": round(seconds, 1)}
-        typer.echo(json.dumps(record))
-        return float(result.as_record()["mrr"])
+        about = {"run": str(run), "dataset": name, "untrained": untrained, **_seed_field(origin)}
+        typer.echo(json.dumps({**about, **result.as_record(), "seconds": round(seconds, 1)}))
+        return float(result.total.mrr)
     which = f"{', untrained' if untrained else ''}{_of_seed(origin)}"
-    typer.echo(f"{data.name}, {split}, {mode}{which} ({seconds:.0f} s)")
-    typer.echo(result.describe())
-    return float(result.as_record()["mrr"])
+    typer.echo(f"{name}, {split}, {mode}{which} ({seconds:.0f} s)")
+    typer.echo("\n".join(result.describe()))
+    return float(result.total.mrr)
 
 
-def _check_names(known: "ProofVocabulary", index: "ProofVocabulary", run: Path, dataset: str) -> None:
-    """A policy has learned of names: a knowledge base of others is refused, and the first one named."""
-    for what in ("predicates", "constants"):
-        there, here = (list(getattr(one, what)) for one in (known, index))
-        if there != here:
-            other = sorted(set(here) ^ set(there))
-            which = f"{other[0]!r} is in one of them only" if other else "they come in another order"
-            raise ValueError(
-                f"{run} knows {len(there)} {what} and {dataset} has {len(here)}: {which}; "
-                "--mode exact needs no policy"
-            )
+def _evaluate_proofs(
+    origin: "CheckpointRef", config: "LinkPredictionConfig", untrained: bool
+) -> tuple[str, Any]:
+    import jax
 
-
-def _config(run: Path, kind: str) -> "ProofTrainingConfig":
-    """What a prover was trained with; an embedding's names its knowledge base only."""
-    from phalanx.training.kge_training import KGETrainingConfig
-    from phalanx.training.proof_training import ProofTrainingConfig
+    from phalanx.training.distributed import DeviceMesh
+    from phalanx.training.loading import initial_policy, restore_policy
+    from phalanx.training.proof_training import ProofTraining, ProofTrainingConfig
     from phalanx.training.run_dir import read_config
 
-    if kind == "proofs":
-        return read_config(run, ProofTrainingConfig)
-    return ProofTrainingConfig(dataset=read_config(run, KGETrainingConfig).dataset)
+    training = ProofTraining(read_config(origin.run, ProofTrainingConfig), mesh=DeviceMesh(jax.devices()[:1]))
+    policy = initial_policy(training) if untrained else restore_policy(training, origin.run, origin.which)
+    (result,) = training.environment.evaluate(policy, config, final=True)
+    return Path(config.dataset or training.environment.metadata()["dataset"]).name, result
 
 
-def _embedding(run: Path, kind: str, kge: Path | None, index: "ProofVocabulary") -> Any:
-    folder = kge or (run if kind == "kge" else None)
-    if folder is None:
-        raise ValueError("this mode needs an embedding: give --kge, a run of `phalanx train kge`")
-    return load_embedding(folder, index)
+def _evaluate_kge(
+    origin: "CheckpointRef", config: "LinkPredictionConfig", untrained: bool
+) -> tuple[str, Any]:
+    from phalanx.kg.kge import load_kge
+    from phalanx.proofs.config import ProofConfig
+    from phalanx.proofs.env import load_knowledge_base
+    from phalanx.proofs.link_prediction import evaluate_with_config
+    from phalanx.proofs.vocabulary import ProofVocabulary
+    from phalanx.training.kge import KGEConfig
+    from phalanx.training.run_dir import read_config
 
-
-def load_embedding(folder: Path, index: "ProofVocabulary") -> Any:
-    """The embedding of a run of `phalanx train kge`, or of its model's folder."""
-    from phalanx.training.proof_training import read_embedding
-
-    return read_embedding(folder, index)
-
-
-def _policy(origin: "CheckpointRef", config: "ProofTrainingConfig", untrained: bool) -> Any:
-    from phalanx.training.proof_training import load_proof_policy, untrained_policy
-
-    if untrained:
-        return untrained_policy(config)
-    return load_proof_policy(origin.run, origin.which)[1]
+    environment = ProofConfig(dataset=read_config(origin.run, KGEConfig).dataset)
+    base = load_knowledge_base(environment)
+    vocabulary = ProofVocabulary(base, environment.max_goals)
+    kge = load_kge(origin.run, vocabulary.kg)
+    result = evaluate_with_config(config, environment, base, vocabulary, kge=kge)
+    return Path(config.dataset or base.name).name, result
 
 
 app = typer.Typer(add_completion=False)
@@ -179,7 +147,7 @@ def evaluate(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="ARC: where --data writes its files.", show_default="RUN_DIR/handed_in/SOURCE-SPLIT"
+            help="ARC: where --data writes its files.", show_default="RUN_DIR/submissions/SOURCE-SPLIT"
         ),
     ] = None,
     tasks: Annotated[bool, typer.Option("--tasks", help="ARC: tell every task, too.")] = False,
@@ -214,12 +182,12 @@ def evaluate(
 
     Language models: how many puzzles they solve by their own answers, by kind and difficulty, with pass@k.
     """
+    from phalanx.training.checkpoints import CheckpointRef
     from phalanx.training.run_dir import read_metadata
-    from phalanx.training.warm_start import CheckpointRef
 
     with user_errors():
         given = CheckpointRef.parse(str(run))
-        kind = read_metadata(given.run).get("kind")
+        kind = read_metadata(given.run).get("algorithm")
     origins = _each_seed(given)
     if arcade is not None and kind not in ("sft", "grpo"):
         raise UserError(f"--arcade is for language models; {run} is a run of kind {kind!r}")
@@ -309,40 +277,38 @@ def _arc(
 ) -> float:
     if split is Split.valid:
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
-    from phalanx.arc.evaluation import evaluate_arc
-    from phalanx.training.arc_training import (
-        baselines,
-        examined,
-        load_arc_policy,
-        sampled,
-        told_beside,
-    )
+    from phalanx.arc.evaluation import ArcEvalConfig
 
     with user_errors(), working(f"loading {origin.run}{_of_seed(origin)}"):
-        config, network = load_arc_policy(origin.run, origin.which, untrained=untrained)
-    with user_errors(), working(f"playing the {split} tasks"):
-        environment = examined(config, config.evaluation.split if split is Split.held_out else None)
-        results = [evaluate_arc(environment, network)]
-    if attempts:
-        attempted = config.evaluation.model_copy(update={"attempts": attempts})
-        with working(f"playing the {split} tasks, {attempts} sampled attempts at each"):
-            results.append(sampled(environment, network, attempted, seed))
+        training, network = _load_arc(origin, untrained)
+    config = training.config
+    evaluated = config.evaluation.split if split is Split.held_out else config.arc.dataset.split
+    with user_errors(), working(f"evaluating on the {split} tasks"):
+        chosen = config.evaluation.model_dump() | {"split": evaluated, "num_samples": attempts, "seed": seed}
+        results = training.environment.evaluate(network, ArcEvalConfig(**chosen), True)
     if _seed_field(origin) and not as_json:
         typer.echo(_of_seed(origin).removeprefix(", "))
     for result in results:
         if as_json:
-            own = _seed_field(origin)
-            typer.echo(
-                json.dumps(result.as_record(split.value, with_tasks=tasks) | baselines(environment) | own)
-            )
+            details = {"tasks": result.tasks} if tasks else {}
+            typer.echo(json.dumps(result.as_record() | details | _seed_field(origin)))
             continue
-        typer.echo(result.describe())
+        typer.echo("\n".join(result.describe()))
         if tasks:
             for name, score in result.tasks.items():
                 typer.echo(f"  {name}: {score['success_rate']:.0%}, similarity {score['similarity']:.3f}")
-    if not as_json:
-        typer.echo("\n".join(told_beside(environment)))
-    return float(results[0].as_record(split.value)["success_rate"])
+    return float(results[0].as_record()["success_rate"])
+
+
+def _load_arc(origin: "CheckpointRef", untrained: bool) -> tuple[Any, Any]:
+    """Load the algorithm and the network of a run on ARC."""
+    from phalanx.training.arc_training import arc_training_of
+    from phalanx.training.loading import initial_policy, restore_policy
+
+    training = arc_training_of(origin.run)
+    if untrained:
+        return training, initial_policy(training)
+    return training, restore_policy(training, origin.run, origin.which)
 
 
 def _hand_in(
@@ -355,48 +321,31 @@ def _hand_in(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Answers to a data set: printed, written as a submission, and shown in the run's report."""
-    from phalanx.arc.submission import submission_env, submit, submit_random
+    """Submit answers to a dataset, save them as files, and show them in the run's report."""
+    from phalanx.arc.evaluation import ArcEvalConfig
     from phalanx.logging.report.page import write_report
-    from phalanx.training.arc_training import arc_training_of
-    from phalanx.training.loading import initial_policy, restore_policy
 
     run = origin.run
-    with user_errors(), working(f"handing in answers to {data}{_of_seed(origin)}"):
-        training = arc_training_of(run)
-        environment, too_large = submission_env(training.config.arc, data)
-        network = initial_policy(training) if untrained else restore_policy(training, run, origin.which)
-        told = submit(
-            environment,
-            network,
-            attempts=attempts,
-            seed=seed,
-            too_large=too_large,
-        )
-        guessed = submit_random(environment, seed)
-        beginning = ", untrained" if untrained else ""
-        # What was handed in before training does not take the place of what was handed in after it.
-        named = re.sub(r"[^\w.-]+", "-", f"{data}{_of_seed(origin)}{beginning}").strip("-.")
-        folder = out or run / "handed_in" / named
-        title = f"{data}, {format_count(attempts, 'attempt')}{_of_seed(origin)}{beginning}"
-        told.save(folder, title, attempts)
+    with user_errors(), working(f"submitting answers to {data}{_of_seed(origin)}"):
+        training, network = _load_arc(origin, untrained)
+        settings = ArcEvalConfig(dataset=data, attempts=attempts, seed=seed)
+        (result,) = training.environment.evaluate(network, settings, True)
+        # The answers of an untrained policy do not replace those of the trained one.
+        note = f"{_of_seed(origin)}{', untrained' if untrained else ''}"
+        named = re.sub(r"[^\w.-]+", "-", f"{data}{note}").strip("-.")
+        folder = out or run / "submissions" / named
+        title = f"{data}, {format_count(attempts, 'attempt')}{note}"
+        result.save(folder, title)
         if out is None:
             write_report([run])
-    solved = sum(bool(answer.solved) for answer in told.known)
-    random = sum(bool(answer.solved) for answer in guessed.known)
     if as_json:
-        about = {"run": str(run), "data": data, "attempts": attempts, "untrained": untrained}
-        counts = {"tasks": len(told.answers), "fitting": len(told.answers) - len(too_large), "solved": solved}
-        typer.echo(json.dumps({**about, **counts, "random_solved": random, "folder": str(folder)}))
+        about = {"run": str(run), "untrained": untrained, "folder": str(folder)}
+        typer.echo(json.dumps(result.as_record() | about))
     else:
-        typer.echo(title)
-        typer.echo(told.describe())
-        if guessed.known:
-            typer.echo(f"random actions: {random} of {len(told.known)} tasks")
-        typer.echo(f"written: {folder}")
+        typer.echo("\n".join([title, *result.describe(), f"written: {folder}"]))
     if tasks:
-        for row in told.rows():
-            state = {True: "right", False: "wrong", None: "secret"}[row["solved"]]
-            note = state if row["fits"] else "does not fit the canvas"
-            line = f"  {row['task']}: {note}, {row['outputs_right']} of {row['outputs']} outputs"
+        for row in result.task_records():
+            state = {True: "correct", False: "wrong", None: "secret"}[row["solved"]]
+            note = state if row["fits_canvas"] else "does not fit the canvas"
+            line = f"  {row['task']}: {note}, {row['num_correct']} of {row['num_outputs']} outputs"
             typer.echo(json.dumps(row) if as_json else line)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from phalanx.lm.evaluation import TaskScore, TextEvalConfig
     from phalanx.text.env import TextVectorEnvironment
     from phalanx.text.splits import Split
+    from phalanx.training.checkpoints import CheckpointRef
     from phalanx.training.trained_lm import TrainedLM
-    from phalanx.training.warm_start import CheckpointRef
 
 
 def evaluate_language_model(

@@ -17,8 +17,8 @@ def export(
 ) -> None:
     """Export a run's language model as a LlamaForCausalLM for Hugging Face transformers."""
     from phalanx.lm.huggingface import export_huggingface
+    from phalanx.training.checkpoints import CheckpointRef
     from phalanx.training.trained_lm import load_trained_lm
-    from phalanx.training.warm_start import CheckpointRef
 
     with user_errors():
         ref = CheckpointRef.parse(run)

@@ -59,9 +59,11 @@ def list_environments(as_json: bool) -> str:
 
     found = registered_environments()
     if as_json:
-        return json.dumps([{"id": one.id, "version": one.version, "about": one.about} for one in found])
+        return json.dumps(
+            [{"id": one.id, "version": one.version, "description": one.description} for one in found]
+        )
     width = max(len(one.id) for one in found)
-    return "\n".join(f"{one.id:<{width}}  version {one.version}  {one.about}".rstrip() for one in found)
+    return "\n".join(f"{one.id:<{width}}  version {one.version}  {one.description}".rstrip() for one in found)
 
 
 @app.command()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from phalanx.arc.datasets import GENERATED, available_datasets
+from phalanx.arc.datasets import GENERATED, available_datasets, load_tasks
 from phalanx.arc.generators.generate import FAMILIES, generate_task
 from phalanx.arc.play.session import PlayTask
-from phalanx.arc.task_files import ALL, load_tasks
+from phalanx.arc.task_files import ALL
 from phalanx.arc.tasks import ArcTask
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.puzzles import Deadline, Host, Port, exit_on_interrupt, print_retries, server_errors

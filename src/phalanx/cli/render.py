@@ -56,7 +56,7 @@ def _played(run: Path, count: int, seed: int) -> tuple[Path, list[list["np.ndarr
     import jax
 
     from phalanx.core.episodes import record_episodes
-    from phalanx.training.arc_training import arc_training_of, held_out
+    from phalanx.training.arc_training import arc_training_of
     from phalanx.training.trained_policy import load_policy
 
     policy = load_policy(run)
@@ -64,8 +64,9 @@ def _played(run: Path, count: int, seed: int) -> tuple[Path, list[list["np.ndarr
         raise ValueError(
             f"{run} is a run of kind {policy.kind!r}; only those of `phalanx train arc` and `bc` are drawn"
         )
-    config = arc_training_of(policy.run).config
-    environment, steps = held_out(config), config.arc.episode.max_episode_steps
+    training = arc_training_of(policy.run)
+    environment = training.environment.held_out(training.config.evaluation)
+    steps = environment.max_episode_steps
     found = record_episodes(environment, policy.network, jax.random.key(seed), count, steps, greedy=True)
 
     def pictures(episode: dict[str, Any]) -> list["np.ndarray"]:

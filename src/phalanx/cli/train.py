@@ -96,11 +96,11 @@ def kge(
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
 ) -> None:
-    from phalanx.training.kge_training import KGETraining
+    from phalanx.training.kge import KGETrainer
 
     options.Chosen(
         "kge", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
-    ).train(KGETraining)
+    ).train(KGETrainer)
 
 
 @app.command(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from phalanx.logging.handlers.handler import Handler
     from phalanx.training.algorithm import Algorithm, Progress, TrainResult
-    from phalanx.training.run import Resume
 
 _SIGNALED = 128
 """What a shell adds to a signal's number for the exit code of what it stopped."""
@@ -30,7 +29,8 @@ def run_training(
     algorithm: "Algorithm",
     out: Path,
     *,
-    resume: "Resume" = False,
+    resume: bool = False,
+    auto_resume: bool = False,
     extend: bool = False,
     init_from: str | None = None,
     trackers: Sequence[str] = (),
@@ -54,6 +54,7 @@ def run_training(
                 algorithm,
                 out,
                 resume=resume,
+                auto_resume=auto_resume,
                 extend=extend,
                 init_from=init_from,
                 handlers=_handlers(trackers),
@@ -159,7 +160,7 @@ def _word(unit: str) -> str:
 def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", command: str) -> bool:
     """Tell how it went and write the report. Returns whether everything that was learned is on the disk."""
     from phalanx.logging.report.page import write_report
-    from phalanx.training.checkpoints import FOLDER
+    from phalanx.training.run_dir import CHECKPOINTS
 
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False)
@@ -176,13 +177,13 @@ def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", c
         lost.append(f"the report could not be written: {error.strerror or error}")
         report = "none"
     for result in outcome.seeds or [outcome]:
-        if not (result.run_dir / FOLDER / str(result.update)).is_dir():
+        if not (result.run_dir / CHECKPOINTS / str(result.update)).is_dir():
             lost.append(f"checkpoint {result.update} could not be saved, so what was learned last is lost")
     for words in lost:
         say(f"NOT KEPT: {words}")
     if outcome.interrupted:
         say(f"Go on with: {command} --out {outcome.run_dir} --resume")
-    say(f"Run {outcome.run_dir}, report {report}, checkpoint {outcome.run_dir / FOLDER}")
+    say(f"Run {outcome.run_dir}, report {report}, checkpoint {outcome.run_dir / CHECKPOINTS}")
     return not lost
 
 

@@ -111,7 +111,8 @@ class Chosen:
         run_training(
             made,
             self.out or next_free_dir(f"runs/{algorithm.name}"),
-            resume="auto" if self.resume is ResumeMode.auto else self._goes_on,
+            resume=self._goes_on and self.resume is not ResumeMode.auto,
+            auto_resume=self.resume is ResumeMode.auto,
             extend=self.extend is not None,
             init_from=self.init_from,
             trackers=trackers,
@@ -151,8 +152,8 @@ class Chosen:
         """The run's own config where it goes on, else a new one."""
         from phalanx.config import load_config
         from phalanx.training.run_dir import (
+            check_same_algorithm,
             check_same_config,
-            check_same_kind,
             extend_config,
             read_config,
             run_status,
@@ -173,7 +174,7 @@ class Chosen:
             raise ValueError(f"{flag} goes on with a run, --init-from begins one: leave one of them out")
         if auto and run_status(self.out) == "new":
             return cls.load(self.preset, settings)
-        check_same_kind(self.out, algorithm.name)
+        check_same_algorithm(self.out, algorithm.name)
         begun = read_config(self.out, cls)
         config = (
             cls.load(self.preset, settings) if self.preset else load_config(cls, None, settings, base=begun)

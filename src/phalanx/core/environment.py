@@ -35,8 +35,11 @@ AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 class TransitionInfo(Protocol):
     """Fields that the info of every environment has: whether and how the episode ended."""
 
-    terminated: Any
-    truncated: Any
+    @property
+    def terminated(self) -> Any: ...
+
+    @property
+    def truncated(self) -> Any: ...
 
 
 class Environment(abc.ABC, Generic[State, Observation, Action]):
@@ -151,8 +154,20 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
             settings: Settings of the class `evaluation_config` (during training) or `eval_config`
                 (`phalanx eval`).
             final: Whether this is the last evaluation of a run, which may take longer.
+
+        Returns:
+            The results. By default, greedy episodes in the environment itself are evaluated.
         """
-        raise ValueError(f"{type(self).__name__} has no evaluation")
+        from phalanx.core.evaluation import evaluate_episodes
+
+        return evaluate_episodes(self, network, settings)
+
+    def at_step(self, step: int) -> "Environment":
+        """Return the environment of new episodes after a number of steps per environment.
+
+        A curriculum returns its current stage. The default is the environment itself.
+        """
+        return self
 
     def fingerprint(self) -> str:
         """Return a digest of the data that the environment was created from, such as tasks; empty if none."""
@@ -162,8 +177,24 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Return facts about the data for `run.json`, as JSON values."""
         return {}
 
-    def export_policy(self, network: Any, folder: "Path") -> None:
-        """Write files for other programs, such as the report page, to the folder of a finished run."""
+    def held_out(
+        self: AnyEnvironment, settings: EvaluationConfig
+    ) -> "AnyEnvironment | Environment[Any, Any, Any]":
+        """Return the environment that `evaluate` runs episodes in, for rendering and recording episodes.
+
+        Args:
+            settings: Settings of the class `evaluation_config`.
+        """
+        return self
+
+    def export_policy(self, network: Any, folder: "Path", settings: EvaluationConfig) -> None:
+        """Write files for other programs, such as the report page, to the folder of a finished run.
+
+        Args:
+            network: The `PolicyNetwork`.
+            folder: Run folder.
+            settings: Settings of the run's evaluations, which determine the held-out episodes.
+        """
 
     def invalid_action(self, key: Key, state: State) -> Action | None:
         """Sample an action that is illegal or malformed in this state; None if there is none."""
@@ -195,6 +226,13 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         Returns None if the environment cannot be rendered.
         """
         return None
+
+    def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Convert the records of `record_episodes` for the episode viewer.
+
+        An environment whose states cannot be drawn on their own replaces them with objects that can.
+        """
+        return list(episodes)
 
     def task_name(self, state: State) -> str:
         """Return the name of the task of one state's episode; empty if tasks have no names."""

@@ -1,11 +1,23 @@
 """Settings and results of evaluations, which environments and algorithms define."""
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import equinox as eqx
+import jax
+import numpy as np
 from pydantic import Field
 
 from phalanx.config import Config
+from phalanx.nn.policy_network import select_action
+
+if TYPE_CHECKING:
+    from phalanx.core.environment import Environment
+
+_SEED = 0x5EED
+"""Seed of the episodes of `evaluate_episodes`, the same for all runs."""
 
 
 class EvaluationConfig(Config):
@@ -35,3 +47,78 @@ class EvaluationResult(Protocol):
 
     def describe(self) -> Sequence[str]:
         """Describe the result in a few lines of text."""
+
+
+@runtime_checkable
+class TaskResults(EvaluationResult, Protocol):
+    """Result that also has the results of single tasks, for `phalanx eval --per-task`."""
+
+    def task_records(self) -> list[dict[str, Any]]:
+        """Return one JSON record per task."""
+
+
+@runtime_checkable
+class SavableResult(EvaluationResult, Protocol):
+    """Result with files, such as answers to submit. `phalanx eval` saves them to `RUN/submissions/NAME`."""
+
+    @property
+    def name(self) -> str:
+        """Name for the folder."""
+
+    def save(self, folder: Path, title: str | None = None) -> None:
+        """Save the files to a folder.
+
+        Args:
+            folder: Folder to create.
+            title: Heading in the report of the run; None uses a default.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationRecord:
+    """A result that consists of a record and, optionally, lines of text."""
+
+    record: dict[str, Any]
+    lines: tuple[str, ...] = ()
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the record."""
+        return self.record
+
+    def describe(self) -> Sequence[str]:
+        """Return the lines, or else the numbers of the record in one line."""
+        if self.lines:
+            return self.lines
+        numbers = {name: value for name, value in self.record.items() if isinstance(value, int | float)}
+        text = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        return (f"{self.record['split']}, {self.record['mode']}: {text}",)
+
+
+def evaluate_episodes(
+    environment: "Environment", network: Any, settings: EvaluationConfig
+) -> list[EvaluationResult]:
+    """Evaluate a policy network on greedy episodes of an environment, with keys that training does not use.
+
+    Args:
+        environment: The environment.
+        network: The `PolicyNetwork`.
+        settings: An `EpisodeEvaluationConfig`; `num_episodes=0` disables the evaluation.
+    """
+    from phalanx.core.episodes import rollout_episodes
+
+    num_episodes = getattr(settings, "num_episodes", 0)
+    if not num_episodes:
+        return []
+    states, observations = _reset(environment, jax.random.split(jax.random.key(_SEED), num_episodes))
+    act = eqx.Partial(select_action, network)
+    results = rollout_episodes(environment, act, states, observations, None, environment.max_episode_steps)
+    metrics = {"episode_return": results.returns, "episode_length": results.lengths}
+    if "success_mask" in results.episode_metrics:
+        metrics["success_rate"] = results.episode_metrics["success_mask"]
+    means = {name: float(np.mean(values)) for name, values in jax.device_get(metrics).items()}
+    return [EvaluationRecord({"split": "train", "mode": "greedy", "num_episodes": num_episodes, **means})]
+
+
+@eqx.filter_jit
+def _reset(environment: "Environment", keys: Any) -> Any:
+    return environment.batch_reset(keys)

@@ -291,7 +291,7 @@ def _read_members(path: Path, *, damaged_is_none: bool = False) -> dict[str, np.
             return None
         if isinstance(error, CorruptFileError):
             raise
-        raise CorruptFileError(f"{path} is damaged ({error}); {_REMEDY}") from error
+        raise CorruptFileError(f"{path} is corrupt ({error}); {_REMEDY}") from error
 
 
 def _create_batch(members: dict[str, np.ndarray]) -> TokenBatch:

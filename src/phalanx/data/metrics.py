@@ -108,6 +108,7 @@ class BatchMetrics(FrozenModel):
             "padded_tokens": self.padded_tokens,
             "loss_tokens": self.loss_tokens,
             "separator_tokens": self.separator_tokens,
+            "padding_tokens": self.padding_tokens,
             "efficiency": round(self.efficiency, 4),
             "padding_waste": round(self.padding_waste, 4),
             "loss_efficiency": round(self.loss_efficiency, 4),

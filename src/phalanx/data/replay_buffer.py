@@ -468,7 +468,7 @@ class ReplayBuffer:
         state = header["buffer"]
         buffer = cls(ReplayBufferConfig(**state["config"]))
         if len(packed) > buffer.config.max_size:
-            raise SampleFileError(f"{path} is damaged: it has more than {buffer.config.max_size} samples")
+            raise SampleFileError(f"{path} is corrupt: it has more than {buffer.config.max_size} samples")
         buffer._reserve(len(packed))
         buffer._tokens = [tokens for tokens, _, _ in packed]
         buffer._texts = [text for _, text, _ in packed]

@@ -364,7 +364,7 @@ class TokenDataset(Mapping[str, Sample]):
 
 
 class SampleFileError(CorruptFileError):
-    """Raised for a sample file that is damaged, of another kind or of another version."""
+    """Raised for a sample file that is corrupt, of another kind or of another version."""
 
 
 def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> int:
@@ -565,7 +565,7 @@ def read_packed_samples(
     except CorruptFileError as error:
         raise SampleFileError(str(error)) from error
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise SampleFileError(f"{path} is damaged or not a sample file: {error}") from error
+        raise SampleFileError(f"{path} is corrupt or not a sample file: {error}") from error
     count, sizes = header["samples"], arrays["sizes"]
     _check_arrays(path, arrays, count)
     bounds = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sizes, axis=0)]).tolist()
@@ -585,16 +585,16 @@ def _check_arrays(path: str | os.PathLike[str], arrays: dict[str, np.ndarray], c
     for name in NUMBERS.names or ():
         if arrays[name].shape != (count,) or arrays[name].dtype != NUMBERS[name]:
             raise SampleFileError(
-                f"{path} is damaged: {name} does not have {count} values of {NUMBERS[name]}"
+                f"{path} is corrupt: {name} does not have {count} values of {NUMBERS[name]}"
             )
     if arrays["serials"].shape != (count,) or arrays["serials"].dtype != np.int64:
-        raise SampleFileError(f"{path} is damaged: serials does not have {count} values")
+        raise SampleFileError(f"{path} is corrupt: serials does not have {count} values")
     sizes = arrays["sizes"]
     if sizes.shape != (count, 2) or sizes.dtype != np.int64 or (count and sizes.min() < 1):
-        raise SampleFileError(f"{path} is damaged: sizes does not have {count} rows")
+        raise SampleFileError(f"{path} is corrupt: sizes does not have {count} rows")
     for column, name in enumerate(("tokens", "texts")):
         if arrays[name].dtype != np.uint8 or len(arrays[name]) != int(sizes[:, column].sum()):
-            raise SampleFileError(f"{path} is damaged: {name} and sizes do not match")
+            raise SampleFileError(f"{path} is corrupt: {name} and sizes do not match")
     per_token = arrays["length"].astype(np.int64) * (1 + (arrays["flags"] & _HAS_SEGMENTS))
     if not ((sizes[:, 0] == 2 * per_token) | (sizes[:, 0] == 4 * per_token)).all():
-        raise SampleFileError(f"{path} is damaged: tokens and length do not match")
+        raise SampleFileError(f"{path} is corrupt: tokens and length do not match")

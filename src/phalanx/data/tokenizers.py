@@ -336,7 +336,7 @@ def _require_tokenizers(purpose: str) -> Any:
     try:
         import tokenizers
     except ImportError as error:
-        raise ImportError(f"to {purpose}, install tokenizers: pip install 'phalanx[tokenizers]'") from error
+        raise ImportError(f"to {purpose}, install tokenizers: pip install 'phalanx[hf]'") from error
     return tokenizers
 
 

@@ -165,22 +165,22 @@ class LinkPredictionResult:
     """Settings of the predictor that were selected on validation data."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
+        """Return the result as JSON values; `mode` is the predictor, and `groups` are proof depths."""
         return {
-            **({"split": self.split} if self.split else {}),
-            **({"predictor": self.predictor} if self.predictor else {}),
+            "split": self.split,
+            "mode": self.predictor,
             **self.total.as_record(),
             "ties": self.ties,
             "mrr_realistic": self.mrr_realistic,
             "num_candidates": self.num_candidates,
             "sides": {name: metrics.as_record() for name, metrics in self.sides.items()},
             "relations": {name: metrics.as_record() for name, metrics in self.relations.items()},
-            "depths": {str(depth): metrics.as_record() for depth, metrics in self.depths.items()},
+            "groups": {name: metrics.as_record() for name, metrics in self._named_depths().items()},
             "selected": dict(self.selected),
         }
 
-    def describe(self, *, by_relation: bool = True) -> str:
-        """Return a line with the total, and one for each part if there are several."""
+    def describe(self, *, by_relation: bool = True) -> list[str]:
+        """Describe the total in one line, and each part in one line if there are several."""
         total = self.total
         source = f"{self.split}, " if self.split else ""
         by = f" by {self.predictor}" if self.predictor else ""
@@ -190,9 +190,7 @@ class LinkPredictionResult:
         ]
         if self.ties != "realistic":
             lines.append(f"  MRR with realistic ties: {self.mrr_realistic:.3f}")
-        names = {NO_PROOF: "no proof", UNDECIDED: "depth not known"}
-        depths = {names.get(depth, f"depth {depth}"): part for depth, part in self.depths.items()}
-        for parts in (self.sides, depths, self.relations if by_relation else {}):
+        for parts in (self.sides, self._named_depths(), self.relations if by_relation else {}):
             if len(parts) > 1:
                 width = max(map(len, parts))
                 lines += [
@@ -202,10 +200,14 @@ class LinkPredictionResult:
         if self.selected:
             selected = ", ".join(f"{name} {value}" for name, value in self.selected.items())
             lines.append(f"  selected on validation data: {selected}")
-        return "\n".join(lines)
+        return lines
+
+    def _named_depths(self) -> dict[str, RankMetrics]:
+        names = {NO_PROOF: "no proof", UNDECIDED: "depth not known"}
+        return {names.get(depth, f"depth {depth}"): part for depth, part in self.depths.items()}
 
     def __str__(self) -> str:
-        return self.describe(by_relation=False)
+        return "\n".join(self.describe(by_relation=False))
 
 
 def list_metrics(

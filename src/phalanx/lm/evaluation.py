@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import jax
 from pydantic import Field
 
-from phalanx.arc.evaluation import mean_pass_at_k
 from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
@@ -16,6 +15,7 @@ from phalanx.lm.sampling import SamplingConfig
 from phalanx.lm.text_policy import LMPolicy, RandomTextPolicy, TextPolicy
 from phalanx.lm.text_rollout import Conversation, rollout
 from phalanx.lm.transcript import episode_record
+from phalanx.statistics import mean_pass_at_k
 from phalanx.text.env import EpisodeId, TextVectorEnvironment
 from phalanx.text.env_spec import make_text_vector_env
 from phalanx.text.splits import Split

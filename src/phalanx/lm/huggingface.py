@@ -186,5 +186,5 @@ def _import_safetensors() -> Any:
     try:
         import safetensors.numpy
     except ImportError as error:
-        raise ValueError("this needs safetensors: pip install 'phalanx[huggingface]'") from error
+        raise ValueError('Hugging Face files need safetensors: pip install "phalanx[hf]"') from error
     return safetensors.numpy

@@ -1,17 +1,8 @@
 """Experiment logger, its handlers and experiment trackers."""
 
 from phalanx.io.jsonl import read_records as read_records
-from phalanx.logging.config import (
-    ExperimentConfig as ExperimentConfig,
-    LoggedConfig as LoggedConfig,
-    LoggingConfig as LoggingConfig,
-    logged_config as logged_config,
-    validate_batched_logging_config as validate_batched_logging_config,
-)
-from phalanx.logging.experiment_logger import (
-    ExperimentLogger as ExperimentLogger,
-    MinimalAsyncLogger as MinimalAsyncLogger,
-)
+from phalanx.logging.config import LoggingConfig as LoggingConfig
+from phalanx.logging.experiment_logger import ExperimentLogger as ExperimentLogger
 from phalanx.logging.handlers.console import RichHandler as RichHandler, metrics_table as metrics_table
 from phalanx.logging.handlers.file import FileHandler as FileHandler
 from phalanx.logging.handlers.handler import Handler as Handler, Picture as Picture

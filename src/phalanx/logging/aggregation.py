@@ -6,15 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from phalanx.logging.config import LoggingConfig
 from phalanx.logging.records import is_scalar
 
 _STATISTICS = {
-    "episode_returns": ("reward", "log_aggregated_rewards"),
-    "similarity_scores": ("similarity", "log_aggregated_similarity"),
-    "episode_lengths": ("episode_length", "log_episode_lengths"),
+    "episode_returns": "reward",
+    "similarity_scores": "similarity",
+    "episode_lengths": "episode_length",
 }
-"""Prefix of the metrics and setting of each key that is aggregated."""
+"""Prefix of the metrics of each key that is aggregated."""
 _EPISODE_FIELDS: dict[str, tuple[str, Any]] = {
     "episode_returns": ("total_reward", 0.0),
     "episode_lengths": ("total_steps", 0),
@@ -51,32 +50,30 @@ def sample_rows(
 
 def summarize_batch(
     batch_data: Mapping[str, Any],
-    config: LoggingConfig,
     *,
-    aggregate: bool,
-    sample: bool,
+    aggregate: bool = False,
+    num_samples: int = 0,
     sample_rows: SampleRows = sample_rows,
 ) -> BatchSummary:
     """Aggregate the metrics of an update and sample episodes.
 
     Args:
         batch_data: Arrays by name, as for `ExperimentLogger.log_batch_step`.
-        config: Selection of metrics and number of samples.
         aggregate: Return metrics.
-        sample: Return sampled episodes.
+        num_samples: Maximum number of sampled episodes.
         sample_rows: Selects the environments to sample.
     """
     update_step = get_update_step(batch_data)
-    scalars = _select_scalars(batch_data, config) if aggregate else {}
+    scalars = _scalar_metrics(batch_data) if aggregate else {}
     names = [name for name in _PER_ENVIRONMENT if name in batch_data]
     values = _to_host({name: batch_data[name] for name in names} | scalars)
     arrays = {name: values[name] for name in names}
     num_envs = _check_num_envs(arrays)
     finished = arrays.get("episode_mask")
     count = num_envs if finished is None else int(finished.sum())
-    metrics = _aggregate(arrays, finished, config) if aggregate and count else {}
+    metrics = _aggregate(arrays, finished) if aggregate and count else {}
     metrics |= {name: float(values[name]) for name in scalars}
-    num_samples = min(config.num_samples, count) if sample else 0
+    num_samples = min(num_samples, count)
     rows = sample_rows(update_step, num_envs, num_samples, finished) if num_samples else np.arange(0)
     return BatchSummary(metrics, _episodes(batch_data, arrays, update_step, rows))
 
@@ -132,32 +129,24 @@ def _check_num_envs(arrays: Mapping[str, np.ndarray]) -> int:
 
 
 def _aggregate(
-    arrays: Mapping[str, np.ndarray], finished: Bool[np.ndarray, " batch"] | None, config: LoggingConfig
+    arrays: Mapping[str, np.ndarray], finished: Bool[np.ndarray, " batch"] | None
 ) -> dict[str, float]:
     metrics: dict[str, float] = {}
-    for key, (prefix, setting) in _STATISTICS.items():
-        if key in arrays and getattr(config, setting):
+    for key, prefix in _STATISTICS.items():
+        if key in arrays:
             values = (arrays[key] if finished is None else arrays[key][finished]).astype(np.float64)
             metrics[f"{prefix}_mean"] = float(values.mean())
             metrics[f"{prefix}_std"] = float(values.std())
             metrics[f"{prefix}_max"] = float(values.max())
             metrics[f"{prefix}_min"] = float(values.min())
-    if "success_mask" in arrays and config.log_success_rates:
+    if "success_mask" in arrays:
         success = arrays["success_mask"] if finished is None else arrays["success_mask"][finished]
         metrics["success_rate"] = float(success.mean())
     return metrics
 
 
-def _select_scalars(batch_data: Mapping[str, Any], config: LoggingConfig) -> dict[str, Any]:
-    """Select losses, the gradient norm and all other scalars, in the given order."""
-    return {
-        name: value
-        for name, value in batch_data.items()
-        if name not in _KNOWN
-        and is_scalar(value)
-        and (config.log_loss_metrics or not name.endswith("loss"))
-        and (config.log_gradient_norms or name != "gradient_norm")
-    }
+def _scalar_metrics(batch_data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in batch_data.items() if name not in _KNOWN and is_scalar(value)}
 
 
 def _is_list(states: Any) -> bool:

@@ -1,112 +1,67 @@
-"""What is logged, how often and in which form.
+"""Logging settings: how often metrics and sampled episodes are logged, and in which format."""
 
-Where it goes is decided by the handlers that an `ExperimentLogger` is given.
-"""
-
-import logging
 from collections.abc import Mapping
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
+from pydantic import Field
+
 from phalanx.config import Config
 
-_LOG = logging.getLogger("phalanx.logging")
-
-_ASYNC = "was removed: logging is synchronous, with one transfer to the host for each update that logs"
+_METRICS = "was removed; all metrics are logged"
 
 
 class LoggingConfig(Config):
-    """All logging behavior and formats."""
+    """Settings of an `ExperimentLogger` and its handlers."""
 
-    preset_group = "logging"
     removed_settings: ClassVar[Mapping[str, str]] = {
-        "queue_size": _ASYNC,
-        "worker_threads": _ASYNC,
-        "batch_size": f"{_ASYNC}; the number of environments is a setting of the training",
-        "flush_interval": f"{_ASYNC}; every line is flushed as it is written",
-        "enable_compression": f"{_ASYNC}; `compression` compresses rotated files",
+        "batched_logging_enabled": "was removed; set log_frequency=0 to turn metrics off",
+        "sampling_enabled": "was removed; set sample_frequency=0 to turn sampled episodes off",
+        "structured_logging": "was removed; set log_format=text for readable text",
+        "log_operations": "was removed; add `action` to step_fields",
+        "log_grid_changes": "was removed; add `grid_changes` to step_fields",
+        "log_rewards": "was removed; add `reward` to step_fields",
+        "log_episode_start": "was removed; the start of an episode is always logged",
+        "log_episode_end": "was removed; set sample_frequency=0 to turn sampled episodes off",
+        "log_aggregated_rewards": _METRICS,
+        "log_aggregated_similarity": _METRICS,
+        "log_loss_metrics": _METRICS,
+        "log_gradient_norms": _METRICS,
+        "log_episode_lengths": _METRICS,
+        "log_success_rates": _METRICS,
     }
-    """Settings that older files may still have, and what became of them."""
 
-    structured_logging: bool = True
-    """Episodes, steps and tasks as records for programs; off, as text for people whatever `log_format` is."""
-    log_format: Literal["json", "text", "structured"] = "json"
-    """JSON lines, sentences, or `key=value` lines; the aggregated metrics are always JSON lines."""
+    log_frequency: int = Field(default=10, ge=0)
+    """Number of updates between two logs of metrics; 0 turns metrics off."""
+    sample_frequency: int = Field(default=50, ge=0)
+    """Number of updates between two logs of sampled episodes; 0 turns sampling off."""
+    num_samples: int = Field(default=3, ge=1)
+    """Number of episodes in a sample. Each one is rendered, so large values slow down training."""
+    log_format: Literal["json", "text", "structured", "pickle"] = "json"
+    """Format of episodes, steps and tasks: JSON Lines, readable text, `key=value` lines, or a file of pickled
+    dictionaries. Metrics and evaluations are always JSON Lines, which the report reads."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """The console shows single steps at DEBUG, tasks, episodes and metrics at INFO, else complaints only."""
+    """Level of console output. DEBUG shows single steps; INFO shows tasks, episodes, metrics and evaluations;
+    WARNING and ERROR show only messages of that level."""
     compression: bool = True
-    """Compress the files that a rotation has closed."""
+    """Compress rotated files with gzip."""
     include_full_states: bool = False
-    """Write the arrays of the initial and final states into the episodes' records."""
-
-    log_operations: bool = False
-    """Write the action of every step that is logged on its own."""
-    log_grid_changes: bool = False
-    """Write the cells that a step changed."""
-    log_rewards: bool = False
-    """Write the reward of every step that is logged on its own."""
-    log_episode_start: bool = True
-    """Pass the start of each task on to the handlers."""
-    log_episode_end: bool = True
-    """Pass the summary of each episode on to the handlers."""
+    """Write the arrays of initial and final states to the records of episodes."""
+    step_fields: tuple[Literal["action", "reward", "grid_changes"], ...] = ()
+    """Fields of single steps to write. Without any, steps are not written, except key moments."""
     log_key_moments: bool = True
-    """Write steps that end an episode or solve it, even where other steps are not written."""
-
-    log_frequency: int = 10
-    """Aggregate the metrics of a batch every so many updates."""
-
-    batched_logging_enabled: bool = False
-    """Aggregate the metrics of batches at all."""
-    sampling_enabled: bool = True
-    """Log a few episodes of a batch one by one."""
-    num_samples: int = 3
-    """How many episodes of a batch are sampled."""
-    sample_frequency: int = 50
-    """Sample episodes every so many updates."""
-
-    log_aggregated_rewards: bool = True
-    """Mean, deviation, greatest and least episode return."""
-    log_aggregated_similarity: bool = True
-    """Mean, deviation, greatest and least final similarity."""
-    log_loss_metrics: bool = True
-    """`policy_loss`, `value_loss` and every other scalar whose name ends in `loss`."""
-    log_gradient_norms: bool = True
-    """`gradient_norm`."""
-    log_episode_lengths: bool = True
-    """Mean, deviation, greatest and least episode length."""
-    log_success_rates: bool = True
-    """The share of episodes that succeeded."""
-
-
-class ExperimentConfig(Config):
-    """A config that has nothing but its `logging` section."""
-
-    logging: LoggingConfig = LoggingConfig()
+    """Write steps that solve or end an episode even if `step_fields` is empty."""
 
 
 @runtime_checkable
-class LoggedConfig(Protocol):
-    """Any config with a `logging` section, such as a training run's."""
+class HasLogging(Protocol):
+    """A config with a `logging` section, such as that of a training run."""
 
     @property
     def logging(self) -> LoggingConfig: ...
 
 
-def logged_config(config: LoggingConfig | LoggedConfig) -> LoggedConfig:
-    """The config itself if it has a `logging` section; a bare section gets a config around it."""
-    return ExperimentConfig(logging=config) if isinstance(config, LoggingConfig) else config
-
-
-def validate_batched_logging_config(config: LoggingConfig) -> list[str]:
-    """What is wrong with the settings of batched logging, one sentence each; empty if nothing is.
-
-    >>> validate_batched_logging_config(LoggingConfig(log_frequency=0))
-    ['log_frequency must be positive']
-    """
-    errors = [
-        f"{name} must be positive"
-        for name in ("num_samples", "sample_frequency", "log_frequency")
-        if getattr(config, name) <= 0
-    ]
-    if config.num_samples > 1000:
-        _LOG.warning("num_samples is very large: %d", config.num_samples)
-    return errors
+def logging_section(config: LoggingConfig | HasLogging | None) -> LoggingConfig:
+    """Return the logging settings of a config; the defaults if there is no config."""
+    if config is None:
+        return LoggingConfig()
+    return config if isinstance(config, LoggingConfig) else config.logging

@@ -1,14 +1,14 @@
 """`ExperimentLogger`: decides when to log, calls the handlers and isolates their errors."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
 from phalanx.logging.aggregation import find_invalid_keys, get_update_step, sample_rows, summarize_batch
-from phalanx.logging.config import LoggedConfig, LoggingConfig, logged_config, validate_batched_logging_config
+from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
 from phalanx.logging.handlers.handler import EpisodeCounter, Handler, Picture, Render
-from phalanx.logging.records import Data
+from phalanx.logging.records import Record
 
 _LOG = logging.getLogger("phalanx.logging")
 
@@ -17,8 +17,8 @@ class ExperimentLogger:
     """Passes the events of a run to its handlers.
 
     If a handler raises, the first error is logged as a warning of the Python logger `phalanx.logging`, and
-    training and the other handlers continue. The handler is called again next time, because a full disk, for
-    example, may have space again.
+    training and the other handlers continue. The handler is called again at the next event, because the cause
+    may be temporary, for example a full disk.
 
     Args:
         config: Logging settings, or a config with a `logging` section.
@@ -29,21 +29,19 @@ class ExperimentLogger:
 
     def __init__(
         self,
-        config: LoggingConfig | LoggedConfig,
+        config: LoggingConfig | HasLogging,
         handlers: Mapping[str, Any],
         *,
         render: Render | None = None,
     ) -> None:
-        self.config = logged_config(config)
+        self.settings = logging_section(config)
         self.handlers = dict(handlers)
         self.render = render
         self.failures: dict[str, int] = {}
         """Number of errors of each handler that has failed."""
         self._warned: set[str] = set()
         self._episode_counter = EpisodeCounter()
-        if errors := validate_batched_logging_config(self.config.logging):
-            raise ValueError("; ".join(f"logging.{error}" for error in errors))
-        _LOG.setLevel(self.config.logging.log_level)
+        _LOG.setLevel(self.settings.log_level)
 
     def __enter__(self) -> "ExperimentLogger":
         return self
@@ -53,32 +51,29 @@ class ExperimentLogger:
     ) -> None:
         self.close()
 
-    def log_config(self, config: Any, facts: Data | None = None) -> None:
+    def log_config(self, config: Any, metadata: Record | None = None) -> None:
         """Log the settings of the run, a config or a mapping, and metadata such as the machine."""
-        self._notify("log_config", lambda handler: handler.log_config(config, facts or {}))
+        self._notify("log_config", lambda handler: handler.log_config(config, metadata or {}))
 
-    def log_task_start(self, task_data: Data) -> None:
+    def log_task_start(self, task_data: Record) -> None:
         """Log the start of an episode: `task_id`, `episode_num` and other values."""
-        if self.config.logging.log_episode_start:
-            self._notify("log_task_start", lambda handler: handler.log_task_start(task_data))
+        self._notify("log_task_start", lambda handler: handler.log_task_start(task_data))
 
-    def log_step(self, step_data: Data) -> None:
+    def log_step(self, step_data: Record) -> None:
         """Log one step: any of `step_num`, `action`, `reward`, `done`, `before_state` and `after_state`."""
         self._notify("log_step", lambda handler: handler.log_step(step_data))
 
-    def log_episode_summary(self, summary_data: Data) -> None:
+    def log_episode_summary(self, summary_data: Record) -> None:
         """Log a finished episode, with some of the fields of a sampled episode (see `log_batch_step`).
 
         If there is a `final_state`, its image is logged as `episode_0/final`, `episode_1/final`, ...
         """
-        if not self.config.logging.log_episode_end:
-            return
         self._notify("log_episode_summary", lambda handler: handler.log_episode_summary(summary_data))
         step, index = self._episode_counter.next(summary_data)
         if summary_data.get("final_state") is not None:
             self.log_picture(f"episode_{index}/final", summary_data["final_state"], step)
 
-    def log_evaluation(self, record: Data) -> None:
+    def log_evaluation(self, record: Record) -> None:
         """Log an evaluation: `step` (the update), `split`, `mode` and the metrics."""
         if not isinstance(record.get("step"), int):
             raise ValueError(f"an evaluation needs the number of its update as `step`, got {dict(record)!r}")
@@ -89,8 +84,12 @@ class ExperimentLogger:
         image = picture if isinstance(picture, Picture) else Picture(picture, self.render)
         self._notify("log_picture", lambda handler: handler.log_picture(name, image, step))
 
-    def log_batch_step(self, batch_data: Mapping[str, Any]) -> None:
-        """Log an update of batched training.
+    def log_batch_step(
+        self,
+        batch_data: Mapping[str, Any],
+        sampled_episodes: Callable[[], Iterable[Record]] | None = None,
+    ) -> None:
+        """Log an update of batched training: metrics and sampled episodes when they are due.
 
         On updates that are not logged, nothing is computed or transferred. Task ids and states of another
         batch size are left out, with one warning.
@@ -101,26 +100,25 @@ class ExperimentLogger:
                 `episode_lengths`, `similarity_scores`, `success_mask`, `task_ids`, `initial_states`,
                 `final_states`, `step_states` and `episode_mask` (environments that have finished an episode;
                 others are ignored). Any other scalar is a metric.
+            sampled_episodes: Returns the episodes to log, with the arguments of `log_episode_summary`. It is
+                called only when a sample is due. Default: sample rows of `batch_data`.
         """
-        settings = self.config.logging
         update_step = get_update_step(batch_data)
-        aggregate = settings.batched_logging_enabled and update_step % settings.log_frequency == 0
-        sample = settings.sampling_enabled and update_step % settings.sample_frequency == 0
-        if not aggregate and not sample:
-            return
-        summary = summarize_batch(
-            self._drop_invalid_keys(batch_data),
-            settings,
-            aggregate=aggregate,
-            sample=sample,
-            sample_rows=self._sample_rows,
-        )
-        if aggregate:
-            self._notify(
-                "log_aggregated_metrics",
-                lambda handler: handler.log_aggregated_metrics(summary.metrics, update_step),
+        aggregate = _is_due(update_step, self.settings.log_frequency)
+        sample = _is_due(update_step, self.settings.sample_frequency)
+        episodes: Iterable[Record] = ()
+        if aggregate or (sample and sampled_episodes is None):
+            metrics, episodes = summarize_batch(
+                self._drop_invalid_keys(batch_data),
+                aggregate=aggregate,
+                num_samples=self.settings.num_samples if sample and sampled_episodes is None else 0,
+                sample_rows=self._sample_rows,
             )
-        for episode in summary.episodes:
+            if aggregate:
+                self._log_metrics(metrics, update_step)
+        if sample and sampled_episodes is not None:
+            episodes = sampled_episodes()
+        for episode in episodes:
             self.log_episode_summary(episode)
 
     def close(self) -> None:
@@ -130,13 +128,10 @@ class ExperimentLogger:
             if times > 1:
                 _LOG.warning("handler %r failed %d times in this run", name, times)
 
-    def _aggregate_batch_metrics(self, batch_data: Mapping[str, Any]) -> dict[str, float]:
-        return summarize_batch(batch_data, self.config.logging, aggregate=True, sample=False).metrics
-
-    def _sample_episodes_from_batch(self, batch_data: Mapping[str, Any]) -> list[dict[str, Any]]:
-        return summarize_batch(
-            batch_data, self.config.logging, aggregate=False, sample=True, sample_rows=self._sample_rows
-        ).episodes
+    def _log_metrics(self, metrics: dict[str, float], update_step: int) -> None:
+        self._notify(
+            "log_aggregated_metrics", lambda handler: handler.log_aggregated_metrics(metrics, update_step)
+        )
 
     def _sample_rows(self, update_step: int, num_envs: int, num_samples: int, finished: Any) -> Any:
         return sample_rows(update_step, num_envs, num_samples, finished)
@@ -173,5 +168,5 @@ class ExperimentLogger:
         return {key: value for key, value in batch_data.items() if key not in invalid}
 
 
-MinimalAsyncLogger = ExperimentLogger
-"""JaxARC's name. Logging is synchronous; an update that is not logged costs nothing."""
+def _is_due(update_step: int, frequency: int) -> bool:
+    return frequency > 0 and update_step % frequency == 0

@@ -1,7 +1,4 @@
-"""What a policy may choose from: the `Distribution` protocol and the masked categorical one.
-
-Distributions over ARC's actions are in `arc_distributions`; networks give the logits.
-"""
+"""Action distributions: the `Distribution` protocol and the masked categorical distribution."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,31 +15,32 @@ Keys = KeyArray[Array, " batch"] | UInt32[Array, "batch 2"]
 
 @runtime_checkable
 class Distribution(Protocol):
-    """Over the actions of one environment; `jax.vmap` makes a batch of it."""
+    """Distribution over the actions of one environment. Use `jax.vmap` for a batch."""
 
     def sample(self, key: Key) -> Any:
-        """An action."""
+        """Sample an action."""
 
     def mode(self) -> Any:
-        """The action of the greedy policy."""
+        """Return the action of the greedy policy."""
 
     def log_prob(self, action: Any) -> Float[Array, ""]:
-        """The natural logarithm of an action's probability, exactly."""
+        """Return the exact log-probability of an action."""
 
     def entropy(self) -> Float[Array, ""]:
-        """In nats, exactly."""
+        """Return the exact entropy in nats."""
 
 
 class MaskedCategorical(eqx.Module):
-    """One of n choices, of which the mask names those that are legal; the others have probability zero.
+    """Categorical distribution in which masked-out choices have probability zero.
 
-    >>> choice = MaskedCategorical(jnp.zeros(3), jnp.array([True, False, True]))
-    >>> float(jnp.exp(choice.log_prob(jnp.int32(2))))
+    >>> distribution = MaskedCategorical(jnp.zeros(3), jnp.array([True, False, True]))
+    >>> float(jnp.exp(distribution.log_prob(jnp.int32(2))))
     0.5
     """
 
     logits: Float[Array, " choices"]
     mask: Bool[Array, " choices"] | None = None
+    """True for legal choices. None: all choices are legal."""
 
     def sample(self, key: Key) -> Int32[Array, ""]:
         return sample_by_uniform(jax.random.uniform(key), self.log_probs())
@@ -57,38 +55,48 @@ class MaskedCategorical(eqx.Module):
         return entropy(self.log_probs())
 
     def log_probs(self) -> Float[Array, " choices"]:
-        """Of all choices; minus infinity for those that the mask leaves out."""
+        """Return the log-probabilities of all choices; minus infinity for masked-out choices."""
         return masked_log_softmax(self.logits, self.mask)
 
 
 def masked_log_softmax(
     logits: Float[Array, "*kinds choices"], mask: Bool[Array, "*#kinds choices"] | None
 ) -> Float[Array, "*kinds choices"]:
-    """Normalized over the last axis; minus infinity, with a gradient of zero, where the mask is False."""
+    """Compute the log-softmax over the last axis.
+
+    Where the mask is False, the result is minus infinity and its gradient is zero.
+    """
     if mask is None:
         return jax.nn.log_softmax(logits)
-    # A large number in place of infinity inside the softmax, whose gradient would be NaN otherwise.
-    kept = jax.nn.log_softmax(jnp.where(mask, logits, -1e30))
-    return jnp.where(mask, kept, -jnp.inf)
+    # With infinity instead of a large number, the gradient of the softmax would be NaN.
+    log_probs = jax.nn.log_softmax(jnp.where(mask, logits, -1e30))
+    return jnp.where(mask, log_probs, -jnp.inf)
 
 
 def entropy(log_probs: Float[Array, "*kinds choices"]) -> Float[Array, "*kinds"]:
-    """Of normalized log-probabilities, over the last axis; an impossible choice adds nothing."""
+    """Compute the entropy of normalized log-probabilities over the last axis.
+
+    Choices with probability zero contribute nothing, also to the gradient.
+    """
     possible = log_probs > -jnp.inf
     finite = jnp.where(possible, log_probs, 0.0)
     return -jnp.sum(jnp.where(possible, jnp.exp(finite) * finite, 0.0), axis=-1)
 
 
 def sample_by_uniform(uniform: Float[Array, ""], log_probs: Float[Array, " choices"]) -> Int32[Array, ""]:
-    """The choice at which the cumulated probability passes `uniform`, a number in [0, 1).
+    """Sample a choice by inverse transform sampling.
 
-    One random number serves any number of choices, where Gumbel's way draws one for each choice; on the CPU
-    that would cost more than the network. A choice of probability zero is never returned.
+    One random number is enough for any number of choices, whereas the Gumbel trick needs one per choice,
+    which costs more than the network on the CPU. A choice with probability zero is never returned.
+
+    Args:
+        uniform: Random number in [0, 1).
+        log_probs: Normalized log-probabilities.
     """
     probs = jnp.exp(log_probs)
-    cumulated = jax.lax.associative_scan(jnp.add, probs)
-    # The scan adds in the order of a tree, so that by rounding a sum may be above the one before it although
-    # its choice has probability zero: to count the sums passed would now and then return such a choice.
-    places = jnp.arange(probs.shape[0], dtype=jnp.int32)
-    last = jnp.max(jnp.where(probs > 0, places, 0))
-    return jnp.min(jnp.where((probs > 0) & (cumulated > uniform * cumulated[-1]), places, last))
+    cumulative = jax.lax.associative_scan(jnp.add, probs)
+    # The scan adds in the order of a tree. Because of rounding, the cumulative probability may increase at a
+    # choice with probability zero, so counting the sums below `uniform` could return such a choice.
+    indices = jnp.arange(probs.shape[0], dtype=jnp.int32)
+    last = jnp.max(jnp.where(probs > 0, indices, 0))
+    return jnp.min(jnp.where((probs > 0) & (cumulative > uniform * cumulative[-1]), indices, last))

@@ -1,6 +1,7 @@
-"""Layers in the form that a CPU computes best: features last, and every product one large matrix product.
+"""Dense, convolution, normalization and attention layers for small inputs on the CPU.
 
-XLA's own convolutions are ten times slower than these inside a compiled loop on the CPU (5x5 grids, 32 wide).
+Features are the last axis, and each layer is one large matrix product. Inside a compiled loop on the CPU,
+XLA's own convolution is ten times slower (5x5 grids with 32 features).
 """
 
 import functools
@@ -15,11 +16,11 @@ from jaxtyping import Array, Bool, Float
 from phalanx.nn.distributions import Key
 
 _SMALL_GRID = 36
-"""Cells up to which a convolution is computed as one product with a matrix of the whole grid."""
+"""Up to this number of cells, a convolution is one product with a matrix from all cells to all cells."""
 
 
 class Dense(eqx.Module):
-    """A linear layer on the last axis, whatever the axes before it."""
+    """Linear layer on the last axis."""
 
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
@@ -33,7 +34,7 @@ class Dense(eqx.Module):
 
 
 class Conv3x3(eqx.Module):
-    """A 3x3 convolution of features [rows, columns, width] that keeps rows and columns."""
+    """3x3 convolution of [rows, columns, features] with zero padding, without bias."""
 
     weight: Float[Array, "window inputs outputs"]
 
@@ -43,15 +44,17 @@ class Conv3x3(eqx.Module):
     def __call__(self, x: Float[Array, "rows columns inputs"]) -> Float[Array, "rows columns outputs"]:
         rows, columns, _ = x.shape
         if rows * columns <= _SMALL_GRID:
-            return self._whole(x)
+            return self._dense_convolution(x)
         padded = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))
         windows = [padded[i : i + rows, j : j + columns] for i in range(3) for j in range(3)]
         return jnp.concatenate(windows, axis=-1) @ self.weight.reshape(-1, self.weight.shape[-1])
 
-    def _whole(self, x: Float[Array, "rows columns inputs"]) -> Float[Array, "rows columns outputs"]:
-        """The same by a matrix from all cells to all cells: more arithmetic, but no ninefold copies.
+    def _dense_convolution(
+        self, x: Float[Array, "rows columns inputs"]
+    ) -> Float[Array, "rows columns outputs"]:
+        """Convolve with a matrix from all cells to all cells: more arithmetic, but no copies of windows.
 
-        Five to nine times as fast as windows on 4x4 and 5x5 grids with 8 to 12 features.
+        This is five to nine times faster than windows on 4x4 and 5x5 grids with 8 to 12 features.
         """
         rows, columns, inputs = x.shape
         outputs = self.weight.shape[-1]
@@ -62,18 +65,18 @@ class Conv3x3(eqx.Module):
 
 @functools.lru_cache(maxsize=32)
 def _neighbors(rows: int, columns: int) -> Float[np.ndarray, "window cells cells"]:
-    """For each place of a 3x3 window, which cell (second axis) another cell (third) sees there."""
+    """Return 1 where the cell of the second axis is at an offset (first axis) from that of the third axis."""
     grid = np.zeros((9, rows, columns, rows, columns), np.float32)
     for row, column in np.ndindex(rows, columns):
-        for place in range(9):
-            there = row + place // 3 - 1, column + place % 3 - 1
-            if 0 <= there[0] < rows and 0 <= there[1] < columns:
-                grid[place, there[0], there[1], row, column] = 1
+        for offset in range(9):
+            near_row, near_column = row + offset // 3 - 1, column + offset % 3 - 1
+            if 0 <= near_row < rows and 0 <= near_column < columns:
+                grid[offset, near_row, near_column, row, column] = 1
     return grid.reshape(9, rows * columns, rows * columns)
 
 
 class LayerNorm(eqx.Module):
-    """Mean 0 and deviation 1 on the last axis, then a learned scale and shift."""
+    """Layer normalization over the last axis, with a learned scale and shift."""
 
     scale: Float[Array, " width"]
     shift: Float[Array, " width"]
@@ -88,7 +91,7 @@ class LayerNorm(eqx.Module):
 
 
 class Attention(eqx.Module):
-    """Multi-head attention among the items of one set."""
+    """Multi-head self-attention over a set of items."""
 
     qkv: Dense
     out: Dense
@@ -103,7 +106,7 @@ class Attention(eqx.Module):
     def __call__(
         self, items: Float[Array, "items width"], mask: Bool[Array, "items items"]
     ) -> Float[Array, "items width"]:
-        """`mask[i, j]`: whether item i attends to item j; each must attend to one at least."""
+        """Compute the attention; item i attends to the items j with `mask[i, j]`, at least one per item."""
         count, width = items.shape
         queries, keys, values = jnp.moveaxis(
             self.qkv(items).reshape(count, 3, self.heads, width // self.heads), 1, 0
@@ -116,8 +119,8 @@ class Attention(eqx.Module):
 def pool(
     features: Float[Array, "rows columns width"], inside: Bool[Array, "rows columns"]
 ) -> Float[Array, " pooled"]:
-    """The mean and the greatest of each feature over the cells inside; zeros where there are none."""
-    there = inside[..., None]
-    mean = jnp.sum(jnp.where(there, features, 0.0), axis=(0, 1)) / jnp.maximum(inside.sum(), 1)
-    greatest = jnp.max(jnp.where(there, features, -1e9), axis=(0, 1))
-    return jnp.concatenate([mean, jnp.where(inside.any(), greatest, 0.0)])
+    """Concatenate the mean and the maximum of each feature over the cells inside; zeros if there are none."""
+    mask = inside[..., None]
+    mean = jnp.sum(jnp.where(mask, features, 0.0), axis=(0, 1)) / jnp.maximum(inside.sum(), 1)
+    maximum = jnp.max(jnp.where(mask, features, -1e9), axis=(0, 1))
+    return jnp.concatenate([mean, jnp.where(inside.any(), maximum, 0.0)])

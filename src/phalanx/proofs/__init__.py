@@ -1,10 +1,14 @@
 """Proof search over a knowledge graph as an environment."""
 
 from phalanx.proofs.config import (
+    CurriculumStage as CurriculumStage,
+    FamilyConfig as FamilyConfig,
     ProofConfig as ProofConfig,
+    ProofEvaluationConfig as ProofEvaluationConfig,
     ProofRewardConfig as ProofRewardConfig,
     QueryConfig as QueryConfig,
 )
+from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper as DepthCurriculumWrapper
 from phalanx.proofs.env import ProofEnvironment as ProofEnvironment, ProofInfo as ProofInfo
 from phalanx.proofs.evaluation import ProverEvaluation as ProverEvaluation, evaluate_prover as evaluate_prover
 from phalanx.proofs.link_prediction import (

@@ -5,9 +5,12 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from phalanx.config import Config
+from phalanx.core.evaluation import EvaluationConfig
+from phalanx.kg.knowledge_base import GENERATED, OnLeak
 from phalanx.native import Backend
 
 Corruption = Literal["head", "tail", "either", "both"]
+Split = Literal["train", "valid", "test"]
 KGEReward = Literal["probability", "log"]
 
 MAX_SKIPPED_STATES = 20
@@ -83,8 +86,51 @@ class QueryConfig(Config):
         return self
 
 
+class FamilyConfig(Config):
+    """Settings of the generated knowledge base about families."""
+
+    num_families: int = Field(default=8, ge=1)
+    """Number of founding couples."""
+    generations: int = Field(default=4, ge=2)
+    """Number of generations, including the founders."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the generator."""
+
+
+class CurriculumStage(Config):
+    """A stage of a curriculum, which replaces the depths in `QueryConfig` from a step on."""
+
+    removed_settings: ClassVar[dict[str, str]] = {
+        "update": "was replaced by from_step, the number of steps of each environment: update * num_steps"
+    }
+
+    from_step: int = Field(ge=0)
+    """Steps that an environment has taken when the stage begins. Training takes `num_steps` steps in each
+    environment per update, so the stage begins with update `from_step / num_steps`."""
+    min_depth: int | None = None
+    """Least proof depth of positives; -1 is the depth of queries without a proof."""
+    max_depth: int | None = None
+    """Largest proof depth of positives."""
+    depth_weights: tuple[tuple[int, float], ...] = ()
+    """(depth, weight) pairs: sample the depth first, by weight. Empty: sample all queries uniformly."""
+
+    def apply(self, queries: QueryConfig) -> QueryConfig:
+        """Return query settings with the depths of this stage."""
+        depths = {name: getattr(self, name) for name in ("min_depth", "max_depth", "depth_weights")}
+        return QueryConfig(**{**queries.model_dump(), **depths})
+
+
+class ProofEvaluationConfig(EvaluationConfig):
+    """Settings for evaluations during training."""
+
+    split: Split = "valid"
+    """Split of the queries. Queries of all depths are evaluated."""
+    num_queries: int | None = Field(default=500, ge=1)
+    """Positives to evaluate, sampled once, and as many negatives; None for all."""
+
+
 class ProofConfig(Config):
-    """Settings of a proof environment; hashable and static under `jit`."""
+    """Settings of a proof environment and of its data; hashable and static under `jit`."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "padding_atoms": "max_goals",
@@ -93,8 +139,27 @@ class ProofConfig(Config):
         "memory_pruning": "prune_visited",
         "kge_closes_query": "allow_kge_on_query",
         "engine": "backend",
+        "depth_seconds": "max_depth_seconds",
     }
 
+    dataset: str = GENERATED
+    """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated`."""
+    split: Split = "train"
+    """Split whose queries episodes start from."""
+    on_leak: OnLeak = "drop"
+    """Handling of validation and test queries that are facts: `drop` these facts, `warn`, raise an `error`,
+    or `allow` them."""
+    generated: FamilyConfig = FamilyConfig()
+    """The knowledge base if `dataset` is `generated`."""
+    depth_limit: int | None = Field(default=None, ge=1)
+    """Compute exact proof depths up to this limit; queries without such a proof get -1. None: use the depths
+    of the knowledge base, -1 if it has none."""
+    max_depth_seconds: float | None = Field(default=60.0, ge=0)
+    """Time for computing the depths of a split; remaining queries get -1. None: no limit."""
+    kge: str | None = None
+    """Folder of an embedding that can close goals, or of a run of `phalanx train kge`. None: no embedding."""
+    curriculum: tuple[CurriculumStage, ...] = ()
+    """Stages of a curriculum over proof depths. Before the first stage, `queries` applies."""
     max_goals: int = Field(default=6, ge=1, le=64)
     """Goals of a state. Successors with more goals are removed and counted."""
     max_actions: int = Field(default=64, ge=2, le=4096)
@@ -119,6 +184,15 @@ class ProofConfig(Config):
     """Whether the embedding may score the query itself. Then every proof takes only one step."""
     backend: Backend = "auto"
     """`native` (C++, CPU), `xla`, or `auto`: native if it is available."""
+
+    @model_validator(mode="after")
+    def _check_data(self) -> "ProofConfig":
+        if self.dataset != GENERATED and self.generated != FamilyConfig():
+            raise ValueError(f"generated has no effect because dataset is {self.dataset!r}: remove it")
+        steps = [stage.from_step for stage in self.curriculum]
+        if steps != sorted(set(steps)):
+            raise ValueError(f"curriculum stages must have increasing from_step, got {steps}")
+        return self
 
     @property
     def max_skipped_states(self) -> int:

@@ -2,9 +2,9 @@
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,18 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int32, PyTree, UInt32
 
+from phalanx.config import Config
 from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Box, Composite, Discrete, Space
 from phalanx.core.vector import map_where, select_rows
 from phalanx.data.episode_tokens import EpisodeTokenizer
-from phalanx.kg.kge.embedding import KGE
-from phalanx.kg.knowledge_base import KnowledgeBase
+from phalanx.kg.kge.embedding import KGE, load_kge
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
 from phalanx.kg.proof_depths import NO_PROOF, proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs import backends, text
-from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.config import FamilyConfig, ProofConfig, ProofEvaluationConfig, QueryConfig
 from phalanx.proofs.embedding_action import KGELeafScorer
+from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
+from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.queries import NUM_RANDOM_BITS, NegativeSampler, QuerySet, SampledQuery, sample_query
 from phalanx.proofs.reward import episode_reward
@@ -87,8 +91,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
       predicate in that goal. This action removes the goal, and its probability counts; see
       `ProofConfig.kge_reward`.
 
-    Create it with `ProofEnvironment.from_knowledge_base`, or from arrays with `ProofEnvironment.create`.
+    Create it with `ProofEnvironment.from_config`, from a knowledge base with
+    `ProofEnvironment.from_knowledge_base`, or from arrays with `ProofEnvironment.create`.
     """
+
+    config_type: ClassVar[type[Config]] = ProofConfig
+    network_config: ClassVar[type[Config]] = ProofNetworkConfig
+    evaluation_config: ClassVar[type[EvaluationConfig]] = ProofEvaluationConfig
+    eval_config: ClassVar[type[Config]] = LinkPredictionConfig
 
     config: ProofConfig
     program: Program
@@ -99,6 +109,32 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     """Names for text and rendering; not compared."""
     kge_scorer: KGELeafScorer | None = None
     """The embedding that can close goals, if there is one."""
+    knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
+    """Facts, rules and queries of all splits, for evaluations; not compared."""
+
+    @classmethod
+    def from_config(  # type: ignore[override]
+        cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None
+    ) -> Any:
+        """Create an environment; with a curriculum, a `DepthCurriculumWrapper`.
+
+        Args:
+            config: The settings.
+            knowledge_base: Replaces the knowledge base of `config.dataset`.
+        """
+        if knowledge_base is None:
+            knowledge_base = load_knowledge_base(config)
+        if config.curriculum:
+            from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
+
+            return DepthCurriculumWrapper.from_knowledge_base(knowledge_base, config)
+        return cls.from_knowledge_base(knowledge_base, config, config.split)
+
+    @classmethod
+    def default_network(cls, settings: ProofConfig, config: ProofNetworkConfig, key: Key) -> ProofNetwork:
+        """Create a network for the predicates and constants of a knowledge base."""
+        vocabulary = ProofVocabulary(load_knowledge_base(settings), settings.max_goals)
+        return ProofNetwork(config, vocabulary, key=key)
 
     @classmethod
     def create(
@@ -146,8 +182,6 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         split: str = "train",
         *,
         vocabulary: ProofVocabulary | None = None,
-        depth_limit: int | None = None,
-        time_limit: TimeLimit | None = None,
         kge: KGE | None = None,
         **settings: Any,
     ) -> "ProofEnvironment":
@@ -155,16 +189,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
         Args:
             knowledge_base: Facts, rules and queries.
-            config: The settings.
+            config: The settings. The curriculum and the settings that select a knowledge base and a split
+                are not used.
             split: `train`, `valid` or `test`.
             vocabulary: The state indices; default: those of the knowledge base and `max_goals`.
-            depth_limit: Compute exact proof depths up to this limit; -1 for queries without such a proof.
-                Default: use the depths of the knowledge base, -1 if it has none.
-            time_limit: Time for computing depths; remaining queries get -1, and a message is printed.
-            kge: An embedding that can close goals.
+            kge: An embedding that can close goals; default: that of `config.kge`.
             settings: Fields of `ProofConfig` to change.
         """
-        config = config_from(ProofConfig, config, settings=settings)
+        config = config_from(ProofConfig, config, settings={**settings, "split": split})
         vocabulary = vocabulary or ProofVocabulary(knowledge_base, config.max_goals)
         if vocabulary.max_goals < config.max_goals:
             raise ValueError(
@@ -174,15 +206,17 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         atoms = knowledge_base.queries(split)
         if not atoms:
             raise ValueError(f"{knowledge_base.name} has no {split} queries")
-        if depth_limit is None:
+        if config.depth_limit is None:
             given = knowledge_base.depths(split) or {}
             depths = np.array([given.get(atom, NO_PROOF) for atom in atoms], np.int32)
         else:
-            time_limit = TimeLimit(log=print_to_stderr) if time_limit is None else time_limit
+            time_limit = TimeLimit(config.max_depth_seconds, print_to_stderr)
             facts, rules = knowledge_base.triples("train"), knowledge_base.encoded_rules
-            found = proof_depths(knowledge_base.triples(split), facts, rules, depth_limit, time_limit)
+            found = proof_depths(knowledge_base.triples(split), facts, rules, config.depth_limit, time_limit)
             depths = np.maximum(found, NO_PROOF)
-        return cls.create(
+        if kge is None and config.kge is not None:
+            kge = load_kge(config.kge, vocabulary.kg)
+        created = cls.create(
             config,
             Program.from_knowledge_base(knowledge_base, vocabulary),
             vocabulary.encode(atoms),
@@ -192,6 +226,16 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             vocabulary=vocabulary,
             kge=kge,
         )
+        return dataclasses.replace(created, knowledge_base=knowledge_base)
+
+    def with_queries(self, queries: QueryConfig) -> "ProofEnvironment":
+        """Return the environment with other query settings, applied to the queries of this one."""
+        config = self.config.model_copy(update={"queries": queries})
+        return dataclasses.replace(self, config=config, queries=self.queries.select(queries))
+
+    @property
+    def max_episode_steps(self) -> int:
+        return self.config.max_episode_steps
 
     @property
     def observation_space(self) -> Space:
@@ -333,6 +377,73 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             proved = proved & (jnp.asarray(info.log_score) > jnp.log(0.5))
         return {"success_mask": proved == jnp.asarray(info.label)}
 
+    def evaluate(self, network: Any, settings: Any, final: bool) -> Sequence[EvaluationResult]:
+        """Evaluate a policy: greedy episodes during training, link prediction in `phalanx eval`."""
+        knowledge_base, vocabulary = self._require_knowledge_base(), self._require_vocabulary()
+        if isinstance(settings, LinkPredictionConfig):
+            return (
+                evaluate_with_config(
+                    settings,
+                    self.config,
+                    knowledge_base,
+                    vocabulary,
+                    policy=network,
+                    kge_action=None if self.kge_scorer is None else self.kge_scorer.kge,
+                ),
+            )
+        from phalanx.proofs.evaluation import evaluate_prover, sample_held_out_queries
+
+        environment = self.held_out(settings)
+        key = settings.split, settings.num_queries
+        if key not in self._held_out_queries:
+            self._held_out_queries[key] = sample_held_out_queries(environment, settings.num_queries)
+        return (evaluate_prover(environment, network, self._held_out_queries[key]),)
+
+    def held_out(self, settings: Any) -> "ProofEnvironment":
+        """Return the environment with all queries of the split that is evaluated during training."""
+        split = settings.split
+        if split not in self._held_out:
+            environment = ProofEnvironment.from_knowledge_base(
+                self._require_knowledge_base(),
+                admit_all_depths(self.config),
+                split,
+                vocabulary=self.vocabulary,
+                kge=None if self.kge_scorer is None else self.kge_scorer.kge,
+            )
+            # Facts and known triples are the same in all splits.
+            self._held_out[split] = dataclasses.replace(environment, program=self.program, known=self.known)
+        return self._held_out[split]
+
+    # Computing the depths of a split can take up to `max_depth_seconds`.
+    @functools.cached_property
+    def _held_out(self) -> dict[str, "ProofEnvironment"]:
+        return {}
+
+    @functools.cached_property
+    def _held_out_queries(self) -> dict[tuple[str, int | None], SampledQuery]:
+        return {}
+
+    def fingerprint(self) -> str:
+        """Return a digest of names, facts, rules, queries of all splits and the embedding."""
+        digest = hashlib.sha256()
+        if self.vocabulary is not None:
+            names = (*self.vocabulary.predicates, "", *self.vocabulary.constants)
+            digest.update("\n".join(names).encode())
+        parts = [self.program, self.known, self.queries, *filter(None, [self.kge_scorer])]
+        for part in parts:
+            digest.update(part.fingerprint.encode())
+        if self.knowledge_base is not None:
+            for split in ("valid", "test"):
+                digest.update(self.knowledge_base.triples(split).tobytes())
+        return digest.hexdigest()[:16]
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the sizes of the knowledge base and the number of queries."""
+        if self.knowledge_base is None:
+            return {"training_queries": [len(self.queries)]}
+        sizes = self.knowledge_base.sizes()
+        return {"dataset": sizes.pop("name"), **sizes, "training_queries": [len(self.queries)]}
+
     @property
     def render_modes(self) -> tuple[str, ...]:
         return () if self.vocabulary is None else ("svg", "ansi")
@@ -353,6 +464,12 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def task_name(self, state: ProofState) -> str:
         """Return the query, with `not` in front of false ones; empty if the environment has no names."""
         return "" if self.vocabulary is None else text.query_name(state, self.vocabulary)
+
+    def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Replace states by frames with names, which show all steps of an episode up to theirs."""
+        from phalanx.proofs.rendering import render_episodes
+
+        return render_episodes(episodes, self._require_vocabulary())
 
     def tokenizer(self) -> EpisodeTokenizer:
         from phalanx.proofs.episode_tokens import ProofTokenizer
@@ -388,6 +505,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 "ProofEnvironment.from_knowledge_base, or with ProofEnvironment.create(..., vocabulary=...)"
             )
         return self.vocabulary
+
+    def _require_knowledge_base(self) -> KnowledgeBase:
+        if self.knowledge_base is None:
+            raise ValueError(
+                "this environment has no knowledge base and therefore no evaluation; create it with "
+                "ProofEnvironment.from_config or ProofEnvironment.from_knowledge_base"
+            )
+        return self.knowledge_base
 
     def _sample_query(self, bits: UInt32[Array, " bits"]) -> SampledQuery:
         return sample_query(self.config.queries, self.queries, self.known, bits)
@@ -425,36 +550,19 @@ def _false_goals(program: Program, max_goals: int) -> Int32[Array, "goals atom"]
     return jnp.zeros((max_goals, 1 + program.arity), jnp.int32).at[0, 0].set(program.false_index)
 
 
-def make_proofs(
-    config: Any = None,
-    *,
-    data: KnowledgeBase | str | Path | None = None,
-    split: str = "train",
-    max_episode_steps: int | None = None,
-    overrides: Sequence[str] = (),
-    **settings: Any,
-) -> ProofEnvironment:
-    """Create the environment `proofs-v1`.
+def admit_all_depths(config: ProofConfig) -> ProofConfig:
+    """Return settings whose queries are not selected or weighted by depth."""
+    depths = {"min_depth": None, "max_depth": None, "depth_weights": ()}
+    return config.model_copy(update={"queries": config.queries.model_copy(update=depths)})
 
-    Args:
-        config: A `ProofConfig`, a preset or a YAML file.
-        data: A knowledge base or its folder; default: the generated families.
-        split: `train`, `valid` or `test`.
-        max_episode_steps: Steps after which an episode is truncated.
-        overrides: `key=value` settings.
-        settings: Fields of `ProofConfig` to change, such as `max_actions=32` or
-            `queries={"negative_ratio": 0}`.
-    """
-    if max_episode_steps is not None:
-        settings["max_episode_steps"] = max_episode_steps
-    changed = config_from(ProofConfig, config, overrides, settings)
-    if data is None:
-        data = _generated_families()
-    elif not isinstance(data, KnowledgeBase):
-        data = KnowledgeBase.load(data)
-    return ProofEnvironment.from_knowledge_base(data, changed, split)
+
+def load_knowledge_base(config: ProofConfig) -> KnowledgeBase:
+    """Load or generate the knowledge base of a config."""
+    if config.dataset == GENERATED:
+        return _generate(config.generated, config.on_leak)
+    return KnowledgeBase.load(config.dataset, on_leak=config.on_leak)
 
 
 @functools.cache
-def _generated_families() -> KnowledgeBase:
-    return KnowledgeBase.generate()
+def _generate(config: FamilyConfig, on_leak: OnLeak) -> KnowledgeBase:
+    return KnowledgeBase.generate(on_leak=on_leak, **config.model_dump())

@@ -1,12 +1,7 @@
-"""How often a policy answers a query right: positives proved, corruptions not, by depth.
-
-Playing the episodes is in `evaluation`. How a policy ranks true triples among corruptions, with search, is in
-`search.ranking`.
-"""
+"""Evaluation of provers: how many true queries the greedy policy proves, and how many false ones."""
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -20,46 +15,68 @@ from phalanx.proofs.env import ProofEnvironment
 from phalanx.proofs.queries import SampledQuery, corrupt
 
 _BATCH_SIZE = 256
-"""Episodes played together at most."""
 NEGATIVE, UNPROVABLE = "corrupted", "no proof"
-"""What negatives and positives without a proof are told under; others are `depth 1`, `depth 2`, ..."""
+"""Groups of negatives and of positives without a proof; the other groups are `depth 1`, `depth 2`, ..."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ProverEvaluation:
-    """What a policy made of some queries."""
+    """Results of the greedy policy on some queries. A rate is None if there are no such queries."""
 
     episodes: int
     success_rate: float
-    """Share of right answers: positives that were proved, negatives that were not."""
+    """Fraction of positives that were proved and negatives that were not, together."""
     success_rate_se: float | None
-    """Its standard error; none for a single query."""
-    proved_share: float | None
-    """Of the positives."""
-    false_proof_share: float | None
-    """Of the negatives; rules that are not always right prove some."""
-    overflow_share: float
-    """Queries that had more successors than fit."""
-    steps_to_solve: float | None
-    """Mean over the proved positives."""
-    families: dict[str, dict[str, float]]
-    """Episodes and share of right answers: of the positives of each depth, and of the negatives."""
+    """Standard error of the success rate; None for a single query."""
+    proved_rate: float | None
+    """Fraction of positives that were proved."""
+    false_proof_rate: float | None
+    """Fraction of negatives that were proved. Rules that are not always correct prove some."""
+    overflow_rate: float
+    """Fraction of queries with more successors than `max_actions`."""
+    mean_proof_length: float | None
+    """Mean number of steps of the proved positives."""
+    groups: dict[str, dict[str, float]]
+    """Number of episodes and success rate of the positives of each depth and of the negatives."""
+    split: str = ""
 
-    def as_record(self, split: str) -> dict[str, Any]:
-        """A line of a run's `evaluations.jsonl`; when it was made, the run adds."""
-        return {"split": split, "mode": "greedy", **dataclasses.asdict(self)}
+    def as_record(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        values = dataclasses.asdict(self)
+        return {"split": values.pop("split"), "mode": "greedy", **values}
+
+    def describe(self) -> list[str]:
+        """Describe the total and each group in one line each."""
+        total = f"{self.split}, {self.episodes} queries: {self.success_rate:.1%} correct"
+        if self.proved_rate is not None:
+            total += f", {self.proved_rate:.1%} of true queries proved"
+        if self.false_proof_rate is not None:
+            total += f", {self.false_proof_rate:.1%} of false queries proved"
+        width = max(map(len, self.groups))
+        return [total] + [
+            f"  {name:<{width}}  {group['episodes']:5d}: {group['success_rate']:.1%}"
+            for name, group in self.groups.items()
+        ]
 
 
-def held_out_queries(environment: ProofEnvironment, most: int | None, seed: int = 0) -> SampledQuery:
-    """Positives of an environment, at most so many by the seed, and a corruption of each that has one."""
+def sample_held_out_queries(
+    environment: ProofEnvironment, max_queries: int | None, seed: int = 0
+) -> SampledQuery:
+    """Sample positives of an environment and one corruption of each that has one.
+
+    Args:
+        environment: The environment with the queries.
+        max_queries: Largest number of positives; None for all.
+        seed: Seed of the selection and of the corruptions.
+    """
     queries = environment.queries
     rows = np.arange(len(queries))
-    random = np.random.default_rng(seed)
-    if most is not None and most < len(rows):
-        rows = np.sort(random.choice(len(rows), most, replace=False))
+    generator = np.random.default_rng(seed)
+    if max_queries is not None and max_queries < len(rows):
+        rows = np.sort(generator.choice(len(rows), max_queries, replace=False))
     positives, depths = queries.positives[rows], queries.depths[rows]
-    words = random.integers(0, 2**32, (len(rows), 3), dtype=np.uint32)
-    negatives, possible = jax.device_get(_corrupted(environment, *jax.device_put((positives, words))))
+    bits = generator.integers(0, 2**32, (len(rows), 3), dtype=np.uint32)
+    negatives, possible = jax.device_get(_corrupt_batch(environment, *jax.device_put((positives, bits))))
     negatives = negatives[possible]
     return SampledQuery(
         jax.device_put(np.concatenate([positives, negatives])),
@@ -69,74 +86,85 @@ def held_out_queries(environment: ProofEnvironment, most: int | None, seed: int 
 
 
 @eqx.filter_jit
-def _corrupted(environment: ProofEnvironment, positives: Array, words: Array) -> tuple[Array, Array]:
-    kind, known = environment.config.queries.corruption, environment.known.arrays
-    return jax.vmap(lambda positive, drawn: corrupt(known, kind, positive, drawn))(positives, words)
+def _corrupt_batch(environment: ProofEnvironment, positives: Array, bits: Array) -> tuple[Array, Array]:
+    corruption, known = environment.config.queries.corruption, environment.known.arrays
+    return jax.vmap(lambda positive, row: corrupt(known, corruption, positive, row))(positives, bits)
 
 
 def evaluate_prover(
     environment: ProofEnvironment,
     network: PolicyNetwork,
-    drawn: SampledQuery,
+    queries: SampledQuery,
+    *,
     batch_size: int = _BATCH_SIZE,
 ) -> ProverEvaluation:
-    """Let the greedy policy try to prove some queries, in batches of one size."""
-    count = drawn.label.shape[0]
+    """Run one greedy episode per query.
+
+    Args:
+        environment: The environment; its own queries are not used.
+        network: Policy network.
+        queries: Positives and negatives with their depths.
+        batch_size: Episodes that are run at a time.
+    """
+    count = queries.label.shape[0]
     if count == 0:
         raise ValueError("there are no queries to evaluate")
 
-    # Rows are taken on the host: a device would run a program for each leaf.
-    drawn = jax.device_get(drawn)
+    # Rows are selected on the host, because a device would run one program per array.
+    queries = jax.device_get(queries)
 
     def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
-        return _attempt(environment, network, jax.tree.map(lambda leaf: leaf[rows], drawn))
+        return _attempt(environment, network, jax.tree.map(lambda leaf: leaf[rows], queries))
 
     proved, lengths, overflow = map_batches(attempt, count, batch_size)
-    return _scores(proved, lengths, overflow, np.asarray(drawn.label), np.asarray(drawn.depth))
+    label, depth = np.asarray(queries.label), np.asarray(queries.depth)
+    return _summarize(proved, lengths, overflow, label, depth, environment.config.split)
 
 
 @eqx.filter_jit
 def _attempt(
-    environment: ProofEnvironment, network: PolicyNetwork, drawn: SampledQuery
+    environment: ProofEnvironment, network: PolicyNetwork, queries: SampledQuery
 ) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
-    """Whether proved, length, and whether successors of the query were cut."""
-    states, observations = environment.reset_to(*drawn)
+    """Return whether each query was proved, the number of steps, and whether its successors were cut off."""
+    states, observations = environment.reset_to(*queries)
     limit = environment.config.max_episode_steps
-    played = rollout_episodes(
+    results = rollout_episodes(
         environment, eqx.Partial(select_action, network), states, observations, None, limit
     )
-    return played.episode_metrics["success_mask"] == drawn.label, played.lengths, states.node.overflow
+    return results.episode_metrics["success_mask"] == queries.label, results.lengths, states.node.overflow
 
 
-def _scores(
+def _summarize(
     proved: Bool[np.ndarray, " queries"],
     lengths: Int[np.ndarray, " queries"],
     overflow: Bool[np.ndarray, " queries"],
     label: Bool[np.ndarray, " queries"],
     depth: Int[np.ndarray, " queries"],
+    split: str,
 ) -> ProverEvaluation:
-    right = proved == label
-    named: dict[str, Bool[np.ndarray, " queries"]] = {
+    correct = proved == label
+    masks: dict[str, Bool[np.ndarray, " queries"]] = {
         f"depth {d}": label & (depth == d) for d in np.unique(depth[label]).tolist() if d >= 0
     }
-    named |= {UNPROVABLE: label & (depth < 0), NEGATIVE: ~label}
+    masks |= {UNPROVABLE: label & (depth < 0), NEGATIVE: ~label}
 
-    def share(of: Callable[[], np.ndarray], among: np.ndarray) -> float | None:
-        return float(of()[among].mean()) if among.any() else None
+    def mean(values: np.ndarray, mask: np.ndarray) -> float | None:
+        return float(values[mask].mean()) if mask.any() else None
 
-    rate = float(right.mean())
-    spread = math.sqrt(rate * (1 - rate) / (len(right) - 1)) if len(right) > 1 else None
+    rate = float(correct.mean())
+    error = math.sqrt(rate * (1 - rate) / (len(correct) - 1)) if len(correct) > 1 else None
     return ProverEvaluation(
-        episodes=len(right),
+        episodes=len(correct),
         success_rate=rate,
-        success_rate_se=spread,
-        proved_share=share(lambda: proved, label),
-        false_proof_share=share(lambda: proved, ~label),
-        overflow_share=float(overflow.mean()),
-        steps_to_solve=share(lambda: lengths, label & proved),
-        families={
-            name: {"episodes": int(mine.sum()), "success_rate": float(right[mine].mean())}
-            for name, mine in named.items()
-            if mine.any()
+        success_rate_se=error,
+        proved_rate=mean(proved, label),
+        false_proof_rate=mean(proved, ~label),
+        overflow_rate=float(overflow.mean()),
+        mean_proof_length=mean(lengths, label & proved),
+        groups={
+            name: {"episodes": int(mask.sum()), "success_rate": float(correct[mask].mean())}
+            for name, mask in masks.items()
+            if mask.any()
         },
+        split=split,
     )

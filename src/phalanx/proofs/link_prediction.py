@@ -25,12 +25,12 @@ from phalanx.kg.evaluation import (
     mean_reciprocal_rank,
     score_candidates,
 )
-from phalanx.kg.kge.embedding import KGE
+from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_depths import DEFAULT_MAX_DEPTH, UNDECIDED, proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.kg.vocabulary import EncodedRule, check_binary
-from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.config import ProofConfig, Split
 from phalanx.proofs.program import Program
 from phalanx.proofs.score_combination import (
     HybridConfig,
@@ -50,7 +50,7 @@ POLICY_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 
 
 class LinkPredictionConfig(Config):
-    """Settings of link prediction with proofs."""
+    """Settings of link prediction with proofs: the settings of `phalanx eval` for provers and embeddings."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "corruptions": "num_candidates",
@@ -63,6 +63,17 @@ class LinkPredictionConfig(Config):
         "fit_queries": "max_fit_queries",
     }
 
+    mode: EvaluationMode | None = None
+    """What ranks triples: `exact` (rounds of forward chaining), `policy` (the best proof that a beam search
+    finds), `kge` (an embedding), `hybrid` (proofs and an embedding, with the weights in `hybrid`), or
+    `learned` (both, with weights fitted on validation data). None: `policy` for a prover, `kge` for an
+    embedding."""
+    kge: str | None = None
+    """Run of `phalanx train kge` or folder of an embedding, for the modes `kge`, `hybrid` and `learned`."""
+    dataset: str | None = None
+    """Another knowledge base with the same entities and predicates; None for that of the run."""
+    split: Split = "test"
+    """Split of the queries."""
     num_candidates: int | None = Field(default=100, ge=1)
     """Corruptions per query and side; None for all."""
     sides: Sides | None = None
@@ -253,6 +264,60 @@ def evaluate_proofs(
         split=split,
         predictor=mode,
     )
+
+
+def evaluate_with_config(
+    config: LinkPredictionConfig,
+    environment: ProofConfig,
+    knowledge_base: KnowledgeBase,
+    vocabulary: ProofVocabulary,
+    *,
+    policy: ProofPolicy | None = None,
+    kge: KGE | None = None,
+    kge_action: KGE | None = None,
+) -> LinkPredictionResult:
+    """Evaluate a policy or an embedding with the mode, split, dataset and embedding of a config.
+
+    Args:
+        config: The settings of `phalanx eval`.
+        environment: How goals are expanded.
+        knowledge_base: Data of the run; replaced by `config.dataset`.
+        vocabulary: The state indices that the policy was trained with.
+        policy: The policy, if the run trained one.
+        kge: The embedding, if the run trained one; replaced by `config.kge`.
+        kge_action: The embedding that can close goals in a search.
+    """
+    mode = config.mode or ("kge" if policy is None else "policy")
+    if mode == "policy" and policy is None:
+        raise ValueError("an embedding has no policy; set mode=kge, hybrid, learned or exact")
+    if mode in ("exact", "kge"):
+        policy = None
+    if config.dataset is not None:
+        knowledge_base = KnowledgeBase.load(config.dataset, on_leak=environment.on_leak)
+        trained, vocabulary = vocabulary, ProofVocabulary(knowledge_base, environment.max_goals)
+        if policy is not None or kge is not None:
+            _check_same_names(trained, vocabulary, config.dataset)
+    if mode not in ("exact", "policy"):
+        if config.kge is not None:
+            kge = load_kge(config.kge, vocabulary.kg)
+        if kge is None:
+            raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
+    link_prediction = ProofLinkPrediction.create(
+        knowledge_base, vocabulary, environment, config, None if policy is None else kge_action
+    )
+    return evaluate_proofs(mode, link_prediction, policy=policy, kge=kge, split=config.split)
+
+
+def _check_same_names(trained: ProofVocabulary, given: ProofVocabulary, dataset: str) -> None:
+    for kind in ("predicates", "constants"):
+        expected, found = list(getattr(trained, kind)), list(getattr(given, kind))
+        if expected != found:
+            different = sorted(set(expected) ^ set(found))
+            detail = f"{different[0]!r} is in only one of them" if different else "their order differs"
+            raise ValueError(
+                f"the run was trained with {len(expected)} {kind} and {dataset} has {len(found)}: {detail}; "
+                "only mode=exact works with other names"
+            )
 
 
 def _make_scorer(

@@ -4,8 +4,8 @@ What is drawn from the logits is in `phalanx.proofs.evaluation`.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,8 +21,8 @@ from phalanx.nn.layers import Dense
 from phalanx.proofs.state import ProofObservation
 from phalanx.proofs.vocabulary import ProofVocabulary
 
-AtomKind = Literal["transe", "complex", "rotate", "mlp"]
-StateKind = Literal["mean", "sum", "attention"]
+AtomEmbeddingKind = Literal["transe", "complex", "rotate", "mlp"]
+StatePooling = Literal["mean", "sum", "attention"]
 
 
 class AtomRows(NamedTuple):
@@ -41,7 +41,7 @@ class Tables(eqx.Module):
     predicates: Float[Array, "predicates rows"]
     terms: Float[Array, "terms width"]
 
-    def __init__(self, kind: AtomKind, width: int, index: ProofVocabulary, *, key: Key) -> None:
+    def __init__(self, kind: AtomEmbeddingKind, width: int, index: ProofVocabulary, *, key: Key) -> None:
         # By the largest index that a state can hold, `_kge` twins and variables included; a table sized by
         # the number of predicates or of constants has no row for those.
         predicates, terms = index.num_predicate_embeddings, index.num_constant_embeddings
@@ -85,14 +85,16 @@ class Composition(eqx.Module):
 
     layers: tuple[Dense, ...]
     attention: tuple[Dense, ...]
-    atoms: AtomKind = eqx.field(static=True)
-    states: StateKind = eqx.field(static=True)
+    atoms: AtomEmbeddingKind = eqx.field(static=True)
+    states: StatePooling = eqx.field(static=True)
 
-    def __init__(self, atoms: AtomKind, states: StateKind, width: int, arity: int = 2, *, key: Key) -> None:
+    def __init__(
+        self, atoms: AtomEmbeddingKind, states: StatePooling, width: int, arity: int = 2, *, key: Key
+    ) -> None:
         if arity > 2 and atoms != "mlp":
             raise ValueError(
-                f"network.atoms={atoms} is for predicates of two arguments at most; set network.atoms=mlp "
-                "for a knowledge base that has some of three"
+                f"atom_embedding={atoms} supports at most two arguments, but this knowledge base has a "
+                "predicate with three; set network.atom_embedding=mlp"
             )
         self.atoms, self.states = atoms, states
         self.layers, self.attention = (), ()
@@ -157,7 +159,7 @@ class StateEmbedding(eqx.Module):
     composition: Composition
 
     def __init__(
-        self, atoms: AtomKind, states: StateKind, width: int, index: ProofVocabulary, *, key: Key
+        self, atoms: AtomEmbeddingKind, states: StatePooling, width: int, index: ProofVocabulary, *, key: Key
     ) -> None:
         self.tables = Tables(atoms, width, index, key=key)
         self.composition = Composition(atoms, states, width, index.arity, key=jax.random.fold_in(key, 0))
@@ -303,25 +305,36 @@ def _chunks(counts: Int32[Array, " batch"], one_chunk: Callable[[Array, Any], An
 
 
 class ProofNetworkConfig(Config):
-    """How a policy for proofs is built."""
+    """Settings of the policy network for proofs."""
 
-    atoms: AtomKind = "transe"
-    """How an atom's vector is made of predicate and terms: as in TransE, ComplEx or RotatE, or learned."""
-    states: StateKind = "mean"
-    """How a state's vector is made of its atoms."""
-    width: int = Field(default=64, ge=2)
-    """Numbers in every vector; even for `complex` and `rotate`."""
-    depth: int = Field(default=2, ge=1)
-    """Layers of the actor, and of the critic before its value."""
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "atoms": "atom_embedding",
+        "states": "state_pooling",
+        "width": "embedding_dim",
+        "depth": "num_layers",
+    }
+
+    atom_embedding: AtomEmbeddingKind = "transe"
+    """How an atom is embedded from its predicate and terms: like a triple in `transe`, `complex` or `rotate`,
+    or with an `mlp`. Predicates with three arguments need `mlp`."""
+    state_pooling: StatePooling = "mean"
+    """How the embeddings of a state's goals are combined: `mean`, `sum` or `attention`."""
+    embedding_dim: int = Field(default=64, ge=2)
+    """Size of all embeddings; even for `complex` and `rotate`."""
+    num_layers: int = Field(default=2, ge=1)
+    """Number of layers of the actor, and of the critic before its value."""
     separate_critic: bool = True
-    """Whether the critic has embeddings of its own; else it reads the actor's."""
+    """Whether the critic has its own embeddings instead of the actor's."""
     temperature: float | None = Field(default=None, gt=0)
-    """What scores are divided by; none for the square root of the width."""
+    """Divisor of the logits; None for the square root of `embedding_dim`."""
 
     @model_validator(mode="after")
-    def _even(self) -> "ProofNetworkConfig":
-        if self.atoms in ("complex", "rotate") and self.width % 2:
-            raise ValueError(f"width must be even for atoms={self.atoms}, got {self.width}")
+    def _check_dim(self) -> "ProofNetworkConfig":
+        if self.atom_embedding in ("complex", "rotate") and self.embedding_dim % 2:
+            raise ValueError(
+                f"embedding_dim must be even for atom_embedding={self.atom_embedding}, "
+                f"got {self.embedding_dim}"
+            )
         return self
 
 
@@ -360,8 +373,8 @@ class ProofNetwork(eqx.Module):
 
     def __init__(self, config: ProofNetworkConfig, index: ProofVocabulary, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
-        width, depth = config.width, config.depth
-        kinds = config.atoms, config.states, width, index
+        width, depth = config.embedding_dim, config.num_layers
+        kinds = config.atom_embedding, config.state_pooling, width, index
         self.embedding = StateEmbedding(*kinds, key=keys[0])
         self.actor = Perceptron((width,) * (depth + 1), key=keys[1])
         self.critic_embedding = StateEmbedding(*kinds, key=keys[2]) if config.separate_critic else None

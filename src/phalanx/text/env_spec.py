@@ -125,24 +125,24 @@ def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
         _check_single(spec, parts)
         return TextVectorEnvironment({first.name: text_env_factory(spec, **settings)})
     environments = [find_text_environment(part.name) for part in parts]
-    [vector_factory, *others] = dict.fromkeys(each.vector_factory if each else "" for each in environments)
+    [address, *others] = dict.fromkeys(each.vector_entry_point if each else "" for each in environments)
     if others:
         raise ValueError(f"the environments of {spec!r} cannot be combined")
-    if not vector_factory:
+    if not address:
         _check_single(spec, parts)
         return TextVectorEnvironment({first.name: text_env_factory(spec, **settings)})
-    vector: TextVectorEnvironment = import_object(vector_factory)([_join(part) for part in parts], **settings)
+    vector: TextVectorEnvironment = import_object(address)([_join(part) for part in parts], **settings)
     return vector
 
 
 def _parse_part(name: str, values: Sequence[str], text: str) -> EnvSpecPart:
     found = find_text_environment(name)
     if found is not None:
-        if len(values) > len(found.fields):
-            form = "".join(f"[:{field.upper()}]" for field in found.fields)
+        if len(values) > len(found.settings):
+            form = "".join(f"[:{field.upper()}]" for field in found.settings)
             raise ValueError(f"expected {name}{form}, got {text!r}")
         # An empty field keeps the default: `sudoku::multi`.
-        pairs = zip(found.fields, values, strict=False)
+        pairs = zip(found.settings, values, strict=False)
         return EnvSpecPart(name, "text", {field: value for field, value in pairs if value})
     if not values and _JAX_ID.fullmatch(name):
         return EnvSpecPart(name, "jax", {})
@@ -169,8 +169,8 @@ def _join(part: EnvSpecPart) -> str:
     """Write a part in the format that vector environments take."""
     found = find_text_environment(part.name)
     assert found is not None
-    values = [part.settings.get(field, "") for field in found.fields]
-    if found.fields[:1] == ("game",):
+    values = [part.settings.get(field, "") for field in found.settings]
+    if found.settings[:1] == ("game",):
         return ":".join(values).rstrip(":")
     return ":".join([part.name, *values]).rstrip(":")
 

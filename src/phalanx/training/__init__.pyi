@@ -18,7 +18,7 @@ from .arc_training import (
     load_cloning as load_cloning,
 )
 from .bc import BC as BC, BCConfig as BCConfig
-from .checkpoints import Checkpointer as Checkpointer
+from .checkpoints import Checkpointer as Checkpointer, CheckpointRef as CheckpointRef
 from .config import (
     CheckpointConfig as CheckpointConfig,
     EvaluationConfig as EvaluationConfig,
@@ -34,13 +34,7 @@ from .grpo import (
     grpo_loss as grpo_loss,
     turn_advantages as turn_advantages,
 )
-from .kge import KGETrainer as KGETrainer, KGETrainState as KGETrainState
-from .kge_training import (
-    KGEData as KGEData,
-    KGETraining as KGETraining,
-    KGETrainingConfig as KGETrainingConfig,
-    load_kge_training as load_kge_training,
-)
+from .kge import KGEConfig as KGEConfig, KGEState as KGEState, KGETrainer as KGETrainer
 from .loading import (
     initial_policy as initial_policy,
     load_algorithm as load_algorithm,
@@ -60,7 +54,6 @@ from .proof_training import (
     ProofTrainingConfig as ProofTrainingConfig,
     load_proof_policy as load_proof_policy,
     load_proof_training as load_proof_training,
-    read_data as read_data,
     untrained_policy as untrained_policy,
 )
 from .run import Run as Run, train as train
@@ -84,4 +77,3 @@ from .sft import (
 )
 from .trained_lm import load_language_model as load_language_model
 from .trained_policy import Policy as Policy, load_policy as load_policy
-from .warm_start import CheckpointRef as CheckpointRef

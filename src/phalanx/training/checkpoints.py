@@ -1,14 +1,15 @@
-"""Checkpoints of a training: saved whole or not at all, sealed, and read back to the last bit.
-
-What is saved is any pytree of arrays; which run it belongs to is told by a fingerprint of its config.
-"""
+"""Checkpoints of a run: atomic and checksummed, restored bit for bit."""
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import logging
+import math
 import os
+import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -28,64 +29,114 @@ from phalanx.io.checksum import (
     verify_sha256,
     write_json,
 )
-from phalanx.training.run_dir import CHECKPOINTS as FOLDER, FACTS, read_metadata
+from phalanx.io.untrusted import read_yaml
+from phalanx.training.config import CheckpointConfig
+from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, read_metadata
 
 _LOG = logging.getLogger("phalanx.training")
-BEST = "best"
-SEAL = "digests.json"
-"""The file of a checkpoint that tells the digests of the others."""
-_WRITTEN_AFTER = ("_CHECKPOINT_METADATA", "commit_success.txt")
-"""Orbax's own notes, which it renews when the seal is there already."""
+CHECKSUMS = "checksums.json"
+"""File of a checkpoint with the SHA-256 digests of its other files."""
+_WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
+"""Files that Orbax still changes after the checksums are written."""
+_RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]")
+"""Characters that Orbax and TensorStore interpret in a path."""
 Which = int | Literal["newest", "best"]
-"""A checkpoint by its step, the newest one, or the best by `checkpoint.best`."""
-_UNIMPORTANT = ("checkpoint", "logging")
-"""Sections of a config that do not change what is computed."""
+"""A checkpoint: its step, the newest one, or the best one by `checkpoint.best_metric`."""
+_NOT_COMPUTED_WITH = ("checkpoint", "logging")
+"""Sections of a config that do not change the training result."""
 
 
-def config_digest(config: Config) -> str:
-    """Of everything in a run's config that changes what is computed; its checkpoints carry it."""
-    kept = {name: getattr(config, name) for name in type(config).model_fields if name not in _UNIMPORTANT}
-    text = "\n".join(
-        f"{name}: {to_yaml(value) if isinstance(value, Config) else value!r}" for name, value in kept.items()
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+@dataclasses.dataclass(frozen=True)
+class CheckpointRef:
+    """A checkpoint of a run."""
+
+    run: Path
+    which: Which = "newest"
+
+    @classmethod
+    def parse(cls, text: str) -> "CheckpointRef":
+        """Parse `RUN`, `RUN@STEP` or `RUN@best`.
+
+        >>> CheckpointRef.parse("runs/arc@40").which, CheckpointRef.parse("runs/arc@best").which
+        (40, 'best')
+        """
+        path, at, which = text.rpartition("@")
+        if at and (which == "best" or which.isdecimal()):
+            return cls(Path(path), "best" if which == "best" else int(which))
+        return cls(Path(text))
+
+    @property
+    def seeds(self) -> list[Path]:
+        """Folders of the seeds, in order; empty for a run with one seed."""
+        found = [path for path in self.run.glob("seed_*") if re.fullmatch(r"seed_\d+", path.name)]
+        return sorted(found, key=lambda path: int(path.name.removeprefix("seed_")))
+
+    def for_seed(self, number: int) -> "CheckpointRef":
+        """Return the checkpoint of one seed, or this one if the run has a single seed."""
+        seeds = self.seeds
+        if not seeds:
+            return self
+        if number >= len(seeds):
+            raise ValueError(
+                f"{self.run} has {len(seeds)} seeds, but seed {number} is needed; choose one of them, such "
+                f"as {seeds[0]}"
+            )
+        return dataclasses.replace(self, run=seeds[number])
 
 
 class Checkpointer:
-    """The checkpoints in a run's folder, the newest few of which are kept.
+    """Saves and restores the checkpoints of a run.
 
-    Orbax writes each under a temporary name and renames it once it is sealed, so a kill in the middle leaves
-    the older ones. What does not match its seal is refused on reading. Who only reads says so: what a
-    training in another process is just writing is then left alone.
+    Orbax writes a checkpoint under a temporary name and renames it when it is complete and has checksums, so
+    a killed process leaves the earlier checkpoints intact. A checkpoint whose files do not match their
+    checksums is rejected when it is read.
+
+    The newest `config.keep` checkpoints are kept, and the best one by `config.best_metric`.
+
+    Args:
+        run: Run folder.
+        config: Retention. Default: `CheckpointConfig()`.
+        read_only: Leave all files alone, including those that a training process is writing.
     """
 
     def __init__(
-        self,
-        run: str | os.PathLike[str],
-        *,
-        keep: int = 3,
-        folder: str = FOLDER,
-        read_only: bool = False,
+        self, run: str | os.PathLike[str], config: CheckpointConfig | None = None, *, read_only: bool = False
     ) -> None:
         import orbax.checkpoint as ocp
 
-        # Orbax reports each of its steps to absl's logger, and each error that it raises with a traceback.
+        # Orbax logs every step, and the traceback of every error that it raises.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
+        self._config = CheckpointConfig() if config is None else config
+        self._folder = (Path(run) / CHECKPOINTS).absolute()
+        self._verified: set[int] = set()
+        self._scores: dict[int, float] = {}
+        self._stack = contextlib.ExitStack()
+        policies = ocp.checkpoint_managers
+        # Orbax's BestN cannot be used: its manager fails to open if a file with metrics is damaged.
+        kept = [policies.LatestN(self._config.keep), _KeepBest(self)]
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=None if read_only else keep,
-            temporary_path_class=_sealing_path(),
+            preservation_policy=None if read_only else policies.AnyPreservationPolicy(kept),
+            temporary_path_class=_checksummed_path_class(),
             enable_async_checkpointing=False,
             cleanup_tmp_directories=not read_only,
-            create=not read_only,
+            create=False,
             read_only=read_only,
         )
-        self._place = (Path(run) / folder).absolute()
-        self._checked: set[int] = set()
-        self._manager = ocp.CheckpointManager(self._place, options=options)
+        if not read_only:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            self._orbax_folder = stack.enter_context(_path_for_orbax(self._folder))
+            self._manager = ocp.CheckpointManager(self._orbax_folder, options=options)
+            stack.callback(self._manager.close)
+            if self._config.best_metric is not None:
+                for step in self.steps():
+                    if self._is_intact(step):
+                        self._add_score(step, self.metadata(step).get("metrics"))
+            self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """Let go of the folder."""
-        self._manager.close()
+        """Release the folder."""
+        self._stack.close()
 
     def __enter__(self) -> "Checkpointer":
         return self
@@ -96,177 +147,288 @@ class Checkpointer:
         self.close()
 
     def latest(self) -> int | None:
-        """The step of the newest checkpoint, or None."""
+        """Return the step of the newest checkpoint, or None if there is none."""
         return self._manager.latest_step()
 
+    def best(self) -> int | None:
+        """Return the step of the best intact checkpoint, or None if there is none.
+
+        If several are equally good, it is the first of them.
+        """
+        return min(self._scores, key=lambda step: (-self._scores[step], step), default=None)
+
+    def is_better(self, metrics: Mapping[str, Any]) -> bool:
+        """Return True if evaluation metrics are better than those of every checkpoint.
+
+        Raises:
+            ValueError: If `checkpoint.best_metric` is not one of the metrics.
+        """
+        score = self._score(metrics)
+        return not math.isnan(score) and all(score > other for other in self._scores.values())
+
     def steps(self) -> list[int]:
-        """The steps of all checkpoints."""
+        """Return the steps of all checkpoints."""
         return sorted(self._manager.all_steps())
 
-    def check(self, step: int) -> None:
-        """Refuse a checkpoint that is not as it was saved: a file has changed or is missing."""
-        if step in self._checked:
-            return
-        check_checkpoint(self._place / str(step))
-        self._checked.add(step)
+    def verify(self, step: int) -> None:
+        """Raise `CorruptFileError` if a file of a checkpoint was changed, or an error if one is missing."""
+        if step not in self._verified:
+            verify_checkpoint(self._folder / str(step))
+            self._verified.add(step)
 
-    def save(self, step: int, state: PyTree, facts: dict[str, Any]) -> None:
-        """Save arrays and a few facts (numbers and text) about them.
+    def save(self, step: int, state: PyTree, metadata: Mapping[str, Any]) -> None:
+        """Save a checkpoint, and remove those that are no longer kept.
 
-        A step that is there already is left; one that is corrupt is saved anew.
+        An existing checkpoint of this step is replaced only if it is corrupt or has other metrics.
+
+        Args:
+            step: Number of completed updates.
+            state: Pytree of arrays.
+            metadata: JSON values. `metrics` are those of an evaluation at this step, if there was one.
         """
         import orbax.checkpoint as ocp
 
+        metrics = metadata.get("metrics")
         if step in self._manager.all_steps():
-            if self._is_whole(step):
+            if self._is_intact(step) and self.metadata(step).get("metrics") == metrics:
                 return
             self._manager.delete(step)
-        # Orbax refuses empty arrays, which have nothing to save.
-        arrays = {name: _plain(leaf) for name, leaf in named(state).items() if leaf.size}
-        parts = ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts))
+            self._verified.discard(step)
+            self._scores.pop(step, None)
+        # Orbax rejects empty arrays.
+        arrays = {name: _without_key_type(leaf) for name, leaf in named(state).items() if leaf.size}
+        items = ocp.args.Composite(
+            state=ocp.args.StandardSave(arrays), metadata=ocp.args.JsonSave(dict(metadata))
+        )
+        self._add_score(step, metrics)
         try:
-            self._manager.save(step, args=parts, force=True)
+            self._manager.save(step, args=items, force=True)
             self._manager.wait_until_finished()
         except BaseException:
-            # What is there of it would keep holding a full disk's space.
-            for left in self._place.glob("*.orbax-checkpoint-tmp*"):
-                shutil.rmtree(left)
+            self._scores.pop(step, None)
+            # On a full disk, an incomplete checkpoint would keep its space.
+            for path in self._folder.glob("*.orbax-checkpoint-tmp*"):
+                shutil.rmtree(path)
             raise
+        self._scores = {kept: score for kept, score in self._scores.items() if kept in self.steps()}
 
-    def _is_whole(self, step: int) -> bool:
-        try:
-            self.check(step)
-        except (CorruptFileError, FileNotFoundError):
-            return False
-        return True
-
-    def facts(self, step: int) -> dict[str, Any]:
-        """The facts saved with a checkpoint."""
+    def metadata(self, step: int) -> dict[str, Any]:
+        """Return the metadata of a checkpoint, after verifying all of its files."""
         import orbax.checkpoint as ocp
 
-        self.check(step)
-        return self._manager.restore(step, args=ocp.args.Composite(facts=ocp.args.JsonRestore()))["facts"]
+        self.verify(step)
+        items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
+        return self._manager.restore(step, args=items)["metadata"]
 
-    def arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Some arrays of a checkpoint by their names; the others are not read."""
+    def read_arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Read some of the arrays of a checkpoint."""
         import orbax.checkpoint as ocp
 
-        self.check(step)
-        wanted = ocp.args.PyTreeRestore(
+        self.verify(step)
+        selection = ocp.args.PyTreeRestore(
             item=dict.fromkeys(names, 0),
             restore_args=dict.fromkeys(names, ocp.RestoreArgs(restore_type=np.ndarray)),
             partial_restore=True,
         )
         with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-            return reader.restore(self._place / str(step) / "state", args=wanted)
+            return reader.restore(self._orbax_folder / str(step) / "state", args=selection)
 
     def restore(self, step: int, like: PyTree) -> PyTree:
-        """The arrays of a checkpoint in the places, types and devices of `like`."""
+        """Restore all arrays of a checkpoint, with the structure, types and devices of `like`."""
         import orbax.checkpoint as ocp
 
-        self.check(step)
-        wanted_leaves = named(like)
-        targets = {name: _target(leaf) for name, leaf in wanted_leaves.items() if leaf.size}
-        wanted = ocp.args.Composite(state=ocp.args.StandardRestore(targets))
+        self.verify(step)
+        leaves = named(like)
+        targets = {name: _restore_target(leaf) for name, leaf in leaves.items() if leaf.size}
         try:
-            arrays = self._manager.restore(step, args=wanted)["state"]
+            restored = self._manager.restore(
+                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(targets))
+            )
         except (KeyError, ValueError) as error:
             raise ValueError(
                 f"checkpoint {step} does not fit this training (its arrays have other names or shapes): "
                 f"{error}"
             ) from error
-        leaves = [_as_before(arrays.get(name, leaf), leaf) for name, leaf in wanted_leaves.items()]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves)
+        arrays = restored["state"]
+        placed = [_place_like(arrays.get(name, leaf), leaf) for name, leaf in leaves.items()]
+        return jax.tree.unflatten(jax.tree.structure(like), placed)
+
+    def _is_intact(self, step: int) -> bool:
+        try:
+            self.verify(step)
+        except (CorruptFileError, FileNotFoundError) as error:
+            _LOG.warning("ignoring checkpoint %d: %s", step, error)
+            return False
+        return True
+
+    def _add_score(self, step: int, metrics: Mapping[str, Any] | None) -> None:
+        if self._config.best_metric is not None and metrics:
+            score = self._score(metrics)
+            if not math.isnan(score):
+                self._scores[step] = score
+
+    def _score(self, metrics: Mapping[str, Any]) -> float:
+        """Return the best metric, negated if lower values are better."""
+        name = self._config.best_metric
+        if name is None or name not in metrics:
+            raise ValueError(
+                f"checkpoint.best_metric is {name!r}, which is not a metric of this run's evaluations; "
+                f"choose one of {', '.join(metrics)}"
+            )
+        return float(metrics[name]) * (1 if self._config.best_mode == "max" else -1)
 
 
-def check_checkpoint(folder: Path) -> int:
-    """Check the folder of a checkpoint against its seal. Returns how many files it has."""
-    remedy = "go on from an older checkpoint"
-    if not (folder / SEAL).is_file():
+class _KeepBest:
+    """Orbax preservation policy that keeps the best checkpoint of a `Checkpointer`."""
+
+    def __init__(self, checkpoints: Checkpointer) -> None:
+        self._checkpoints = checkpoints
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        best = self._checkpoints.best()
+        return [info.step == best for info in checkpoints]
+
+
+@functools.cache
+def _checksummed_path_class() -> Any:
+    """Return the class of Orbax's temporary folders, extended to write checksums before the final rename."""
+    import orbax.checkpoint as ocp
+
+    class ChecksummedPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
+        async def finalize(self) -> None:
+            folder = Path(self.get())
+            digests = sha256_of_files(folder, exclude=_WRITTEN_LATER)
+            with atomic_write(folder / CHECKSUMS, "w", checksum=True) as file:
+                write_json(file, {"files": digests}, indent=1)
+            await super().finalize()
+
+    return ChecksummedPath
+
+
+@contextlib.contextmanager
+def _path_for_orbax(folder: Path) -> Iterator[Path]:
+    """Yield a path of a folder without characters that Orbax and TensorStore interpret.
+
+    In a folder such as `a[1]`, Orbax does not find the files that it has just written, and saves a checkpoint
+    without arrays. It therefore gets the path of a temporary symbolic link instead.
+    """
+    if not _RESERVED_IN_PATHS.search(str(folder)):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="phalanx-checkpoints-") as temporary:
+        link = Path(temporary, "checkpoints")
+        if _RESERVED_IN_PATHS.search(str(link)):
+            raise ValueError(
+                f"neither {folder} nor the temporary folder {temporary} can store checkpoints: their paths "
+                "contain one of * ? [ ] \\; set TMPDIR to another folder"
+            )
+        link.symlink_to(folder, target_is_directory=True)
+        yield link
+
+
+def verify_checkpoint(folder: Path) -> int:
+    """Verify the checksums of a checkpoint.
+
+    Returns:
+        The number of verified files.
+
+    Raises:
+        CorruptFileError: If a file was changed, or the checkpoint has no checksums.
+    """
+    remedy = "resume from an earlier checkpoint"
+    if not (folder / CHECKSUMS).is_file():
         raise CorruptFileError(
-            f"{folder} is corrupt, or of another version of Phalanx: it has no {SEAL}; start a new run with "
-            "another --out"
+            f"{folder} is corrupt or was saved by another version of Phalanx: it has no {CHECKSUMS}; start a "
+            "new run with another --out"
         )
-    files = read_verified_json(folder / SEAL, remedy)["files"]
+    files = read_verified_json(folder / CHECKSUMS, remedy)["files"]
     for name, digest in files.items():
         verify_sha256(folder / name, digest, remedy)
     return len(files)
 
 
-@functools.cache
-def _sealing_path() -> Any:
-    """Orbax's temporary folder of a checkpoint, which is sealed before it gets its name."""
-    import orbax.checkpoint as ocp
+def intact_checkpoints(checkpoints: Checkpointer, run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield steps and metadata of the intact checkpoints of a run, newest first.
 
-    class SealingPath(ocp.path.atomicity.AtomicRenameTemporaryPath):
-        async def finalize(self) -> None:
-            folder = Path(self.get())
-            digests = sha256_of_files(folder, exclude=_WRITTEN_AFTER)
-            with atomic_write(folder / SEAL, "w", checksum=True) as file:
-                write_json(file, {"files": digests}, indent=1)
-            await super().finalize()
+    Corrupt checkpoints are skipped with a warning.
 
-    return SealingPath
-
-
-def newest_checkpoint(checkpoints: Checkpointer, run: Path) -> tuple[int, dict[str, Any]]:
-    """The step and the facts of a run's newest whole checkpoint; damaged ones are passed over aloud."""
-    return next(readable_checkpoints(checkpoints, run))
-
-
-def readable_checkpoints(checkpoints: Checkpointer, run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The steps and facts of a run's whole checkpoints, the newest first; there is one, or it is an error."""
-    found, damage = False, ""
+    Raises:
+        ValueError: If there is no intact checkpoint.
+    """
+    found, first_error = False, ""
     for step in reversed(checkpoints.steps()):
         try:
-            facts = checkpoints.facts(step)
+            metadata = checkpoints.metadata(step)
         except (CorruptFileError, FileNotFoundError) as error:
-            _LOG.warning("checkpoint %d of %s is skipped: %s", step, run, error)
-            damage = damage or f"; {error}"
+            _LOG.warning("skipping checkpoint %d of %s: %s", step, run, error)
+            first_error = first_error or f"; {error}"
             continue
         found = True
-        yield step, facts
+        yield step, metadata
     if not found:
         raise ValueError(
-            f"{run} has no checkpoint to resume from: start it again with --resume auto, or a new run with "
-            f"another --out{damage}"
+            f"{run} has no checkpoint to resume from: start it again with --auto-resume, or start a new run "
+            f"with another --out{first_error}"
         )
 
 
 @contextlib.contextmanager
 def open_checkpoint(run: Path, which: Which = "newest") -> Iterator[tuple[Checkpointer, int, dict[str, Any]]]:
-    """A run's checkpoints to read from, and the step and the facts of one of them."""
-    folder = BEST if which == BEST else FOLDER
-    if which == BEST and not (run / BEST).is_dir():
-        raise ValueError(f"{run} has no best checkpoint: it was trained without checkpoint.best")
-    if not (run / folder).is_dir():
+    """Open a checkpoint of a run for reading.
+
+    Yields:
+        The checkpoints of the run, and the step and the metadata of the chosen one.
+    """
+    if not (run / CHECKPOINTS).is_dir():
         raise ValueError(f"{run} has no checkpoint")
-    with Checkpointer(run, folder=folder, read_only=True) as checkpoints:
-        step, facts = newest_checkpoint(checkpoints, run)
-        if isinstance(which, int) and which != step:
-            if which not in checkpoints.steps():
-                there = ", ".join(map(str, checkpoints.steps()))
-                raise ValueError(f"{run} has no checkpoint {which}; there are {there}")
-            step, facts = which, checkpoints.facts(which)
-        yield checkpoints, step, facts
+    config = _read_checkpoint_config(run) if which == "best" else None
+    with Checkpointer(run, config, read_only=True) as checkpoints:
+        if which == "newest":
+            step, metadata = next(intact_checkpoints(checkpoints, run))
+            yield checkpoints, step, metadata
+            return
+        chosen = checkpoints.best() if which == "best" else which
+        if chosen is None:
+            raise ValueError(f"{run} has no best checkpoint: no evaluation was saved")
+        if chosen not in checkpoints.steps():
+            steps = ", ".join(map(str, checkpoints.steps()))
+            raise ValueError(f"{run} has no checkpoint {chosen}; available: {steps}")
+        yield checkpoints, chosen, checkpoints.metadata(chosen)
 
 
-def check_metadata(run: Path, step: int, facts: Mapping[str, Any], config: Config) -> None:
-    """A checkpoint must have been saved with this config, or with one that the run was extended from."""
-    if missing := {"config", "data", "seconds", "counts", "algorithm"} - facts.keys():
+def _read_checkpoint_config(run: Path) -> CheckpointConfig:
+    config = CheckpointConfig.model_validate((read_yaml(run / CONFIG) or {}).get("checkpoint", {}))
+    if config.best_metric is None:
+        raise ValueError(f"{run} has no best checkpoint: it was trained without checkpoint.best_metric")
+    return config
+
+
+def config_digest(config: Config) -> str:
+    """Return a digest of the settings that change the training result. Checkpoints contain it."""
+    names = [name for name in type(config).model_fields if name not in _NOT_COMPUTED_WITH]
+    settings = {name: getattr(config, name) for name in names}
+    text = "\n".join(
+        f"{name}: {to_yaml(value) if isinstance(value, Config) else value!r}"
+        for name, value in settings.items()
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
+    """Raise ValueError unless a checkpoint was saved with this config, or before the run was extended."""
+    expected = {"config", "data", "seconds", "counts", "metrics", "params", "host_state"}
+    if missing := expected - metadata.keys():
         raise ValueError(
             f"checkpoint {step} of {run} was saved by another version of Phalanx: it lacks "
             f"{', '.join(sorted(missing))}; start a new run with another --out"
         )
-    extended = read_metadata(run).get("extended", []) if (run / FACTS).exists() else []
-    if facts["config"] not in (config_digest(config), *(one["config"] for one in extended)):
-        raise ValueError(
-            f"checkpoint {step} of {run} was saved with another config than its config.yaml holds"
-        )
+    extended = read_metadata(run).get("extended", []) if (run / METADATA).exists() else []
+    if metadata["config"] not in (config_digest(config), *(entry["config"] for entry in extended)):
+        raise ValueError(f"checkpoint {step} of {run} was saved with a config that differs from config.yaml")
 
 
 def named(tree: PyTree) -> dict[str, Any]:
-    """Every array by its path; Orbax's names may not have dots and brackets."""
+    """Return the arrays of a pytree by name: their path, with `-` because Orbax does not allow dots."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="-"): leaf for path, leaf in leaves}
 
@@ -275,21 +437,21 @@ def _is_key(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf: Any) -> Any:
-    """Random keys are an array type of their own, which only their data can be saved of."""
+def _without_key_type(leaf: Any) -> Any:
+    """Return the data of a PRNG key, because Orbax does not save key types; other arrays are unchanged."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def _target(leaf: Any) -> Any:
-    plain = _plain(leaf)
-    if isinstance(plain, jax.Array):
-        return jax.ShapeDtypeStruct(plain.shape, plain.dtype, sharding=plain.sharding)
-    return np.asarray(plain)
+def _restore_target(leaf: Any) -> Any:
+    array = _without_key_type(leaf)
+    if isinstance(array, jax.Array):
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
+    return np.asarray(array)
 
 
-def _as_before(array: Any, like: Any) -> Any:
+def _place_like(array: Any, like: Any) -> Any:
     if isinstance(like, jax.Array) and not like.committed and not _is_key(array):
-        # Orbax ties arrays to a device, and an update would be compiled again for such.
+        # Orbax commits arrays to a device, and programs would be compiled again for committed arrays.
         array = jnp.asarray(np.asarray(array))
     if _is_key(like) and not _is_key(array):
         return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))

@@ -1,8 +1,8 @@
 """Settings that every training run has."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
@@ -19,13 +19,15 @@ class CheckpointConfig(Config):
     every: int = Field(default=50, ge=1)
     """Updates between checkpoints."""
     minutes: float | None = Field(default=10.0, gt=0)
-    """Save at least every so many minutes. None disables the limit."""
+    """Longest time between checkpoints, in minutes. None disables this limit."""
     keep: int = Field(default=2, ge=1)
     """Number of newest checkpoints to keep."""
-    best: str | None = None
-    """Metric of the evaluations, such as `success_rate`, by which the best checkpoint is kept as well."""
+    best_metric: str | None = None
+    """Evaluation metric, such as `success_rate`, by which the best checkpoint is kept in addition to the
+    newest ones. An evaluation with a new best value saves a checkpoint; `RUN@best` refers to it."""
     best_mode: Literal["max", "min"] = "max"
-    """Set to `min` if lower values of `best` are better."""
+    """Set to `min` if lower values of `best_metric` are better."""
+    renamed_settings: ClassVar[Mapping[str, str]] = {"best": "best_metric"}
 
 
 class RunConfig(Config):
@@ -35,7 +37,7 @@ class RunConfig(Config):
     """Evaluations during training."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """Checkpoints."""
-    logging: LoggingConfig = LoggingConfig(batched_logging_enabled=True)
+    logging: LoggingConfig = LoggingConfig()
     """Metrics and sampled episodes."""
 
     @classmethod

@@ -147,9 +147,7 @@ class GRPOConfig(RunConfig):
     """Evaluation on episodes of the validation split."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20)
     """Checkpoints."""
-    logging: LoggingConfig = LoggingConfig(
-        batched_logging_enabled=True, sampling_enabled=True, sample_frequency=20, log_frequency=1
-    )
+    logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=20)
     """Logging."""
 
 

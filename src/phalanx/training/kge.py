@@ -1,10 +1,15 @@
-"""Training an embedding epoch by epoch: minibatches with what is known of them, losses, and the optimizer.
+"""Training of knowledge-graph embeddings: negatives, losses, regularizers and the update.
 
-The models are in `models`; nothing but training triples is known here, and a run is in `phalanx.training`.
+An update is one epoch over the training triples. Each triple (relation, head, tail) asks two queries, for its
+tail and for its head, and each query compares the true answer with candidates: all entities, or negatives
+that the minibatch shares. Candidates that are other true answers in the training data are masked.
 """
 
-import functools
-from typing import Any, Literal
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -16,351 +21,494 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.kg.joins import expand_ranges
-from phalanx.kg.kge.embedding import KGE
-from phalanx.kg.kge.models import (
-    COMPLEX_MODELS,
-    DISTANCE_MODELS,
-    EmbeddingModel,
-    KGEModelConfig,
-    ModelName,
+from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
+from phalanx.kg.evaluation import (
+    KnownAnswers,
+    count_ranks,
+    expected_sampled_mrr,
+    mean_reciprocal_rank,
+    select_evenly,
 )
-from phalanx.kg.triple_index import TripleIndex
-from phalanx.training.algorithm import TrainState
+from phalanx.kg.joins import expand_ranges
+from phalanx.kg.kge.embedding import KGE, RUN_FOLDER, calibrate, save_kge
+from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig
+from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
+from phalanx.kg.triple_index import HEAD, TAIL, TripleIndex
+from phalanx.logging.config import LoggingConfig
+from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
+from phalanx.proofs.vocabulary import ProofVocabulary
+from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
+from phalanx.training.checkpoints import CheckpointRef, open_checkpoint
+from phalanx.training.config import CheckpointConfig, RunConfig
+from phalanx.training.optimizer import ScheduleName
+from phalanx.training.run import count_parameters
+from phalanx.training.warm_start import load_params
 
-Numbers = Array | np.ndarray
+Ints = Array | np.ndarray
+_NUM_SAMPLED = 100
+"""Candidates of the metric `mrr_100`."""
+_MASKED = -1e9
+"""Logit of a masked candidate."""
 
 
-class KGEConfig(Config):
-    """A knowledge-graph embedding and its training.
+class KGEOptimizerConfig(Config):
+    """Optimizer and learning-rate schedule."""
 
-    1-N training (ConvE, TuckER) is `loss: binary` with `negatives: 0`, 1-against-all (ComplEx-N3) `loss:
-    softmax` with `negatives: 0`, and self-adversarial sampling (RotatE) `loss: binary` with some negatives
-    and an `adversarial_temperature`.
+    name: Literal["adam", "adagrad"] = "adam"
+    """`adam` or `adagrad`."""
+    learning_rate: float = Field(default=0.01, gt=0)
+    """Learning rate at the start."""
+    end_learning_rate: float = Field(default=0.0, ge=0)
+    """Learning rate at the end. Not used if `lr_schedule` is `constant`."""
+    lr_schedule: ScheduleName = "linear"
+    """Shape of the decay from `learning_rate` to `end_learning_rate`."""
+
+
+class KGEEvaluationConfig(EvaluationConfig):
+    """Settings for evaluations on validation queries during training."""
+
+    every: int = Field(default=10, ge=1)
+    """Epochs between evaluations. The best epoch is one of those that are evaluated."""
+    max_queries: int = Field(default=1000, ge=1)
+    """Validation queries to rank; if there are more, evenly spaced ones are selected."""
+
+
+class KGEConfig(RunConfig):
+    """Settings for training a knowledge-graph embedding.
+
+    Common combinations: `loss=cross_entropy num_negatives=0` (1-vs-all, as in ComplEx-N3), `loss=bce
+    num_negatives=0` (1-N, as in ConvE and TuckER), and `loss=bce num_negatives=256
+    adversarial_temperature=1` (self-adversarial negative sampling, as in RotatE).
     """
 
-    model: ModelName = "complex"
-    """TransE, DistMult, ComplEx, RotatE or TuckER."""
-    dim: int = Field(default=128, ge=2)
-    """Real numbers of an entity; ComplEx and RotatE read them as half as many complex ones."""
-    relation_dim: int = Field(default=32, ge=1)
-    """Real numbers of a relation in TuckER; the others' follow from `dim`."""
-    reciprocal: bool = True
-    """A second row for every relation, read backwards: heads are asked for by it, and a triple's score is the
-    mean of both ways."""
-    norm: Literal[1, 2] = 2
-    """TransE and RotatE: the sum of all coordinates' distances, or the Euclidean distance of the whole, which
-    is a matrix product and several times as fast."""
-    margin: float = Field(default=6.0, gt=0)
-    """TransE and RotatE: the distance at which a triple's score is 0."""
-    init_scale: float = Field(default=1.0, gt=0)
-    """How large entities begin. Smaller ones are placed by their neighbors sooner than by chance."""
-    identity_share: float = Field(default=0.0, ge=0, le=1)
-    """DistMult, ComplEx and RotatE: share of coordinates that every relation leaves nearly as they are at the
-    start. On those, entities are placed near their neighbors, whatever relates them: in a large sparse graph
-    that tells related entities from unrelated ones, while the other coordinates tell relations apart."""
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    """DistMult, ComplEx and TuckER: share of coordinates of entities and queries left out in training."""
-    loss: Literal["softmax", "binary"] = "softmax"
-    """The right answer against all candidates at once, or each candidate as a yes or no of its own."""
-    negatives: int = Field(default=0, ge=0)
-    """Entities that a whole minibatch shares as wrong answers; 0 takes all entities."""
-    adversarial_temperature: float = Field(default=0.0, ge=0)
-    """`binary` with `negatives`: how much more a wrong answer weighs that scores high; 0 weighs all alike."""
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the target that is spread over all candidates."""
-    regularizer: Literal["n3", "l2"] = "n3"
-    """The cube (of moduli, where numbers are complex) or the square of the coordinates in a minibatch."""
-    regularization: float = Field(default=0.0, ge=0)
-    """Weight of the regularizer; 0 for none."""
-    optimizer: Literal["adam", "adagrad"] = "adam"
-    """Who turns gradients into steps."""
-    learning_rate: float = Field(default=0.01, gt=0)
-    """The optimizer's step at the start."""
-    learning_rate_end: float = Field(default=0.0, ge=0)
-    """The optimizer's step at the end."""
-    schedule: Literal["constant", "linear", "cosine"] = "linear"
-    """How it goes from one to the other; `constant` keeps the first."""
-    epochs: int = Field(default=100, ge=1)
-    """How many times the training triples are gone through."""
-    batch_size: int = Field(default=512, ge=1)
-    """Training triples in a minibatch, at most; each asks for its tail and for its head."""
+    preset_group = "train/kge"
+    aliases: ClassVar[Mapping[str, str]] = {
+        "num_epochs": "num_updates",
+        "lr": "optimizer.learning_rate",
+        "learning_rate": "optimizer.learning_rate",
+    }
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "kge.model": "model.name",
+        "kge.dim": "model.embedding_dim",
+        **{
+            f"kge.{name}": f"model.{name}"
+            for name in ("relation_dim", "reciprocal", "norm", "margin", "init_scale", "dropout")
+        },
+        "kge.identity_share": "model.identity_fraction",
+        "kge.optimizer": "optimizer.name",
+        "kge.learning_rate": "optimizer.learning_rate",
+        "kge.learning_rate_end": "optimizer.end_learning_rate",
+        "kge.schedule": "optimizer.lr_schedule",
+        "kge.epochs": "num_updates",
+        "kge.negatives": "num_negatives",
+        "kge.regularization": "regularization_weight",
+        **{
+            f"kge.{name}": name
+            for name in (
+                *("loss", "adversarial_temperature", "label_smoothing"),
+                *("regularizer", "batch_size", "seed"),
+            )
+        },
+        "epochs": "num_updates",
+        "negatives": "num_negatives",
+        "regularization": "regularization_weight",
+    }
+
+    dataset: str = GENERATED
+    """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated`."""
     seed: int = Field(default=0, ge=0)
-    """Of the tables, the order, the negatives and the dropout."""
+    """Seed of the initial embeddings, the order of triples, the negatives and dropout."""
+    num_updates: int = Field(default=100, ge=1)
+    """Number of epochs over the training triples."""
+    batch_size: int = Field(default=512, ge=1)
+    """Largest number of triples in a minibatch. Each triple has two queries, for its tail and its head."""
+    loss: Literal["cross_entropy", "bce"] = "cross_entropy"
+    """Softmax cross-entropy over the candidates, or binary cross-entropy of each candidate."""
+    num_negatives: int = Field(default=0, ge=0)
+    """Sampled entities that all queries of a minibatch share as negatives; 0 uses all entities."""
+    adversarial_temperature: float = Field(default=0.0, ge=0)
+    """Weight of the scores in the softmax that weights negatives (self-adversarial sampling); 0 weights all
+    equally. Needs `loss=bce` and `num_negatives`."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Fraction of the target that is distributed over all candidates."""
+    regularizer: Literal["n3", "l2"] = "n3"
+    """Penalty on the embeddings in a minibatch: cubes (of absolute values) or squares of the coordinates."""
+    regularization_weight: float = Field(default=0.0, ge=0)
+    """Weight of the penalty; 0 disables it."""
+    model: KGEModelConfig = KGEModelConfig()
+    """The embedding model."""
+    optimizer: KGEOptimizerConfig = KGEOptimizerConfig()
+    """Optimizer and learning rate."""
+    evaluation: KGEEvaluationConfig = KGEEvaluationConfig()
+    """Evaluations on validation queries."""
+    checkpoint: CheckpointConfig = CheckpointConfig(every=20, keep=1, best_metric="mrr_100")
+    """Checkpoints, in epochs. The best one is exported."""
+    logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
+    """Metrics."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_old_losses(cls, values: Any) -> Any:
+        old = {"softmax": "cross_entropy", "binary": "bce"}
+        if isinstance(values, Mapping) and values.get("loss") in old:
+            raise ValueError(f"loss={values['loss']} was renamed to loss={old[values['loss']]}")
+        return values
 
     @model_validator(mode="after")
-    def _fits(self) -> "KGEConfig":
-        if self.model in COMPLEX_MODELS and self.dim % 2:
+    def _check_loss(self) -> "KGEConfig":
+        if self.adversarial_temperature and (self.loss != "bce" or not self.num_negatives):
             raise ValueError(
-                f"dim must be even for {self.model}, which pairs real numbers to complex ones, got {self.dim}"
+                "adversarial_temperature weights sampled negatives of the bce loss: set loss=bce and "
+                "num_negatives, or set it to 0"
             )
-        if self.dropout and self.model in DISTANCE_MODELS:
+        if self.label_smoothing and self.loss == "bce" and self.num_negatives:
             raise ValueError(
-                f"dropout must be 0 for {self.model}, whose distances it would only lengthen, "
-                f"got {self.dropout}"
-            )
-        if self.identity_share and self.model in ("transe", "tucker"):
-            raise ValueError(
-                f"identity_share is for distmult, complex and rotate: leave it at 0 for {self.model}, "
-                f"got {self.identity_share}"
-            )
-        if self.adversarial_temperature and (self.loss != "binary" or not self.negatives):
-            raise ValueError(
-                "adversarial_temperature weighs sampled negatives of the binary loss: set loss=binary and "
-                "negatives to more than 0, or leave it at 0"
-            )
-        if self.label_smoothing and self.loss == "binary" and self.negatives:
-            raise ValueError(
-                "label_smoothing with the binary loss needs all entities as candidates: set negatives=0, "
-                "or leave it at 0"
+                "label_smoothing with loss=bce needs all entities as candidates: set num_negatives=0, or "
+                "set label_smoothing=0"
             )
         return self
 
-    @property
-    def model_settings(self) -> KGEModelConfig:
-        """The settings of the model."""
-        return KGEModelConfig(
-            name=self.model,
-            embedding_dim=self.dim,
-            relation_dim=self.relation_dim,
-            reciprocal=self.reciprocal,
-            norm=self.norm,
-            margin=self.margin,
-            init_scale=self.init_scale,
-            identity_fraction=self.identity_share,
-            dropout=self.dropout,
-        )
+
+class KGEBatch(eqx.Module):
+    """A minibatch. Queries 0 to B - 1 ask for the tails of its B triples, the next B for their heads."""
+
+    triples: Int32[Ints, "*steps batch 3"]
+    candidates: Int32[Ints, "*steps negatives"]
+    """Distinct entities that all queries share; empty if the candidates are all entities."""
+    known: Int32[Ints, "*steps capacity 2"]
+    """(query, column of a candidate) of true answers; padding has a column that is out of range."""
 
 
-class Minibatch(eqx.Module):
-    """Some triples, each of which asks two questions: which tail, and which head? Rows count from 0.
+class TrainingTriples:
+    """Training triples and, for each of their queries, all answers in the training data.
 
-    Questions 0 to B - 1 are for the tails of the B triples, the next B for their heads.
+    Args:
+        triples: (relation, head, tail) with the ids of a `Vocabulary`, in any order.
+        num_relations: Number of relations.
+        num_entities: Number of entities.
     """
-
-    triples: Int32[Numbers, "*steps batch 3"]
-    candidates: Int32[Numbers, "*steps negatives"]
-    """Distinct entities that every question is asked about; none where it is asked about all."""
-    known: Int32[Numbers, "*steps room 2"]
-    """(question, column of a candidate) of true answers; padded with a column that no candidate has."""
-
-
-class Examples:
-    """Training triples, and for every question of theirs all its answers among them."""
 
     def __init__(
         self, triples: Int32[np.ndarray, "triples 3"], num_relations: int, num_entities: int
     ) -> None:
-        """From (relation, head, tail) with the numbers of a `Vocabulary`, in any order, twice or not."""
         if len(triples) == 0:
             raise ValueError("an embedding needs at least one training triple, got none")
         limits = np.array([num_relations, num_entities, num_entities])
         if np.any((triples < 0) | (triples >= limits)):
             raise ValueError(f"triples must have ids below {limits.tolist()}")
-        self.rows = np.unique(triples, axis=0).astype(np.int32)
+        self.triples = np.unique(triples, axis=0).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
-        self._answers = [(known := TripleIndex(self.rows, side), known.ranges(self.rows)) for side in (2, 1)]
-        self._room = 0
+        self._answers = [
+            (index := TripleIndex(self.triples, column), index.ranges(self.triples))
+            for column in (TAIL, HEAD)
+        ]
+        self._capacity = 0
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.triples)
 
-    def epoch(self, config: KGEConfig, epoch: int) -> Minibatch:
-        """The minibatches of an epoch, stacked; the seed and the epoch's number decide them."""
+    def sample_epoch(self, config: KGEConfig, epoch: int) -> KGEBatch:
+        """Return the minibatches of an epoch, stacked. They depend only on the seed and the epoch."""
         generator = np.random.default_rng((config.seed, epoch))
-        steps = -(-len(self) // config.batch_size)
-        # A little smaller than asked for if that fills the last one; a few triples may then come twice.
-        size = -(-len(self) // steps)
-        order = np.resize(generator.permutation(len(self)), (steps, size))
-        drawn = [
-            generator.choice(self.num_entities, config.negatives, replace=False, shuffle=False)
-            for _ in range(steps)
+        num_steps = -(-len(self) // config.batch_size)
+        # All minibatches have the same size; a few triples may occur twice in an epoch.
+        size = -(-len(self) // num_steps)
+        order = np.resize(generator.permutation(len(self)), (num_steps, size))
+        negatives = [
+            generator.choice(self.num_entities, config.num_negatives, replace=False, shuffle=False)
+            for _ in range(num_steps)
         ]
-        candidates = np.array(drawn, np.int32).reshape(steps, config.negatives)
-        known = [self.known(batch, wrong) for batch, wrong in zip(order, candidates, strict=True)]
-        return Minibatch(self.rows[order], candidates, self._padded(known, config.negatives))
+        candidates = np.array(negatives, np.int32).reshape(num_steps, config.num_negatives)
+        known = [self.known_answers(rows, columns) for rows, columns in zip(order, candidates, strict=True)]
+        return KGEBatch(self.triples[order], candidates, self._pad(known, config.num_negatives))
 
-    def known(
-        self, batch: Int32[np.ndarray, " batch"] | np.ndarray, candidates: Int32[np.ndarray, " negatives"]
+    def known_answers(
+        self, rows: Int32[np.ndarray, " batch"] | np.ndarray, candidates: Int32[np.ndarray, " negatives"]
     ) -> Int32[np.ndarray, "found 2"]:
-        """(question, column) of every answer that is among the candidates, or among all without any."""
+        """Return (query, column) of every true answer among the candidates, or all entities without any."""
         columns = np.arange(self.num_entities)
         if len(candidates):
             columns = np.full(self.num_entities, -1)
             columns[candidates] = np.arange(len(candidates))
         found = []
-        for side, (answers, (starts, counts)) in enumerate(self._answers):
-            question, places = expand_ranges(starts[batch], counts[batch])
-            column = columns[answers.entities[places]]
-            pairs = np.stack([question + side * len(batch), column], axis=1)
+        for side, (index, (starts, counts)) in enumerate(self._answers):
+            query, positions = expand_ranges(starts[rows], counts[rows])
+            column = columns[index.entities[positions]]
+            pairs = np.stack([query + side * len(rows), column], axis=1)
             found.append(pairs[column >= 0])
         return np.concatenate(found).astype(np.int32)
 
-    def _padded(self, known: list[np.ndarray], negatives: int) -> Int32[np.ndarray, "steps room 2"]:
-        """All of one length, a power of two that is never less than before: few lengths are compiled."""
-        most = max(len(pairs) for pairs in known)
-        if most > self._room:
-            self._room = 1 << (most + most // 4).bit_length()
-        outside = np.array([0, negatives or self.num_entities], np.int32)
-        padded = np.tile(outside, (len(known), self._room, 1))
+    def _pad(self, known: list[np.ndarray], num_negatives: int) -> Int32[np.ndarray, "steps capacity 2"]:
+        """Pad to a power of two that never decreases, so that few shapes are compiled."""
+        largest = max(len(pairs) for pairs in known)
+        if largest > self._capacity:
+            self._capacity = 1 << (largest + largest // 4).bit_length()
+        out_of_range = np.array([0, num_negatives or self.num_entities], np.int32)
+        padded = np.tile(out_of_range, (len(known), self._capacity, 1))
         for row, pairs in zip(padded, known, strict=True):
             row[: len(pairs)] = pairs
         return padded
 
 
-_NEVER = -1e9
-"""The score of a candidate that is left out of a softmax."""
-
-
-def minibatch_loss(
-    model: EmbeddingModel,
-    config: KGEConfig,
-    minibatch: Minibatch,
-    num_relations: int,
-    key: Key | None,
+def kge_loss(
+    model: EmbeddingModel, config: KGEConfig, batch: KGEBatch, num_relations: int, key: Key | None
 ) -> Float[Array, ""]:
-    """The mean loss of both questions of each triple: which tail, and which head?
+    """Compute the mean loss of all queries of a minibatch, with the regularizer.
 
-    `num_relations` counts the relations without those that are read backwards. A key is for dropout.
+    Args:
+        model: The embeddings.
+        config: The settings.
+        batch: One minibatch.
+        num_relations: Number of relations, without the inverse ones.
+        key: Key of dropout; None disables it.
     """
-    relations, heads, tails = minibatch.triples.T
+    relations, heads, tails = batch.triples.T
     keys = (None, None) if key is None else jax.random.split(key)
-    inverse = relations + num_relations if config.reciprocal else relations
-    forth = model.tail_queries(relations, heads, keys[0])
-    ask_back = model.tail_queries if config.reciprocal else model.head_queries
-    queries = jnp.concatenate([forth, ask_back(inverse, tails, keys[1])])
+    inverse = relations + num_relations if config.model.reciprocal else relations
+    head_queries = model.tail_queries if config.model.reciprocal else model.head_queries
+    queries = jnp.concatenate(
+        [model.tail_queries(relations, heads, keys[0]), head_queries(inverse, tails, keys[1])]
+    )
     positive = model.compare_rows(queries, model.entities[jnp.concatenate([tails, heads])])
-    answers = model.entities[minibatch.candidates] if config.negatives else model.entities
+    answers = model.entities[batch.candidates] if config.num_negatives else model.entities
     candidates = model.compare(queries, answers)
-    questions, columns = minibatch.known.T
-    known = jnp.zeros(candidates.shape, bool).at[questions, columns].set(True, mode="drop")
-    if config.loss == "softmax":
-        loss = softmax_loss(positive, candidates, known, config.label_smoothing)
-    elif config.negatives:
-        loss = sampled_binary_loss(positive, candidates, known, config.adversarial_temperature)
+    query, column = batch.known.T
+    known = jnp.zeros(candidates.shape, bool).at[query, column].set(True, mode="drop")
+    if config.loss == "cross_entropy":
+        loss = cross_entropy_loss(positive, candidates, known, config.label_smoothing)
+    elif config.num_negatives:
+        loss = negative_sampling_loss(positive, candidates, known, config.adversarial_temperature)
     else:
-        loss = binary_loss(candidates, known, config.label_smoothing)
-    if not config.regularization:
+        loss = bce_loss(candidates, known, config.label_smoothing)
+    if not config.regularization_weight:
         return jnp.mean(loss)
-    sizes = [*model.magnitudes(relations, heads, tails), *model.magnitudes(inverse, tails, heads)]
+    magnitudes = [*model.magnitudes(relations, heads, tails), *model.magnitudes(inverse, tails, heads)]
     power = 3 if config.regularizer == "n3" else 2
-    penalty = sum(jnp.sum(jnp.abs(size) ** power) for size in sizes) / len(queries)
-    return jnp.mean(loss) + config.regularization * penalty
+    penalty = sum(jnp.sum(jnp.abs(values) ** power) for values in magnitudes) / len(queries)
+    return jnp.mean(loss) + config.regularization_weight * penalty
 
 
-def softmax_loss(
-    positive: Float[Array, " n"],
-    candidates: Float[Array, "n m"],
-    known: Bool[Array, "n m"],
-    smoothing: float = 0.0,
-) -> Float[Array, " n"]:
-    """Cross-entropy of the right answer among itself and those candidates that are not known to be true."""
-    wrong = jnp.where(known, _NEVER, candidates)
-    total = jnp.logaddexp(positive, jax.nn.logsumexp(wrong, axis=1))
-    loss = total - positive
-    if not smoothing:
+def cross_entropy_loss(
+    positive: Float[Array, " queries"],
+    candidates: Float[Array, "queries candidates"],
+    known: Bool[Array, "queries candidates"],
+    label_smoothing: float = 0.0,
+) -> Float[Array, " queries"]:
+    """Softmax cross-entropy of the true answer among itself and the candidates that are not known answers.
+
+    Args:
+        positive: Scores of the true answers.
+        candidates: Scores of the candidates.
+        known: True for candidates that are known answers.
+        label_smoothing: Fraction of the target that is distributed over all of them.
+    """
+    negatives = jnp.where(known, _MASKED, candidates)
+    log_total = jnp.logaddexp(positive, jax.nn.logsumexp(negatives, axis=1))
+    loss = log_total - positive
+    if not label_smoothing:
         return loss
     count = 1 + jnp.sum(~known, axis=1)
     mean = (positive + jnp.sum(candidates, axis=1, where=~known)) / count
-    return (1 - smoothing) * loss + smoothing * (total - mean)
+    return (1 - label_smoothing) * loss + label_smoothing * (log_total - mean)
 
 
-def sampled_binary_loss(
-    positive: Float[Array, " n"],
-    candidates: Float[Array, "n m"],
-    known: Bool[Array, "n m"],
-    temperature: float = 0.0,
-) -> Float[Array, " n"]:
-    """Yes to the right answer and no to the others, which weigh 1 together (Sun and others, 2019)."""
-    weights = jax.nn.softmax(jnp.where(known, _NEVER, temperature * candidates), axis=1)
-    refused = jnp.where(known, 0, jax.nn.log_sigmoid(-candidates))
-    return -(jax.nn.log_sigmoid(positive) + jnp.sum(jax.lax.stop_gradient(weights) * refused, axis=1)) / 2
+def negative_sampling_loss(
+    positive: Float[Array, " queries"],
+    candidates: Float[Array, "queries candidates"],
+    known: Bool[Array, "queries candidates"],
+    adversarial_temperature: float = 0.0,
+) -> Float[Array, " queries"]:
+    """Binary cross-entropy of the true answer and of sampled negatives (Sun et al., 2019, arXiv:1902.10197).
+
+    The negatives have a total weight of 1. With a temperature, those with higher scores have more weight.
+    """
+    weights = jax.nn.softmax(jnp.where(known, _MASKED, adversarial_temperature * candidates), axis=1)
+    log_rejected = jnp.where(known, 0, jax.nn.log_sigmoid(-candidates))
+    negative = jnp.sum(jax.lax.stop_gradient(weights) * log_rejected, axis=1)
+    return -(jax.nn.log_sigmoid(positive) + negative) / 2
 
 
-def binary_loss(
-    candidates: Float[Array, "n m"], known: Bool[Array, "n m"], smoothing: float = 0.0
-) -> Float[Array, " n"]:
-    """Yes to every known answer and no to all other entities (1-N; Dettmers and others, 2018)."""
-    labels = (1 - smoothing) * known + smoothing / candidates.shape[1]
+def bce_loss(
+    candidates: Float[Array, "queries candidates"],
+    known: Bool[Array, "queries candidates"],
+    label_smoothing: float = 0.0,
+) -> Float[Array, " queries"]:
+    """Binary cross-entropy of all entities; all known answers are positives (1-N; Dettmers et al., 2018)."""
+    labels = (1 - label_smoothing) * known + label_smoothing / candidates.shape[1]
     return jnp.mean(jax.nn.softplus(candidates) - labels * candidates, axis=1)
 
 
-class KGETrainState(TrainState):
+@dataclasses.dataclass(frozen=True)
+class KGEValidation:
+    """Filtered mean reciprocal ranks of validation queries, with realistic ties."""
+
+    mrr: float
+    """MRR among all entities."""
+    mrr_100: float
+    """Expected MRR among 100 random entities."""
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {"split": "valid", "mode": "kge", **dataclasses.asdict(self)}
+
+    def describe(self) -> list[str]:
+        """Describe the result in one line."""
+        return [
+            f"Validation MRR, filtered: {self.mrr_100:.4f} against {_NUM_SAMPLED} candidates, "
+            f"{self.mrr:.4f} against all entities"
+        ]
+
+
+class KGEState(TrainState):
     """The embedding (a `KGE`), the optimizer state and the number of completed epochs."""
 
 
-class KGETrainer:
-    """Trains an embedding on (relation, head, tail) triples, epoch by epoch.
+class KGETrainer(Algorithm[KGEState]):
+    """Trains an embedding and exports the best epoch, calibrated, to the folder `kge` of the run.
 
-    Order, negatives and dropout of an epoch follow from the seed and the epoch's number, so a training that
-    was stopped goes on to the same numbers.
+    Order, negatives and dropout of an epoch depend only on the seed and the epoch, so a resumed run has the
+    same result.
+
+    Args:
+        config: The settings.
+        knowledge_base: Replaces the knowledge base of `config.dataset`. Only predicates with two arguments
+            are used; without validation queries, some facts are held out.
     """
 
-    def __init__(
-        self,
-        config: KGEConfig,
-        triples: Int32[np.ndarray, "triples 3"],
-        num_relations: int,
-        num_entities: int,
-    ) -> None:
-        if config.negatives > num_entities:
+    name = "kge"
+    config_type = KGEConfig
+    evaluation_config = KGEEvaluationConfig
+    eval_config = LinkPredictionConfig
+    unit = "triples"
+    headline = ("loss",)
+
+    def __init__(self, config: KGEConfig, knowledge_base: KnowledgeBase | None = None) -> None:
+        super().__init__(config)
+        if knowledge_base is None:
+            knowledge_base = KnowledgeBase.load(config.dataset, on_leak="drop")
+        self.knowledge_base = knowledge_base.binary().with_validation()
+        vocabulary = self.knowledge_base.vocabulary
+        if config.num_negatives > vocabulary.num_entities:
             raise ValueError(
-                f"negatives must be at most the {num_entities} entities, got {config.negatives}; "
-                "0 takes all of them"
+                f"num_negatives must be at most the number of entities, {vocabulary.num_entities}, got "
+                f"{config.num_negatives}; 0 uses all entities"
             )
-        self.config = config
-        self.examples = Examples(triples, num_relations, num_entities)
-        self.steps = -(-len(self.examples) // config.batch_size)
-        """Minibatches in an epoch."""
+        self.train = TrainingTriples(
+            self.knowledge_base.triples("train"), vocabulary.num_predicates, vocabulary.num_entities
+        )
+        self.steps_per_epoch = -(-len(self.train) // config.batch_size)
+        self.exported: tuple[int, KGEValidation] | None = None
+        """Epoch and validation of the embedding that `export` wrote."""
 
-    def start(self, params: KGE | None = None) -> KGETrainState:
-        """Create the initial state of a random embedding, or of the given one."""
-        examples, config = self.examples, self.config
-        generator = np.random.default_rng(config.seed)
-        kge = params
-        if kge is None:
-            kge = KGE.create(config.model_settings, examples.num_relations, examples.num_entities, generator)
-        return KGETrainState(kge, _optimizer(config, self.steps).init(kge.model), jnp.int32(0))
+    def init(self, key: Key, params: KGE | None = None) -> KGEState:
+        """Create the initial state. The config's seed is used instead of the key."""
+        generator = np.random.default_rng(self.seed)
+        if params is None:
+            params = KGE.create(
+                self.config.model, self.train.num_relations, self.train.num_entities, generator
+            )
+        return KGEState(params, self._optimizer().init(params.model), jnp.int32(0))
 
-    def run_epoch(self, learner: KGETrainState) -> tuple[KGETrainState, Float[Array, ""]]:
-        """The learner after another epoch, and the mean loss in it. The learner given is used up."""
-        epoch = int(learner.step)
-        # This generator compiles quickly, which the default one in a loop does not.
-        key = jax.random.fold_in(jax.random.key(self.config.seed, impl="rbg"), epoch)
-        # What is compiled does not depend on the seed.
-        compiled_for = self.config.model_copy(update={"seed": 0})
-        return _epoch(learner, self.examples.epoch(self.config, epoch), key, compiled_for)
+    def update(self, state: KGEState) -> tuple[KGEState, UpdateResult]:
+        """Train for one epoch."""
+        epoch = int(state.step)
+        # In a loop, this generator compiles faster than the default one.
+        key = jax.random.fold_in(jax.random.key(self.seed, impl="rbg"), epoch)
+        state, loss = self.run_epoch(state, self.train.sample_epoch(self.config, epoch), key)
+        return state, UpdateResult({"loss": loss}, counts={"triples": len(self.train)})
 
+    @jit_method(donate=("state",))
+    def run_epoch(self, state: KGEState, batches: KGEBatch, key: Key) -> tuple[KGEState, Float[Array, ""]]:
+        """Take one optimizer step per minibatch; return the state and the mean loss."""
+        config, num_relations, optimizer = self.config, state.params.num_relations, self._optimizer()
 
-@functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
-def _epoch(
-    learner: KGETrainState, minibatches: Minibatch, key: Key, config: KGEConfig
-) -> tuple[KGETrainState, Float[Array, ""]]:
-    steps, num_relations = len(minibatches.triples), learner.params.num_relations
-    optimizer = _optimizer(config, steps)
+        def step(carry: tuple[Any, Any], inputs: tuple[Any, Any]) -> tuple[tuple[Any, Any], Array]:
+            model, opt_state = carry
+            number, batch = inputs
+            dropout_key = jax.random.fold_in(key, number) if config.model.dropout else None
+            loss, gradients = jax.value_and_grad(kge_loss)(model, config, batch, num_relations, dropout_key)
+            updates, opt_state = optimizer.update(gradients, opt_state, model)
+            return (optax.apply_updates(model, updates), opt_state), loss
 
-    def step(carry: tuple[Any, Any], drawn: tuple[Any, Any]) -> tuple[tuple[Any, Any], Array]:
-        model, state = carry
-        number, minibatch = drawn
-        dropping = jax.random.fold_in(key, number) if config.dropout else None
-        cost = jax.value_and_grad(minibatch_loss)
-        loss, gradient = cost(model, config, minibatch, num_relations, dropping)
-        updates, state = optimizer.update(gradient, state, model)
-        return (optax.apply_updates(model, updates), state), loss
+        numbers = jnp.arange(self.steps_per_epoch)
+        carry = state.params.model, state.opt_state
+        (model, opt_state), losses = jax.lax.scan(step, carry, (numbers, batches))
+        params = eqx.tree_at(lambda kge: kge.model, state.params, model)
+        return KGEState(params, opt_state, state.step + 1), jnp.mean(losses)
 
-    carry = learner.params.model, learner.opt_state
-    (model, state), losses = jax.lax.scan(step, carry, (jnp.arange(steps), minibatches))
-    kge = eqx.tree_at(lambda kge: kge.model, learner.params, model)
-    return KGETrainState(kge, state, learner.step + 1), jnp.mean(losses)
+    def _optimizer(self) -> optax.GradientTransformation:
+        config, num_steps = self.config.optimizer, self.num_updates * self.steps_per_epoch
+        start, end = config.learning_rate, config.end_learning_rate
+        # Not `lr_schedule` of `optimizer`, which rounds differently: published embeddings would change.
+        match config.lr_schedule:
+            case "constant":
+                schedule = optax.constant_schedule(start)
+            case "linear":
+                schedule = optax.linear_schedule(start, end, num_steps)
+            case "cosine":
+                schedule = optax.cosine_decay_schedule(start, num_steps, alpha=end / start)
+        return optax.adagrad(schedule) if config.name == "adagrad" else optax.adam(schedule)
 
+    def policy(self, state: KGEState) -> KGE:
+        """Return the embedding, without calibration."""
+        return state.params
 
-def _optimizer(config: KGEConfig, steps: int) -> optax.GradientTransformation:
-    first, last, total = config.learning_rate, config.learning_rate_end, config.epochs * steps
-    match config.schedule:
-        case "constant":
-            rate = optax.constant_schedule(first)
-        case "linear":
-            rate = optax.linear_schedule(first, last, total)
-        case "cosine":
-            rate = optax.cosine_decay_schedule(first, total, alpha=last / first)
-    return optax.adagrad(rate) if config.optimizer == "adagrad" else optax.adam(rate)
+    def evaluate(self, state: KGEState, update: int, final: bool) -> list[dict[str, Any]]:
+        """Rank validation queries."""
+        return [self.validate(state.params).as_record()]
+
+    def validate(self, kge: KGE) -> KGEValidation:
+        """Rank validation queries among all entities."""
+        base = self.knowledge_base
+        queries = select_evenly(base.triples("valid"), self.config.evaluation.max_queries)
+        counts = count_ranks(kge, queries, KnownAnswers(base.known_triples, kge.num_entities))
+        return KGEValidation(
+            mean_reciprocal_rank(counts, "realistic"), expected_sampled_mrr(counts, _NUM_SAMPLED)
+        )
+
+    def evaluate_links(self, kge: KGE, settings: LinkPredictionConfig) -> Sequence[EvaluationResult]:
+        """Evaluate link prediction with an embedding, alone or combined with proofs."""
+        environment = ProofConfig(dataset=self.config.dataset)
+        vocabulary = ProofVocabulary(self.knowledge_base, environment.max_goals)
+        kge = self._calibrate(kge)
+        return (evaluate_with_config(settings, environment, self.knowledge_base, vocabulary, kge=kge),)
+
+    def metadata(self, state: KGEState) -> dict[str, Any]:
+        return {"num_parameters": count_parameters(state.params.model), "num_triples": len(self.train)}
+
+    def data_fingerprint(self) -> str:
+        base = self.knowledge_base
+        names = "\n".join((*base.vocabulary.predicates, "", *base.vocabulary.entities))
+        triples = base.triples("train").tobytes() + base.triples("valid").tobytes()
+        return hashlib.sha256(names.encode() + triples).hexdigest()[:16]
+
+    def export(self, state: KGEState, folder: Path) -> None:
+        """Calibrate the best epoch on the validation queries and write it to the folder `kge`."""
+        epoch, kge, validation = self._best(state, folder)
+        self.exported = epoch, validation
+        metadata = {"dataset": self.config.dataset, "epoch": epoch, **dataclasses.asdict(validation)}
+        kge = self._calibrate(kge)
+        save_kge(folder / RUN_FOLDER, kge, self.config.model, self.knowledge_base.vocabulary, metadata)
+
+    def _best(self, state: KGEState, folder: Path) -> tuple[int, KGE, KGEValidation]:
+        if self.config.checkpoint.best_metric is not None:
+            with open_checkpoint(folder, "best") as (_, epoch, metadata):
+                metrics = metadata["metrics"]
+            # The best epoch of a run that was stopped before its first evaluation is the untrained one.
+            if epoch > 0:
+                kge, _ = load_params(CheckpointRef(folder, epoch), state.params)
+                return epoch, kge, KGEValidation(metrics["mrr"], metrics["mrr_100"])
+        return int(state.step), state.params, self.validate(state.params)
+
+    def _calibrate(self, kge: KGE) -> KGE:
+        return calibrate(
+            kge, self.knowledge_base.triples("valid"), self.knowledge_base.known_triples, self.seed
+        )
+
+    def summarize(self, result: TrainResult) -> list[str]:
+        if self.exported is None:
+            return []
+        epoch, validation = self.exported
+        folder = result.run_dir / RUN_FOLDER
+        return [f"{validation.describe()[0]} (epoch {epoch}, the best); embedding {folder}"]

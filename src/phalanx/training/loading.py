@@ -13,8 +13,8 @@ import equinox as eqx
 import jax
 
 from phalanx.training.algorithm import Algorithm
-from phalanx.training.checkpoints import Which, check_metadata, open_checkpoint
-from phalanx.training.warm_start import CheckpointRef, load_params
+from phalanx.training.checkpoints import CheckpointRef, Which, check_metadata, open_checkpoint
+from phalanx.training.warm_start import load_params
 
 
 def load_algorithm(path: str | Path) -> type[Algorithm]:
@@ -64,5 +64,5 @@ def restore_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest
     with open_checkpoint(Path(run), which) as (_, step, metadata):
         check_metadata(Path(run), step, metadata, algorithm.config)
     like = eqx.filter_eval_shape(algorithm.init, jax.random.key(algorithm.seed))
-    params, _ = load_params(CheckpointRef(Path(run), step if which != "best" else which), like.params)
+    params, _ = load_params(CheckpointRef(Path(run), step), like.params)
     return algorithm.policy(eqx.tree_at(lambda state: state.params, like, params))

@@ -104,10 +104,10 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
                 f"  interquartile mean of {len(last)} seeds {interquartile_mean(scores):.1%}, 95% bootstrap "
                 f"interval {low:.1%} to {high:.1%}"
             )
-        groups = last[0]["families"]
+        groups = _groups(last[0])
         for name in groups:
             before, after = (
-                statistics.fmean(line["families"][name]["success_rate"] for line in lines)
+                statistics.fmean(_groups(line)[name]["success_rate"] for line in lines)
                 for lines in (first, last)
             )
             lines.append(f"  {name:<{max(map(len, groups))}}  {before:6.1%} -> {after:6.1%}")
@@ -117,4 +117,11 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
                 f"pass@{k} {statistics.fmean(line[k] for line in sampled):.1%}" for k in sampled[0]
             )
             lines.append(f"Sampled attempts on held-out tasks: {shares}")
+        if baselines := last[0].get("baselines"):
+            lines.append("Baselines: " + ", ".join(f"{name} {rate:.1%}" for name, rate in baselines.items()))
         return lines
+
+
+def _groups(record: dict[str, Any]) -> dict[str, Any]:
+    groups: dict[str, Any] = record["groups"] if "groups" in record else record["families"]
+    return groups

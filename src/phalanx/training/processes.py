@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -309,5 +310,14 @@ def any_process(flags: Sequence[bool]) -> list[bool]:
 
 
 def local(tree: PyTree) -> PyTree:
-    """This process's copy of arrays that are the same on every device."""
-    return jax.tree.map(lambda leaf: leaf.addressable_data(0) if isinstance(leaf, jax.Array) else leaf, tree)
+    """Return arrays on a single device, where every device has a copy of them.
+
+    Arrays that are distributed over the devices are left as they are: no device has all of their data.
+    """
+
+    def copy(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array) and leaf.is_fully_replicated:
+            return leaf.addressable_data(0)
+        return leaf
+
+    return jax.tree.map(copy, tree)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import logging
+import numbers
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,13 +22,13 @@ from phalanx.io.lock import lock_folder
 from phalanx.logging.experiment_logger import ExperimentLogger
 from phalanx.training import run_dir as run_dirs
 from phalanx.training.algorithm import Algorithm, Progress, TrainResult, UpdateResult
-from phalanx.training.best import BestCheckpoint
 from phalanx.training.checkpoints import (
     Checkpointer,
+    CheckpointRef,
     check_metadata,
     config_digest,
+    intact_checkpoints,
     named,
-    readable_checkpoints,
 )
 from phalanx.training.config import RunConfig
 from phalanx.training.processes import (
@@ -39,20 +40,22 @@ from phalanx.training.processes import (
     wait_for_all,
 )
 from phalanx.training.stop_signals import stop_on_signals
-from phalanx.training.warm_start import CheckpointRef, load_params
+from phalanx.training.warm_start import load_params
 
 _LOG = logging.getLogger("phalanx.training")
 Show = Callable[[Progress], None]
-Resume = bool | Literal["auto"]
+Start = Literal["new", "restart", "resume"]
+"""How a run starts: in a new folder, again in a folder without checkpoints, or from a checkpoint."""
 _DISK_ERRORS = (OSError, ValueError, RuntimeError)
-"""Orbax raises errors of its storage library as ValueError or RuntimeError."""
+"""Errors of a full disk. Orbax raises those of its storage library as ValueError or RuntimeError."""
 
 
 def train(
     algorithm: Algorithm,
     run_dir: str | Path,
     *,
-    resume: Resume = False,
+    resume: bool = False,
+    auto_resume: bool = False,
     extend: bool = False,
     init_from: CheckpointRef | str | None = None,
     handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
@@ -67,43 +70,40 @@ def train(
         algorithm: Algorithm to train with.
         run_dir: Folder of the run. A new run requires that it is empty or does not exist.
         resume: Continue from the newest checkpoint, with the same result as without the interruption.
-            `"auto"` starts the run if it has no checkpoint.
-        extend: Allow more updates than the run was started with.
+        auto_resume: Start the run, or continue it if it has a checkpoint. If it is finished, return its
+            result without training.
+        extend: Continue a run with more updates than it was started with.
         init_from: Run to take the initial parameters from: `RUN`, `RUN@STEP` or `RUN@best`.
         handlers: Creates the handlers of the run's logger.
         show: Function that is called after every update.
     """
     path = Path(run_dir)
     ref = CheckpointRef.parse(init_from) if isinstance(init_from, str) else init_from
-    started = run_dirs.run_status(path) not in ("new", "no_checkpoint")
-    resuming = resume is True or (resume == "auto" and started)
-    restarting = resume == "auto" and not started
+    start: Start = "new"
+    if auto_resume:
+        start = _start_by_status(path)
+    elif resume or extend:
+        start = "resume"
     num_seeds = getattr(algorithm.config, "num_seeds", 1)
-    options: dict[str, Any] = {"extend": extend, "handlers": handlers}
     with contextlib.ExitStack() as stack:
         if num_seeds == 1:
-            run = Run(algorithm, path, resume=resuming, restart=restarting, init_from=ref, **options)
-            runs = [stack.enter_context(run)]
+            runs = [Run(algorithm, path, start, extend=extend, init_from=ref, handlers=handlers)]
         else:
-            stack.enter_context(
-                _parent_run(
-                    algorithm, path, resume=resuming, restart=restarting, extend=extend, init_from=ref
-                )
-            )
-            runs = []
-            for number in range(num_seeds):
-                seed_dir = path / f"seed_{number}"
-                # A seed may have been stopped before its first checkpoint.
-                has_checkpoint = run_dirs.run_status(seed_dir) not in ("new", "no_checkpoint")
-                run = Run(
+            stack.enter_context(_parent_run(algorithm, path, start, extend, ref))
+            runs = [
+                Run(
                     algorithm.with_seed(algorithm.seed + number),
-                    seed_dir,
-                    resume=resuming and has_checkpoint,
-                    restart=restarting or not has_checkpoint,
+                    path / f"seed_{number}",
+                    # A seed may have been stopped before its first checkpoint, when others had one already.
+                    "new" if start == "new" else _start_by_status(path / f"seed_{number}"),
+                    extend=extend,
                     init_from=None if ref is None else ref.for_seed(number),
-                    **options,
+                    handlers=handlers,
                 )
-                runs.append(stack.enter_context(run))
+                for number in range(num_seeds)
+            ]
+        for run in runs:
+            stack.enter_context(run)
         stop = stack.enter_context(stop_on_signals())
         first: Progress | None = None
         last: Progress | None = None
@@ -111,17 +111,21 @@ def train(
             stopped, *overdue = any_process((stop.signal is not None, *(run.is_overdue for run in runs)))
             if stopped:
                 break
-            found = [run.advance(late) for run, late in zip(runs, overdue, strict=True)]
-            made = [progress for progress in found if progress is not None]
-            if not made:
+            advanced = [run.advance(late) for run, late in zip(runs, overdue, strict=True)]
+            progress = [one for one in advanced if one is not None]
+            if not progress:
                 break
-            last = made[0] if num_seeds == 1 else _combine(made)
+            last = progress[0] if num_seeds == 1 else _combine_progress(progress)
             first = first or last
             show(last)
         results = [run.finish(stop.signal) for run in runs]
-        if num_seeds == 1:
-            return dataclasses.replace(results[0], first=first, last=last)
-        return _combine_results(path, results, first, last)
+        result = results[0] if num_seeds == 1 else _combine_results(path, results)
+        return dataclasses.replace(result, first=first, last=last)
+
+
+def _start_by_status(run_dir: Path) -> Start:
+    status = run_dirs.run_status(run_dir)
+    return "new" if status == "new" else "restart" if status == "no_checkpoint" else "resume"
 
 
 class Run:
@@ -131,23 +135,24 @@ class Run:
         self,
         algorithm: Algorithm,
         run_dir: Path,
+        start: Start = "new",
         *,
-        resume: bool = False,
-        restart: bool = False,
         extend: bool = False,
         init_from: CheckpointRef | None = None,
         handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
     ) -> None:
-        self.algorithm, self.run_dir = algorithm, run_dir
-        self.resume, self.extend, self.init_from, self.handlers = resume, extend, init_from, handlers
-        self.restart = restart
-        """Accept the folder of a run that was stopped before its first checkpoint."""
+        self.algorithm, self.run_dir, self.start = algorithm, run_dir, start
+        self.extend, self.init_from, self.handlers = extend, init_from, handlers
         self.update = 0
+        """Number of completed updates."""
         self.seconds = 0.0
+        """Time spent in updates."""
         self.counts: dict[str, int] = {algorithm.unit: 0}
         self.evaluations: list[dict[str, Any]] = []
         self.last: Progress | None = None
         self._exhausted = self._is_open = False
+        self._metrics: dict[str, float] | None = None
+        """Metrics of the evaluation of the current state."""
         self._failures: dict[str, int] = {}
         self._logger: ExperimentLogger | None = None
         self._stack = contextlib.ExitStack()
@@ -179,42 +184,36 @@ class Run:
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         algorithm, config = self.algorithm, self.algorithm.config
-        again = self.restart and (self.run_dir / run_dirs.FACTS).is_file()
-        if self.resume or again:
+        resuming = self.start == "resume"
+        if self.start != "new":
             _check_same_run(algorithm, self.run_dir, self.extend, self.init_from)
-        agreed = f"{self.resume} {config_digest(config)} {algorithm.data_fingerprint()}"
+        agreed = f"{resuming} {config_digest(config)} {algorithm.data_fingerprint()}"
         agree("config, data or --resume", hashlib.sha256(agreed.encode()).hexdigest())
         state = algorithm.init(jax.random.key(algorithm.seed))
-        metadata: dict[str, Any] = {"kind": algorithm.name}
-        if self.init_from is not None and not self.resume:
+        metadata = _describe(algorithm)
+        if self.init_from is not None and not resuming:
             params, metadata["init_from"] = load_params(self.init_from, state.params)
             state = algorithm.init(jax.random.key(algorithm.seed), params)
         if is_first_process():
-            if not self.resume and not again:
+            if self.start == "new":
                 run_dirs.create_run(self.run_dir, config, metadata)
             stack.enter_context(lock_folder(self.run_dir))
             remove_stale_temporaries(self.run_dir)
-            self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, keep=config.checkpoint.keep))
+            self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, config.checkpoint))
         wait_for_all()
         if not is_first_process():
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, read_only=True))
-        best = BestCheckpoint(self.run_dir, config.checkpoint, writes=is_first_process())
-        self._best = stack.enter_context(contextlib.closing(best))
-        if self.resume:
-            state = self._restore(state)
-        self.state = state
+        self.state = self._restore(state) if resuming else state
         self._first_update = self.update
         if is_first_process():
-            # The run samples episodes itself, complete and with all states.
-            settings = config.logging.model_copy(update={"sampling_enabled": False})
-            self._logger = ExperimentLogger(settings, self.handlers(self.run_dir, config))
+            self._logger = ExperimentLogger(config.logging, self.handlers(self.run_dir, config))
             stack.callback(self._logger.close)
             self._logger.log_config(config, self._metadata())
         self._is_open = True
         self._write_metadata({**self._metadata(), "status": "running"})
         self._saved_at = time.monotonic()
-        if not self.resume:
-            self._evaluate(final=False)
+        if not resuming and self._evaluate(final=False):
+            self._save("running")
 
     @property
     def is_overdue(self) -> bool:
@@ -228,19 +227,19 @@ class Run:
         total, every = algorithm.num_updates, config.evaluation.every
         if self._exhausted or self.update >= total:
             return None
-        if self.update > self._first_update and (overdue or self.update % config.checkpoint.every == 0):
-            self._save("running")
-            self._saved_at = time.monotonic()
         began = time.perf_counter()
         try:
             self.state, result = algorithm.update(self.state)
         except StopIteration:
             self._exhausted = True
             return None
+        self._metrics = None
         self.last, speed = self._count(result, began)
         self._log(result, speed)
-        if every and self.update % every == 0 and self.update < total:
-            self._evaluate(final=False)
+        if self.update < total:  # `finish` evaluates and saves the last update
+            is_best = every > 0 and self.update % every == 0 and self._evaluate(final=False)
+            if is_best or overdue or self.update % config.checkpoint.every == 0:
+                self._save("running")
         return self.last
 
     def finish(self, signal: int | None) -> TrainResult:
@@ -269,7 +268,7 @@ class Run:
     def _count(self, result: UpdateResult, began: float) -> tuple[Progress, dict[str, Any]]:
         """Wait for an update and add its counts. Returns the progress and the values to log."""
         unit, own = self.algorithm.unit, local(result)
-        numbers, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
+        headline, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
         seconds = time.perf_counter() - began
         self.update += 1
         self.seconds += seconds
@@ -283,60 +282,58 @@ class Run:
             self.seconds,
             dict(self.counts),
             rate,
-            {**known, **{name: float(number) for name, number in numbers.items()}},
+            {**known, **{name: float(value) for name, value in headline.items()}},
         )
         logged = {f"{unit.rpartition('_')[2]}_per_second": rate, "seconds": self.seconds}
         return progress, {**self.counts, **logged}
 
     def _log(self, result: UpdateResult, speed: Mapping[str, Any]) -> None:
         """Log metrics and sampled episodes when they are due."""
-        settings = self.algorithm.config.logging
         if self._logger is None:
             return
-        if settings.batched_logging_enabled and self.update % settings.log_frequency == 0:
-            self._logger.log_batch_step(batch_data(local(result), speed, self.update))
-        if settings.sampling_enabled and self.update % settings.sample_frequency == 0:
-            key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
-            for episode in self.algorithm.sample_episodes(local(self.state), key, self.update):
-                self._logger.log_episode_summary(episode)
 
-    def _evaluate(self, *, final: bool) -> None:
-        """Evaluate, and save the state if it is the best so far.
+        def sampled_episodes() -> list[dict[str, Any]]:
+            key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
+            return self.algorithm.sample_episodes(local(self.state), key, self.update)
+
+        self._logger.log_batch_step(batch_data(local(result), speed, self.update), sampled_episodes)
+
+    def _evaluate(self, *, final: bool) -> bool:
+        """Evaluate and log the records. Returns True if `checkpoint.best_metric` has its best value so far.
 
         Every process evaluates, so that none waits for the first one at the next update.
         """
-        records = []
-        for record in self.algorithm.evaluate(local(self.state), self.update, final):
-            records.append({**record, "timestamp": time.time(), "step": self.update, **self.counts})
+        records = self.algorithm.evaluate(local(self.state), self.update, final)
+        for record in records:
+            logged = {**record, "timestamp": time.time(), "step": self.update, **self.counts}
+            self.evaluations.append(logged)
             if self._logger is not None:
-                self._logger.log_evaluation(records[-1])
-        self.evaluations += records
-        score = self._best.score(records)
-        if score is not None:
-            state = self.algorithm.mesh.gather_state(self.state)
-            with self._tolerate("the best checkpoint could not be saved", _DISK_ERRORS):
-                self._best.keep(score, self.update, state, self._checkpoint_metadata(state))
-
-    def _checkpoint_metadata(self, state: PyTree) -> dict[str, Any]:
-        algorithm = self.algorithm
-        return {
-            "update": self.update,
-            "seconds": self.seconds,
-            "counts": self.counts,
-            "config": config_digest(algorithm.config),
-            "data": algorithm.data_fingerprint(),
-            "params": [name for name, leaf in named({"params": state.params}).items() if leaf.size],
-            "algorithm": {},
-        }
+                self._logger.log_evaluation(logged)
+        self._metrics = _numbers(records[0]) if records else None
+        if (metric := self.algorithm.config.checkpoint.best_metric) is None:
+            return False
+        if self._metrics is None:
+            raise ValueError(f"checkpoint.best_metric is {metric!r}, but this run has no evaluations")
+        return any_process((is_first_process() and self._checkpoints.is_better(self._metrics),))[0]
 
     def _save(self, status: str) -> None:
+        """Save a checkpoint and update `run.json`."""
         algorithm = self.algorithm
+        self._saved_at = time.monotonic()
         state = algorithm.mesh.gather_state(self.state)
         if not is_first_process():
             return
         with self._tolerate("a checkpoint could not be saved", _DISK_ERRORS):
-            own = algorithm.save_host_state(self.run_dir, self.update, self._checkpoints.steps())
-            self._checkpoints.save(self.update, state, self._checkpoint_metadata(state) | {"algorithm": own})
+            metadata = {
+                "seconds": self.seconds,
+                "counts": self.counts,
+                "config": config_digest(algorithm.config),
+                "data": algorithm.data_fingerprint(),
+                "metrics": self._metrics,
+                "params": [name for name, leaf in named({"params": state.params}).items() if leaf.size],
+                "host_state": algorithm.save_host_state(self.run_dir, self.update, self._checkpoints.steps()),
+            }
+            self._checkpoints.save(self.update, state, metadata)
         progress = {"updates": self.update, "seconds": self.seconds, "status": status, **self.counts}
         self._write_metadata({**self._metadata(), **progress})
 
@@ -344,11 +341,11 @@ class Run:
         """Return the algorithm's entries of `run.json`."""
         algorithm, state = self.algorithm, local(self.state)
         size = count_parameters(algorithm.policy(state))
-        return {"kind": algorithm.name, "num_parameters": size, **algorithm.metadata(state)}
+        return {"num_parameters": size, **algorithm.metadata(state)}
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
         if is_first_process() and self.run_dir.is_dir():
-            with self._tolerate(f"{run_dirs.FACTS} could not be written"):
+            with self._tolerate(f"{run_dirs.METADATA} could not be written"):
                 run_dirs.write_metadata(self.run_dir, metadata)
 
     @contextlib.contextmanager
@@ -366,11 +363,11 @@ class Run:
         algorithm, config = self.algorithm, self.algorithm.config
         before = run_dirs.read_config(self.run_dir, type(config))
         state = algorithm.mesh.gather_state(state)
-        for step, metadata in readable_checkpoints(self._checkpoints, self.run_dir):
+        for step, metadata in intact_checkpoints(self._checkpoints, self.run_dir):
             self._check_checkpoint(step, metadata, before)
             try:
                 state = self._checkpoints.restore(step, state)
-                algorithm.restore_host_state(self.run_dir, metadata["algorithm"])
+                algorithm.restore_host_state(self.run_dir, metadata["host_state"])
             except (CorruptFileError, FileNotFoundError) as error:
                 _LOG.warning("skipping checkpoint %d of %s: %s", step, self.run_dir, error)
                 continue
@@ -382,6 +379,7 @@ class Run:
             run_dirs.extend_run(self.run_dir, config, {"config": metadata["config"], "update": step})
         self.update, self.seconds = step, float(metadata["seconds"])
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
+        self._metrics = metadata["metrics"]
         return algorithm.mesh.shard_state(state)
 
     def _check_checkpoint(self, step: int, metadata: Mapping[str, Any], before: RunConfig) -> None:
@@ -396,7 +394,7 @@ class Run:
         with Checkpointer(self.run_dir, read_only=True) as checkpoints:
             step = checkpoints.latest()
         if step is None:
-            return f"{self.run_dir} has no checkpoint yet: start it again with --resume auto"
+            return f"{self.run_dir} has no checkpoint yet: start it again with --auto-resume"
         return (
             f"checkpoint {step} of {self.run_dir} is intact: --resume continues from it, with any number of "
             "processes and the same result"
@@ -405,13 +403,7 @@ class Run:
 
 @contextlib.contextmanager
 def _parent_run(
-    algorithm: Algorithm,
-    run_dir: Path,
-    *,
-    resume: bool,
-    restart: bool,
-    extend: bool,
-    init_from: CheckpointRef | None,
+    algorithm: Algorithm, run_dir: Path, start: Start, extend: bool, init_from: CheckpointRef | None
 ) -> Iterator[None]:
     """Create and lock the folder of a run with several seeds, and write its `run.json` at the end."""
     if not is_first_process():
@@ -419,17 +411,16 @@ def _parent_run(
         yield
         return
     config = algorithm.config
-    exists = (run_dir / run_dirs.FACTS).is_file()
-    if resume or (restart and exists):
+    if start == "new":
+        metadata = {**_describe(algorithm), "num_seeds": config.num_seeds}
+        if init_from is not None:
+            metadata["init_from"] = {"run": str(init_from.run.absolute())}
+        run_dirs.create_run(run_dir, config, metadata)
+    else:
         _check_same_run(algorithm, run_dir, extend, init_from)
         before = run_dirs.read_config(run_dir, type(config))
         if before != config:
             run_dirs.extend_run(run_dir, config, {"config": config_digest(before)})
-    else:
-        metadata: dict[str, Any] = {"kind": algorithm.name, "num_seeds": config.num_seeds}
-        if init_from is not None:
-            metadata["init_from"] = {"run": str(init_from.run.absolute())}
-        run_dirs.create_run(run_dir, config, metadata)
     with lock_folder(run_dir):
         remove_stale_temporaries(run_dir)
         wait_for_all()
@@ -438,15 +429,18 @@ def _parent_run(
             yield
         finally:
             seeds = [run_dir / f"seed_{number}" for number in range(config.num_seeds)]
-            own = [run_dirs.read_metadata(seed) for seed in seeds if (seed / run_dirs.FACTS).is_file()]
+            existing = [
+                run_dirs.read_metadata(seed) for seed in seeds if (seed / run_dirs.METADATA).is_file()
+            ]
             with contextlib.suppress(OSError):
-                run_dirs.write_metadata(run_dir, _combine_metadata(own))
+                run_dirs.write_metadata(run_dir, _combine_metadata(existing))
 
 
 def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
     """Combine `run.json` of several seeds: counts and times are summed."""
-    about = {"format", "phalanx", "name", "machine", "started", "updated", "init_from", "extended"}
-    combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in about}
+    own = {"format", "phalanx", "name", "machine", "command", "commit", "jax", "started", "updated"}
+    own |= {"init_from", "extended"}
+    combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in own}
     summed = ("seconds", *(name for name in combined if name.endswith(("steps", "tokens", "triples"))))
     for name in summed:
         if name in combined:
@@ -457,7 +451,7 @@ def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
     return combined
 
 
-def _combine(seeds: list[Progress]) -> Progress:
+def _combine_progress(seeds: list[Progress]) -> Progress:
     """Combine the progress of several seeds: counts are summed, metrics averaged."""
     names = seeds[0].metrics
     return Progress(
@@ -475,9 +469,8 @@ def _combine(seeds: list[Progress]) -> Progress:
     )
 
 
-def _combine_results(
-    run_dir: Path, seeds: list[TrainResult], first: Progress | None, last: Progress | None
-) -> TrainResult:
+def _combine_results(run_dir: Path, seeds: list[TrainResult]) -> TrainResult:
+    """Combine the results of several seeds: counts and times are summed."""
     names = {name for seed in seeds for name in seed.counts}
     return TrainResult(
         run_dir=run_dir,
@@ -489,8 +482,8 @@ def _combine_results(
         evaluations=[
             {**record, "seed": number} for number, seed in enumerate(seeds) for record in seed.evaluations
         ],
-        first=first,
-        last=last,
+        first=None,
+        last=None,
         state=None,
         seeds=seeds,
     )
@@ -499,14 +492,22 @@ def _combine_results(
 def _check_same_run(
     algorithm: Algorithm, run_dir: Path, extend: bool, init_from: CheckpointRef | None
 ) -> None:
+    """Raise ValueError unless an existing run can continue with this algorithm and its config."""
     config = algorithm.config
-    run_dirs.check_same_kind(run_dir, algorithm.name)
+    run_dirs.check_same_algorithm(run_dir, algorithm.name)
+    run_dirs.reject_links(run_dir)
     before = run_dirs.read_config(run_dir, type(config))
     if extend:
         before = run_dirs.extend_config(before, algorithm.num_updates_setting, config)
     run_dirs.check_same_config(run_dir, before, config)
     if init_from is not None:
-        run_dirs.check_same_origin(run_dir, init_from.run)
+        run_dirs.check_same_init(run_dir, init_from.run)
+
+
+def _describe(algorithm: Algorithm) -> dict[str, Any]:
+    """Return the entries of `run.json` that identify a training."""
+    env = getattr(algorithm.config, "env", None)
+    return {"algorithm": algorithm.name, "env": getattr(env, "id", None)}
 
 
 def count_parameters(network: PyTree) -> int:
@@ -518,6 +519,15 @@ def batch_data(result: UpdateResult, speed: Mapping[str, Any], update: int) -> d
     """Convert the result of an update to the format of `ExperimentLogger.log_batch_step`."""
     episodes = {name: array.reshape(-1) for name, array in result.episodes.items()}
     return {"update_step": update, **episodes, **result.metrics, **speed}
+
+
+def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numeric entries of an evaluation record."""
+    return {
+        name: float(value)
+        for name, value in record.items()
+        if isinstance(value, numbers.Real) and not isinstance(value, bool)
+    }
 
 
 def _headline(result: UpdateResult, names: tuple[str, ...]) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""A training's folder: what is in it, and that nothing in it is ever overwritten by another run.
-
-What the files of the logger look like is in `phalanx.logging`; the checkpoints are in `checkpoints`.
-"""
+"""Run folders: file names, `run.json`, the status of a run, and checks before it is resumed."""
 
 import datetime
+import importlib.metadata
 import json
-import operator
 import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -20,28 +20,30 @@ from phalanx.logging.handlers.file import FileHandler
 from phalanx.logging.handlers.handler import Handler
 from phalanx.system_info import machine_info
 
-FORMAT = 1
+FORMAT = 2
+"""Version of the run folder, in `run.json`. Folders of other versions are rejected."""
 CONFIG = "config.yaml"
-FACTS = "run.json"
+METADATA = "run.json"
 EVALUATIONS = "evaluations.jsonl"
 EPISODES = "episodes"
 REPORT = "report.html"
 CHECKPOINTS = "checkpoints"
+_THIRD_PARTY_FOLDERS = ("wandb",)
+"""Folders in which other libraries create symbolic links of their own."""
 
 RunStatus = Literal["new", "no_checkpoint", "resumable", "finished"]
-
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
-"""The handlers of a run's logger, from its folder and its config."""
+"""Creates the handlers of a run's logger from its folder and config."""
 
 
 def default_handlers(folder: Path, config: Any) -> dict[str, Handler]:
-    """Lines in the run's folder, which is what a report needs."""
+    """Create the handler that writes the files which a report needs."""
     return {"files": FileHandler(folder, config)}
 
 
 def next_free_dir(folder: str | os.PathLike[str]) -> Path:
-    """The folder itself if there is none yet, else the first of `folder-2`, `folder-3`, ... that is free."""
+    """Return the first of `folder`, `folder-2`, `folder-3`, ... that does not exist."""
     path, number = Path(folder), 1
     while path.exists():
         number += 1
@@ -52,114 +54,160 @@ def next_free_dir(folder: str | os.PathLike[str]) -> Path:
 def run_status(folder: str | os.PathLike[str]) -> RunStatus:
     """Return the status of the run in a folder.
 
-    A run without an intact checkpoint can only be started again. A folder that contains something other than
-    a run is reported as new too, and rejected when a run is started in it.
+    - `new`: there is no run. A folder that contains something else is rejected when a run is started in it.
+    - `no_checkpoint`: the run was stopped before its first checkpoint and can only be started again.
+    - `resumable`: the run has a checkpoint and updates left.
+    - `finished`: the run has completed its last update.
     """
-    if not (Path(folder) / FACTS).is_file():
+    path = Path(folder)
+    if not (path / METADATA).is_file():
         return "new"
-    metadata = read_metadata(folder)
-    seeds = sorted(Path(folder).glob("seed_*"))
-    if not any(map(_has_checkpoint, seeds or [Path(folder)])):
+    metadata = read_metadata(path)
+    if not any(map(_has_checkpoint, sorted(path.glob("seed_*")) or [path])):
         return "no_checkpoint"
     return "finished" if metadata.get("status") == "finished" else "resumable"
 
 
 def _has_checkpoint(run: Path) -> bool:
-    # Orbax renames a checkpoint to its number when it is complete.
+    # Orbax renames a checkpoint to its step when it is complete.
     folder = run / CHECKPOINTS
     return folder.is_dir() and any(path.name.isdecimal() for path in folder.iterdir())
 
 
-def create_run(folder: str | os.PathLike[str], config: Config, facts: dict[str, Any]) -> Path:
-    """A new run's folder with its config and facts; one that holds something already is refused."""
+def create_run(folder: str | os.PathLike[str], config: Config, metadata: Mapping[str, Any]) -> Path:
+    """Create the folder of a new run with `config.yaml` and `run.json`.
+
+    Raises:
+        ValueError: If the folder contains anything but the remains of a start that was killed.
+    """
     path = Path(folder)
-    if path.exists() and (not path.is_dir() or not _is_fresh(path)):
+    if path.exists() and (not path.is_dir() or not _is_unused(path)):
         raise ValueError(
-            f"{path} exists already and nothing in it is overwritten: add --resume to go on with it, "
-            "or give another --out"
+            f"{path} already exists and is not overwritten: add --resume to continue the run in it, or "
+            "choose another --out"
         )
     path.mkdir(parents=True, exist_ok=True)
-    # The facts last: with them the folder is a run, and without them it can be started again.
+    # A folder with run.json is a run, so it is written last.
     save_config(config, path / CONFIG)
-    write_metadata(path, {"started": _now(), **facts})
+    about = {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": _git_commit(),
+        "jax": importlib.metadata.version("jax"),
+        "started": _now(),
+    }
+    write_metadata(path, {**metadata, **about})
     return path
 
 
-def _is_fresh(path: Path) -> bool:
-    """Whether nothing is there but what a start leaves behind that was killed in the middle."""
-    names = [found.name for found in path.iterdir()]
-    left = [name for name in names if name == CONFIG or re.fullmatch(r"\.[\w.]+\.\d+-[0-9a-f]{8}\.tmp", name)]
-    return len(left) == len(names)
+def _is_unused(path: Path) -> bool:
+    temporary = re.compile(r"\.[\w.]+\.\d+-[0-9a-f]{8}\.tmp")
+    return all(entry.name == CONFIG or temporary.fullmatch(entry.name) for entry in path.iterdir())
 
 
-def extend_config(begun: AnyConfig, length: str, now: AnyConfig) -> AnyConfig:
-    """A run's config with as many updates as another has, which must be no fewer."""
-    of: Callable[[Any], int] = operator.attrgetter(length)
-    before, wanted = of(begun), of(now)
-    if wanted < before:
-        raise ValueError(f"{length} was {before}: a run can be extended, and not cut to {wanted}")
-    return load_config(type(begun), None, [f"{length}={wanted}"], base=begun)
+def _git_commit() -> str | None:
+    """Return the commit of the repository that the working directory is in, or None."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
 
 
-def extend_run(run: Path, config: Config, since: Mapping[str, Any]) -> None:
-    """Renew a run's config, once its facts tell which one its newest checkpoint was saved with."""
-    earlier = [one for one in read_metadata(run).get("extended", []) if one["config"] != since["config"]]
-    # In this order: killed in between, the run is still what it was.
-    write_metadata(run, {"extended": [*earlier, dict(since)]})
-    save_config(config, run / CONFIG)
-
-
-def write_metadata(run: Path, facts: Mapping[str, Any]) -> None:
-    """Write or renew `run.json`; facts that are not given stay as they were."""
-    path = run / FACTS
-    before = _read_object(path) if path.exists() else {}
+def write_metadata(run: Path, metadata: Mapping[str, Any]) -> None:
+    """Create or update `run.json`. Entries that are not given are kept."""
+    path = run / METADATA
+    existing = _read_object(path) if path.exists() else {}
     about = {"format": FORMAT, "phalanx": __version__, "name": run.name, "machine": machine_info()}
     with atomic_write(path, "w") as file:
-        json.dump({**about, **before, **facts, "updated": _now()}, file, indent=2)
+        json.dump({**about, **existing, **metadata, "updated": _now()}, file, indent=2)
         file.write("\n")
 
 
 def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """`run.json` of a run; a folder that is no run is refused in words."""
-    path = Path(folder) / FACTS
+    """Read `run.json`.
+
+    Raises:
+        ValueError: If the folder is not a run, or a run of another version of Phalanx.
+    """
+    path = Path(folder) / METADATA
     if not path.is_file():
-        raise ValueError(f"{folder} is not the folder of a run: it has no {FACTS}")
-    facts = _read_object(path)
-    if facts.get("format") != FORMAT:
-        raise ValueError(f"{path} has format {facts.get('format')}, this version of Phalanx reads {FORMAT}")
-    return facts
+        raise ValueError(f"{folder} is not a run: it has no {METADATA}")
+    metadata = _read_object(path)
+    if metadata.get("format") != FORMAT:
+        raise ValueError(
+            f"{folder} was written by another version of Phalanx (format {metadata.get('format')}, but this "
+            f"version reads format {FORMAT}): start a new run, or use the version that wrote it"
+        )
+    return metadata
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict):
-        raise ValueError(f"{path} does not tell a run's facts: it holds no JSON object")
+        raise ValueError(f"{path} must contain a JSON object")
     return value
 
 
 def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
-    """The config that a run was started with."""
+    """Read the config of a run."""
     read_metadata(folder)
     return load_config(cls, Path(folder) / CONFIG)
 
 
-def check_same_kind(run: Path, kind: str) -> None:
-    """A run goes on as what it is."""
-    found = read_metadata(run).get("kind")
-    if found != kind:
-        raise ValueError(f"{run} is a run of kind {found!r} and cannot go on as {kind!r}")
+def extend_config(before: AnyConfig, setting: str, now: AnyConfig) -> AnyConfig:
+    """Return the config of a run with the number of updates of another config, which must not be lower.
+
+    Args:
+        before: Config of the run.
+        setting: Name of the setting with the number of updates.
+        now: Config with the new number of updates.
+    """
+    old, new = _get(before, setting), _get(now, setting)
+    if new < old:
+        raise ValueError(f"{setting} is {old}: a run can be extended, but not shortened to {new}")
+    return load_config(type(before), None, [f"{setting}={new}"], base=before)
 
 
-def check_same_origin(run: Path, origin: Path) -> None:
-    """A run that began with another's weights goes on as such."""
+def _get(config: Any, setting: str) -> int:
+    for name in setting.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:
+    """Replace `config.yaml`, and record in `run.json` which config the existing checkpoints have.
+
+    Args:
+        run: Run folder.
+        config: New config.
+        before: Entry for the list `extended` of `run.json`. `config` is the digest of the old config.
+    """
+    extended = read_metadata(run).get("extended", [])
+    earlier = [entry for entry in extended if entry["config"] != before["config"]]
+    # If the process is killed in between, the run is unchanged.
+    write_metadata(run, {"extended": [*earlier, dict(before)]})
+    save_config(config, run / CONFIG)
+
+
+def check_same_algorithm(run: Path, algorithm: str) -> None:
+    """Raise ValueError if a run was trained with another algorithm."""
+    found = read_metadata(run).get("algorithm")
+    if found != algorithm:
+        raise ValueError(f"{run} is a run of {found!r} and cannot be resumed with {algorithm!r}")
+
+
+def check_same_init(run: Path, source: Path) -> None:
+    """Raise ValueError if a run did not start from the parameters of another run."""
     found = read_metadata(run).get("init_from", {}).get("run")
-    if found != str(origin.absolute()):
-        began = f"with the weights of {found}" if found else "with weights of its own"
-        raise ValueError(f"{run} began {began}, not with those of {origin}")
+    if found != str(source.absolute()):
+        origin = f"from the parameters of {found}" if found else "from new parameters"
+        raise ValueError(f"{run} was started {origin}, not from those of {source}")
 
 
 def check_same_config(run: Path, before: Config, now: Config) -> None:
-    """A run goes on only as it began; the error names the first settings that differ."""
+    """Raise ValueError with the first settings that differ."""
     old, new = to_yaml(before).splitlines(), to_yaml(now).splitlines()
     if old != new:
         differing = [f"{a.strip()} (now {b.strip()})" for a, b in zip(old, new, strict=False) if a != b][:3]
@@ -167,6 +215,21 @@ def check_same_config(run: Path, before: Config, now: Config) -> None:
             f"{run} was started with another config: {'; '.join(differing) or 'more or fewer settings'}. "
             "Resume it without overrides, or start a new run with another --out"
         )
+
+
+def reject_links(run: Path) -> None:
+    """Raise ValueError if there is a symbolic link in a run folder.
+
+    The folder may come from someone else, and resuming it must not write anywhere else.
+    """
+    for folder, folders, files in os.walk(run):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.is_symlink():
+                raise ValueError(
+                    f"{path} is a symbolic link, and a run with links is not resumed; replace it with a copy"
+                )
+        folders[:] = [name for name in folders if name not in _THIRD_PARTY_FOLDERS]
 
 
 def _now() -> str:

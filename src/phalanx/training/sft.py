@@ -182,9 +182,7 @@ class SFTConfig(RunConfig):
     """Evaluation on samples and episodes that are not trained on."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=100)
     """Checkpoints."""
-    logging: LoggingConfig = LoggingConfig(
-        batched_logging_enabled=True, sampling_enabled=False, log_frequency=1
-    )
+    logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Logging."""
 
 

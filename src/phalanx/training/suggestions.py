@@ -74,7 +74,7 @@ def _optuna() -> Any:
     try:
         import optuna
     except ModuleNotFoundError as error:
-        raise ValueError('--optuna needs Optuna: pip install "phalanx[optuna]"') from error
+        raise ValueError('--optuna needs Optuna: pip install "phalanx[sweep]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

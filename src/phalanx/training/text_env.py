@@ -78,6 +78,7 @@ def make_preset_environment(name: str) -> Any:
         from phalanx.training.arc_training import load_arc_training
 
         return ArcEnvironment.create(load_arc_training().arc)
-    from phalanx.training.proof_training import ProofSetting, load_proof_training
+    from phalanx.proofs.env import ProofEnvironment
+    from phalanx.training.proof_training import load_proof_training
 
-    return ProofSetting.create(load_proof_training()).stages[0]
+    return ProofEnvironment.from_config(load_proof_training().proofs)

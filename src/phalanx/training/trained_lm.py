@@ -8,13 +8,12 @@ import jax
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.text.env import PromptFormat
-from phalanx.training.checkpoints import Which
+from phalanx.training.checkpoints import CheckpointRef, Which
 from phalanx.training.grpo import GRPO, GRPOConfig
 from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config, read_metadata
 from phalanx.training.sft import SFT, SFTConfig, SFTData, trained_env
 from phalanx.training.text_env import TrainingEnvConfig
-from phalanx.training.warm_start import CheckpointRef
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +64,7 @@ def inherited_settings(ref: str) -> list[str]:
 
 
 def _read_config(run: Path) -> SFTConfig | GRPOConfig:
-    kind = read_metadata(run).get("kind")
+    kind = read_metadata(run).get("algorithm")
     if kind == "sft":
         return read_config(run, SFTConfig)
     if kind == "grpo":

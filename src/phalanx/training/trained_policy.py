@@ -15,9 +15,9 @@ from jaxtyping import PyTree
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
-from phalanx.training.checkpoints import named
+from phalanx.training.checkpoints import CheckpointRef, named
 from phalanx.training.run_dir import CONFIG, read_config, read_metadata
-from phalanx.training.warm_start import CheckpointRef, load_params
+from phalanx.training.warm_start import load_params
 
 
 class Policy:
@@ -88,7 +88,7 @@ def load_policy(run: str | Path) -> Policy:
             are `RUN/seed_1`, ...
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
-    kind = str(read_metadata(ref.run).get("kind"))
+    kind = str(read_metadata(ref.run).get("algorithm"))
     shape = eqx.filter_eval_shape(_create_policy(ref.run, kind), jax.random.key(0))
     arrays, structure = eqx.partition(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     params, origin = load_params(ref, arrays)
@@ -100,12 +100,11 @@ def _create_policy(run: Path, kind: str) -> Any:
     from phalanx.io.untrusted import read_yaml
 
     if kind == "proofs":
-        from phalanx.proofs.network import create_proof_network
-        from phalanx.training.proof_training import ProofTrainingConfig, read_data
+        from phalanx.proofs.env import ProofEnvironment
+        from phalanx.training.proof_training import ProofTrainingConfig
 
         proofs = read_config(run, ProofTrainingConfig)
-        _, index = read_data(proofs)
-        return functools.partial(create_proof_network, proofs.network, index)
+        return functools.partial(ProofEnvironment.default_network, proofs.proofs, proofs.network)
     settings = read_yaml(run / CONFIG)
     if not {"arc", "network"} <= settings.keys():
         raise ValueError(

@@ -1,7 +1,5 @@
 """Initial parameters from a checkpoint of another run."""
 
-import dataclasses
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,64 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from phalanx.training.checkpoints import Which, named, open_checkpoint
+from phalanx.training.checkpoints import CheckpointRef, named, open_checkpoint
 from phalanx.training.run_dir import read_metadata
 
 _MAX_NAMES = 2
 """Arrays that an error message names."""
 
 
-@dataclasses.dataclass(frozen=True)
-class CheckpointRef:
-    """A checkpoint of a run."""
-
-    run: Path
-    which: Which = "newest"
-
-    @classmethod
-    def parse(cls, text: str) -> "CheckpointRef":
-        """Parse `RUN`, `RUN@STEP` or `RUN@best`.
-
-        >>> CheckpointRef.parse("runs/arc@40").which, CheckpointRef.parse("runs/arc@best").which
-        (40, 'best')
-        """
-        path, at, which = text.rpartition("@")
-        if at and (which == "best" or which.isdecimal()):
-            return cls(Path(path), "best" if which == "best" else int(which))
-        return cls(Path(text))
-
-    @property
-    def seeds(self) -> list[Path]:
-        """Folders of the seeds, in order; empty for a run with one seed."""
-        found = [path for path in self.run.glob("seed_*") if re.fullmatch(r"seed_\d+", path.name)]
-        return sorted(found, key=lambda path: int(path.name.removeprefix("seed_")))
-
-    def for_seed(self, number: int) -> "CheckpointRef":
-        """Return the checkpoint of one seed, or this one if the run has a single seed."""
-        seeds = self.seeds
-        if not seeds:
-            return self
-        if number >= len(seeds):
-            raise ValueError(
-                f"{self.run} has {len(seeds)} seeds, but seed {number} is needed; choose one of them, such "
-                f"as {seeds[0]}"
-            )
-        return dataclasses.replace(self, run=seeds[number])
-
-
-def read_params(ref: CheckpointRef) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _read_params(ref: CheckpointRef) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read the parameters of a checkpoint by name, and a description of their origin for `run.json`."""
     if seeds := ref.seeds:
         raise ValueError(f"{ref.run} has {len(seeds)} seeds; choose one of them, such as {seeds[0]}")
-    kind = read_metadata(ref.run).get("kind")
+    algorithm = read_metadata(ref.run).get("algorithm")
     with open_checkpoint(ref.run, ref.which) as (checkpoints, step, metadata):
-        if "params" not in metadata:
-            raise ValueError(
-                f"checkpoint {step} of {ref.run} was saved by an older version of Phalanx; train it again"
-            )
-        arrays = checkpoints.arrays(step, metadata["params"])
+        arrays = checkpoints.read_arrays(step, metadata["params"])
     params = {name.removeprefix("params").removeprefix("-"): array for name, array in arrays.items()}
-    return params, {"run": str(ref.run.absolute()), "step": step, "kind": kind}
+    return params, {"run": str(ref.run.absolute()), "step": step, "algorithm": algorithm}
 
 
 def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
@@ -77,7 +33,7 @@ def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any
     Raises:
         ValueError: If the names, shapes or types of the arrays differ.
     """
-    found, origin = read_params(ref)
+    found, origin = _read_params(ref)
     leaves = named(like)
     _check_fit(ref.run, found, {name: leaf for name, leaf in leaves.items() if leaf.size})
     placed = [_place(found.get(name), leaf) for name, leaf in leaves.items()]

@@ -25,6 +25,8 @@ from phalanx.data import (
     save_batch_plan,
 )
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 2
 SPECS = st.builds(
     ShardSpec, world_size=st.integers(1, 4), policy=st.sampled_from(ShardPolicy), balance=st.booleans()

@@ -61,7 +61,7 @@ def points(data: dict[str, Any], key: str, axis: str = "update", place: int = 0)
 
 
 def write_metrics(folder: Path, *rows: dict[str, Any], **settings: Any) -> None:
-    handler = FileHandler(folder, LoggingConfig(batched_logging_enabled=True), **settings)
+    handler = FileHandler(folder, LoggingConfig(), **settings)
     for step, metrics in enumerate(rows):
         handler.log_aggregated_metrics(metrics, step)
     handler.close()
@@ -431,7 +431,7 @@ def test_a_number_is_not_said_twice(bare: Path) -> None:
 
 
 def test_runs_are_compared_under_names_that_tell_them_apart(run: Path, tmp_path: Path) -> None:
-    other = make_run(tmp_path / "other", speed=3.0, config=LoggingConfig(batched_logging_enabled=True))
+    other = make_run(tmp_path / "other", speed=3.0, config=LoggingConfig())
     page = write_report([run, other])
     assert page == run / "compare-other.html"
     data = data_of(page)

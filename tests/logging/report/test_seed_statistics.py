@@ -16,7 +16,7 @@ def run(tmp_path: Path) -> Path:
     """Three seeds that end at 20, 50 and 80 % solved."""
     for seed, end in enumerate((0.2, 0.5, 0.8)):
         folder = tmp_path / "run" / f"seed_{seed}"
-        handler = FileHandler(folder, LoggingConfig(batched_logging_enabled=True))
+        handler = FileHandler(folder, LoggingConfig())
         for step in (1, 2, 3):
             metrics = {"loss": 1.0 / step + seed, "reward_mean": seed, "reward_std": 1.0, "reward_min": -1.0}
             handler.log_aggregated_metrics({**metrics, "environment_steps": 10 * step}, step)

@@ -87,6 +87,7 @@ def test_refused_answers_in_a_row_run_out_and_prompts_can_be_worded_otherwise() 
         game.close()
 
 
+@pytest.mark.slow
 def test_the_real_servers_games_are_solved_by_its_hints() -> None:
     with running_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)

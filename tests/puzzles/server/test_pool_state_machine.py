@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -28,6 +29,8 @@ from tests.faults import network
 from tests.faults.puzzle_server_scenarios import PATIENT, calm_episodes
 from tests.faults.simulator import World
 from tests.helpers.scripted_puzzle_server import ScriptedServer
+
+pytestmark = pytest.mark.slow
 
 SPECS = list(episode_specs(["sudoku"], ["easy"], 3, end=10))
 

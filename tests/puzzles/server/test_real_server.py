@@ -11,6 +11,8 @@ from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDiffi
 from phalanx.puzzles.server.protocol import PuzzleServerUnavailableError, UnknownGameError
 from tests.helpers.puzzle_server import running_server
 
+pytestmark = pytest.mark.slow
+
 
 def settings(port: int, max_retries: int = 8) -> PuzzleClientConfig:
     return PuzzleClientConfig(

@@ -8,7 +8,6 @@ app = typer.Typer(
     name="data",
     cls=lazy_group(
         {
-            "arc": Mount("phalanx.cli.arc", "ARC data sets: list, show, download."),
             "lengths": Mount("phalanx.cli.data.lengths", "Length caches: build, stats."),
             "plan": Mount("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
             "analyze": Mount("phalanx.cli.data.analyze", "Analysis of lengths: report, histogram, suggest."),

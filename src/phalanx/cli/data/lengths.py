@@ -1,6 +1,7 @@
 """`phalanx data lengths`: counts the tokens of a dataset's samples."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -90,8 +91,10 @@ def build(
         )
         # Closed also if the cache rejects an entry, so that no process is left behind.
         stack.enter_context(contextlib.closing(counts))
+        # Errors of the input are raised by the first part, before a cache is created.
+        first = list(itertools.islice(counts, 1))
         with LengthCache.create(output, tokenizer_hash) as cache:
-            for ids, lengths in counts:
+            for ids, lengths in itertools.chain(first, counts):
                 cache.add_many(ids, lengths)
     tokens = int(cache.lengths.sum(dtype="int64"))
     if as_json:

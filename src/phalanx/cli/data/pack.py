@@ -110,6 +110,8 @@ def pack(
             mode=PackingMode(mode), max_length=max_length, overlong=overlong, separator_token_id=separator
         )
     if lengths is not None:
+        if workers is not None:
+            raise UserError("--workers cannot be used with --lengths, which needs no tokenization")
         _pack_lengths(lengths, output, packing, as_json)
         return
     to_file = output.suffix == ".npz"

@@ -1,8 +1,62 @@
-"""Conformance suite for built-in and user environments."""
+"""Conformance suite for built-in and user environments.
 
-from phalanx.core.testing.transition_checks import (
-    CHECKS as CHECKS,
-    ConformanceError as ConformanceError,
-    ConformanceReport as ConformanceReport,
-    check_environment as check_environment,
-)
+`check_environment` runs all checks. Each check is also a function that can be called on its own, for example
+with `pytest.mark.parametrize("check", CHECKS)`. A check raises `ConformanceError` if the environment violates
+the protocol, and returns False if the environment lacks the capability that is checked.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from phalanx.core.environment import Environment
+from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
+from phalanx.core.testing.recorded_rollouts import ConformanceError as ConformanceError
+from phalanx.core.testing.transition_checks import TRANSITION_CHECKS
+
+CHECKS: tuple[Callable[..., bool], ...] = (*TRANSITION_CHECKS, *CAPABILITY_CHECKS)
+"""All checks, in the order in which they run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConformanceReport:
+    """Names of the checks that an environment passed."""
+
+    environment: str
+    passed: tuple[str, ...]
+    not_applicable: tuple[str, ...]
+    """Checks of capabilities that the environment does not have, such as invalid actions."""
+
+
+def check_environment(
+    environment: Environment, *, seed: int = 0, batch_size: int = 4, num_steps: int = 200
+) -> ConformanceReport:
+    """Run all checks on an environment with random actions.
+
+    Args:
+        environment: The environment.
+        seed: Seed of the episodes and actions.
+        batch_size: Number of environments.
+        num_steps: Number of steps. At least one episode must end within them.
+
+    Raises:
+        ConformanceError: If any check fails. The message lists the failures of all checks.
+    """
+    passed: list[str] = []
+    not_applicable: list[str] = []
+    failures: list[str] = []
+    for check in CHECKS:
+        name = check.__name__
+        try:
+            applies = check(environment, seed, batch_size=batch_size, num_steps=num_steps)
+        except ConformanceError as error:
+            failures += [f"{name}: {failure}" for failure in error.failures]
+        except Exception as error:
+            error.add_note(f"while {name} was running on {environment!r}")
+            raise
+        else:
+            (passed if applies else not_applicable).append(name)
+    if failures:
+        num_failed = len(CHECKS) - len(passed) - len(not_applicable)
+        title = f"{type(environment).__name__} fails {num_failed} of {len(CHECKS)} conformance checks"
+        raise ConformanceError(title, failures)
+    return ConformanceReport(type(environment).__name__, tuple(passed), tuple(not_applicable))

@@ -1,7 +1,4 @@
-"""Checks of what an environment says of itself: legal actions, words, pictures, names and its version.
-
-The checks of its transitions, and the function that runs all of them, are in `conformance`.
-"""
+"""Checks of legal actions, text, rendering, task names and the version."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,19 +10,19 @@ from jaxtyping import Array, Bool, PyTree
 
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import masked_choice, masked_size, replace_choice
-from phalanx.core.testing import recorded_rollouts as plays
+from phalanx.core.testing import recorded_rollouts as rollouts
 from phalanx.core.testing.recorded_rollouts import first_wrong, keys_from, raise_if_failed, record_rollout
 from phalanx.core.testing.tree_diff import differences, take, to_host
 
-_NONSENSE = ("", "no such action !?")
-_FEW = 3
-"""States that are described and drawn: one at the start, one in the middle, one late."""
+_INVALID_TEXTS = ("", "no such action !?")
+_NUM_SAMPLED_STATES = 3
+"""Number of states that are described as text and rendered."""
 
 
 def check_legal_actions(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """The mask is over the action's choices, sampled actions are legal by it, and others change nothing."""
+    """Check the mask's shape, that sampled actions are legal, and that illegal ones change nothing."""
     shape = jax.eval_shape(
         lambda key: environment.legal_actions(environment.reset(key)[0]), jax.random.PRNGKey(seed)
     )
@@ -33,133 +30,137 @@ def check_legal_actions(
         return False
     choices = masked_size(environment.action_space)
     if choices is None or shape.shape != (choices,) or shape.dtype != np.bool_:
-        told = f"{shape.dtype}{list(shape.shape)}"
-        wanted = "a first field of whole numbers" if choices is None else f"bool[{choices}]"
-        return raise_if_failed(
-            "legal_actions", [f"the mask of one state is {told}, the actions have {wanted}"]
-        )
+        actual = f"{shape.dtype}{list(shape.shape)}"
+        expected = "None, because actions have no integer to mask" if choices is None else f"bool[{choices}]"
+        return raise_if_failed("legal_actions", [f"the mask of one state is {actual}, expected {expected}"])
     keys = keys_from(seed, batch_size)
     _, steps = record_rollout(environment, keys, num_steps)
-    mask, of_batch = to_host(_masks(environment, steps.before))
-    over = np.asarray(plays.observe_states(environment, steps.before)[1])
+    mask, first_batch_mask = to_host(_masks(environment, steps.before))
+    done = np.asarray(rollouts.observe_states(environment, steps.before)[1])
     chosen = np.asarray(masked_choice(environment.action_space, steps.actions))
     legal = np.take_along_axis(mask, np.clip(chosen, 0, choices - 1)[..., None], -1)[..., 0]
     found = []
-    if np.any(~over & ~mask.any(-1)):
-        found.append(f"{first_wrong(~over & ~mask.any(-1))}: nothing is legal, and the episode goes on")
-    if np.any(~over & ~legal):
-        found.append(f"{first_wrong(~over & ~legal)}: the sampled action is illegal by the mask")
-    found += differences(take(mask, 0), of_batch, "legal_actions of a batch")
-    # The first masked-out choice of every state that has one, the others as they were sampled.
+    if np.any(~done & ~mask.any(-1)):
+        found.append(f"{first_wrong(~done & ~mask.any(-1))}: no action is legal, but the episode is not done")
+    if np.any(~done & ~legal):
+        found.append(f"{first_wrong(~done & ~legal)}: the sampled action is not legal")
+    found += differences(take(mask, 0), first_batch_mask, "legal_actions of a batch")
+    # The first illegal choice of each state, or the sampled one if all are legal.
     masked_out = np.where(mask.all(-1), chosen, np.argmin(mask, -1)).astype(chosen.dtype)
     actions = replace_choice(environment.action_space, steps.actions, masked_out)
-    _, step_keys = plays.rollout_keys(keys, num_steps)
-    after = plays.by_vmap(environment, step_keys, steps.before, actions)[1].states
-    kept, new = (to_host(plays.comparable_states(environment, states)) for states in (steps.before, after))
+    _, step_keys = rollouts.rollout_keys(keys, num_steps)
+    after = rollouts.by_vmap(environment, step_keys, steps.before, actions)[1].states
+    before, new = (
+        to_host(rollouts.comparable_states(environment, states)) for states in (steps.before, after)
+    )
     for choice in np.unique(masked_out[~mask.all(-1)]):
         where = ~mask.all(-1) & (masked_out == choice)
-        found += differences(take(kept, where), take(new, where), f"content after the masked-out {choice}")
-    return raise_if_failed("legal_actions must say what step does", found)
+        found += differences(
+            take(before, where), take(new, where), f"comparable_state after illegal {choice}"
+        )
+    return raise_if_failed("legal_actions must match step", found)
 
 
 @jax.jit
 def _masks(
     environment: Environment, states: PyTree
 ) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "batch choices"]]:
-    """The masks of recorded states one by one, and those of the first batch of them."""
+    """Return the masks of recorded states one by one, and the mask of the first batch."""
     masks = jax.vmap(jax.vmap(environment.legal_actions))(states)
-    of_batch = environment.legal_actions(take(states, 0))
+    batch_mask = environment.legal_actions(take(states, 0))
     assert masks is not None
-    assert of_batch is not None
-    return masks, of_batch
+    assert batch_mask is not None
+    return masks, batch_mask
 
 
 def check_text_round_trip(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """A state has a text, every legal action one that is read back, and nonsense is refused in words.
+    """Check that states have text, that `parse_action` inverts `action_text`, and that it rejects other text.
 
-    A batch is worded and read as its rows are.
+    The batched methods must give the same results for each row.
     """
     if not environment.has_text:
         return False
     found: list[str] = []
-    for time, state, action in _moments(environment, seed, batch_size, num_steps):
+    for time, state, action in _sampled_states(environment, seed, batch_size, num_steps):
         text = environment.observation_text(state)
         if not isinstance(text, str) or not text.strip():
             found.append(f"step {time}: observation_text is {text!r}")
-        for choice in _variants(environment, state, action):
+        for choice in _legal_variants(environment, state, action):
             answer = environment.action_text(choice, state)
             try:
-                read = environment.parse_action(answer, state)
+                parsed = environment.parse_action(answer, state)
             except ValueError as error:
-                found.append(f"step {time}: {answer!r} names a legal action and is refused: {error}")
+                found.append(
+                    f"step {time}: parse_action rejects {answer!r}, the text of a legal action: {error}"
+                )
                 continue
-            found += differences(to_host(choice), to_host(read), f"step {time}: what {answer!r} reads as")
-        for nonsense in _NONSENSE:
+            found += differences(to_host(choice), to_host(parsed), f"step {time}: parse_action({answer!r})")
+        for invalid_text in _INVALID_TEXTS:
             try:
-                environment.parse_action(nonsense, state)
+                environment.parse_action(invalid_text, state)
             except ValueError:
                 continue
-            found.append(f"step {time}: parse_action takes {nonsense!r} for an action")
+            found.append(f"step {time}: parse_action accepts {invalid_text!r}")
         twice = jax.tree.map(lambda leaf: jax.device_put(np.stack([leaf, leaf])), state)
         if environment.observation_texts(twice) != [text, text]:
-            found.append(f"step {time}: observation_texts of a batch are not those of its rows")
-        read, reasons = environment.parse_actions(
-            [environment.action_text(action, state), _NONSENSE[1]], twice
+            found.append(f"step {time}: observation_texts differs from observation_text of its rows")
+        actions, errors = environment.parse_actions(
+            [environment.action_text(action, state), _INVALID_TEXTS[1]], twice
         )
-        if read is None or [bool(reason) for reason in reasons] != [False, True]:
-            found.append(f"step {time}: parse_actions takes or refuses what parse_action does not")
+        if actions is None or [bool(error) for error in errors] != [False, True]:
+            found.append(f"step {time}: parse_actions and parse_action accept different text")
         else:
             found += differences(
-                to_host(action), to_host(take(read, 0)), f"step {time}: parse_actions of a batch"
+                to_host(action), to_host(take(actions, 0)), f"step {time}: parse_actions of a batch"
             )
-    return raise_if_failed("words must name actions both ways", found)
+    return raise_if_failed("text must identify actions", found)
 
 
 def check_render_modes(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Every mode of `render_modes` gives a picture of its kind: SVG, text, or uint8 pixels."""
+    """Check that `render` returns SVG, text or uint8 pixels, according to the mode."""
     found: list[str] = []
-    for time, state, _ in _moments(environment, seed, batch_size, num_steps):
+    for time, state, _ in _sampled_states(environment, seed, batch_size, num_steps):
         for mode in environment.render_modes:
-            picture = environment.render(state, mode)
-            if not _is_picture(mode, picture):
-                found.append(f"step {time}: render(state, {mode!r}) gives {_short(picture)}")
-    raise_if_failed("pictures must be what their mode says", found)
+            image = environment.render(state, mode)
+            if not _is_image(mode, image):
+                found.append(f"step {time}: render(state, {mode!r}) returned {_short(image)}")
+    raise_if_failed("rendered images must match their mode", found)
     return bool(environment.render_modes)
 
 
 def check_task_name_and_version(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """The version is a whole number from 1 on, and `task_name` gives a text, if an empty one."""
+    """Check that `version` is a positive integer and that `task_name` returns a string."""
     found = []
     if type(environment.version) is not int or environment.version < 1:
-        found.append(f"version must be a whole number from 1 on, got {environment.version!r}")
-    for time, state, _ in _moments(environment, seed, batch_size, num_steps):
+        found.append(f"version must be a positive integer, got {environment.version!r}")
+    for time, state, _ in _sampled_states(environment, seed, batch_size, num_steps):
         name = environment.task_name(state)
         if not isinstance(name, str):
-            found.append(f"step {time}: task_name is {name!r}, which is no text")
-    return raise_if_failed("names and version", found)
+            found.append(f"step {time}: task_name must be a string, got {name!r}")
+    return raise_if_failed("task_name and version", found)
 
 
-def _moments(
+def _sampled_states(
     environment: Environment, seed: int, batch_size: int, num_steps: int
 ) -> Iterator[tuple[int, PyTree, PyTree]]:
-    """A few single states that have not ended, with the actions that were sampled there."""
+    """Iterate over a few unfinished states: their step, the state and the action sampled there."""
     _, steps = record_rollout(environment, keys_from(seed, batch_size), num_steps)
-    over = np.asarray(plays.observe_states(environment, steps.before)[1])[:, 0]
-    times = np.flatnonzero(~over)
+    done = np.asarray(rollouts.observe_states(environment, steps.before)[1])[:, 0]
+    times = np.flatnonzero(~done)
     host = to_host((steps.before, steps.actions))
-    for time in np.unique(times[np.linspace(0, len(times) - 1, _FEW).astype(int)]):
+    for time in np.unique(times[np.linspace(0, len(times) - 1, _NUM_SAMPLED_STATES).astype(int)]):
         state, action = jax.device_put(take(host, int(time), 0))
         yield int(time), state, action
 
 
-def _variants(environment: Environment, state: PyTree, action: PyTree) -> Iterator[PyTree]:
-    """The action itself, and the same with every other legal choice."""
+def _legal_variants(environment: Environment, state: PyTree, action: PyTree) -> Iterator[PyTree]:
+    """Iterate over the action itself and the same action with each legal choice."""
     space, mask = environment.action_space, environment.legal_actions(state)
     choices = masked_size(space)
     yield action
@@ -173,11 +174,11 @@ def _with_choice(environment: Environment, action: PyTree, choice: np.integer) -
     return replace_choice(space, action, jnp.asarray(choice, masked_choice(space, action).dtype))
 
 
-def _is_picture(mode: str, picture: Any) -> bool:
+def _is_image(mode: str, image: Any) -> bool:
     if mode == "rgb_array":
-        is_array = isinstance(picture, np.ndarray) and picture.dtype == np.uint8
-        return is_array and picture.ndim == 3 and picture.shape[-1] == 3 and picture.size > 0
-    return isinstance(picture, str) and bool(picture.strip()) and (mode != "svg" or "<svg" in picture)
+        is_array = isinstance(image, np.ndarray) and image.dtype == np.uint8
+        return is_array and image.ndim == 3 and image.shape[-1] == 3 and image.size > 0
+    return isinstance(image, str) and bool(image.strip()) and (mode != "svg" or "<svg" in image)
 
 
 def _short(value: Any) -> str:

@@ -46,14 +46,12 @@ class RecordedStep(eqx.Module):
 class RecordedAutoResetStep(eqx.Module):
     """A step with auto-reset, and the step without it from the same states."""
 
-    plain: StepResult
-    plain_view: PyTree
-    """Observations of the states after the plain step."""
-    plain_over: np.ndarray
-    """Whether the states after the plain step are done."""
+    raw: StepResult
+    """Results without auto-reset."""
+    raw_observations: PyTree
+    """Observations of the states after the step without auto-reset."""
     auto: StepResult
-    auto_view: PyTree
-    auto_over: np.ndarray
+    """Results with auto-reset."""
 
 
 @partial(jax.jit, static_argnums=1)

@@ -1,10 +1,5 @@
-"""The conformance suite: what every environment must do, as checks that anyone can run on their own.
+"""Checks of determinism, `jit`, batching, termination, auto-reset and spaces."""
 
-`check_environment` runs them all; each check is also a function for `pytest.mark.parametrize`. A check raises
-`ConformanceError` in words, and returns False where an environment has nothing for it to check.
-"""
-
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,8 +10,7 @@ import numpy as np
 
 from phalanx.core.autoreset import Mode
 from phalanx.core.environment import Environment, TransitionInfo
-from phalanx.core.testing import recorded_rollouts as plays
-from phalanx.core.testing.capability_checks import CAPABILITY_CHECKS
+from phalanx.core.testing import recorded_rollouts as rollouts
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError,
     first_wrong,
@@ -29,54 +23,17 @@ from phalanx.core.testing.recorded_rollouts import (
 from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _EAGER_STEPS = 3
-"""Steps taken without `jit`; every operation is then compiled on its own, which is slow the first time."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ConformanceReport:
-    """What was checked and held, and what the environment has nothing of (say, invalid actions)."""
-
-    environment: str
-    passed: tuple[str, ...]
-    not_applicable: tuple[str, ...]
-
-
-def check_environment(
-    environment: Environment, *, seed: int = 0, batch_size: int = 4, num_steps: int = 200
-) -> ConformanceReport:
-    """Run every check; raise one `ConformanceError` that names all failures, or report what held.
-
-    Random play of `num_steps` steps must reach the end of at least one episode.
-    """
-    passed: list[str] = []
-    not_applicable: list[str] = []
-    failures: list[str] = []
-    for check in CHECKS:
-        name = check.__name__
-        try:
-            applies = check(environment, seed, batch_size=batch_size, num_steps=num_steps)
-        except ConformanceError as error:
-            failures += [f"{name}: {failure}" for failure in error.failures]
-        except Exception as error:
-            error.add_note(f"while {name} was running on {environment!r}")
-            raise
-        else:
-            (passed if applies else not_applicable).append(name)
-    if failures:
-        failed = len(CHECKS) - len(passed) - len(not_applicable)
-        title = f"{type(environment).__name__} fails {failed} of {len(CHECKS)} conformance checks"
-        raise ConformanceError(title, failures)
-    return ConformanceReport(type(environment).__name__, tuple(passed), tuple(not_applicable))
+"""Number of steps without `jit`, where each operation is compiled on its own, which is slow at first."""
 
 
 def check_determinism(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """The same key gives the same episode, compiled or not."""
+    """Check that the same key gives the same episode, with and without `jit`."""
     reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
-    once, again = (_eager_play(environment, reset_key, step_keys) for _ in range(2))
+    once, again = (_eager_rollout(environment, reset_key, step_keys) for _ in range(2))
     found = differences(once, again, "second run without jit")
-    first, second = (plays.rollout_one(environment, reset_key, step_keys) for _ in range(2))
+    first, second = (rollouts.rollout_one(environment, reset_key, step_keys) for _ in range(2))
     return raise_if_failed(
         "the same key must give the same episode", found + differences(first, second, "second run")
     )
@@ -85,70 +42,72 @@ def check_determinism(
 def check_batch_of_one_equals_single(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """A batch of one environment is that environment."""
+    """Check that a batch of one environment gives the same results as the environment itself."""
     reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
-    first, steps = plays.rollout_one(environment, reset_key, step_keys)
-    begun, after = to_host(plays.by_batch_of_one(environment, reset_key, steps.before, steps.actions))
+    first, steps = rollouts.rollout_one(environment, reset_key, step_keys)
+    initial, after = to_host(rollouts.by_batch_of_one(environment, reset_key, steps.before, steps.actions))
     first, steps = to_host((first, steps))
-    found = differences((take(steps.before, 0), first), begun, "environment 0 of a batch of 1: reset")
+    found = differences((take(steps.before, 0), first), initial, "environment 0 of a batch of 1: reset")
     found += differences(steps.after, after, "environment 0 of a batch of 1: step")
-    return raise_if_failed("a batch must equal its environments one by one", found)
+    return raise_if_failed("a batch must give the same results as its environments one by one", found)
 
 
 def check_batch_equals_loop(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """A batch is a loop over its environments: no environment feels its neighbours."""
+    """Check that a batch gives the same results as a loop over its environments."""
     keys = keys_from(seed, batch_size)
     first, steps = to_host(record_rollout(environment, keys, num_steps))
     found: list[str] = []
-    reset_keys, step_keys = to_host(plays.rollout_keys(keys, num_steps))
+    reset_keys, step_keys = to_host(rollouts.rollout_keys(keys, num_steps))
     for index in range(batch_size):
-        single = plays.rollout_one(environment, reset_keys[index], step_keys[:, index])
+        single = rollouts.rollout_one(environment, reset_keys[index], step_keys[:, index])
         single_first, single_steps = to_host(single)
         name = f"environment {index} of a batch of {batch_size}: "
         found += differences(single_first, take(first, index), f"{name}first observation")
         found += differences(single_steps, take(steps, slice(None), index), f"{name}step")
-    return raise_if_failed("a batch must equal its environments one by one", found)
+    return raise_if_failed("a batch must give the same results as its environments one by one", found)
 
 
 def check_jit_equals_eager(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """`reset` and `step` give the same whether they are compiled or not."""
+    """Check that `reset` and `step` give the same results with and without `jit`."""
     reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
-    plain_first, plain_steps = _eager_play(environment, reset_key, step_keys)
-    first, steps = to_host(plays.rollout_one(environment, reset_key, step_keys))
-    found = differences(plain_first, (take(steps.before, 0), first), "compiled reset")
-    for index, step in enumerate(plain_steps):
+    eager_first, eager_steps = _eager_rollout(environment, reset_key, step_keys)
+    first, steps = to_host(rollouts.rollout_one(environment, reset_key, step_keys))
+    found = differences(eager_first, (take(steps.before, 0), first), "compiled reset")
+    for index, step in enumerate(eager_steps):
         found += differences(step.actions, take(steps.actions, index), f"compiled sample_action {index}")
         found += differences(step.after, take(steps.after, index), f"compiled step {index}")
-    return raise_if_failed("jit must not change what an environment does", found)
+    return raise_if_failed("jit must not change the results", found)
 
 
 def check_vmap_equals_batch_functions(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """`batch_reset`, `batch_step` and `batch_reset_where` mean the vmapped `reset` and `step`."""
+    """Check that `batch_reset`, `batch_step` and `batch_reset_where` equal `vmap` of `reset` and `step`."""
     keys = keys_from(seed, batch_size)
     _, steps = record_rollout(environment, keys, num_steps)
     mask = _every_other(num_steps, batch_size)
-    seen, _ = plays.observe_states(environment, steps.before)
-    _, step_keys = plays.rollout_keys(keys, num_steps)
-    resets, after = to_host(plays.by_vmap(environment, step_keys, steps.before, steps.actions))
-    actual = to_host(plays.by_batch(environment, step_keys, steps.before, steps.actions, mask, seen))
-    kept = jax.tree.map(partial(_choose, mask), resets, to_host((steps.before, seen)))
+    observations, _ = rollouts.observe_states(environment, steps.before)
+    _, step_keys = rollouts.rollout_keys(keys, num_steps)
+    resets, after = to_host(rollouts.by_vmap(environment, step_keys, steps.before, steps.actions))
+    actual = to_host(
+        rollouts.by_batch(environment, step_keys, steps.before, steps.actions, mask, observations)
+    )
+    selected = jax.tree.map(partial(_choose, mask), resets, to_host((steps.before, observations)))
     names = ("batch_reset", "batch_step", "batch_reset_where")
     found: list[str] = []
-    for name, left, right in zip(names, (resets, after, kept), actual, strict=True):
+    for name, left, right in zip(names, (resets, after, selected), actual, strict=True):
         found += differences(left, right, f"{name}, by step and environment: ")
-    return raise_if_failed("batch functions must equal vmap of the single ones", found)
+    return raise_if_failed("batch functions must equal vmap of reset and step", found)
 
 
 def check_done_states_are_absorbing(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Stepping a finished state changes nothing, pays nothing and stays done, whatever the action."""
+    """Check that stepping a finished state changes nothing and gives reward 0, whatever the action."""
     keys = keys_from(seed, batch_size)
     every_other = np.arange(num_steps)[:, None] % 2 == 1
     steps = to_host(record_rollout(environment, keys, num_steps, every_other)[1])
@@ -166,18 +125,20 @@ def check_done_states_are_absorbing(
         for name, left, right in zip(names, repeated, after, strict=True):
             found += differences(left, right, f"{name} of environment {index} after its end at step {end}")
         if np.any(tail.rewards != 0):
-            found.append(f"environment {index} ended at step {end} and was then paid {tail.rewards[:4]}...")
+            found.append(
+                f"environment {index} ended at step {end} and later got rewards {tail.rewards[:4]}..."
+            )
         if not np.all(tail.dones):
-            found.append(f"environment {index} ended at step {end} and was then not done")
+            found.append(f"environment {index} ended at step {end} and was later not done")
     if all(end + 1 == num_steps for end in ends.values()):
-        found.append(f"every episode ended in the very last of {num_steps} steps; pass a larger num_steps")
-    return raise_if_failed("stepping a finished state must be a no-op with zero reward", found)
+        found.append(f"all episodes ended in the last of {num_steps} steps; pass a larger num_steps")
+    return raise_if_failed("stepping a finished state must change nothing and give reward 0", found)
 
 
 def check_termination_flags(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """`done` is terminated or truncated, never both; what ends without the world changing is truncated."""
+    """Check that `done` is either terminated or truncated, and that time limits truncate."""
     keys = keys_from(seed, batch_size)
     _, steps = record_rollout(environment, keys, num_steps)
     after = to_host(steps.after)
@@ -192,83 +153,83 @@ def check_termination_flags(
         found.append(
             f"{first_wrong(dones != (terminated | truncated))}: done is not (terminated or truncated)"
         )
-    over = np.asarray(plays.observe_states(environment, steps.after.states)[1])
-    if np.any(over != dones):
-        found.append(f"{first_wrong(over != dones)}: is_done(state) is not the `done` that step returned")
+    is_done = np.asarray(rollouts.observe_states(environment, steps.after.states)[1])
+    if np.any(is_done != dones):
+        found.append(f"{first_wrong(is_done != dones)}: is_done(state) differs from the `done` of step")
     if has_invalid(environment):
-        # An invalid action leaves the world as it is, so only the clock can end an episode of nothing else.
+        # Invalid actions change nothing, so only the time limit can end an episode.
         infos = to_host(record_rollout(environment, keys, num_steps, invalid=True)[1].after.infos)
         if np.any(infos.terminated):
             found.append(
-                f"{first_wrong(infos.terminated)} reads terminated under invalid actions alone; an end by "
-                f"the clock is a truncation"
+                f"{first_wrong(infos.terminated)} terminated although all actions were invalid; a time limit "
+                f"must truncate"
             )
-    return raise_if_failed("terminated and truncated must be told apart", found)
+    return raise_if_failed("terminated and truncated must be distinguished", found)
 
 
 def check_terminal_observation_in_same_step_mode(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Same-step auto-reset hands on the terminal observation and the new episode's first."""
-    steps, found = _auto_play(environment, "same_step", seed, batch_size, num_steps)
-    info, mask = steps.auto.infos, steps.plain.dones
+    """Check that same-step auto-reset returns the terminal observation and the next episode's first one."""
+    steps, found = _auto_reset_rollout(environment, "same_step", seed, batch_size, num_steps)
+    info, mask = steps.auto.infos, steps.raw.dones
     found += differences(mask, info.reset_mask, "reset_mask")
     found += differences(mask, steps.auto.dones, "done")
-    found += differences(steps.plain.rewards, steps.auto.rewards, "reward")
-    found += _where(mask, steps.plain_view, info.final_observation, "final_observation")
-    return raise_if_failed("the terminal observation must survive same-step auto-reset", found)
+    found += differences(steps.raw.rewards, steps.auto.rewards, "reward")
+    found += _where(mask, steps.raw_observations, info.final_observation, "final_observation")
+    return raise_if_failed("same-step auto-reset must return the terminal observation", found)
 
 
 def check_terminal_observation_in_next_step_mode(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Next-step auto-reset returns the terminal observation with `done`, then resets, pays 0, is not done."""
-    steps, found = _auto_play(environment, "next_step", seed, batch_size, num_steps)
+    """Check that next-step auto-reset returns the terminal observation with `done`, then resets."""
+    steps, found = _auto_reset_rollout(environment, "next_step", seed, batch_size, num_steps)
     auto, mask = steps.auto, steps.auto.infos.reset_mask
     found += differences(auto.dones[:-1], mask[1:], "reset_mask, a step after done,")
-    found += _where(auto.dones, steps.plain_view, auto.observations, "observation returned with done")
+    found += _where(auto.dones, steps.raw_observations, auto.observations, "observation returned with done")
     for name, value in (("reward", auto.rewards), *_flags(auto)):
         found += _where(mask, np.zeros_like(value), value, f"{name} of a reset step")
-    return raise_if_failed("the terminal observation must survive next-step auto-reset", found)
+    return raise_if_failed("next-step auto-reset must return the terminal observation", found)
 
 
 def check_invalid_actions_change_nothing(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Masked-out and malformed actions leave a state's `content` alone."""
+    """Check that invalid actions do not change the `comparable_state`."""
     if not has_invalid(environment):
         return False
     invalid = _every_other(num_steps, batch_size)
     _, steps = record_rollout(environment, keys_from(seed, batch_size), num_steps, invalid)
-    before = to_host(plays.comparable_states(environment, steps.before))
-    after = to_host(plays.comparable_states(environment, steps.after.states))
-    found = _where(invalid, before, after, "content after an invalid action")
-    return raise_if_failed("invalid actions must never change a state", found)
+    before = to_host(rollouts.comparable_states(environment, steps.before))
+    after = to_host(rollouts.comparable_states(environment, steps.after.states))
+    found = _where(invalid, before, after, "comparable_state after an invalid action")
+    return raise_if_failed("invalid actions must not change a state", found)
 
 
 def check_observations_lie_in_their_space(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Every observation is a member of `observation_space` and is what `observe` says of its state."""
+    """Check that observations are in `observation_space` and equal `observe` of their state."""
     first, steps = record_rollout(environment, keys_from(seed, batch_size), num_steps)
-    observations, seen = (
-        to_host(steps.after.observations),
-        plays.observe_states(environment, steps.after.states)[0],
-    )
-    found = differences(to_host(seen), observations, "observation returned by step")
+    observations = to_host(steps.after.observations)
+    expected = to_host(rollouts.observe_states(environment, steps.after.states)[0])
+    found = differences(expected, observations, "observation returned by step")
     members = [("reset", take(to_host(first), index)) for index in range(batch_size)]
     members += [(f"step {t}", take(observations, t, i)) for t, i in sample_indices(num_steps, batch_size)]
     space = environment.observation_space
     found += [
-        f"the observation of {when} is not in {space}" for when, it in members if not space.contains(it)
+        f"the observation of {when} is not in {space}"
+        for when, observation in members
+        if not space.contains(observation)
     ]
-    return raise_if_failed("observations must lie in observation_space", found)
+    return raise_if_failed("observations must be in observation_space", found)
 
 
 def check_sampled_actions_lie_in_their_space(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """`sample_action` draws members of `action_space`, and `step` takes whatever the space itself draws."""
+    """Check that `sample_action` returns members of `action_space`, and that `step` accepts all members."""
     keys, space = keys_from(seed, batch_size), environment.action_space
     _, steps = record_rollout(environment, keys, num_steps)
     actions = to_host(steps.actions)
@@ -277,64 +238,70 @@ def check_sampled_actions_lie_in_their_space(
         for t, i in sample_indices(num_steps, batch_size)
         if not space.contains(take(actions, t, i))
     ]
-    _, step_keys = plays.rollout_keys(keys, num_steps)
-    drawn = jax.jit(jax.vmap(jax.vmap(space.sample)))(step_keys)
-    result = _batch_steps(environment, step_keys, plays.RecordedStep(steps.before, drawn, steps.after))
-    blank = [jax.tree.map(np.zeros_like, to_host(it)) for it in (steps.after, result)]
-    found += differences(blank[0], blank[1], "what step makes of action_space.sample")
-    return raise_if_failed("sampled actions must lie in action_space", found)
+    _, step_keys = rollouts.rollout_keys(keys, num_steps)
+    members = jax.jit(jax.vmap(jax.vmap(space.sample)))(step_keys)
+    result = _batch_steps(environment, step_keys, rollouts.RecordedStep(steps.before, members, steps.after))
+    # Only the shapes and dtypes are compared.
+    zeros = [jax.tree.map(np.zeros_like, to_host(each)) for each in (steps.after, result)]
+    found += differences(zeros[0], zeros[1], "result of step with action_space.sample")
+    return raise_if_failed("sampled actions must be in action_space", found)
 
 
 def _single_keys(seed: int, batch_size: int, num_steps: int) -> tuple[Any, Any]:
-    """The keys of a play's first environment: one for its reset, and one for each step."""
-    reset_keys, step_keys = to_host(plays.rollout_keys(keys_from(seed, batch_size), num_steps))
+    """Return the reset key and the step keys of the first environment."""
+    reset_keys, step_keys = to_host(rollouts.rollout_keys(keys_from(seed, batch_size), num_steps))
     return jnp.asarray(reset_keys[0]), step_keys[:, 0]
 
 
-def _eager_play(
+def _eager_rollout(
     environment: Environment, key: Any, step_keys: np.ndarray
-) -> tuple[Any, list[plays.RecordedStep]]:
+) -> tuple[Any, list[rollouts.RecordedStep]]:
     first = environment.reset(key)
     state, steps = first[0], []
     for step_key in step_keys[:_EAGER_STEPS]:
         action = environment.sample_action(jnp.asarray(step_key), state)
-        after = plays.StepResult(*environment.step(state, action))
-        steps.append(plays.RecordedStep(state, action, after))
+        after = rollouts.StepResult(*environment.step(state, action))
+        steps.append(rollouts.RecordedStep(state, action, after))
         state = after.states
     return first, steps
 
 
-def _batch_steps(environment: Environment, step_keys: Any, steps: plays.RecordedStep) -> plays.StepResult:
-    """`batch_step` from recorded states, by the program that all checks of batch functions share."""
-    seen, over = plays.observe_states(environment, steps.before)
-    return plays.by_batch(environment, step_keys, steps.before, steps.actions, np.asarray(over), seen)[1]
+def _batch_steps(
+    environment: Environment, step_keys: Any, steps: rollouts.RecordedStep
+) -> rollouts.StepResult:
+    """Call `batch_step` from recorded states, with the program that all checks of batch functions share."""
+    observations, is_done = rollouts.observe_states(environment, steps.before)
+    mask = np.asarray(is_done)
+    return rollouts.by_batch(environment, step_keys, steps.before, steps.actions, mask, observations)[1]
 
 
-def _auto_play(
+def _auto_reset_rollout(
     environment: Environment, mode: Mode, seed: int, batch_size: int, num_steps: int
-) -> tuple[plays.RecordedAutoResetStep, list[str]]:
-    """A recording, and what is wrong with it in either mode."""
+) -> tuple[rollouts.RecordedAutoResetStep, list[str]]:
+    """Record a rollout with auto-reset. Also return the failures that do not depend on the mode."""
     keys = keys_from(seed, batch_size)
-    reset_keys, step_keys = plays.rollout_keys(keys, num_steps)
-    begun = record_rollout(environment, keys, num_steps)[1].before
-    taken = plays.rollout_auto_reset(environment, mode == "next_step", begun, reset_keys, step_keys)
-    plain = _batch_steps(environment, step_keys, taken)
-    views = (plays.observe_states(environment, states) for states in (plain.states, taken.after.states))
-    (plain_view, plain_over), (auto_view, auto_over) = to_host(tuple(views))
-    auto, plain = to_host((taken.after, plain))
-    steps = plays.RecordedAutoResetStep(plain, plain_view, plain_over, auto, auto_view, auto_over)
-    _ends(environment, steps.plain.dones)
-    fresh = auto.infos.reset_mask
+    reset_keys, step_keys = rollouts.rollout_keys(keys, num_steps)
+    initial = record_rollout(environment, keys, num_steps)[1].before
+    recorded = rollouts.rollout_auto_reset(environment, mode == "next_step", initial, reset_keys, step_keys)
+    raw = _batch_steps(environment, step_keys, recorded)
+    observed = (
+        rollouts.observe_states(environment, states) for states in (raw.states, recorded.after.states)
+    )
+    (raw_observations, raw_done), (auto_observations, auto_done) = to_host(tuple(observed))
+    auto, raw = to_host((recorded.after, raw))
+    steps = rollouts.RecordedAutoResetStep(raw, raw_observations, auto)
+    _ends(environment, raw.dones)
+    reset = auto.infos.reset_mask
     found = []
-    if np.any(steps.plain_over != steps.plain.dones):
-        wrong = first_wrong(steps.plain_over != steps.plain.dones)
-        found.append(f"{wrong}: `done` does not match the state; an environment never resets itself")
-    found += differences(steps.plain_view, steps.plain.observations, "observation returned by step")
-    found += _where(~fresh, steps.plain.states, auto.states, "state of an environment that was not reset")
-    found += _where(~fresh, steps.plain_view, auto.observations, "observation where there was no reset")
-    found += _where(fresh, steps.auto_view, auto.observations, "first observation of a new episode")
-    if np.any(steps.auto_over & fresh):
-        found.append(f"{first_wrong(steps.auto_over & fresh)} starts a new episode that is already done")
+    if np.any(raw_done != raw.dones):
+        wrong = first_wrong(raw_done != raw.dones)
+        found.append(f"{wrong}: `done` does not match the state; step must not reset the environment")
+    found += differences(raw_observations, raw.observations, "observation returned by step")
+    found += _where(~reset, raw.states, auto.states, "state of an environment that was not reset")
+    found += _where(~reset, raw_observations, auto.observations, "observation where there was no reset")
+    found += _where(reset, auto_observations, auto.observations, "first observation of a new episode")
+    if np.any(auto_done & reset):
+        found.append(f"{first_wrong(auto_done & reset)} starts a new episode that is already done")
     return steps, found
 
 
@@ -347,10 +314,10 @@ def _choose(mask: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
 
 
 def _ends(environment: Environment, dones: np.ndarray) -> dict[int, int]:
-    """The step at which each environment's first episode ended, for those that did."""
+    """Return the step at which the first episode of each environment ended, for those that have ended."""
     if not np.any(dones):
         raise ConformanceError(
-            "the end of an episode must be reachable",
+            "at least one episode must end",
             [f"no episode ended within {len(dones)} random steps; pass a larger num_steps or a lower limit"],
         )
     return {int(i): int(np.argmax(dones[:, i])) for i in np.flatnonzero(dones.any(0))}
@@ -360,12 +327,12 @@ def _where(mask: np.ndarray, expected: Any, actual: Any, what: str) -> list[str]
     return differences(take(expected, mask), take(actual, mask), what)
 
 
-def _flags(outcome: plays.StepResult) -> tuple[tuple[str, np.ndarray], ...]:
-    infos = outcome.infos
-    return ("done", outcome.dones), ("terminated", infos.terminated), ("truncated", infos.truncated)
+def _flags(result: rollouts.StepResult) -> tuple[tuple[str, np.ndarray], ...]:
+    infos = result.infos
+    return ("done", result.dones), ("terminated", infos.terminated), ("truncated", infos.truncated)
 
 
-CHECKS: tuple[Callable[..., bool], ...] = (
+TRANSITION_CHECKS: tuple[Callable[..., bool], ...] = (
     check_determinism,
     check_batch_of_one_equals_single,
     check_batch_equals_loop,
@@ -378,5 +345,4 @@ CHECKS: tuple[Callable[..., bool], ...] = (
     check_invalid_actions_change_nothing,
     check_observations_lie_in_their_space,
     check_sampled_actions_lie_in_their_space,
-    *CAPABILITY_CHECKS,
 )

@@ -201,7 +201,7 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
     size = int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 8], "little")
     text = data[_PREFIX : _PREFIX + size]
     if len(text) != size or hashlib.sha256(text).digest() != data[_PREFIX - 32 : _PREFIX]:
-        raise CorruptFileError(f"{path} is damaged: its header does not match its checksum; {_REMEDY}")
+        raise CorruptFileError(f"{path} is corrupt: its header does not match its checksum; {_REMEDY}")
     fields = parse_json(text, path)
     version = fields.get("meta", {}).get("version") if isinstance(fields, dict) else None
     if version != PLAN_VERSION:
@@ -242,7 +242,7 @@ def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> 
         batches = EpochBatches(**{name: part[number] for name, part in parts.items()})
         if batches.offsets[0] != 0 or batches.offsets[-1] != epoch.samples:
             raise CorruptFileError(
-                f"{path} is damaged: the offsets of epoch {epoch.epoch} are invalid; {_REMEDY}"
+                f"{path} is corrupt: the offsets of epoch {epoch.epoch} are invalid; {_REMEDY}"
             )
         epochs.append(EpochPlan(epoch.epoch, epoch.seed, batches, table, header.meta.packing))
     return BatchPlan(header.meta, table, tuple(epochs))
@@ -252,11 +252,11 @@ def _read_array(
     path: Path, data: mmap.mmap, header: _PlanHeader, start: int, name: str, count: int, dtype: Any
 ) -> np.ndarray:
     if name not in header.arrays:
-        raise CorruptFileError(f"{path} is damaged: it has no array {name}; {_REMEDY}")
+        raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
     entry = header.arrays[name]
     if entry.count != count or (dtype is not None and np.dtype(entry.dtype) != dtype):
         raise CorruptFileError(
-            f"{path} is damaged: {name} has {entry.count} values instead of {count}; {_REMEDY}"
+            f"{path} is corrupt: {name} has {entry.count} values instead of {count}; {_REMEDY}"
         )
     kind = np.dtype(entry.dtype)
     begin = start + entry.offset
@@ -264,12 +264,12 @@ def _read_array(
         raise CorruptFileError(f"{path} is truncated; {_REMEDY}")
     array = np.frombuffer(data, kind, count, begin)
     if hashlib.sha256(memoryview(data)[begin : begin + array.nbytes]).hexdigest() != entry.sha256:
-        raise CorruptFileError(f"{path} is damaged: {name} does not match its checksum; {_REMEDY}")
+        raise CorruptFileError(f"{path} is corrupt: {name} does not match its checksum; {_REMEDY}")
     return array
 
 
 def _unpack_ids(path: Path, count: int, packed: np.ndarray) -> list[str]:
     ids = parse_json(gzip.decompress(packed.tobytes()), path)
     if not isinstance(ids, list) or len(ids) != count:
-        raise CorruptFileError(f"{path} is damaged: it does not have {count} ids; {_REMEDY}")
+        raise CorruptFileError(f"{path} is corrupt: it does not have {count} ids; {_REMEDY}")
     return ids

@@ -1,4 +1,1 @@
-"""The places where a run is written down: files, pictures, the console and experiment trackers.
-
-All public names are in `phalanx.logging`; a new tracker is a file here and a line of `trackers.TRACKERS`.
-"""
+"""Destinations of logged events: files, images, the terminal and experiment trackers."""

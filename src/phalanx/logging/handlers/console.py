@@ -1,7 +1,4 @@
-"""The run on the console: a table of the latest metrics, and a line for each task, episode and step.
-
-Progress bars belong to the training commands.
-"""
+"""Terminal output with Rich: a table of the latest metrics, and one line per task, episode and step."""
 
 from typing import Any
 
@@ -11,51 +8,55 @@ from rich.markup import escape
 from rich.table import Table
 
 from phalanx.formatting import escape_untrusted, format_percent
-from phalanx.logging.config import LoggedConfig, LoggingConfig, logged_config
+from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
 from phalanx.logging.handlers.handler import Handler
-from phalanx.logging.records import Data, Metrics
-
-_EPISODES = ("success_rate", "episode_length_")
+from phalanx.logging.records import Metrics, Record
 
 
 class RichHandler(Handler):
-    """Shows the latest metrics in one table that stays in its place (`live`), or prints each table.
+    """Prints metrics, tasks, episodes, steps and evaluations, as selected by `log_level`.
 
-    `live` is the default on a terminal. The config's `log_level` says how much is shown.
+    Args:
+        config: Logging settings, or a config with a `logging` section.
+        console: Console to print to. Default: standard output.
+        live: Update one table of metrics in place instead of printing a new one for each update. Default: on
+            terminals.
     """
 
     def __init__(
         self,
-        config: LoggingConfig | LoggedConfig | None = None,
+        config: LoggingConfig | HasLogging | None = None,
         *,
         console: Console | None = None,
         live: bool | None = None,
     ) -> None:
         self.console = Console() if console is None else console
-        self._level = logged_config(LoggingConfig() if config is None else config).logging.log_level
+        level = logging_section(config).log_level
+        self._shows_steps = level == "DEBUG"
+        self._shows_events = level in ("DEBUG", "INFO")
         self._is_live = self.console.is_terminal if live is None else live
         self._live: Live | None = None
 
-    def log_task_start(self, task_data: Data) -> None:
-        """A line, at INFO."""
-        if self._level in ("DEBUG", "INFO"):
-            self._print(f"[bold]task[/bold] {_words(task_data, ('task_id', 'episode_num'))}")
+    def log_task_start(self, task_data: Record) -> None:
+        """Print a line at level INFO."""
+        if self._shows_events:
+            self._print(f"[bold]task[/bold] {_format_fields(task_data, ('task_id', 'episode_num'))}")
 
-    def log_step(self, step_data: Data) -> None:
-        """A line, at DEBUG only."""
-        if self._level == "DEBUG":
-            self._print(f"[dim]step {_words(step_data, ('step_num', 'reward', 'similarity'))}[/dim]")
+    def log_step(self, step_data: Record) -> None:
+        """Print a line at level DEBUG."""
+        if self._shows_steps:
+            self._print(f"[dim]step {_format_fields(step_data, ('step_num', 'reward', 'similarity'))}[/dim]")
 
-    def log_episode_summary(self, summary_data: Data) -> None:
-        """A line, at INFO."""
-        if self._level in ("DEBUG", "INFO"):
+    def log_episode_summary(self, summary_data: Record) -> None:
+        """Print a line at level INFO."""
+        if self._shows_events:
             solved = "[green]solved[/green]" if summary_data.get("success") else "[yellow]not solved[/yellow]"
             names = ("task_id", "environment_id", "total_reward", "total_steps", "final_similarity")
-            self._print(f"[bold]episode[/bold] {solved} {_words(summary_data, names)}")
+            self._print(f"[bold]episode[/bold] {solved} {_format_fields(summary_data, names)}")
 
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
-        """The table, at INFO."""
-        if self._level not in ("DEBUG", "INFO"):
+        """Print or update the table of metrics at level INFO."""
+        if not self._shows_events:
             return
         table = metrics_table(metrics, step)
         if not self._is_live:
@@ -66,58 +67,59 @@ class RichHandler(Handler):
             self._live.start()
         self._live.update(table, refresh=True)
 
-    def log_evaluation(self, record: Data) -> None:
-        """A line, at INFO."""
-        if self._level in ("DEBUG", "INFO"):
-            solved = record.get("success_rate")
-            figures = _words(record, ("step", "similarity", "loss", "mrr"))
-            share = "" if solved is None else f"solved {format_percent(float(solved))}  "
-            self._print(f"[bold]evaluation[/bold] {_words(record, ('split', 'mode'))}  {share}{figures}")
+    def log_evaluation(self, record: Record) -> None:
+        """Print a line at level INFO."""
+        if self._shows_events:
+            success_rate = record.get("success_rate")
+            solved = "" if success_rate is None else f"solved {format_percent(float(success_rate))}  "
+            metrics = _format_fields(record, ("step", "similarity", "loss", "mrr"))
+            split_and_mode = _format_fields(record, ("split", "mode"))
+            self._print(f"[bold]evaluation[/bold] {split_and_mode}  {solved}{metrics}")
 
     def close(self) -> None:
-        """Leave the last table on the screen and give the cursor back."""
+        """Stop updating the table. It stays on the screen."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def _print(self, line: str) -> None:
-        # Not wrapped or colored word by word: one event is one line, in a terminal and in a log of one.
+        # Neither wrapped nor highlighted, so that every event is one line in a log file.
         self.console.print(line, soft_wrap=True, highlight=False)
 
 
 def metrics_table(metrics: Metrics, step: int) -> Table:
-    """The metrics by category: rewards, similarity, episodes, and everything else under training."""
+    """Create a table of metrics, grouped into rewards, similarity, episodes and training."""
     table = Table(title=f"Batch Metrics - Step {step}")
     table.add_column("Metric", style="cyan")
     table.add_column("Value", style="green", justify="right")
     groups: dict[str, dict[str, float]] = {"Rewards": {}, "Similarity": {}, "Episodes": {}, "Training": {}}
     for name, value in metrics.items():
-        groups[_category(name)][name] = value
-    for category, group in groups.items():
+        groups[_group(name)][name] = value
+    for title, group in groups.items():
         if group:
-            table.add_row(f"[bold]{category}[/bold]", "")
+            table.add_row(f"[bold]{title}[/bold]", "")
         for name, value in group.items():
-            table.add_row(f"  {escape(escape_untrusted(name.replace('_', ' ').title()))}", _number(value))
+            table.add_row(f"  {escape(escape_untrusted(name.replace('_', ' ').title()))}", _format(value))
     return table
 
 
-def _category(name: str) -> str:
+def _group(name: str) -> str:
     if name.startswith("reward_"):
         return "Rewards"
     if name.startswith("similarity_"):
         return "Similarity"
-    return "Episodes" if name.startswith(_EPISODES) else "Training"
+    return "Episodes" if name.startswith(("success_rate", "episode_length_")) else "Training"
 
 
-def _number(value: float) -> str:
-    # A learning rate of 0.0000 says nothing.
+def _format(value: float) -> str:
+    # A learning rate would be shown as 0.0000.
     return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
 
 
-def _words(data: Data, names: tuple[str, ...]) -> str:
-    given = {name: data[name] for name in names if data.get(name) is not None}
-    return "  ".join(f"{name.replace('_', ' ')} {escape(_short(value))}" for name, value in given.items())
+def _format_fields(record: Record, names: tuple[str, ...]) -> str:
+    fields = {name: record[name] for name in names if record.get(name) is not None}
+    return "  ".join(f"{name.replace('_', ' ')} {escape(_format_field(v))}" for name, v in fields.items())
 
 
-def _short(value: Any) -> str:
+def _format_field(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else escape_untrusted(value)

@@ -1,9 +1,8 @@
-"""A run in files of whole lines: appended, rotated, compressed, and read back.
-
-What a line looks like is in `phalanx.logging.records`.
-"""
+"""Files in the run folder: metrics, evaluations, episodes, steps, tasks and the config."""
 
 import os
+import pickle
+import pickletools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,99 +11,126 @@ from typing import Any
 from phalanx.config import Config, to_yaml
 from phalanx.io.atomic import atomic_write
 from phalanx.io.jsonl import JsonlFile
-from phalanx.logging.config import LoggedConfig, LoggingConfig, logged_config
+from phalanx.logging.config import HasLogging, LoggingConfig, logging_section
 from phalanx.logging.handlers.handler import Handler
-from phalanx.logging.records import Data, Metrics, arrays_of, as_json, as_pairs, as_text, changed_cells
+from phalanx.logging.records import (
+    Metrics,
+    Record,
+    changed_cells,
+    format_json,
+    format_pairs,
+    format_text,
+    state_arrays,
+    to_json_value,
+)
 
 _FORMATS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "json": (".jsonl", as_json),
-    "structured": (".pairs", as_pairs),
-    "text": (".log", as_text),
+    "json": (".jsonl", format_json),
+    "structured": (".pairs", format_pairs),
+    "text": (".log", format_text),
 }
 _STATES = ("initial_state", "final_state", "before_state", "after_state", "step_states")
 
 
 class FileHandler(Handler):
-    """Writes `batch_metrics`, `evaluations`, `episodes`, `steps` and `tasks.jsonl`, and `config.yaml`.
+    """Writes metrics, evaluations, episodes, steps, tasks and the config to files in a folder.
 
-    Files appear with their first line. A run that goes on in the same folder appends; a config that differs
-    from the one already there is written beside it as `config.2.yaml`. With `rotate_bytes`, files that would
-    grow beyond it are set aside, compressed if the config's `compression` says so.
+    A file is created with its first record. If the folder already contains files of the same run, records are
+    appended.
+
+    Args:
+        output_dir: Folder, created if necessary.
+        config: Logging settings, or a config with a `logging` section. It is also written to `config.yaml`.
+        rotate_bytes: Rotate files before they grow beyond this size. Default: never. Files of pickled records
+            are not rotated.
+        clock: Returns the time stamp of a record in seconds.
     """
 
     def __init__(
         self,
         output_dir: str | os.PathLike[str],
-        config: LoggingConfig | LoggedConfig | None = None,
+        config: LoggingConfig | HasLogging | None = None,
         *,
         rotate_bytes: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.output_dir = Path(output_dir)
-        self.config = logged_config(LoggingConfig() if config is None else config).logging
+        self.settings = logging_section(config)
         self._rotate_bytes = rotate_bytes
         self._clock = clock
         self._files: dict[str, JsonlFile] = {}
+        self._pickle_files: dict[str, PickleFile] = {}
         self.output_dir.mkdir(parents=True, exist_ok=True)
         self.log_config(config, {})
 
-    def log_config(self, config: Any, facts: Data) -> None:
-        """`config.yaml`, or `config.2.yaml` where another one is there; facts are the run's own to write."""
+    def log_config(self, config: Any, metadata: Record) -> None:
+        """Write a config to `config.yaml`.
+
+        If there is one with other settings already, as in a run that was extended, write `config.2.yaml`.
+        """
         if isinstance(config, Config):
             self._write_config(config)
 
-    def log_task_start(self, task_data: Data) -> None:
-        """A line in `tasks`."""
+    def log_task_start(self, task_data: Record) -> None:
+        """Write a record to `tasks`."""
         self._write("tasks", {"event": "task", **_without(task_data, _STATES)})
 
-    def log_step(self, step_data: Data) -> None:
-        """A line in `steps`, if the config asks for something that a step has."""
-        config = self.config
-        asked = config.log_operations or config.log_grid_changes or config.log_rewards
-        decisive = bool(step_data.get("done")) or bool(step_data.get("success"))
-        if not asked and not (config.log_key_moments and decisive):
+    def log_step(self, step_data: Record) -> None:
+        """Write a record to `steps` if the settings select any of its fields, or it is a key moment."""
+        fields = self.settings.step_fields
+        is_key_moment = bool(step_data.get("done")) or bool(step_data.get("success"))
+        if not fields and not (self.settings.log_key_moments and is_key_moment):
             return
-        left_out = [*_STATES, "action", "info"] if not config.log_operations else [*_STATES, "info"]
-        record = _without(step_data, left_out if config.log_rewards else [*left_out, "reward"])
-        if config.log_operations and "action" in record:
-            record["action"] = arrays_of(record["action"])
-        if config.log_grid_changes:
+        omitted = [name for name in ("action", "reward") if name not in fields]
+        record = _without(step_data, [*_STATES, "info", *omitted])
+        if "action" in record:
+            record["action"] = state_arrays(record["action"])
+        if "grid_changes" in fields:
             changes = changed_cells(step_data.get("before_state"), step_data.get("after_state"))
             record |= {} if changes is None else {"grid_changes": changes}
         self._write("steps", {"event": "step", **record})
 
-    def log_episode_summary(self, summary_data: Data) -> None:
-        """A line in `episodes`; the states themselves only with the config's `include_full_states`."""
+    def log_episode_summary(self, summary_data: Record) -> None:
+        """Write a record to `episodes`, with the arrays of the states if the settings include them."""
         record: dict[str, Any] = {"event": "episode", **_without(summary_data, _STATES)}
-        if self.config.include_full_states:
+        if self.settings.include_full_states:
             for name in ("initial_state", "final_state"):
                 if summary_data.get(name) is not None:
-                    record[name] = arrays_of(summary_data[name])
+                    record[name] = state_arrays(summary_data[name])
         self._write("episodes", record)
 
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
-        """A line in `batch_metrics.jsonl`, which is JSON whatever the format of the others is."""
+        """Write a record to `batch_metrics.jsonl`."""
         record = {"timestamp": self._clock(), "step": step, "metrics": dict(metrics)}
-        self._file("batch_metrics.jsonl").write_line(as_json(record))
+        self._file("batch_metrics.jsonl").write_line(format_json(record))
 
-    def log_evaluation(self, record: Data) -> None:
-        """A line in `evaluations.jsonl`, which is always JSON too."""
-        self._file("evaluations.jsonl").write_line(as_json({"timestamp": self._clock(), **record}))
+    def log_evaluation(self, record: Record) -> None:
+        """Write a record to `evaluations.jsonl`."""
+        self._file("evaluations.jsonl").write_line(format_json({"timestamp": self._clock(), **record}))
 
     def close(self) -> None:
-        """Close the files."""
+        """Close all files."""
         for file in self._files.values():
             file.close()
+        for pickle_file in self._pickle_files.values():
+            pickle_file.close()
         self._files.clear()
+        self._pickle_files.clear()
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
-        suffix, format_line = _FORMATS[self.config.log_format if self.config.structured_logging else "text"]
-        self._file(name + suffix).write_line(format_line({"timestamp": self._clock(), **record}))
+        record = {"timestamp": self._clock(), **record}
+        if self.settings.log_format == "pickle":
+            if name not in self._pickle_files:
+                self._pickle_files[name] = PickleFile(self.output_dir / f"{name}.pkl")
+            self._pickle_files[name].write(to_json_value(record))
+        else:
+            suffix, format_line = _FORMATS[self.settings.log_format]
+            self._file(name + suffix).write_line(format_line(record))
 
     def _file(self, name: str) -> JsonlFile:
         if name not in self._files:
             self._files[name] = JsonlFile(
-                self.output_dir / name, rotate_bytes=self._rotate_bytes, compress=self.config.compression
+                self.output_dir / name, rotate_bytes=self._rotate_bytes, compress=self.settings.compression
             )
         return self._files[name]
 
@@ -120,5 +146,34 @@ class FileHandler(Handler):
             file.write(text)
 
 
-def _without(data: Data, names: Any) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name not in names}
+class PickleFile:
+    """A file to which pickled objects are appended; `pickle.load` returns them one after the other.
+
+    Opening the file removes an incomplete last object of a killed process. Symbolic links are not followed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+b")
+        end = 0
+        try:
+            while self._file.peek(1):
+                # Parse the opcodes without executing them.
+                for _ in pickletools.genops(self._file):
+                    pass
+                end = self._file.tell()
+        except ValueError:
+            self._file.truncate(end)
+        self._file.seek(end)
+
+    def write(self, value: Any) -> None:
+        """Append an object."""
+        self._file.write(pickle.dumps(value))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _without(record: Record, names: Any) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in names}

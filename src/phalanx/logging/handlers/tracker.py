@@ -1,7 +1,6 @@
-"""Experiment trackers: which there are, what all of them are told, and under which names.
+"""Base class of experiment trackers, and `make_tracker` with the list of trackers.
 
-Each tracker is a file of its own beside this one, and a line of `TRACKERS`; its library is imported when one
-is made.
+The library of a tracker is imported when the tracker is created.
 """
 
 import abc
@@ -15,104 +14,109 @@ from typing import Any
 from phalanx.io.atomic import atomic_write
 from phalanx.io.untrusted import read_json
 from phalanx.logging.handlers.handler import EpisodeCounter, Handler
-from phalanx.logging.records import Data, Metrics, evaluation_scalars, scalars_of
+from phalanx.logging.records import Metrics, Record, evaluation_scalars, select_scalars
 
 TRACKERS = {
     "wandb": ("phalanx.logging.handlers.wandb", "WandbHandler"),
     "tensorboard": ("phalanx.logging.handlers.tensorboard", "TensorBoardHandler"),
     "mlflow": ("phalanx.logging.handlers.mlflow", "MLflowHandler"),
 }
-"""Where each tracker's handler is, by the name that a command takes."""
+"""Module and class of each tracker, by the name that `--tracker` accepts."""
 
-_IDS = "trackers.json"
-_SEED = re.compile(r"seed_\d+")
+_IDS_FILE = "trackers.json"
+_SEED_DIR = re.compile(r"seed_\d+")
 
 
 class Tracker(Handler, abc.ABC):
-    """A handler whose place takes numbers, pictures and settings by name.
+    """A handler for an experiment tracker.
 
-    Metrics of a batch are `batch/<name>` by update, sampled episodes `episode_0/<name>` and so on in their
-    order, evaluations `evaluation/<split>/<mode>/<name>`.
+    Names of metrics: `batch/<name>` for an update, `episode_<index>/<name>` for sampled episodes,
+    `evaluation/<split>/<mode>/<name>` for evaluations, `step/<name>` for single steps.
     """
 
     def __init__(self) -> None:
-        self._places = EpisodeCounter()
+        self._episode_counter = EpisodeCounter()
 
     @classmethod
     @abc.abstractmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "Tracker":
-        """The tracker of a run's folder; a run that goes on in it goes on in the tracker too."""
+        """Create the tracker of a run folder. A resumed run continues in the same run of the tracker."""
 
     @abc.abstractmethod
-    def _numbers(self, values: dict[str, float], step: int) -> None:
-        """Numbers at an update."""
+    def _log_scalars(self, values: dict[str, float], step: int) -> None:
+        """Send metrics of an update to the tracker."""
 
-    def log_step(self, step_data: Data) -> None:
-        """A step's numbers, by the step's own number."""
-        numbers = scalars_of(step_data)
-        step = int(numbers.pop("step_num", 0))
-        self._numbers(_prefixed("step", numbers), step)
+    def log_step(self, step_data: Record) -> None:
+        """Log the scalars of a step under the number of the step."""
+        scalars = select_scalars(step_data)
+        step = int(scalars.pop("step_num", 0))
+        self._log_scalars(_add_prefix("step", scalars), step)
 
-    def log_episode_summary(self, summary_data: Data) -> None:
-        """An episode's numbers."""
-        step, place = self._places.next(summary_data)
-        numbers = {name: value for name, value in scalars_of(summary_data).items() if name != "episode_num"}
-        self._numbers(_prefixed(f"episode_{place}", numbers), step)
+    def log_episode_summary(self, summary_data: Record) -> None:
+        """Log the scalars of an episode."""
+        step, index = self._episode_counter.next(summary_data)
+        scalars = {k: value for k, value in select_scalars(summary_data).items() if k != "episode_num"}
+        self._log_scalars(_add_prefix(f"episode_{index}", scalars), step)
 
     def log_aggregated_metrics(self, metrics: Metrics, step: int) -> None:
-        """The batch's metrics."""
-        self._numbers(_prefixed("batch", metrics), step)
+        """Log the metrics of an update."""
+        self._log_scalars(_add_prefix("batch", metrics), step)
 
-    def log_evaluation(self, record: Data) -> None:
-        """An evaluation's figures; those of families below them, those of single tasks not."""
-        place = f"evaluation/{record.get('split', 'held-out')}/{record.get('mode', 'greedy')}"
-        self._numbers(_prefixed(place, evaluation_scalars(record)), int(record["step"]))
+    def log_evaluation(self, record: Record) -> None:
+        """Log the metrics of an evaluation, including those of groups but not those of single tasks."""
+        prefix = f"evaluation/{record.get('split', 'held-out')}/{record.get('mode', 'greedy')}"
+        self._log_scalars(_add_prefix(prefix, evaluation_scalars(record)), int(record["step"]))
 
 
 def make_tracker(kind: str, folder: str | os.PathLike[str]) -> Handler:
-    """The tracker of this kind for a run's folder; the folders of seeds are runs of one group."""
+    """Create the tracker of a run folder.
+
+    Args:
+        kind: Name of the tracker: `wandb`, `tensorboard` or `mlflow`.
+        folder: Run folder. The folders of seeds become runs of one group.
+    """
     if kind not in TRACKERS:
-        raise ValueError(f"there is no tracker {kind!r}; trackers are {', '.join(TRACKERS)}")
-    module, handler = TRACKERS[kind]
+        raise ValueError(f"unknown tracker {kind!r}; choose one of {', '.join(TRACKERS)}")
+    module, class_name = TRACKERS[kind]
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    seeded = _SEED.fullmatch(path.name) is not None
-    group = path.parent.name if seeded else None
-    name = f"{group}/{path.name}" if seeded else path.name
-    return getattr(importlib.import_module(module), handler).for_run(path, name, group)
+    is_seed = _SEED_DIR.fullmatch(path.name) is not None
+    group = path.parent.name if is_seed else None
+    name = f"{group}/{path.name}" if is_seed else path.name
+    return getattr(importlib.import_module(module), class_name).for_run(path, name, group)
 
 
-def recall_id(folder: Path, kind: str) -> str | None:
-    """The tracker's own id of the run in this folder; None if it has not been there."""
-    return _known_ids(folder / _IDS).get(kind)
+def load_run_id(folder: Path, kind: str) -> str | None:
+    """Return the tracker's id of the run in a folder; None if the run is new to the tracker."""
+    return _load_ids(folder / _IDS_FILE).get(kind)
 
 
-def remember_id(folder: Path, kind: str, run_id: str) -> None:
-    """Keep it with the run, so that the run goes on under it."""
-    path = folder / _IDS
-    known = _known_ids(path)
+def save_run_id(folder: Path, kind: str, run_id: str) -> None:
+    """Save the tracker's id of a run, with which the run continues when it is resumed."""
+    path = folder / _IDS_FILE
+    ids = _load_ids(path)
     with atomic_write(path, "w") as file:
-        json.dump({**known, kind: run_id}, file)
+        json.dump({**ids, kind: run_id}, file)
 
 
-def _known_ids(path: Path) -> dict[str, str]:
-    known = read_json(path) if path.exists() else {}
-    if not isinstance(known, dict):
-        raise ValueError(f"{path} does not tell trackers' ids: it holds no JSON object; remove it")
-    return known
+def _load_ids(path: Path) -> dict[str, str]:
+    ids = read_json(path) if path.exists() else {}
+    if not isinstance(ids, dict):
+        raise ValueError(f"{path}: expected a JSON object with the ids of trackers; remove the file")
+    return ids
 
 
-def imported(module: str, extra: str) -> Any:
-    """A tracker's library; one that is not installed says how to get it."""
+def import_library(module: str, extra: str) -> Any:
+    """Import a tracker's library; if it is not installed, raise an error with the install command."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
         raise ModuleNotFoundError(
-            f"{module} is not installed; `pip install 'phalanx[{extra}]'` brings it", name=module
+            f"{module} is not installed; run `pip install 'phalanx[{extra}]'`", name=module
         ) from error
 
 
-def _prefixed(prefix: str, metrics: Metrics) -> dict[str, float]:
+def _add_prefix(prefix: str, metrics: Metrics) -> dict[str, float]:
     return {f"{prefix}/{name}": float(value) for name, value in metrics.items()}

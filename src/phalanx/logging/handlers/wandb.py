@@ -1,7 +1,4 @@
-"""The run in Weights & Biases.
-
-What is told, and under which names, is in `trackers`.
-"""
+"""Experiment tracking with Weights & Biases."""
 
 import os
 import secrets
@@ -11,17 +8,22 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from phalanx.logging.handlers.handler import Picture, settings_of
-from phalanx.logging.handlers.tracker import Tracker, imported, recall_id, remember_id
-from phalanx.logging.records import Data, plain, scalars_of
+from phalanx.logging.handlers.handler import Picture, config_values
+from phalanx.logging.handlers.tracker import Tracker, import_library, load_run_id, save_run_id
+from phalanx.logging.records import Record, select_scalars, to_json_value
 
 
 class WandbHandler(Tracker):
-    """Sends a run to Weights & Biases; pictures are SVG.
+    """Logs a run to Weights & Biases. Images are logged as SVG.
 
-    `mode` is W&B's: `offline` writes under `output_dir` and needs no network or account. What is not given is
-    what W&B's own variables (`WANDB_MODE`, `WANDB_PROJECT`, ...) say. A `run` that is already open is used as
-    it is and left open; `settings` are passed on to `wandb.init`.
+    Args:
+        output_dir: Folder for W&B's files.
+        config: Settings of the run.
+        project: Project name. Default: `WANDB_PROJECT`, or `phalanx`.
+        name: Name of the run.
+        mode: Default: `WANDB_MODE`. `offline` writes to `output_dir` and needs neither network nor account.
+        run: A run that is already open; it is not closed with the handler.
+        settings: Other arguments of `wandb.init`.
     """
 
     def __init__(
@@ -37,61 +39,67 @@ class WandbHandler(Tracker):
     ) -> None:
         super().__init__()
         self.run = run
-        self._owned = run is None
+        self._owns_run = run is None
         if run is None:
             if output_dir is not None:
                 Path(output_dir).mkdir(parents=True, exist_ok=True)
-            given = {
+            arguments = {
                 "project": project or os.environ.get("WANDB_PROJECT", "phalanx"),
                 "name": name,
                 "mode": mode or os.environ.get("WANDB_MODE"),
                 "dir": output_dir,
-                "config": {} if config is None else settings_of(config),
+                "config": {} if config is None else config_values(config),
             }
-            # Each its own run: by default a second one of a process would take the first one's place.
-            self.run = imported("wandb", "wandb").init(**{"reinit": "create_new", **given, **settings})
+            # By default, a second run in a process would replace the first one.
+            self.run = import_library("wandb", "wandb").init(
+                **{"reinit": "create_new", **arguments, **settings}
+            )
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "WandbHandler":
-        """The tracker of a run's folder: the same W&B run when it goes on; seeds are runs of one group."""
-        # What W&B's variables say comes first; but one id cannot be that of several seeds.
-        said = os.environ.get
-        known = (None if group else said("WANDB_RUN_ID")) or recall_id(folder, "wandb")
-        settings: dict[str, Any] = {"id": known or secrets.token_hex(4)}
-        if known is not None and said("WANDB_MODE") != "offline":
-            settings["resume"] = said("WANDB_RESUME", "allow")
+        """Create the tracker of a run folder. W&B's environment variables take precedence.
+
+        A resumed run continues the same W&B run; seeds are runs of one group.
+        """
+        env = os.environ.get
+        # Several seeds cannot share one id.
+        run_id = (None if group else env("WANDB_RUN_ID")) or load_run_id(folder, "wandb")
+        settings: dict[str, Any] = {"id": run_id or secrets.token_hex(4)}
+        if run_id is not None and env("WANDB_MODE") != "offline":
+            settings["resume"] = env("WANDB_RESUME", "allow")
         handler = cls(
-            said("WANDB_DIR", folder),
-            name=said("WANDB_NAME", name),
-            group=said("WANDB_RUN_GROUP", group),
+            env("WANDB_DIR", folder),
+            name=env("WANDB_NAME", name),
+            group=env("WANDB_RUN_GROUP", group),
             **settings,
         )
-        # Only now: a run that could not be opened has no id to come back to.
-        remember_id(folder, "wandb", handler.run.id)
+        # After opening the run, because a run that could not be opened cannot be resumed.
+        save_run_id(folder, "wandb", handler.run.id)
         return handler
 
-    def log_config(self, config: Any, facts: Data) -> None:
-        """The settings as W&B's config, and the facts under `facts`."""
+    def log_config(self, config: Any, metadata: Record) -> None:
+        """Log the settings as W&B's config, with the metadata under `metadata`."""
         if self.run is not None:
-            self.run.config.update({**settings_of(config), "facts": plain(facts)}, allow_val_change=True)
+            values = {**config_values(config), "metadata": to_json_value(metadata)}
+            self.run.config.update(values, allow_val_change=True)
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """The picture's SVG, which W&B shows as a page."""
+        """Log an image as SVG, which W&B shows as HTML."""
         if self.run is not None and picture.svg is not None:
-            self.run.log({name: imported("wandb", "wandb").Html(picture.svg, inject=False)}, step=step)
+            self.run.log({name: import_library("wandb", "wandb").Html(picture.svg, inject=False)}, step=step)
 
-    def log_step(self, step_data: Data) -> None:
-        """A step's numbers, kept with whatever is logged next: W&B takes one row an update."""
+    def log_step(self, step_data: Record) -> None:
+        """Log the scalars of a step together with the next update, because W&B has one row per update."""
         if self.run is not None:
-            numbers = {f"step/{name}": value for name, value in scalars_of(step_data).items()}
-            self.run.log(numbers, commit=False)
+            scalars = {f"step/{name}": value for name, value in select_scalars(step_data).items()}
+            self.run.log(scalars, commit=False)
 
-    def _numbers(self, values: dict[str, float], step: int) -> None:
+    def _log_scalars(self, values: dict[str, float], step: int) -> None:
         if self.run is not None:
             self.run.log(values, step=step)
 
     def close(self) -> None:
-        """Finish the run, if this handler opened it."""
-        if self.run is not None and self._owned:
+        """Finish the run if the handler opened it."""
+        if self.run is not None and self._owns_run:
             self.run.finish()
         self.run = None

@@ -22,7 +22,7 @@ _MAX_FAMILY_CURVES = 8
 _AXIS_DIGITS = {"update": 15, "steps": 15, "seconds": 8}
 # Beyond it a float is whole in any case, and as an integer would be long.
 _EXACT = 1e15
-_EVALUATED = {"success_rate": "share", "similarity": "share", "steps_to_solve": ""}
+_EVALUATED = {"success_rate": "share", "similarity": "share", "steps_to_solve": "", "mean_proof_length": ""}
 
 GROUPS = ("Episodes", "Optimization", "Throughput", "Other")
 

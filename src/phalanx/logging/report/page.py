@@ -324,7 +324,7 @@ def _bar(name: str, last: Mapping[str, Any], first: Mapping[str, Any] | None) ->
         "value": finite(last.get("success_rate")),
         "before": None if first is None else finite(first.get("success_rate")),
         "similarity": finite(last.get("similarity")),
-        "episodes": finite(last.get("episodes")),
+        "episodes": finite(last.get("num_episodes", last.get("episodes"))),
         "pass": {str(k): share for k, value in passes.items() if (share := finite(value)) is not None},
     }
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from phalanx.formatting import escape_untrusted, format_count
 from phalanx.io.untrusted import MAX_BYTES as MAX_FILE_BYTES, is_regular_file, read_limited, read_yaml
-from phalanx.logging.records import flat_settings
+from phalanx.logging.records import flatten_settings
 from phalanx.logging.report.panels import Panel, read_panels
 from phalanx.logging.report.tables import (
     Table,
@@ -200,7 +200,7 @@ class RunData:
         return str(self.facts.get("name") or self.path.name)
 
     def __repr__(self) -> str:
-        told = [str(self.facts[name]) for name in ("kind", "status") if self.facts.get(name)]
+        told = [str(self.facts[name]) for name in ("algorithm", "status") if self.facts.get(name)]
         updates = [f"{int(self.metrics.axes['update'][-1])} updates"] if len(self.metrics) else []
         return f"RunData({', '.join([self.name, *told, *updates])}, {self.path})"
 
@@ -268,7 +268,7 @@ def read_run(path: str | os.PathLike[str]) -> RunData:
         "No sampled episodes yet (episodes.jsonl, episodes/).": episodes,
     }
     absent = [sentence for sentence, there in missing.items() if not there]
-    handed_in, panels = find_submissions(folder / "handed_in", notes), read_panels(folder, notes)
+    handed_in, panels = find_submissions(folder / "submissions", notes), read_panels(folder, notes)
     found = (folder, facts, config, metrics, evaluations, records, episodes)
     return RunData(*found, absent + notes, handed_in, panels)
 
@@ -299,7 +299,7 @@ def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
         notes.append(f"{newest.name} is a link or no file, and was left out.")
         return {}
     try:
-        return flat_settings(read_yaml(newest))
+        return flatten_settings(read_yaml(newest))
     except (ValueError, OSError) as error:
         notes.append(f"{error}.")
         return {}

@@ -210,7 +210,10 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: Table) -> Table:
     rows = list({row["step"]: row for row in rows}.values())
     values = []
     for row in rows:
-        fields = {name: row.get(name) for name in ("success_rate", "similarity", "steps_to_solve")}
+        fields = {
+            name: row.get(name)
+            for name in ("success_rate", "similarity", "steps_to_solve", "mean_proof_length")
+        }
         for name, family in families_of(row).items():
             fields[f"family:{name}"] = family.get("success_rate")
         # An evaluation that solved nothing has no steps to solve: a gap, and not a line across it.
@@ -229,7 +232,7 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: Table) -> Table:
 
 def families_of(evaluation: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """What an evaluation says of each family of tasks."""
-    families = evaluation.get("families")
+    families = evaluation.get("groups", evaluation.get("families"))
     if not isinstance(families, Mapping):
         return {}
     return {str(name): value for name, value in families.items() if isinstance(value, Mapping)}

@@ -1,9 +1,11 @@
-"""`jaxarc.envs.config`: JaxARC's names of the ARC config and its sections."""
+"""`jaxarc.envs.config`: JaxARC's config classes."""
 
+import logging
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import model_serializer, model_validator
 
 from phalanx.arc.config import (
     ActionConfig as UnifiedActionConfig,
@@ -12,7 +14,8 @@ from phalanx.arc.config import (
     EpisodeConfig as EnvironmentConfig,
     RewardConfig,
 )
-from phalanx.logging.config import LoggingConfig, validate_batched_logging_config
+from phalanx.config import Config
+from phalanx.logging import config as phalanx_config
 
 __all__ = [
     "EnvironmentConfig",
@@ -24,9 +27,93 @@ __all__ = [
     "validate_batched_logging_config",
 ]
 
+CONF_FOLDER = Path(__file__).parents[1] / "conf"
+"""Folder of `logging/batched.yaml`."""
+
+_LOG = logging.getLogger("phalanx.logging")
+_ASYNC = "was removed: logging is synchronous"
+
+
+class LoggingConfig(Config):
+    """All logging settings of JaxARC."""
+
+    removed_settings: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("queue_size", "worker_threads", "batch_size", "flush_interval", "enable_compression"), _ASYNC
+    )
+
+    structured_logging: bool = True
+    """Write records in `log_format`. If False, write readable text."""
+    log_format: Literal["json", "text", "structured", "pickle"] = "json"
+    """Format of episodes, steps and tasks."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Level of console output."""
+    compression: bool = True
+    """Compress rotated files."""
+    include_full_states: bool = False
+    """Write the arrays of initial and final states to the records of episodes."""
+
+    log_operations: bool = False
+    """Write the action of each step."""
+    log_grid_changes: bool = False
+    """Write the cells that each step changes."""
+    log_rewards: bool = False
+    """Write the reward of each step."""
+    log_episode_start: bool = True
+    """Log the start of each episode."""
+    log_episode_end: bool = True
+    """Log a summary of each episode."""
+    log_key_moments: bool = True
+    """Write steps that solve or end an episode."""
+
+    log_frequency: int = 10
+    """Number of updates between two logs of metrics."""
+
+    batched_logging_enabled: bool = False
+    """Log aggregated metrics."""
+    sampling_enabled: bool = True
+    """Log sampled episodes."""
+    num_samples: int = 3
+    """Number of episodes in a sample."""
+    sample_frequency: int = 50
+    """Number of updates between two samples."""
+
+    log_aggregated_rewards: bool = True
+    """Log the mean, standard deviation, maximum and minimum of episode returns."""
+    log_aggregated_similarity: bool = True
+    """Log the mean, standard deviation, maximum and minimum of final similarities."""
+    log_loss_metrics: bool = True
+    """Log scalars whose name ends with `loss`."""
+    log_gradient_norms: bool = True
+    """Log `gradient_norm`."""
+    log_episode_lengths: bool = True
+    """Log the mean, standard deviation, maximum and minimum of episode lengths."""
+    log_success_rates: bool = True
+    """Log the success rate."""
+
+    def to_phalanx(self) -> phalanx_config.LoggingConfig:
+        """Convert the settings to those of `phalanx.logging`; raise `ValueError` if they are invalid."""
+        if errors := validate_batched_logging_config(self):
+            raise ValueError("; ".join(f"logging.{error}" for error in errors))
+        fields = {
+            "action": self.log_operations,
+            "reward": self.log_rewards,
+            "grid_changes": self.log_grid_changes,
+        }
+        return phalanx_config.LoggingConfig(
+            log_frequency=self.log_frequency if self.batched_logging_enabled else 0,
+            sample_frequency=self.sample_frequency if self.sampling_enabled else 0,
+            num_samples=self.num_samples,
+            log_format=self.log_format if self.structured_logging else "text",
+            log_level=self.log_level,
+            compression=self.compression,
+            include_full_states=self.include_full_states,
+            step_fields=tuple(name for name, is_logged in fields.items() if is_logged),
+            log_key_moments=self.log_key_moments,
+        )
+
 
 class JaxArcConfig(ArcConfig):
-    """An ARC config with a `logging` section, whose section `episode` can also be given as `environment`."""
+    """An ARC config with a `logging` section. The section `episode` is called `environment`."""
 
     logging: LoggingConfig = LoggingConfig()
     """Settings of the experiment logger."""
@@ -38,7 +125,31 @@ class JaxArcConfig(ArcConfig):
             return {"episode" if name == "environment" else name: value for name, value in values.items()}
         return values
 
+    @model_serializer(mode="wrap")
+    def _serialize(self, handler: Any) -> dict[str, Any]:
+        return {"environment" if name == "episode" else name: value for name, value in handler(self).items()}
+
+    def __repr_args__(self) -> Any:
+        for name, value in super().__repr_args__():
+            yield "environment" if name == "episode" else name, value
+
     @property
     def environment(self) -> EnvironmentConfig:
-        """The section `episode`."""
+        """Settings of an episode."""
         return self.episode
+
+
+def validate_batched_logging_config(config: LoggingConfig) -> list[str]:
+    """Return the errors in the settings of batched logging, one sentence each.
+
+    >>> validate_batched_logging_config(LoggingConfig(log_frequency=0))
+    ['log_frequency must be positive']
+    """
+    errors = [
+        f"{name} must be positive"
+        for name in ("num_samples", "sample_frequency", "log_frequency")
+        if getattr(config, name) <= 0
+    ]
+    if config.num_samples > 1000:
+        _LOG.warning("num_samples is very large: %d", config.num_samples)
+    return errors

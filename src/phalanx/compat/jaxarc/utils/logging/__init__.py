@@ -1,12 +1,15 @@
-"""`jaxarc.utils.logging`: the experiment logger of the batched-logging document."""
+"""`jaxarc.utils.logging`: the experiment logger and handlers of the batched-logging design."""
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from phalanx.logging.experiment_logger import ExperimentLogger as _ExperimentLogger
-from phalanx.logging.handlers.console import RichHandler
-from phalanx.logging.handlers.file import FileHandler
+from phalanx.compat.jaxarc.envs.config import JaxArcConfig, LoggingConfig
+from phalanx.logging import experiment_logger
+from phalanx.logging.aggregation import summarize_batch
+from phalanx.logging.handlers import console, file
 from phalanx.logging.handlers.svg import SVGHandler
 from phalanx.logging.handlers.wandb import WandbHandler
 
@@ -20,8 +23,37 @@ __all__ = [
 ]
 
 
-class ExperimentLogger(_ExperimentLogger):
-    """An experiment logger that samples environments with `jax.random.choice`, as in the document."""
+class ExperimentLogger(experiment_logger.ExperimentLogger):
+    """An experiment logger with JaxARC's settings and its sampling with `jax.random.choice`."""
+
+    def __init__(
+        self, config: LoggingConfig | JaxArcConfig, handlers: Mapping[str, Any], **options: Any
+    ) -> None:
+        self.config = JaxArcConfig(logging=config) if isinstance(config, LoggingConfig) else config
+        super().__init__(self.config.logging.to_phalanx(), handlers, **options)
+
+    def log_task_start(self, task_data: Mapping[str, Any]) -> None:
+        """Log the start of an episode if `log_episode_start` is set."""
+        if self.config.logging.log_episode_start:
+            super().log_task_start(task_data)
+
+    def log_episode_summary(self, summary_data: Mapping[str, Any]) -> None:
+        """Log a finished episode if `log_episode_end` is set."""
+        if self.config.logging.log_episode_end:
+            super().log_episode_summary(summary_data)
+
+    def _aggregate_batch_metrics(self, batch_data: Mapping[str, Any]) -> dict[str, float]:
+        return self._select_metrics(summarize_batch(batch_data, aggregate=True).metrics)
+
+    def _sample_episodes_from_batch(self, batch_data: Mapping[str, Any]) -> list[dict[str, Any]]:
+        num_samples = self.config.logging.num_samples
+        return summarize_batch(batch_data, num_samples=num_samples, sample_rows=self._sample_rows).episodes
+
+    def _log_metrics(self, metrics: dict[str, float], update_step: int) -> None:
+        super()._log_metrics(self._select_metrics(metrics), update_step)
+
+    def _select_metrics(self, metrics: dict[str, float]) -> dict[str, float]:
+        return {name: value for name, value in metrics.items() if _is_selected(name, self.config.logging)}
 
     def _sample_rows(self, update_step: int, num_envs: int, num_samples: int, finished: Any) -> Any:
         import jax
@@ -36,4 +68,45 @@ class ExperimentLogger(_ExperimentLogger):
 
 
 MinimalAsyncLogger = ExperimentLogger
-"""JaxARC's name. Logging is synchronous; an update that is not logged costs nothing."""
+"""Logging is synchronous; an update that is not logged transfers nothing from the device."""
+
+
+class FileHandler(file.FileHandler):
+    """A file handler that accepts JaxARC's configs."""
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str],
+        config: LoggingConfig | JaxArcConfig | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(output_dir, **options)
+        self.settings = _logging_section(config).to_phalanx()
+        self.log_config(config, {})
+
+
+class RichHandler(console.RichHandler):
+    """A console handler that accepts JaxARC's configs."""
+
+    def __init__(self, config: LoggingConfig | JaxArcConfig | None = None, **options: Any) -> None:
+        super().__init__(_logging_section(config).to_phalanx(), **options)
+
+
+def _logging_section(config: LoggingConfig | JaxArcConfig | None) -> LoggingConfig:
+    if config is None:
+        return LoggingConfig()
+    return config if isinstance(config, LoggingConfig) else config.logging
+
+
+def _is_selected(name: str, settings: LoggingConfig) -> bool:
+    if name.startswith("reward_"):
+        return settings.log_aggregated_rewards
+    if name.startswith("similarity_"):
+        return settings.log_aggregated_similarity
+    if name.startswith("episode_length_"):
+        return settings.log_episode_lengths
+    if name == "success_rate":
+        return settings.log_success_rates
+    if name == "gradient_norm":
+        return settings.log_gradient_norms
+    return settings.log_loss_metrics or not name.endswith("loss")

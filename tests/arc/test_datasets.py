@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.arc import download
-from phalanx.arc.download import download_tasks
-from phalanx.arc.task_files import load_tasks
+from phalanx.arc import datasets
+from phalanx.arc.datasets import download_dataset, load_tasks
 from phalanx.io import archive as archives
 
 TASK = json.dumps({"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]]}]})
@@ -73,7 +72,7 @@ def scratch(tmp_path, monkeypatch) -> Iterator[Path]:
 def refused(source: object, **options: str) -> str:
     """The message with which `source` is refused."""
     with pytest.raises((ValueError, OSError)) as caught:
-        download_tasks(str(source), **options)
+        download_dataset(str(source), **options)
     return str(caught.value)
 
 
@@ -85,21 +84,21 @@ def test_archives_and_folders_as_published_are_brought_here(tmp_path, data, scra
         source = folder_of(tmp_path / "tasks", PUBLISHED)
     else:
         source = tar_of(tmp_path / f"tasks.{form}", PUBLISHED, "w:gz" if form == "tar.gz" else "w")
-    assert download_tasks(str(source)) == (data / "tasks", {"training": 2, "evaluation": 1})
+    assert download_dataset(str(source)) == (data / "tasks", {"training": 2, "evaluation": 1})
     assert [task.id for task in load_tasks("tasks", "all")] == ["a", "b", "c"]
     assert [path.name for path in data.iterdir()] == ["tasks"]
 
 
 def test_a_single_file_is_a_data_set_too(tmp_path, data, scratch):
     source = folder_of(tmp_path, {"my-task.json": TASK}) / "my-task.json"
-    assert download_tasks(str(source), "mine") == (data / "mine", {"training": 1})
+    assert download_dataset(str(source), "mine") == (data / "mine", {"training": 1})
     assert [task.id for task in load_tasks("mine")] == ["my-task"]
 
 
 def test_file_urls_are_fetched(tmp_path, data, scratch):
     source = zip_of(tmp_path / "my tasks.zip", PUBLISHED)
     seen = []
-    folder, _ = download_tasks(
+    folder, _ = download_dataset(
         source.as_uri(), "mine", progress=lambda done, total: seen.append((done, total))
     )
     assert folder == data / "mine"
@@ -113,8 +112,8 @@ def test_a_data_sets_name_stands_for_its_published_archive(tmp_path, data, scrat
         asked.append(source)
         return zip_of(tmp_path / "master.zip", PUBLISHED)
 
-    monkeypatch.setattr(download, "_fetched", fetched)
-    assert download_tasks("arc-agi-1") == (data / "arc-agi-1", {"training": 2, "evaluation": 1})
+    monkeypatch.setattr(datasets, "_fetch_source", fetched)
+    assert download_dataset("arc-agi-1") == (data / "arc-agi-1", {"training": 2, "evaluation": 1})
     assert asked == ["https://github.com/fchollet/ARC-AGI/archive/HEAD.zip"]
     assert len(load_tasks("arc-agi-1")) == 2
 
@@ -123,18 +122,18 @@ def test_a_digest_is_checked(tmp_path, data, scratch):
     source = zip_of(tmp_path / "tasks.zip", PUBLISHED)
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     wrong = "0" * 64
-    assert refused(source, sha256=wrong) == f"{source}: its SHA-256 digest is {digest}, expected {wrong}"
+    assert refused(source, sha256=wrong) == f"{source}: its SHA-256 is {digest}, expected {wrong}"
     assert refused(source, sha256="abc") == "sha256 must be 64 hexadecimal digits, got 'abc'"
-    assert "a SHA-256 digest needs a file" in refused(folder_of(tmp_path / "f", PUBLISHED), sha256=digest)
+    assert "--sha256 needs a file" in refused(folder_of(tmp_path / "f", PUBLISHED), sha256=digest)
     assert not data.parent.exists()
-    download_tasks(str(source), sha256=digest.upper())
+    download_dataset(str(source), sha256=digest.upper())
 
 
 def test_one_wrong_task_keeps_everything_out(tmp_path, data, scratch):
     source = zip_of(tmp_path / "tasks.zip", PUBLISHED | {"ARC-AGI-master/data/evaluation/d.json": BAD_TASK})
     assert refused(source) == (
         f"{source}: ARC-AGI-master/data/evaluation/d.json: train[0].output: "
-        "cell (0, 0) must be a colour from 0 to 9, got 11"
+        "cell (0, 0) must be a color from 0 to 9, got 11"
     )
     assert not data.parent.exists()
 
@@ -190,7 +189,7 @@ def test_a_damaged_archive_is_refused(tmp_path, data, scratch, name, keep):
     members = {f"{i:03d}.json": TASK + " " * i for i in range(100)}
     source = zip_of(tmp_path / name, members) if name.endswith("zip") else tar_of(tmp_path / name, members)
     source.write_bytes(source.read_bytes()[: int(source.stat().st_size * keep)])
-    assert "damaged" in refused(source)
+    assert "corrupt" in refused(source)
     assert not data.parent.exists()
 
 
@@ -205,7 +204,7 @@ def test_a_flipped_bit_in_an_archive_is_noticed(tmp_path, data, scratch):
 def test_what_is_already_there_is_not_touched(tmp_path, data, scratch):
     source = zip_of(tmp_path / "tasks.zip", PUBLISHED)
     folder_of(data / "tasks", {"mine.json": TASK})
-    assert refused(source) == f"{data / 'tasks'} is already there; remove it or choose another name"
+    assert refused(source) == f"{data / 'tasks'} already exists; remove it or choose another name"
     assert [task.id for task in load_tasks("tasks")] == ["mine"]
 
 
@@ -213,15 +212,19 @@ def test_what_is_already_there_is_not_touched(tmp_path, data, scratch):
     ("source", "options", "message"),
     [
         ("absent.zip", {}, "absent.zip: no such file or folder"),
-        ("generated", {}, "generated tasks are made here; there is nothing to download"),
+        ("generated", {}, "generated tasks are generated: there is nothing to download"),
         ("ftp://host/a.zip", {}, "ftp://host/a.zip: the URL must start with https://, http:// or file://"),
-        ("x/main.zip", {}, "'main' is a branch's name; give the data set a name of its own (--name)"),
+        ("x/main.zip", {}, "'main' is the name of a branch: name the dataset with --name"),
         (
             "a.zip",
             {"name": "../up"},
-            "'../up' cannot be a data set's name: letters, digits, dots, dashes and",
+            "'../up' cannot be the name of a dataset: use letters, digits, dots",
         ),
-        ("a.zip", {"name": ".."}, "'..' cannot be a data set's name: letters, digits, dots, dashes and"),
+        (
+            "a.zip",
+            {"name": ".."},
+            "'..' cannot be the name of a dataset: use letters, digits, dots",
+        ),
         ("file:///absent/a.zip", {}, "file:///absent/a.zip: download failed: "),
     ],
 )
@@ -269,8 +272,8 @@ def server(tmp_path) -> Iterator[str]:
 
 def test_a_web_server_is_asked(data, scratch, server):
     counts = {"training": 2, "evaluation": 1}
-    assert download_tasks(f"{server}/tasks.zip") == (data / "tasks", counts)
-    assert download_tasks(f"{server}/stream.zip?raw=1") == (data / "stream", counts)
+    assert download_dataset(f"{server}/tasks.zip") == (data / "tasks", counts)
+    assert download_dataset(f"{server}/stream.zip?raw=1") == (data / "stream", counts)
 
 
 def test_what_goes_wrong_on_the_way_leaves_nothing(data, scratch, server):
@@ -289,7 +292,7 @@ def test_an_interruption_leaves_nothing(tmp_path, data, scratch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        download_tasks(zip_of(tmp_path / "tasks.zip", PUBLISHED).as_uri(), progress=interrupt)
+        download_dataset(zip_of(tmp_path / "tasks.zip", PUBLISHED).as_uri(), progress=interrupt)
     assert not data.parent.exists()
 
 
@@ -297,9 +300,9 @@ def test_an_interruption_while_tasks_are_verified_leaves_nothing(tmp_path, data,
     def interrupt(path: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(download, "read_splits", interrupt)
+    monkeypatch.setattr(datasets, "read_splits", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        download_tasks(str(zip_of(tmp_path / "tasks.zip", PUBLISHED)))
+        download_dataset(str(zip_of(tmp_path / "tasks.zip", PUBLISHED)))
     assert not data.parent.exists()
 
 
@@ -307,7 +310,7 @@ def test_a_name_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "long.tar.gz", "w:gz", format=tarfile.GNU_FORMAT) as out:
         out.addfile(tarfile.TarInfo("a" * 2_000_000 + ".json"))
     with pytest.raises(ValueError, match=r"long\.tar\.gz: the archive is corrupt: a name .* 2,000,006"):
-        download_tasks(str(tmp_path / "long.tar.gz"), "long", data_dir=tmp_path / "data")
+        download_dataset(str(tmp_path / "long.tar.gz"), "long", data_dir=tmp_path / "data")
 
 
 def test_a_damaged_header_is_not_taken_for_the_end_of_a_tar_archive(tmp_path: Path) -> None:
@@ -322,4 +325,4 @@ def test_a_damaged_header_is_not_taken_for_the_end_of_a_tar_archive(tmp_path: Pa
     whole[1024 + 100] ^= 1
     path.write_bytes(whole)
     with pytest.raises(ValueError, match=r"the archive is corrupt: data follows its last file"):
-        download_tasks(str(path), "tasks", data_dir=tmp_path / "data")
+        download_dataset(str(path), "tasks", data_dir=tmp_path / "data")

@@ -1,7 +1,4 @@
-"""What the batch processing guide defines for itself, the library has under the same names and arguments.
-
-The guide's own definitions run in the neighbouring files.
-"""
+"""The functions of the batch-processing guide have the names, arguments and results of the guide."""
 
 import math
 
@@ -9,22 +6,47 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from phalanx.arc import ArcEnvState, JaxArcConfig, JaxArcTask, PointAction
 from phalanx.compat.jaxarc import batch_processing
+from phalanx.compat.jaxarc.envs import (
+    EnvironmentConfig,
+    JaxArcConfig,
+    PointAction,
+    UnifiedActionConfig,
+    UnifiedDatasetConfig,
+    batch_reset,
+    create_mock_task,
+)
+from phalanx.compat.jaxarc.state import ArcEnvState
+from phalanx.compat.jaxarc.types import JaxArcTask
 
 
-def test_the_librarys_search_for_a_batch_size_returns_what_the_guides_does(
-    config: JaxArcConfig, task: JaxArcTask
-) -> None:
+@pytest.fixture(scope="module")
+def config() -> JaxArcConfig:
+    return JaxArcConfig(
+        environment=EnvironmentConfig(max_episode_steps=100),
+        dataset=UnifiedDatasetConfig(max_grid_height=30, max_grid_width=30),
+        action=UnifiedActionConfig(selection_format="point"),
+    )
+
+
+@pytest.fixture(scope="module")
+def task() -> JaxArcTask:
+    return create_mock_task()
+
+
+@pytest.fixture(scope="module")
+def batch_states(config: JaxArcConfig, task: JaxArcTask) -> ArcEnvState:
+    return batch_reset(jax.random.split(jax.random.PRNGKey(42), 16), config, task)[0]
+
+
+def test_find_optimal_batch_size(config: JaxArcConfig, task: JaxArcTask) -> None:
     optimal_bs, perf_results = batch_processing.find_optimal_batch_size(config, task, max_batch_size=4)
     assert optimal_bs in perf_results
     assert list(perf_results) == [1, 2, 4]
     assert {"per_env_time", "throughput", "total_time"} <= set(perf_results[1])
 
 
-def test_the_librarys_memory_analysis_counts_every_leaf_and_not_just_the_grid(
-    config: JaxArcConfig, task: JaxArcTask
-) -> None:
+def test_memory_analysis_counts_all_leaves(config: JaxArcConfig, task: JaxArcTask) -> None:
     memory_analysis = batch_processing.analyze_memory_usage(config, task, batch_sizes=[1, 16])
     row = memory_analysis[16]
     assert set(row) == {"total_mb", "per_env_mb", "state_mb", "obs_mb"}
@@ -33,16 +55,14 @@ def test_the_librarys_memory_analysis_counts_every_leaf_and_not_just_the_grid(
     assert math.isclose(row["obs_mb"], 16 * 30 * 30 / 2**20)
 
 
-def test_the_librarys_warm_up_says_the_same(
+def test_warm_up_prints_the_batch_size(
     config: JaxArcConfig, task: JaxArcTask, capsys: pytest.CaptureFixture[str]
 ) -> None:
     batch_processing.warm_up_batch_functions(16, config, task)
     assert "Warmed up batch functions for batch size 16" in capsys.readouterr().out
 
 
-def test_the_librarys_inspection_prints_what_the_guides_does(
-    batch_states: ArcEnvState, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspection_prints_states(batch_states: ArcEnvState, capsys: pytest.CaptureFixture[str]) -> None:
     batch_processing.inspect_batch_states(batch_states)
     printed = capsys.readouterr().out
     for line in (
@@ -55,9 +75,7 @@ def test_the_librarys_inspection_prints_what_the_guides_does(
         assert line in printed
 
 
-def test_the_librarys_monitor_counts_and_times_as_the_guides_does(
-    config: JaxArcConfig, task: JaxArcTask
-) -> None:
+def test_monitor_counts_and_times_operations(config: JaxArcConfig, task: JaxArcTask) -> None:
     monitor = batch_processing.BatchPerformanceMonitor()
     keys = jax.random.split(jax.random.PRNGKey(42), 16)
     states, _ = monitor.time_batch_reset(keys, config, task)
