@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from measuring.conditions import conditions
 
@@ -25,7 +26,6 @@ from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.best_first import BestFirstConfig, Heuristic, SearchResult, best_first_search
 from phalanx.proofs.search.goal_features import GoalFeatureExtractor
-from phalanx.proofs.search.heuristic_training import HeuristicConfig, train_heuristic, untrained_heuristic
 from phalanx.proofs.search.heuristics import (
     BreadthFirstHeuristic,
     ConfidenceHeuristic,
@@ -33,12 +33,13 @@ from phalanx.proofs.search.heuristics import (
     UniformHeuristic,
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
+from phalanx.training.search_heuristic import HeuristicConfig, HeuristicData, HeuristicTrainer
 
 BUDGETS = (10, 30, 100, 300)
 TRAINING = {
-    "genealogy": {"queries": 500, "rounds": 3},
-    "kinship": {"queries": 400, "rounds": 2},
-    "fb15k-237": {"queries": 1200, "rounds": 2},
+    "genealogy": {"queries_per_update": 500, "num_updates": 3},
+    "kinship": {"queries_per_update": 400, "num_updates": 2},
+    "fb15k-237": {"queries_per_update": 1200, "num_updates": 2},
 }
 """What a guide learns from, unless `--set` says otherwise."""
 FACTS = 100_000
@@ -104,19 +105,15 @@ def measured(setting: Setting, config: HeuristicConfig, methods: tuple[str, ...]
         if (setting.confidence < 1).any()
         else UniformHeuristic(config.seed)
     )
-    trained = train_heuristic(
-        config,
-        setting.environment,
-        program,
-        features,
-        setting.train,
-        first=first,
-        time_limit=TimeLimit(None, print_to_stderr),
-    )
+    data = HeuristicData(program, features, setting.train, setting.held_out, first)
+    trainer = HeuristicTrainer(config, data)
+    untrained = state = trainer.init(jax.random.key(0))
+    for _ in range(config.num_updates):
+        state, _ = trainer.update(state)
     training = time.process_time() - begin
     guides: dict[str, Heuristic] = {
-        "trained": trained,
-        "untrained": untrained_heuristic(config, program, features),
+        "trained": trainer.heuristic(state.params),
+        "untrained": trainer.heuristic(untrained.params),
         "uniform": UniformHeuristic(config.seed),
         "breadth-first": BreadthFirstHeuristic(),
         "confidence": ConfidenceHeuristic(features.confidence),
@@ -175,7 +172,7 @@ def main() -> None:
     parser.add_argument("--rules", type=int, default=100, help="of each predicate at most [100]")
     parser.add_argument("--length", type=int, default=2, help="atoms in the body of a mined rule [2]")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of GuideConfig")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of HeuristicConfig")
     arguments = parser.parse_args()
     names = arguments.only or ["genealogy", "kinship", "fb15k-237"]
     if arguments.data is None and set(names) - {"genealogy"}:
@@ -194,8 +191,8 @@ def main() -> None:
                 arguments.length,
             )
         for seed in range(arguments.seeds):
-            search = setting.search.model_copy(update={"max_expansions": 100})
-            config = HeuristicConfig(**{"search": search, **TRAINING[name], **given, "seed": seed})
+            settings = {"max_expansions": 100, "max_depth": setting.search.max_depth, **TRAINING[name]}
+            config = HeuristicConfig(**{"env": setting.environment, **settings, **given, "seed": seed})
             for record in measured(setting, config, METHODS if seed == 0 else METHODS[:3]):
                 print(json.dumps({**record, **conditions("jax", "numpy")}), flush=True)
 

@@ -26,8 +26,8 @@ def read_curves(run: Path) -> Curve:
     for folder in folders:
         for line in (folder / "evaluations.jsonl").read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
-            if record["mode"] == "next_fit":
-                curve.setdefault(record["environment_steps"], []).append(record["success_rate"])
+            if record["mode"] == "greedy":
+                curve.setdefault(record["env_steps"], []).append(record["success_rate"])
     return curve
 
 

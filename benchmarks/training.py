@@ -277,7 +277,7 @@ class LoggingCost:
         """What a run logs of an update."""
         settings = self._settings
         if update % settings.log_frequency == 0:
-            rates = {"environment_steps": update, "steps_per_second": 0.0, "seconds": 0.0}
+            rates = {"env_steps": update, "steps_per_second": 0.0, "seconds": 0.0}
             self._logger.log_batch_step(batch_data(report, rates, update))
         if settings.sample_frequency and update % settings.sample_frequency == 0:
             key = jax.random.fold_in(jax.random.key(0), update)

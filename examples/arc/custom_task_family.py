@@ -17,7 +17,7 @@ from rich.console import Console
 from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, BboxAction, generate_tasks
 from phalanx.arc.generators import (
     GridPairBuilder,
-    PairMaker,
+    PairSampler,
     TaskFamily,
     blank,
     palette,
@@ -32,7 +32,7 @@ from phalanx.training import CloningTraining, Progress, load_cloning, next_free_
 NAME = "shadow"
 
 
-def shadow(rng: np.random.Generator, height: int, width: int) -> PairMaker:
+def shadow(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """A fill for each shadow. Shortest: shadows differ in colour, and a fill writes one colour; what moves or
     turns cells paints no more of them than there were, and a paste needs a copy before it.
     """

@@ -52,10 +52,7 @@ def main() -> None:
     training = ArcTraining(config)
     outcome = train(training, next_free_dir(arguments.out), show=show)
     first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
-    print(
-        f"{outcome.counts['environment_steps']:,} steps in {outcome.seconds:.0f} s, "
-        f"written to {outcome.run_dir}"
-    )
+    print(f"{outcome.counts['env_steps']:,} steps in {outcome.seconds:.0f} s, written to {outcome.run_dir}")
     print(f"unseen puzzles handed in right: {first:.0%} before, {last:.0%} after")
 
     # What the trained agent makes of a puzzle.

@@ -112,7 +112,7 @@ class Reinforce(PolicyAlgorithm[ReinforceState]):
         metrics = {"total_loss": total, "entropy": entropy, "gradient_norm": optax.tree.norm(gradient)}
         lengths = running.sum(axis=0)
         episodes = {"episode_returns": to_go[0], "episode_lengths": lengths, **measures}
-        return after, UpdateResult(metrics, episodes, counts={"environment_steps": lengths.sum()})
+        return after, UpdateResult(metrics, episodes, counts={"env_steps": lengths.sum()})
 
     def _play(self, network: Any, key: Array) -> tuple[tuple, dict[str, Array]]:
         """An episode of each environment, [time, batch]; a finished one stays as it is and earns nothing."""

@@ -78,8 +78,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.proofs.link_prediction": ("LinkPredictionConfig",),
         "phalanx.proofs.search.beam": ("BeamSearchConfig",),
         "phalanx.proofs.search.best_first": ("BestFirstConfig",),
-        "phalanx.proofs.search.heuristic_training": ("HeuristicConfig",),
-        "phalanx.training.search_heuristic": ("HeuristicTrainingConfig", "HeuristicEvaluationConfig"),
+        "phalanx.training.search_heuristic": (
+            "HeuristicConfig",
+            "HeuristicNetworkConfig",
+            "HeuristicOptimizerConfig",
+            "HeuristicEvaluationConfig",
+        ),
     },
     "Language model": {
         "phalanx.training.sft": ("SFTConfig", "SFTDataConfig"),

@@ -65,7 +65,7 @@ def test_the_families_that_every_user_may_rely_on_exist():
         "gravity",
         "denoise",
     ]
-    assert all(name == family.name and family.text.endswith(".") for name, family in FAMILIES.items())
+    assert all(name == family.name and family.description.endswith(".") for name, family in FAMILIES.items())
 
 
 @each_family
@@ -296,8 +296,8 @@ def test_the_numbers_of_pairs_can_be_chosen():
         (lambda: generate_task("mirror", -1), "seed must not be negative, got -1"),
         (lambda: generate_task("mirror", 0, num_demos=0, num_tests=0), "at least one pair"),
         (lambda: generate_tasks(num_tasks=0), "num_tasks must be between 1 and"),
-        (lambda: generate_tasks(("mirror", "mirror")), "named twice"),
-        (lambda: generate_task("draw_border", 0, height=3, width=3, num_demos=300), "ask for fewer pairs"),
+        (lambda: generate_tasks(("mirror", "mirror")), "occurs twice"),
+        (lambda: generate_task("draw_border", 0, height=3, width=3, num_demos=300), "use fewer pairs"),
     ],
 )
 def test_bad_requests_are_refused_in_words(call, message):
@@ -306,7 +306,7 @@ def test_bad_requests_are_refused_in_words(call, message):
 
 
 def test_a_family_refuses_grids_below_its_minimum():
-    wide = TaskFamily("wide", "A test.", FAMILIES["gravity"].make_rule, min_size=5)
+    wide = TaskFamily("wide", "A test.", FAMILIES["gravity"].sample_rule, min_size=5)
     with pytest.raises(ValueError, match="wide: width must be between 5 and 30, got 4"):
         wide.generate(np.random.default_rng(0), 6, 4)
 
@@ -326,7 +326,7 @@ print(time.process_time() - start)
 
 def test_a_family_of_ones_own_needs_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FAMILIES, "mine", FAMILIES["recolor"])
-    with pytest.raises(ValueError, match="there is a task family 'mine' already"):
+    with pytest.raises(ValueError, match="there already is a task family 'mine'"):
         register_family(dataclasses.replace(FAMILIES["recolor"], name="mine"))
     monkeypatch.delitem(FAMILIES, "mine")
     assert register_family(dataclasses.replace(FAMILIES["recolor"], name="mine")) is FAMILIES["mine"]

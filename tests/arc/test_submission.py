@@ -121,7 +121,7 @@ def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
     told.save(folder, "made <here>")
     assert json.loads((folder / "submission.json").read_text()) == told.submission()
     assert len((folder / "tasks.jsonl").read_text().splitlines()) == 6
-    assert "handed in" in (folder / "failures.svg").read_text()
+    assert "submitted" in (folder / "failures.svg").read_text()
     page = write_report([tmp_path]).read_text()
     assert "Handed in: made &lt;here&gt;" in page
     assert page.count("data:image/svg+xml;base64,") >= 2

@@ -128,7 +128,7 @@ def test_a_state_is_named_and_drawn_in_three_ways_and_in_no_other() -> None:
     assert "<svg" in env.render(state) and "working" in env.render(state, "ansi")
     # Input, working grid and target on canvases of 3 x 5 cells of 48 pixels, and two gaps of 12.
     assert env.render(state, "rgb_array").shape == (144, 3 * 240 + 2 * 12, 3)
-    with pytest.raises(ValueError, match="drawn as svg, ansi, rgb_array, not as 'human'"):
+    with pytest.raises(ValueError, match="rendered as svg, ansi, rgb_array, got 'human'"):
         env.render(state, "human")
     secret = environment(mode="evaluation")
     assert secret.render(start(secret), "rgb_array").shape == (144, 2 * 240 + 12, 3)

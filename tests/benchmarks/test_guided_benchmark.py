@@ -11,10 +11,10 @@ LINE = "{0}\thas\tthing_{0}\n"
 
 
 def test_every_method_is_told_at_equal_budgets(monkeypatch, capsys) -> None:
-    small = {"queries": 20, "rounds": 1}
+    small = {"queries_per_update": 20, "num_updates": 1}
     monkeypatch.setattr(guided_search, "TRAINING", {"genealogy": small})
     monkeypatch.setattr(guided_search, "BUDGETS", (10, 30))
-    options = ["--only", "genealogy", "--facts", "300", "--queries", "8", "--set", "epochs=1"]
+    options = ["--only", "genealogy", "--facts", "300", "--queries", "8", "--set", "update_epochs=1"]
     monkeypatch.setattr(sys, "argv", ["guided_search.py", *options])
     guided_search.main()
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

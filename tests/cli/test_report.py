@@ -24,7 +24,7 @@ def test_the_page_of_a_run_is_in_it(phalanx) -> None:
     result = phalanx("report", "a")
     page = Path("a/report.html").resolve()
     assert result.code == 0
-    assert result.out == f"Wrote {page} (0.1 MB); open it in a browser.\n"
+    assert result.out == f"Wrote {page} (0.1 MB)\n"
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -48,8 +48,8 @@ def test_the_page_goes_where_it_is_told(phalanx) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["empty"], "is no run directory: it holds none of run.json, batch_metrics.jsonl"),
-        (["a", "nowhere"], "nowhere does not exist; give a run directory"),
+        (["empty"], "is not a run folder: it contains none of run.json, batch_metrics.jsonl"),
+        (["a", "nowhere"], "nowhere does not exist; pass a run folder"),
         (["a", "--out", "nowhere/page.html"], "the folder"),
     ],
 )

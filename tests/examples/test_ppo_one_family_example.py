@@ -20,6 +20,6 @@ def test_it_trains_and_writes_a_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert re.search(r"unseen puzzles handed in right: \d+% before, \d+% after", told)
     assert "working" in told and "target" in told
     facts = json.loads((run / "run.json").read_text())
-    assert facts["families"] == ["fill_enclosed"] and facts["environment_steps"] == 2 * 32 * 8
+    assert facts["families"] == ["fill_enclosed"] and facts["env_steps"] == 2 * 32 * 8
     assert len((run / "batch_metrics.jsonl").read_text().splitlines()) == 1
     assert len((run / "evaluations.jsonl").read_text().splitlines()) == 2

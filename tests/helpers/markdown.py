@@ -135,7 +135,7 @@ def _check_settings(kind: str, params: dict[str, Any]) -> None:
         "arc": "ArcTraining",
         "bc": "CloningTraining",
         "grpo": "GRPO",
-        "guide": "HeuristicTraining",
+        "heuristic": "HeuristicTrainer",
         "kge": "KGETrainer",
         "proofs": "ProofTraining",
         "sft": "SFT",

@@ -68,7 +68,7 @@ def metrics_at(update: int, updates: int, speed: float = 6.0) -> dict[str, float
         "explained_variance": 0.9 * success,
         "gradient_norm": 0.5 + 0.1 * noise[2],
         "learning_rate": 3e-4 * (1 - update / (updates + 1)),
-        "environment_steps": 16_384.0 * (update + 1),
+        "env_steps": 16_384.0 * (update + 1),
         "steps_per_second": 98_000 + 2_500 * noise[6],
         "seconds": 0.17 * (update + 1),
     }
@@ -77,9 +77,9 @@ def metrics_at(update: int, updates: int, speed: float = 6.0) -> dict[str, float
 def evaluation_at(update: int, updates: int, mode: str, speed: float = 6.0) -> dict[str, Any]:
     """A line of evaluations."""
     success = curve(update, updates, speed) * (1.0 if mode == "greedy" else 0.92)
-    families = {
+    groups = {
         name: {
-            "episodes": 64,
+            "num_episodes": 64,
             "success_rate": min(1.0, success * (1.02 - 0.07 * place)),
             "similarity": 0.6 + 0.39 * success,
             "steps_to_solve": 9.0 - 5 * success,
@@ -89,14 +89,14 @@ def evaluation_at(update: int, updates: int, mode: str, speed: float = 6.0) -> d
     record = {
         "timestamp": 1_760_000_000.0 + update,
         "step": update,
-        "environment_steps": 16_384 * update,
+        "env_steps": 16_384 * update,
         "split": "held-out",
         "mode": mode,
-        "episodes": 192,
+        "num_episodes": 192,
         "success_rate": success,
         "similarity": 0.6 + 0.39 * success,
         "steps_to_solve": None if success < 0.05 else 9.0 - 5 * success,
-        "families": families,
+        "groups": groups,
     }
     return record | ({"pass_at_k": {"1": success, "8": 1 - (1 - success) ** 3}} if mode == "sampled" else {})
 
@@ -165,5 +165,5 @@ def make_run(
         folder / "evaluations.jsonl",
         [evaluation_at(at, updates, mode, speed) for at in evaluated for mode in ("greedy", "sampled")],
     )
-    write_facts(folder, updates=updates, environment_steps=16_384 * updates, seconds=0.17 * updates)
+    write_facts(folder, updates=updates, env_steps=16_384 * updates, seconds=0.17 * updates)
     return folder

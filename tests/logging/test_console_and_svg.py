@@ -156,6 +156,19 @@ def test_a_state_that_draws_itself_needs_no_function(tmp_path: Path) -> None:
     assert pictures(tmp_path) == {"episode_000000/final.svg": "<svg><g/></svg>"}
 
 
+@pytest.mark.parametrize("link", ["episodes", "episodes/episode_000003_env_0001"])
+def test_images_are_not_written_through_symbolic_links(link: str, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    path = tmp_path / "run" / link
+    path.parent.mkdir(parents=True)
+    path.symlink_to(target)
+    handler = SVGHandler(tmp_path / "run" / "episodes", draw=lambda state: "<svg></svg>")
+    with pytest.raises(OSError, match="symbolic links are not followed"):
+        handler.log_episode_summary({"episode_num": 3, "environment_id": 1, "final_state": Dot(1)})
+    assert list(target.iterdir()) == []
+
+
 def test_a_state_that_cannot_be_drawn_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         TypeError, match="Dot has no `_repr_svg_` or `_repr_html_`; pass `draw` to SVGHandler"

@@ -288,6 +288,20 @@ def test_trackers_are_imported_only_when_one_is_made() -> None:
     assert result.stdout == "set()\n"
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("tensorboard", "tensorboard"), ("mlflow", "mlflow"), ("mlflow", "mlflow.db"), ("wandb", "wandb")],
+)
+def test_trackers_do_not_write_through_symbolic_links(kind: str, name: str, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links are not followed"):
+        make_tracker(kind, tmp_path / "run")
+    assert list(target.iterdir()) == []
+
+
 def test_a_missing_tracker_says_how_to_get_it_and_an_unknown_one_which_there_are(tmp_path: Path) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"run `pip install 'phalanx\[wandb\]'`"):
         import_library("no_such_tracker", "wandb")

@@ -8,7 +8,6 @@ from phalanx.kg.family_generator import generate_genealogy
 from phalanx.proofs import Program, ProofConfig
 from phalanx.proofs.search.best_first import BestFirstConfig, best_first_search
 from phalanx.proofs.search.goal_features import GoalFeatureExtractor
-from phalanx.proofs.search.heuristic_training import HeuristicConfig, train_heuristic, untrained_heuristic
 from phalanx.proofs.search.heuristics import (
     BreadthFirstHeuristic,
     ConfidenceHeuristic,
@@ -70,26 +69,3 @@ def test_a_budget_is_kept_and_a_way_is_a_proof_s_states(genealogy):
     for guide in (UniformHeuristic(), RandomHeuristic(), BreadthFirstHeuristic()):
         found = best_first_search(CONFIG, program, guide, queries[:20], tight)
         assert (found.expansions <= 5).all() and not found.proved.any(), "a proof takes eight"
-
-
-def test_a_trained_guide_finds_more_proofs_per_expansion_than_one_that_learned_nothing(genealogy):
-    program, features, queries = genealogy
-    config = HeuristicConfig(queries=60, rounds=2, epochs=5, search=SEARCH)
-    held_out, training = queries[:40], queries[40:]
-    trained = train_heuristic(config, CONFIG, program, features, training)
-    rates = {}
-    for name, guide in (
-        ("trained", trained),
-        ("untrained", untrained_heuristic(config, program, features)),
-        ("uniform", UniformHeuristic()),
-    ):
-        found = best_first_search(CONFIG, program, guide, held_out, SEARCH)
-        rates[name] = found.proofs_per_expansion(SEARCH.max_expansions)
-    assert rates["trained"] > 2 * max(rates["untrained"], rates["uniform"]), rates
-
-
-def test_the_same_seed_trains_the_same_guide(genealogy):
-    program, features, queries = genealogy
-    config = HeuristicConfig(queries=20, rounds=1, epochs=1, search=SEARCH)
-    one, other = (train_heuristic(config, CONFIG, program, features, queries) for _ in range(2))
-    np.testing.assert_array_equal(one.network.last.weight, other.network.last.weight)

@@ -905,21 +905,22 @@ def search_heuristic() -> Digests:
     import dataclasses
 
     from phalanx.kg.family_generator import generate_genealogy
-    from phalanx.proofs.search.best_first import BestFirstConfig
-    from phalanx.proofs.search.heuristic_training import HeuristicConfig
-    from phalanx.training.search_heuristic import HeuristicTraining, HeuristicTrainingConfig
+    from phalanx.training.search_heuristic import HeuristicConfig, HeuristicTrainer
 
     base, queries = generate_genealogy(300, distances=(2,), num_queries=60)
-    search = BestFirstConfig(max_expansions=30, max_depth=8, batch_size=32)
     with tempfile.TemporaryDirectory() as folder:
         dataclasses.replace(base, train=(*base.train, *queries[:40]), valid=queries[40:]).save(folder)
-        config = HeuristicTrainingConfig(
-            dataset=folder,
+        config = HeuristicConfig(
+            env=_proof_config(dataset=folder),
             predicates=("ancestor",),
-            guide=HeuristicConfig(queries=20, rounds=2, epochs=2, search=search),
-            environment=_proof_config(),
+            num_updates=2,
+            queries_per_update=20,
+            update_epochs=2,
+            max_expansions=30,
+            max_depth=8,
+            search_batch_size=32,
         )
-        return _train(HeuristicTraining(config), 2, ("proved", "proofs_per_expansion"))
+        return _train(HeuristicTrainer(config), 2, ("proved_rate", "proofs_per_expansion"))
 
 
 @workload("floats")

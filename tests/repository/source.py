@@ -1,4 +1,4 @@
-"""Reads the package's source as syntax trees, without importing it."""
+"""Syntax trees of the package's modules."""
 
 import ast
 import functools

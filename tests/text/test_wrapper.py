@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import phalanx
-from phalanx.core import Environment
+from phalanx.core import Environment, ExpertLabels
 from phalanx.text import TextRewards, TextVectorWrapper, TextWrapper
-from tests.helpers.corridor import Corridor
+from tests.helpers.corridor import RIGHT, Corridor
 
 
 @functools.cache
@@ -96,3 +96,58 @@ def test_what_cannot_be_done_is_said_in_words() -> None:
 
     with pytest.raises(ValueError, match="Mute has no text"):
         TextWrapper(Mute())
+
+
+class RightExpert:
+    """Walks right. Its memory is the number of steps that each row has taken with it."""
+
+    def init(self, states):
+        return np.zeros(len(states.position), int)
+
+    def label(self, states, memory):
+        batch = len(memory)
+        return ExpertLabels(np.full((batch, 1), RIGHT, np.int32), np.ones((batch, 1), bool))
+
+    def must_act(self, actions, labels):
+        return np.zeros(len(actions), bool)
+
+    def advance(self, memory, labels, actions, reset):
+        return memory + (np.asarray(actions) == RIGHT)
+
+
+class CorridorWithExpert(Corridor):
+    def expert(self):
+        return RightExpert()
+
+
+def test_expert_answers_solve_every_row() -> None:
+    env = TextVectorWrapper(CorridorWithExpert())
+    env.reset([0, 1, 2])
+    rows = [0, 1, 2]
+    while rows:
+        answers = dict(zip(rows, env.expert_actions(rows), strict=True))
+        assert set(answers.values()) == {"right"}
+        step = env.step([answers.get(row, "") for row in range(3)])
+        rows = [row for row in rows if not step.dones[row]]
+    assert env.expert_actions([0, 1, 2]) == [None, None, None]
+    assert [info.terminated for info in step.infos] == [True, True, True]
+
+
+def test_expert_has_no_answer_after_a_step_that_it_did_not_follow() -> None:
+    env = TextVectorWrapper(CorridorWithExpert())
+    env.reset([0, 1])
+    env.step(["right", "nonsense"])
+    assert env.expert_actions([0, 1]) == [None, "right"]
+    env.step(["right", "nonsense"])
+    assert env.expert_actions([0, 1]) == [None, None]
+    env.reset_where([True, False], [5, 5])
+    assert env.expert_actions([0, 1]) == ["right", None]
+
+
+def test_single_environment_returns_the_experts_next_answer() -> None:
+    env = TextWrapper(CorridorWithExpert())
+    env.reset(0)
+    assert env.expert_actions() == ["right"]
+    without = TextWrapper(Corridor())
+    without.reset(0)
+    assert without.expert_actions() is None

@@ -247,7 +247,7 @@ def test_any_environment_with_an_expert_can_be_cloned():
     for _ in range(20):
         state, result = training.update(state)
         losses.append(float(result.metrics["loss"]))
-        counts.append(int(result.counts["environment_steps"]))
+        counts.append(int(result.counts["env_steps"]))
     training.close()
     assert losses[-1] < 0.1 < losses[0]
     assert float(result.metrics["accuracy"]) == 1.0

@@ -1,4 +1,4 @@
-"""Trainings by one process, by two and by four have the same weights, and outlive the loss of a process."""
+"""Training with several processes and devices: equal results, and recovery from a lost process."""
 
 import concurrent.futures
 import contextlib
@@ -24,7 +24,7 @@ from phalanx.logging import LoggingConfig
 from phalanx.training.arc_training import load_arc_policy
 from phalanx.training.distributed import DeviceMesh
 from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
-from phalanx.training.processes import LOST, Processes, ProcessLostError, connect
+from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, Processes, ProcessLostError, connect
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
 
@@ -37,12 +37,12 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def together(count: int, work: Callable[[Processes], Any], patience: float = 60) -> list[Any]:
+def together(count: int, work: Callable[[Processes], Any], timeout: float = 60) -> list[Any]:
     """What each of so many processes comes to; they are threads, with real connections between them."""
     address = f"127.0.0.1:{free_port()}"
 
     def one(rank: int) -> Any:
-        joined = Processes.join(address, count, rank, patience)
+        joined = Processes.join(address, count, rank, timeout)
         try:
             return work(joined)
         finally:
@@ -77,7 +77,7 @@ CONFIG = PPOConfig(
 
 
 def create_ppo(mesh: DeviceMesh) -> PPO:
-    logging = LoggingConfig(batched_logging_enabled=True, log_frequency=1)
+    logging = LoggingConfig(log_frequency=1)
     config = PPOTrainingConfig(ppo=CONFIG, logging=logging)
     return PPO(config, ShortWalk(), WalkNetwork, max_episode_steps=16, mesh=mesh)
 
@@ -100,7 +100,7 @@ def alone() -> tuple[list[bytes], list[bytes], list[bytes]]:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_processes_have_the_learner_of_one_to_the_last_bit(count: int, alone: tuple) -> None:
+def test_the_result_is_bit_identical_for_any_number_of_processes(count: int, alone: tuple) -> None:
     for found in together(count, trained):
         assert found == alone
 
@@ -151,7 +151,7 @@ def go(out: Path, *options: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_a_training_that_lost_a_process_goes_on_with_fewer_to_the_same_weights(tmp_path: Path) -> None:
+def test_a_training_that_lost_a_process_resumes_with_fewer_and_the_same_result(tmp_path: Path) -> None:
     shared = ("--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id")
     go(tmp_path / "one")
     children = [start(tmp_path / "two", *shared, number) for number in "01"]
@@ -160,7 +160,7 @@ def test_a_training_that_lost_a_process_goes_on_with_fewer_to_the_same_weights(t
         time.sleep(0.005)
     children[1].send_signal(signal.SIGKILL)
     said = [child.communicate(timeout=60)[0] for child in children]
-    assert [child.returncode for child in children] == [LOST, -signal.SIGKILL], said
+    assert [child.returncode for child in children] == [EXIT_CODE_PROCESS_LOST, -signal.SIGKILL], said
     assert "process 1 was lost" in said[0] and "--resume continues" in said[0]
     assert json.loads((tmp_path / "two" / "run.json").read_text())["status"] == "interrupted"
 
@@ -173,7 +173,7 @@ def test_a_training_that_lost_a_process_goes_on_with_fewer_to_the_same_weights(t
 # -- joining, telling, losing ----------------------------------------------------------------------
 
 
-def test_what_processes_tell_comes_in_their_order_along_any_axis() -> None:
+def test_arrays_are_gathered_in_the_order_of_the_processes() -> None:
     def work(processes: Processes) -> tuple[np.ndarray, np.ndarray]:
         mine = np.full((1, 2), processes.rank, np.int8)
         return processes.gather(mine), processes.gather(mine, axis=1)
@@ -184,7 +184,7 @@ def test_what_processes_tell_comes_in_their_order_along_any_axis() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_several_arrays_go_in_one_exchange_however_large_they_are(count: int) -> None:
+def test_several_large_arrays_are_gathered_in_one_exchange(count: int) -> None:
     # More than the buffers of a connection hold: processes that only sent would wait forever.
     large = np.arange(3_000_000, dtype=np.int32)
 
@@ -193,7 +193,7 @@ def test_several_arrays_go_in_one_exchange_however_large_they_are(count: int) ->
         rows, columns, nothing = processes.gather_all(mine, [0, 1, 0])
         expected = np.stack([large + rank for rank in range(count)])
         assert np.array_equal(rows, expected) and nothing.shape == (count, 0)
-        return columns.tolist(), processes.exchanges
+        return columns.tolist(), processes.num_exchanges
 
     for columns, exchanges in together(count, work):
         assert columns == [[rank > 0 for rank in range(count)]] * 2
@@ -201,7 +201,7 @@ def test_several_arrays_go_in_one_exchange_however_large_they_are(count: int) ->
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_the_others_notice_whoever_is_lost(lost: int) -> None:
+def test_a_lost_process_is_reported_by_the_others(lost: int) -> None:
     def work(processes: Processes) -> str:
         processes.exchange(b"here")
         if processes.rank == lost:
@@ -215,16 +215,16 @@ def test_the_others_notice_whoever_is_lost(lost: int) -> None:
     assert f"process {lost} was lost: " in told[1 - lost]
 
 
-def test_processes_that_do_different_things_are_told_apart() -> None:
+def test_processes_that_are_out_of_step_raise_an_error() -> None:
     def work(processes: Processes) -> str:
         with pytest.raises(ProcessLostError) as caught:
             processes.exchange(b"x" * (1 + processes.rank))
         return str(caught.value)
 
-    assert "it tells 2 bytes in exchange 1, and 1 in exchange 1 were expected" in together(2, work)[0]
+    assert "it sends 2 bytes in exchange 1, but 1 in exchange 1 were expected" in together(2, work)[0]
 
 
-def test_strangers_at_the_port_are_sent_away() -> None:
+def test_other_connections_to_the_port_are_closed() -> None:
     port = free_port()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(Processes.join, f"127.0.0.1:{port}", 2, 0, 60)
@@ -246,14 +246,14 @@ def test_strangers_at_the_port_are_sent_away() -> None:
             process.close()
 
 
-def test_whoever_does_not_come_is_named() -> None:
-    with pytest.raises(ValueError, match="processes 1, 2 of 3 did not come"):
-        Processes.join(f"127.0.0.1:{free_port()}", 3, 0, patience=0.05)
-    with pytest.raises(ValueError, match="cannot join the first process at 127"):
-        Processes.join(f"127.0.0.1:{free_port()}", 3, 1, patience=0.05)
+def test_processes_that_do_not_connect_are_named() -> None:
+    with pytest.raises(ValueError, match="processes 1, 2 of 3 did not connect"):
+        Processes.join(f"127.0.0.1:{free_port()}", 3, 0, timeout=0.05)
+    with pytest.raises(ValueError, match="cannot connect to the first process at 127"):
+        Processes.join(f"127.0.0.1:{free_port()}", 3, 1, timeout=0.05)
 
 
-def test_a_process_must_be_one_of_them_and_have_an_address() -> None:
+def test_an_invalid_rank_or_address_is_rejected() -> None:
     with pytest.raises(ValueError, match="between 0 and 1, got 2"):
         connect("127.0.0.1:1", 2, 2)
     with pytest.raises(ValueError, match="must be HOST:PORT, got 'here'"):

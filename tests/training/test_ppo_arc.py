@@ -58,12 +58,12 @@ def bits(tree) -> list[np.ndarray]:
 def test_a_run_has_the_files_that_the_documents_name(whole: TrainResult) -> None:
     facts = runs.read_metadata(whole.run_dir)
     assert facts["status"] == "finished"
-    assert (facts["algorithm"], facts["updates"], facts["environment_steps"]) == ("arc", 6, 6 * 8 * 4)
+    assert (facts["algorithm"], facts["updates"], facts["env_steps"]) == ("arc", 6, 6 * 8 * 4)
     assert facts["families"] == ["fill_enclosed"]
     assert sorted(metrics_of(whole.run_dir)) == [1, 2, 3, 4, 5, 6]
     lines = (whole.run_dir / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 6]
-    assert json.loads(lines[1])["environment_steps"] == 6 * 8 * 4
+    assert json.loads(lines[1])["env_steps"] == 6 * 8 * 4
     assert runs.read_config(whole.run_dir, type(small_config())) == small_config()
     assert read_run(whole.run_dir).notes == []
 
@@ -183,8 +183,8 @@ def test_several_seeds_at_once_have_a_run_each(tmp_path: Path) -> None:
     assert sorted(runs_of_seeds[0]) == sorted(runs_of_seeds[1]) == [1, 2]
     assert runs_of_seeds[0][2]["policy_loss"] != runs_of_seeds[1][2]["policy_loss"]
     assert {line["seed"] for line in outcome.evaluations} == {0, 1}
-    assert runs_of_seeds[0][2]["environment_steps"] == 2 * 8 * 4
-    assert outcome.counts == {"environment_steps": 2 * 2 * 8 * 4}
+    assert runs_of_seeds[0][2]["env_steps"] == 2 * 8 * 4
+    assert outcome.counts == {"env_steps": 2 * 2 * 8 * 4}
 
 
 def test_the_next_free_name_is_numbered(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A run's folder under anything that may happen to it, against what a list of its checkpoints says."""
+"""A run folder under random sequences of kills, stops and damage, compared with a model of its state."""
 
 import contextlib
 import fcntl
@@ -168,7 +168,7 @@ class RunFolderMachine(RuleBasedStateMachine):
                 pytest.fail(f"{restore_policy(ALGORITHM, self.run)} was read from nothing whole")
 
 
-def test_a_run_folder_keeps_its_promises_whatever_happens_to_it() -> None:
+def test_a_run_folder_survives_kills_stops_damage_and_leftovers_in_any_order() -> None:
     run_state_machine_as_test(
         RunFolderMachine, settings=settings(max_examples=6, stateful_step_count=8, deadline=None)
     )

@@ -1,4 +1,4 @@
-"""A guide as a run: it learns, stops and goes on to the same weights, and proves from the command line."""
+"""Training runs of the search heuristic, and proofs with it from the command line."""
 
 import dataclasses
 import json
@@ -10,17 +10,14 @@ from typer.testing import CliRunner
 
 from phalanx.cli.app import app
 from phalanx.kg.family_generator import generate_genealogy
-from phalanx.proofs import BestFirstConfig, ProofConfig
-from phalanx.proofs.search.heuristic_training import HeuristicConfig
+from phalanx.proofs import ProofConfig
 from phalanx.training.run import train
 from phalanx.training.search_heuristic import (
+    HeuristicConfig,
     HeuristicEvaluationConfig,
-    HeuristicTraining,
-    HeuristicTrainingConfig,
+    HeuristicTrainer,
     load_heuristic,
 )
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -33,54 +30,83 @@ def folder(tmp_path_factory):
     return path
 
 
-def config_of(folder) -> HeuristicTrainingConfig:
-    return HeuristicTrainingConfig(
-        dataset=str(folder),
+def config_of(folder) -> HeuristicConfig:
+    return HeuristicConfig(
+        env=ProofConfig(dataset=str(folder), max_actions=64),
         predicates=("ancestor",),
-        guide=HeuristicConfig(
-            queries=60,
-            rounds=2,
-            epochs=6,
-            search=BestFirstConfig(max_expansions=60, max_depth=14, batch_size=64),
-        ),
-        environment=ProofConfig(max_actions=64),
-        evaluation=HeuristicEvaluationConfig(queries=20, expansions=40),
+        num_updates=2,
+        queries_per_update=60,
+        update_epochs=6,
+        max_expansions=60,
+        max_depth=14,
+        search_batch_size=64,
+        evaluation=HeuristicEvaluationConfig(num_queries=20, max_expansions=40),
     )
 
 
 @pytest.fixture(scope="module")
-def whole(folder, tmp_path_factory):
-    return train(HeuristicTraining(config_of(folder)), tmp_path_factory.mktemp("guide") / "whole")
+def run(folder, tmp_path_factory):
+    return train(HeuristicTrainer(config_of(folder)), tmp_path_factory.mktemp("heuristic") / "run")
 
 
-def test_a_trained_guide_proves_more_for_each_node_than_it_did_and_than_uniform_search(whole):
-    modes = [one["mode"] for one in whole.evaluations]
-    assert modes == ["guide", "uniform", "confidence", "guide", "guide"]
-    untrained, uniform, _, _, trained = (one["proofs_per_expansion"] for one in whole.evaluations)
-    assert trained > 2 * max(untrained, uniform)
+def test_a_trained_heuristic_needs_fewer_expansions_than_an_untrained_one_and_a_uniform_search(run):
+    assert [record["step"] for record in run.evaluations] == [0, 1, 2]
+    untrained, _, trained = (record["proofs_per_expansion"] for record in run.evaluations)
+    baselines = run.evaluations[0]["baselines"]
+    assert set(baselines) == {"uniform", "confidence"}
+    assert trained > 2 * max(untrained, baselines["uniform"])
+    (summary,) = HeuristicTrainer.summarize(None, run)
+    assert summary.startswith("Validation: ") and f"untrained {untrained:.3f}, uniform" in summary
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_weights(folder, whole, tmp_path):
+def test_a_resumed_run_ends_with_the_same_weights(folder, run, tmp_path):
     config = config_of(folder)
-    short = config.model_copy(update={"guide": config.guide.model_copy(update={"rounds": 1})})
-    train(HeuristicTraining(short), tmp_path / "stopped")
-    again = train(HeuristicTraining(config), tmp_path / "stopped", resume=True, extend=True)
-    for one, other in zip(*(jax.tree.leaves(run.state.params) for run in (whole, again)), strict=True):
+    short = config.model_copy(update={"num_updates": 1})
+    train(HeuristicTrainer(short), tmp_path / "stopped")
+    again = train(HeuristicTrainer(config), tmp_path / "stopped", resume=True, extend=True)
+    for one, other in zip(*(jax.tree.leaves(each.state.params) for each in (run, again)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_command_proves_by_a_run_and_says_how_many_nodes_it_took(whole, folder):
-    training, guide = load_heuristic(whole.run_dir)
-    tried = training.search(guide, training.valid, 40, 14)
+def test_the_seed_determines_the_weights(folder):
+    config = config_of(folder).model_copy(update={"queries_per_update": 20, "update_epochs": 1})
+
+    def weights(seed):
+        trainer = HeuristicTrainer(config.model_copy(update={"seed": seed}))
+        state, _ = trainer.update(trainer.init(jax.random.key(0)))
+        return np.asarray(state.params.last.weight)
+
+    np.testing.assert_array_equal(weights(0), weights(0))
+    assert not np.array_equal(weights(0), weights(1))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("dataset=data", "dataset was renamed to env.dataset"),
+        ("guide.queries=4", "guide.queries was renamed to queries_per_update"),
+        ("guide.search.expansions=4", "guide.search.expansions was renamed to max_expansions"),
+        ("environment.max_goals=4", "environment.max_goals was renamed to env.max_goals"),
+        ("guide.width=4", "guide.width was renamed to network.hidden_dim"),
+    ],
+)
+def test_an_old_setting_is_rejected_with_its_new_name(override, message):
+    with pytest.raises(ValueError, match=message):
+        HeuristicConfig.load(None, [override])
+
+
+def test_the_command_proves_with_a_run_and_prints_the_number_of_nodes(run, folder):
+    trainer, heuristic = load_heuristic(run.run_dir)
+    tried = trainer.search(heuristic, trainer.data.valid, 40, 14)
     row = int(np.flatnonzero(tried.proved)[0])
-    query = str(training.data.names.decode_atom(training.valid[row]))
+    query = str(trainer.data.vocabulary.decode_atom(trainer.data.valid[row]))
 
     def prove(*arguments: str):
         words = [
             "prove",
             *arguments,
             "--heuristic",
-            str(whole.run_dir),
+            str(run.run_dir),
             "--max-depth",
             "14",
             "--max-expansions",
@@ -98,7 +124,7 @@ def test_the_command_proves_by_a_run_and_says_how_many_nodes_it_took(whole, fold
     assert "--heuristic can only be combined" in str(prove(query, "--data", str(folder)).exception)
 
 
-def test_a_knowledge_base_without_rules_is_refused_with_what_to_do(tmp_path):
+def test_a_knowledge_base_without_rules_is_rejected_with_a_hint(tmp_path):
     (tmp_path / "train.txt").write_text("a\tr\tb\n")
-    with pytest.raises(ValueError, match="has no rules to prove by: `phalanx kg mine"):
-        HeuristicTraining(HeuristicTrainingConfig(dataset=str(tmp_path)))
+    with pytest.raises(ValueError, match="has no rules to prove with: mine some with `phalanx kg mine"):
+        HeuristicTrainer(HeuristicConfig(env=ProofConfig(dataset=str(tmp_path))))

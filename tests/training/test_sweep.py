@@ -1,98 +1,216 @@
-"""Which trials a sweep has, and that they stay the same when it goes on."""
+"""Search spaces, samplers and resumed sweeps."""
 
 import json
+import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from phalanx.training.suggestions import SuggestedTrials
-from phalanx.training.sweep import choices, drawn, grid, plan
+pytest.importorskip("optuna")
 
-pytestmark = pytest.mark.slow
+from phalanx.training.sweep import Sweep, SweepTrial, grid, last_metrics, parse_space, split_values
 
-
-def test_commas_part_values_but_not_within_brackets_and_quotes() -> None:
-    assert choices("a,[b,c],'d,e',{f: 1, g: 2}") == ["a", "[b,c]", "'d,e'", "{f: 1, g: 2}"]
-
-
-def test_a_grid_is_every_combination() -> None:
-    assert grid(["a=1,2", "b=x,y"]) == [["a=1", "b=x"], ["a=1", "b=y"], ["a=2", "b=x"], ["a=2", "b=y"]]
-    assert grid(["a=1"]) == [["a=1"]]
-
-
-def test_draws_are_within_their_ends_and_the_same_for_the_same_seed() -> None:
-    settings = ["a=uniform(-1,1)", "b=loguniform(1e-4,1e-2)", "c=integers(2,4)", "d=x,y"]
-    found = drawn(settings, 40, seed=1)
-    assert found == drawn(settings, 40, seed=1) != drawn(settings, 40, seed=2)
-    values = [dict(one.split("=") for one in trial) for trial in found]
-    assert all(-1 <= float(one["a"]) <= 1 and 1e-4 <= float(one["b"]) <= 1e-2 for one in values)
-    assert {one["c"] for one in values} == {"2", "3", "4"}
-    assert {one["d"] for one in values} == {"x", "y"}
-    # As many below the middle of the exponents as above.
-    assert 10 < sum(float(one["b"]) < 1e-3 for one in values) < 30
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (["a"], "a sweep takes settings as"),
-        (["a=uniform(2,1)"], "the ends must rise"),
-        (["a=loguniform(0,1)"], "those of loguniform be positive"),
-        (["a=uniform(x,1)"], "the ends must be numbers"),
-    ],
-)
-def test_a_mistake_is_told_in_words(settings: list[str], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        drawn(settings, 1)
-
-
-def test_what_is_drawn_needs_a_number_of_draws() -> None:
-    with pytest.raises(ValueError, match="say how many times with --random or --optuna"):
-        grid(["a=uniform(0,1)"])
-
-
-def test_a_sweep_goes_on_only_as_it_was_planned(tmp_path: Path) -> None:
-    trials = plan(tmp_path / "sweep", ["train", "arc"], grid(["a=1,2"]))
-    assert trials == [{"name": "trial_000", "settings": ["a=1"]}, {"name": "trial_001", "settings": ["a=2"]}]
-    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["trials"] == trials
-    assert plan(tmp_path / "sweep", ["train", "arc"], grid(["a=1,2"])) == trials
-    with pytest.raises(ValueError, match="is another sweep"):
-        plan(tmp_path / "sweep", ["train", "arc"], grid(["a=1,3"]))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").write_text("")
-    with pytest.raises(ValueError, match="is no sweep"):
-        plan(tmp_path / "other", ["train", "arc"], grid(["a=1"]))
-
-
+COMMAND = ["train", "ppo", "--env", "arc"]
 SPACE = ["x=uniform(-4,4)", "rate=loguniform(1e-4,1)", "depth=integers(1,3)", "kind=a,b"]
 
 
-def climbed(folder: Path, count: int, stops: tuple[int, ...] = ()) -> list[list[str]]:
-    """So many suggestions for a hill at x = 2; opened anew at the given numbers, as after a stop."""
-    pytest.importorskip("optuna")
-    sweep, values = SuggestedTrials(folder, ["train", "arc"], SPACE, count, seed=3), {}
-    for number in range(count):
-        if number in stops:
-            sweep = SuggestedTrials(folder, ["train", "arc"], SPACE, count, seed=3)
-        trial = sweep.suggest(values, "max")
-        read = dict(one.split("=") for one in trial["settings"])
-        assert -4 <= float(read["x"]) <= 4 and 1e-4 <= float(read["rate"]) <= 1
-        assert read["depth"] in "123" and read["kind"] in "ab"
-        values[trial["name"]] = -((float(read["x"]) - 2) ** 2)
-    return [trial["settings"] for trial in sweep.trials]
+class FinishedProcess:
+    """A trial that ended at once."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def poll(self) -> int:
+        return self._code
+
+    wait = poll
+
+    def terminate(self) -> None:
+        pass
 
 
-def test_suggestions_learn_from_the_trials_before_them_and_are_the_same_after_a_stop(tmp_path: Path) -> None:
-    whole = climbed(tmp_path / "whole", 40)
-    found = [abs(float(settings[0].partition("=")[2]) - 2) for settings in whole]
-    assert sum(found[-15:]) < sum(found[:15]) / 2
-    assert climbed(tmp_path / "stopped", 40, stops=(7, 20)) == whole
+class FakeLauncher:
+    """Writes the metric `height` of a parabola with its maximum at x = 2, instead of training."""
+
+    num_slots = 1
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.started: list[Sequence[str]] = []
+        self._stop_after = stop_after
+
+    def start(self, arguments: Sequence[str], log: Path) -> FinishedProcess:
+        if len(self.started) == self._stop_after:
+            raise KeyboardInterrupt
+        self.started.append(arguments)
+        settings = dict(setting.split("=") for setting in arguments if "=" in setting)
+        run = Path(arguments[arguments.index("--out") + 1])
+        run.mkdir(exist_ok=True)
+        x = float(settings["x"])
+        record = {"step": 1, "metrics": {"height": -((x - 2) ** 2), "loss": x}}
+        (run / "batch_metrics.jsonl").write_text(json.dumps(record) + "\n")
+        return FinishedProcess(0)
+
+
+def run(sweep: Sweep, launcher: FakeLauncher) -> list[list[str]]:
+    assert sweep.run(launcher, 1, lambda trial, code: None) is None
+    return [trial.settings for trial in sweep.trials]
+
+
+def tpe(folder: Path, num_trials: int = 40) -> Sweep:
+    return Sweep(folder, COMMAND, SPACE, sampler="tpe", num_trials=num_trials, seed=3, metric="height")
+
+
+def test_values_are_split_at_commas_outside_brackets_and_quotes() -> None:
+    assert split_values("a,[b,c],'d,e',{f: 1, g: 2}") == ["a", "[b,c]", "'d,e'", "{f: 1, g: 2}"]
+
+
+def test_a_grid_has_all_combinations() -> None:
+    assert grid(parse_space(["a=1,2", "b=x,y"])) == [
+        {"a": "1", "b": "x"},
+        {"a": "1", "b": "y"},
+        {"a": "2", "b": "x"},
+        {"a": "2", "b": "y"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("a", "a sweep takes settings such as"),
+        ("a=uniform(2,1)", "the lower bound must come first"),
+        ("a=loguniform(0,1)", "the bounds of loguniform must be positive"),
+        ("a=uniform(x,1)", "the bounds must be numbers"),
+        ("a=integers(1,2.5)", "the bounds must be integers"),
+    ],
+)
+def test_an_invalid_search_space_is_rejected(setting: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_space([setting])
+
+
+def test_samplers_and_the_number_of_trials_must_match(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a is a range, and a grid needs lists of values"):
+        Sweep(tmp_path, COMMAND, ["a=uniform(0,1)"])
+    with pytest.raises(ValueError, match="--trials is for --sampler random and tpe"):
+        Sweep(tmp_path, COMMAND, ["a=1,2"], num_trials=2)
+    with pytest.raises(ValueError, match="--sampler tpe needs --trials"):
+        Sweep(tmp_path, COMMAND, ["a=1,2"], sampler="tpe")
+
+
+def test_random_samples_are_in_their_ranges_and_depend_on_the_seed(tmp_path: Path) -> None:
+    def sample(name: str, seed: int) -> list[list[str]]:
+        sweep = Sweep(
+            tmp_path / name, COMMAND, SPACE, sampler="random", num_trials=40, seed=seed, metric="loss"
+        )
+        return run(sweep, FakeLauncher())
+
+    settings = sample("first", 1)
+    assert settings == sample("again", 1) != sample("other", 2)
+    values = [dict(one.split("=") for one in trial) for trial in settings]
+    assert all(-4 <= float(one["x"]) <= 4 and 1e-4 <= float(one["rate"]) <= 1 for one in values)
+    assert {one["depth"] for one in values} == {"1", "2", "3"}
+    assert {one["kind"] for one in values} == {"a", "b"}
+    assert 10 < sum(float(one["rate"]) < 1e-2 for one in values) < 30
+
+
+def test_tpe_learns_from_earlier_trials_and_a_resumed_sweep_makes_the_same_suggestions(
+    tmp_path: Path,
+) -> None:
+    expected = run(tpe(tmp_path / "uninterrupted"), FakeLauncher())
+    distances = [abs(float(settings[0].partition("=")[2]) - 2) for settings in expected]
+    assert sum(distances[-15:]) < sum(distances[:15]) / 2
+    for stop_after in (7, 13):
+        with pytest.raises(KeyboardInterrupt):
+            run(tpe(tmp_path / "resumed"), FakeLauncher(stop_after))
+    assert run(tpe(tmp_path / "resumed"), FakeLauncher()) == expected
+
+
+def test_a_sweep_can_be_given_more_trials(tmp_path: Path) -> None:
+    first = run(tpe(tmp_path / "sweep", 2), FakeLauncher())
+    launcher = FakeLauncher()
+    assert run(tpe(tmp_path / "sweep", 3), launcher)[:2] == first
+    assert [arguments[-3].endswith("trial_002") for arguments in launcher.started] == [True]
+
+
+def test_a_folder_with_another_sweep_or_other_files_is_rejected(tmp_path: Path) -> None:
+    run(Sweep(tmp_path / "sweep", COMMAND, ["x=1,2"], metric="height"), FakeLauncher())
     with pytest.raises(ValueError, match="is another sweep"):
-        SuggestedTrials(tmp_path / "whole", ["train", "arc"], SPACE, 41, seed=3)
+        run(Sweep(tmp_path / "sweep", COMMAND, ["x=1,3"], metric="height"), FakeLauncher())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("")
+    with pytest.raises(ValueError, match="already exists and is not a sweep"):
+        run(Sweep(tmp_path / "other", COMMAND, ["x=1"], metric="height"), FakeLauncher())
 
 
-def test_without_optuna_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_are_ranked_by_any_metric(tmp_path: Path) -> None:
+    run(Sweep(tmp_path / "sweep", COMMAND, ["x=1,2,4"], metric="height"), FakeLauncher())
+
+    def ranked(metric: str, goal: str | None = None) -> list[str]:
+        sweep = Sweep(tmp_path / "sweep", COMMAND, ["x=1,2,4"], metric=metric, goal=goal)  # type: ignore[arg-type]
+        return [str(trial.params["x"]) for trial, _ in sweep.rank()]
+
+    assert ranked("height") == ["2", "1", "4"]
+    assert ranked("loss") == ["1", "2", "4"]
+    assert ranked("loss", "max") == ["4", "2", "1"]
+    with pytest.raises(ValueError, match="have no metric reward; choose one with --metric: height, loss"):
+        ranked("reward")
+
+
+def test_a_trial_without_a_value_is_ranked_last(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path / "sweep", COMMAND, ["x=nan,1"], metric="height")
+    run(sweep, FakeLauncher())
+    ranking = sweep.rank()
+    assert [trial.name for trial, _ in ranking] == ["trial_001", "trial_000"]
+    assert math.isnan(ranking[1][1])
+
+
+def test_metrics_are_those_of_the_last_evaluation_averaged_over_seeds(tmp_path: Path) -> None:
+    for seed, rate in enumerate((0.25, 0.75)):
+        folder = tmp_path / f"seed_{seed}"
+        folder.mkdir()
+        training = {"step": 9, "metrics": {"success_rate": 0.1, "loss": 2.0 * seed}}
+        (folder / "batch_metrics.jsonl").write_text(json.dumps(training) + "\n")
+        evaluations = [
+            {"step": 0, "mode": "greedy", "success_rate": 0.0},
+            {"step": 9, "mode": "greedy", "success_rate": rate, "timestamp": 1.0},
+            {"step": 9, "mode": "sampled", "success_rate": 1.0},
+        ]
+        (folder / "evaluations.jsonl").write_text("".join(json.dumps(one) + "\n" for one in evaluations))
+    assert last_metrics(tmp_path) == {"success_rate": 0.5, "loss": 1.0}
+
+
+def test_all_settings_are_validated_before_the_first_trial(tmp_path: Path) -> None:
+    def load(settings: list[str]) -> None:
+        seen.append(settings)
+
+    seen: list[list[str]] = []
+    Sweep(tmp_path, COMMAND, ["a=1,2", "b=x,y"]).validate(load)
+    assert seen == [["a=1", "b=x"], ["a=1", "b=y"], ["a=2", "b=x"], ["a=2", "b=y"]]
+    seen.clear()
+    Sweep(tmp_path, COMMAND, ["a=uniform(0,1)", "b=x,y"], sampler="tpe", num_trials=9).validate(load)
+    assert seen == [["a=0.0", "b=x"], ["a=1.0", "b=x"], ["a=0.0", "b=x"], ["a=0.0", "b=y"]]
+
+
+def test_a_failed_trial_is_started_again(tmp_path: Path) -> None:
+    class FailingLauncher(FakeLauncher):
+        def start(self, arguments: Sequence[str], log: Path) -> FinishedProcess:
+            process = super().start(arguments, log)
+            return FinishedProcess(1) if "x=2" in arguments else process
+
+    ended: list[tuple[SweepTrial, int]] = []
+    for launcher in (FailingLauncher(), FakeLauncher()):
+        sweep = Sweep(tmp_path / "sweep", COMMAND, ["x=1,2"], metric="height")
+        sweep.run(launcher, 2, lambda trial, code: ended.append((trial, code)))
+    assert [(trial.name, code) for trial, code in ended] == [
+        ("trial_000", 0),
+        ("trial_001", 1),
+        ("trial_001", 0),
+    ]
+
+
+def test_the_error_without_optuna_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ValueError, match=r'pip install "phalanx\[sweep\]"'):
-        SuggestedTrials(tmp_path / "sweep", ["train", "arc"], SPACE, 2, seed=0)
+        Sweep(tmp_path / "sweep", COMMAND, ["a=1"])

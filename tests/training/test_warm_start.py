@@ -72,7 +72,7 @@ def test_an_embedding_starts_from_the_newest_epoch_of_another(tmp_path: Path) ->
     for own, other in zip(jax.tree.leaves(state.params), jax.tree.leaves(first.state.params), strict=True):
         np.testing.assert_array_equal(own, other)
     assert int(state.step) == 0
-    with pytest.raises(ValueError, match=r"has other sizes than this one: model-entities is float32\[.*4\]"):
+    with pytest.raises(ValueError, match=r"has other sizes: model-entities is float32\[.*4\]"):
         load_params(ref, kge("model.embedding_dim=8").init(jax.random.key(0)).params)
 
 
@@ -95,7 +95,7 @@ class Imitation(Algorithm[TrainState]):
         return TrainState(eqx.filter(self._network, eqx.is_array), (), jnp.int32(0))
 
     def update(self, state):
-        return state, UpdateResult({}, counts={"environment_steps": jnp.int32(1)})
+        return state, UpdateResult({}, counts={"env_steps": jnp.int32(1)})
 
     def policy(self, state):
         return eqx.combine(state.params, self._network)
@@ -112,6 +112,6 @@ def test_a_policy_starts_from_the_network_of_another_algorithm(tmp_path: Path) -
     outcome = train(algorithm, tmp_path / "arc", init_from=str(origin.run_dir))
     assert read_metadata(outcome.run_dir)["init_from"]["step"] == 1
     wide = train(Imitation(RunConfig(), 16), tmp_path / "wide").run_dir
-    with pytest.raises(ValueError, match=r"has other sizes than this one: .*16.* there and .*8.* here"):
+    with pytest.raises(ValueError, match=r"has other sizes: .*16.* there and .*8.* here"):
         train(algorithm, tmp_path / "refused", init_from=str(wide))
     assert not (tmp_path / "refused").exists()

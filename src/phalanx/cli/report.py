@@ -1,7 +1,4 @@
-"""`phalanx report`: a training run as one HTML page, or several runs compared in one.
-
-What the page shows is in `phalanx.logging.report`.
-"""
+"""`phalanx report`: writes the HTML report of a run or a comparison of several runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,26 +15,34 @@ app = typer.Typer(add_completion=False)
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN_DIR...", help="A run directory, or several to compare.", show_default=False
-        ),
+        typer.Argument(metavar="RUN_DIR...", help="Run folders. Several are compared.", show_default=False),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The page [default: RUN_DIR/report.html, or compare-OTHER.html]."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Path of the page.",
+            show_default="RUN_DIR/report.html, or compare-OTHERS.html for several runs",
+        ),
     ] = None,
 ) -> None:
-    """Write a page that needs no network: curves, success by family, throughput, config, episodes."""
-    from phalanx.logging.report.page import build_page, report_path, save_page
+    """Write an HTML report of a training run, or compare several runs.
+
+    The page shows curves, evaluations, throughput, settings and sampled episodes, and works offline.
+    """
+    from phalanx.io.atomic import atomic_write
+    from phalanx.logging.report.page import build_page, report_path
     from phalanx.logging.report.run_data import read_run
 
     with user_errors():
         data = [read_run(run) for run in runs]
-        target = report_path(data, out)
+        path = report_path(data, out)
     page = build_page(data)
-    with user_errors():
-        save_page(page, target)
+    with user_errors(), atomic_write(path, "w") as file:
+        file.write(page)
     for run in data:
         for note in run.notes:
             typer.echo(escape_untrusted(f"{run.name}: {note}"), err=True)
-    typer.echo(escape_untrusted(f"Wrote {target} ({len(page) / 1e6:.1f} MB); open it in a browser."))
+    typer.echo(escape_untrusted(f"Wrote {path} ({len(page) / 1e6:.1f} MB)"))

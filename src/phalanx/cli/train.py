@@ -104,10 +104,10 @@ def kge(
 
 
 @app.command(
-    help="Train a guide for best-first search of proofs, on the searches that it has guided itself; "
-    f"`phalanx prove --guide RUN` searches with it.\n\n{_STOPS}"
+    help="Train a heuristic for best-first proof search on the proofs that its own searches find; "
+    f"`phalanx prove --heuristic RUN` uses it.\n\n{_STOPS}"
 )
-def guide(
+def heuristic(
     overrides: options.Overrides = None,
     preset: Annotated[str | None, typer.Option(help="The path of a YAML file with settings.")] = None,
     out: options.Out = None,
@@ -118,11 +118,11 @@ def guide(
     tensorboard: options.Tensorboard = False,
     tracker: options.Tracker = None,
 ) -> None:
-    from phalanx.training.search_heuristic import HeuristicTraining
+    from phalanx.training.search_heuristic import HeuristicTrainer
 
     options.Chosen(
-        "guide", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
-    ).train(HeuristicTraining)
+        "heuristic", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
+    ).train(HeuristicTrainer)
 
 
 @app.command(help=f"Train a language model on packed rows (supervised fine-tuning).\n\n{_STOPS}")

@@ -43,7 +43,7 @@ def run_training(
     """
     from rich.console import Console
 
-    from phalanx.training.processes import LOST, ProcessLostError, is_first_process
+    from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, ProcessLostError, is_first_process
     from phalanx.training.run import train
 
     console = Console(quiet=not is_first_process())
@@ -62,7 +62,7 @@ def run_training(
             )
     except ProcessLostError as error:
         typer.echo(f"Error: {escape_untrusted(str(error))}", err=True)
-        raise typer.Exit(LOST) from error
+        raise typer.Exit(EXIT_CODE_PROCESS_LOST) from error
     kept = not is_first_process() or _close(console, algorithm, outcome, command)
     if outcome.interrupted and outcome.signal is not None:
         raise typer.Exit(_SIGNALED + outcome.signal)
@@ -153,7 +153,7 @@ def _numbers(progress: "Progress", unit: str) -> str:
 
 
 def _word(unit: str) -> str:
-    """`environment_steps` are steps on the terminal."""
+    """`env_steps` are steps on the terminal."""
     return unit.rpartition("_")[2]
 
 

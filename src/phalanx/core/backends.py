@@ -99,17 +99,15 @@ def keep_batch_sharding(kernel: Callable[..., Any], shared: tuple[Any, ...], row
 
 
 def vmappable_kernel(
-    kernel: Callable[..., Any], batch_shape: Callable[..., tuple[int, ...]], constant: tuple[bool, ...]
+    kernel: Callable[..., Any], batch_shape: Callable[..., tuple[int, ...]]
 ) -> Callable[..., Any]:
     """Extend a kernel for a flat batch to any batch shape, such that `vmap` of it remains one call.
 
     Args:
-        kernel: Function `kernel(shared, *rows)` of arrays `rows` with shape `[batch, ...]`. If `vmap` maps
-            over an item of the tuple `shared`, the kernel receives it as `[groups, ...]`, and the batch
-            consists of that number of equal consecutive parts.
+        kernel: Function `kernel(shared, *rows)` of arrays `rows` with shape `[batch, ...]`. The arrays in
+            `shared` are the same for all mapped examples. `vmap` of a `cond` copies them; only one copy is
+            used.
         batch_shape: Function that returns the batch shape of `rows`, which may be `()`.
-        constant: For each item of `shared`, whether it is the same for all mapped examples. `vmap` of a
-            `cond` copies such items; only one copy is used.
 
     Returns:
         A function with the arguments of `kernel`.
@@ -119,43 +117,20 @@ def vmappable_kernel(
     # Compiled as a unit even if the caller is not compiled, and traced only once.
     compiled = jax.jit(kernel)
 
-    def flatten(tree: Any, num_axes: int) -> Any:
-        return jax.tree.map(lambda x: x.reshape(math.prod(x.shape[:num_axes]), *x.shape[num_axes:]), tree)
+    @custom_vmap
+    def call(shared: Any, *rows: Any) -> Any:
+        shape = batch_shape(*rows)
+        results = compiled(shared, *_flatten(rows, len(shape)))
+        return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
 
-    @functools.cache
-    def with_group_axes(num_group_axes: tuple[int, ...]) -> Callable[..., Any]:
-        @custom_vmap
-        def call(shared: tuple[Any, ...], *rows: Any) -> Any:
-            shape = batch_shape(*rows)
-            grouped = tuple(
-                flatten(item, num_axes) if num_axes else item
-                for item, num_axes in zip(shared, num_group_axes, strict=True)
-            )
-            results = compiled(grouped, *flatten(rows, len(shape)))
-            return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
+    @call.def_vmap
+    def _(axis_size: int, in_batched: Any, shared: Any, *rows: Any) -> tuple[Any, Any]:
+        shared_batched, *rows_batched = in_batched
+        shared = jax.tree.map(lambda x, is_copied: x[0] if is_copied else x, shared, shared_batched)
+        results = call(shared, *broadcast_unbatched(tuple(rows), tuple(rows_batched), axis_size))
+        return results, jax.tree.map(lambda _: True, results)
 
-        @call.def_vmap
-        def _(axis_size: int, in_batched: Any, shared: tuple[Any, ...], *rows: Any) -> tuple[Any, Any]:
-            shared_batched, *rows_batched = in_batched
-            items, new_group_axes = [], []
-            for item, batched, num_axes, is_constant in zip(
-                shared, shared_batched, num_group_axes, constant, strict=True
-            ):
-                if is_constant:
-                    items.append(jax.tree.map(lambda x, mapped: x[0] if mapped else x, item, batched))
-                elif num_axes or any(jax.tree.leaves(batched)):
-                    items.append(broadcast_unbatched(item, batched, axis_size))
-                    num_axes += 1
-                else:
-                    items.append(item)
-                new_group_axes.append(num_axes)
-            broadcast_rows = broadcast_unbatched(tuple(rows), tuple(rows_batched), axis_size)
-            results = with_group_axes(tuple(new_group_axes))(tuple(items), *broadcast_rows)
-            return results, jax.tree.map(lambda _: True, results)
-
-        return call
-
-    return with_group_axes((0,) * len(constant))
+    return call
 
 
 class BackendFunction:
@@ -169,11 +144,10 @@ class BackendFunction:
     Args:
         native: The implementation in C++.
         xla: The implementation in JAX.
-        merge_groups: `(shared, *rows) -> (shared, rows, restore)`, for calls in which `vmap` gives `shared`
-        an axis of
-            its own. It gets `shared` with a leading axis of groups, each of which belongs to an equally large
-            contiguous part of the batch, and must return one `shared` for the entire batch, the rows that
-            refer to it, and a function that restores the results.
+        merge_groups: Function `(shared, *rows) -> (shared, rows, restore)` for calls in which `vmap` maps
+            over `shared`. It receives `shared` with a leading axis of groups; the batch consists of
+            that number of equal consecutive parts, one per group. It must return one `shared` for the entire
+            batch, the rows that refer to it, and a function that restores the results.
     """
 
     def __init__(

@@ -1,6 +1,5 @@
 """Append-only files of JSON lines or other text lines, with rotation and compression."""
 
-import errno
 import gzip
 import json
 import os
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.io.atomic import atomic_write
+from phalanx.io.untrusted import reject_symlink
 
 _CHUNK_BYTES = 1 << 16
 _MAX_LINE_BYTES = 1 << 26
@@ -82,7 +82,7 @@ class JsonlFile:
             raise OSError(f"cannot write to {self.path}: only {written} of {len(data)} bytes fit on the disk")
 
     def _open(self) -> int:
-        _reject_link(self.path)
+        reject_symlink(self.path)
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         end, size = _end_of_last_line(descriptor), os.fstat(descriptor).st_size
         if end < size:
@@ -130,11 +130,6 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def _reject_link(path: Path) -> None:
-    if path.is_symlink():
-        raise OSError(errno.ELOOP, "symbolic links are not followed; remove the link", os.fspath(path))
-
-
 def _end_of_last_line(descriptor: int) -> int:
     """Return the offset of the end of the last complete line."""
     end = os.fstat(descriptor).st_size
@@ -163,7 +158,7 @@ def _rotated_files(path: Path) -> dict[int, Path]:
 
 
 def _compress(path: Path) -> None:
-    _reject_link(path)
+    reject_symlink(path)
     with atomic_write(path.with_name(f"{path.name}.gz")) as file:
         # No time stamp, so that equal lines give equal files.
         file.write(gzip.compress(path.read_bytes(), mtime=0))

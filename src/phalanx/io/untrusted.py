@@ -1,5 +1,6 @@
 """Untrusted JSON and YAML files: limits on size and depth, errors with file, line and column."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -14,6 +15,12 @@ MAX_DEPTH = 32
 def is_regular_file(path: Path) -> bool:
     """Return whether a path is a regular file, and not a symbolic link, folder or device."""
     return path.is_file() and not path.is_symlink()
+
+
+def reject_symlink(path: Path) -> None:
+    """Raise `OSError` if a path is a symbolic link, through which a write could leave its folder."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "symbolic links are not followed; remove the link", os.fspath(path))
 
 
 def read_limited(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:

@@ -123,8 +123,8 @@ def _backward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> Array:
     return keep_batch_sharding(call, (), (qkv, *rest))
 
 
-_forward = vmappable_kernel(_forward_rows, _batch_shape, ())
-_backward = vmappable_kernel(_backward_rows, _batch_shape, ())
+_forward = vmappable_kernel(_forward_rows, _batch_shape)
+_backward = vmappable_kernel(_backward_rows, _batch_shape)
 
 
 # XLA backend

@@ -12,7 +12,7 @@ MASKED_LOGIT = -1e30
 
 
 class SamplingConfig(Config):
-    """How the next token is chosen."""
+    """Sampling of the next token."""
 
     temperature: float = Field(default=1.0, ge=0)
     """Divisor of the logits. 0 selects the most likely token."""

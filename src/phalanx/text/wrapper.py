@@ -23,6 +23,7 @@ from phalanx.text.env import (
 
 if TYPE_CHECKING:
     from phalanx.core.environment import Environment
+    from phalanx.core.expert import Expert, ExpertLabels
 
 _NUM_SEEDS = 2**32
 """JAX environments take seeds of 32 bits."""
@@ -32,7 +33,8 @@ class TextVectorWrapper(TextVectorEnvironment):
     """A batch of episodes of a JAX environment that describes its states and actions as text.
 
     All rows are stepped in one compiled call. Rewards are those of the environment; an invalid answer leaves
-    the state unchanged and gives `rewards.invalid`.
+    the state unchanged and gives `rewards.invalid`. Expert answers come from `environment.expert()`. A row
+    has them as long as `expert_actions` was called before every step of its episode, with valid answers.
 
     Args:
         environment: An environment with `has_text`.
@@ -68,6 +70,9 @@ class TextVectorWrapper(TextVectorEnvironment):
         self._keys: list[str] = []
         self._infos: list[TextInfo] = []
         self._num_invalid: list[int] = []
+        self._expert_memory: Any = None
+        self._expert_labels: ExpertLabels | None = None
+        self._expert_follows = np.zeros(0, bool)
 
     @property
     def prompts(self) -> list[str]:
@@ -86,6 +91,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         self._states, self._observations = _compiled().reset(self.environment, self._seeds_array())
         self._infos = [TextInfo()] * len(episodes)
         self._num_invalid = [0] * len(episodes)
+        self._restart_expert(np.ones(len(episodes), bool))
         self._keys = []
         self._update_prompts()
         return self.prompts
@@ -100,6 +106,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         self._states, self._observations = _compiled().reset_where(
             self.environment, selected, self._seeds_array(), self._states, self._observations
         )
+        self._restart_expert(selected)
         self._keys = []
         self._update_prompts()
         return self.prompts
@@ -122,6 +129,7 @@ class TextVectorWrapper(TextVectorEnvironment):
                 self._infos[row] = TextInfo(error, truncated=truncated)
         moved = [not (error or done) for error, done in zip(errors, was_done, strict=True)]
         results: dict[str, np.ndarray] = {}
+        self._advance_expert(np.asarray(moved), actions)
         if any(moved):
             self._states, self._observations, arrays = _compiled().step_where(
                 self.environment, np.asarray(moved), self._states, self._observations, actions
@@ -145,7 +153,25 @@ class TextVectorWrapper(TextVectorEnvironment):
         return [None for _ in rows]
 
     def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
-        return [None for _ in rows]
+        import jax
+
+        from phalanx.core.vector import host_rows
+
+        is_done = [info.terminated or info.truncated for info in self._infos]
+        rows_with_expert = [row for row in rows if self._expert_follows[row] and not is_done[row]]
+        if self._expert is None or not rows_with_expert:
+            return [None for _ in rows]
+        if self._expert_labels is None:
+            if self._expert_memory is None:
+                self._expert_memory = self._expert.init(self.states)
+            self._expert_labels = self._expert.label(self.states, self._expert_memory)
+        labels, states = self._expert_labels, host_rows(self.environment.attach_names(self.states))
+        texts = {}
+        for row in rows_with_expert:
+            if labels.mask[row, 0]:
+                action = jax.tree.map(lambda leaf, row=row: leaf[row, 0], labels.actions)
+                texts[row] = self.environment.action_text(action, states[row])
+        return [texts.get(row) for row in rows]
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
         from phalanx.core.vector import host_rows
@@ -169,6 +195,29 @@ class TextVectorWrapper(TextVectorEnvironment):
     def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
         states, _ = _compiled().reset(self.environment, _wrap_seeds(seeds))
         return self.environment.episode_keys(states)
+
+    @functools.cached_property
+    def _expert(self) -> "Expert | None":
+        return self.environment.expert()
+
+    def _restart_expert(self, started: np.ndarray) -> None:
+        """Let the expert follow the rows whose episode has just started, and no others."""
+        self._expert_memory, self._expert_labels = None, None
+        self._expert_follows = started
+
+    def _advance_expert(self, moved: np.ndarray, actions: Any) -> None:
+        """Update the expert's memory with the actions of a step."""
+        if self._expert_labels is None:
+            self._expert_follows = self._expert_follows & ~moved
+            return
+        assert self._expert is not None
+        if moved.any():
+            self._expert_memory = self._expert.advance(
+                self._expert_memory, self._expert_labels, actions, np.zeros(len(self), bool)
+            )
+        # Rows without a valid answer have the action of another row, which the expert has followed.
+        self._expert_follows = self._expert_follows & moved
+        self._expert_labels = None
 
     def _row_step(self, row: int, reward: float) -> TextStep:
         info, text = self._infos[row], self._prompts[row]
@@ -212,6 +261,11 @@ class TextWrapper(TextEnvironment):
     @property
     def episode_key(self) -> str:
         return self._batch.episode_keys()[0]
+
+    def expert_actions(self) -> list[str] | None:
+        """Return the expert's next answer. Ask again after each step."""
+        [action] = self._batch.expert_actions([0])
+        return None if action is None else [action]
 
 
 def _wrap_seeds(seeds: Sequence[int]) -> np.ndarray:

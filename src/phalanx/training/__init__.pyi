@@ -64,8 +64,8 @@ from .run_dir import (
     read_metadata as read_metadata,
 )
 from .search_heuristic import (
-    HeuristicTraining as HeuristicTraining,
-    HeuristicTrainingConfig as HeuristicTrainingConfig,
+    HeuristicConfig as HeuristicConfig,
+    HeuristicTrainer as HeuristicTrainer,
     load_heuristic as load_heuristic,
 )
 from .sft import (

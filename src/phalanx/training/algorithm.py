@@ -115,7 +115,7 @@ class Algorithm(abc.ABC, Generic[State]):
     name: ClassVar[str]
     """Name on the command line and in `run.json`."""
     config_type: ClassVar[type[RunConfig]]
-    unit: ClassVar[str] = "environment_steps"
+    unit: ClassVar[str] = "env_steps"
     """The count that measures speed and progress."""
     num_updates_setting: ClassVar[str] = "num_updates"
     """Dotted name of the setting with the number of updates."""

@@ -38,8 +38,8 @@ CHECKSUMS = "checksums.json"
 """File of a checkpoint with the SHA-256 digests of its other files."""
 _WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
 """Files that Orbax still changes after the checksums are written."""
-_RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]")
-"""Characters that Orbax and TensorStore interpret in a path."""
+_RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]|:/")
+"""Parts of a path that Orbax and TensorStore interpret as a pattern, an escape or a URL."""
 Which = int | Literal["newest", "best"]
 """A checkpoint: its step, the newest one, or the best one by `checkpoint.best_metric`."""
 _NOT_COMPUTED_WITH = ("checkpoint", "logging")
@@ -250,7 +250,7 @@ class Checkpointer:
                 f"{error}"
             ) from error
         arrays = restored["state"]
-        placed = [_place_like(arrays.get(name, leaf), leaf) for name, leaf in leaves.items()]
+        placed = [_restore_placement(arrays.get(name, leaf), leaf) for name, leaf in leaves.items()]
         return jax.tree.unflatten(jax.tree.structure(like), placed)
 
     def _is_intact(self, step: int) -> bool:
@@ -307,7 +307,7 @@ def _checksummed_path_class() -> Any:
 
 @contextlib.contextmanager
 def _path_for_orbax(folder: Path) -> Iterator[Path]:
-    """Yield a path of a folder without characters that Orbax and TensorStore interpret.
+    """Yield a path of a folder without anything that Orbax and TensorStore interpret.
 
     In a folder such as `a[1]`, Orbax does not find the files that it has just written, and saves a checkpoint
     without arrays. It therefore gets the path of a temporary symbolic link instead.
@@ -320,7 +320,7 @@ def _path_for_orbax(folder: Path) -> Iterator[Path]:
         if _RESERVED_IN_PATHS.search(str(link)):
             raise ValueError(
                 f"neither {folder} nor the temporary folder {temporary} can store checkpoints: their paths "
-                "contain one of * ? [ ] \\; set TMPDIR to another folder"
+                "contain one of * ? [ ] \\ :/ ; set TMPDIR to another folder"
             )
         link.symlink_to(folder, target_is_directory=True)
         yield link
@@ -449,7 +449,7 @@ def _restore_target(leaf: Any) -> Any:
     return np.asarray(array)
 
 
-def _place_like(array: Any, like: Any) -> Any:
+def _restore_placement(array: Any, like: Any) -> Any:
     if isinstance(like, jax.Array) and not like.committed and not _is_key(array):
         # Orbax commits arrays to a device, and programs would be compiled again for committed arrays.
         array = jnp.asarray(np.asarray(array))

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxtyping import Array, Float, PyTree
 
-from phalanx.training.processes import Processes, joined
+from phalanx.training.processes import Processes, joined_processes
 
 AXIS = "shards"
 AnyState = TypeVar("AnyState", bound=Any)
@@ -32,7 +32,7 @@ class DeviceMesh:
         self, devices: Sequence[jax.Device] | None = None, processes: Processes | None = None
     ) -> None:
         self._devices = devices
-        self.processes = joined() if processes is None else processes
+        self.processes = joined_processes() if processes is None else processes
 
     @functools.cached_property
     def devices(self) -> tuple[jax.Device, ...]:

@@ -1,7 +1,7 @@
-"""The processes of one training, on one machine or on many: joining, telling one another, losing one.
+"""Communication between the processes of one training, which may run on several machines.
 
-They speak over plain connections to the first process. How work is shared out among them is in
-`phalanx.training.ppo.parallel`.
+Every process is connected to the first one by a TCP socket. `DeviceMesh` uses these connections to gather
+arrays from all processes.
 """
 
 import contextlib
@@ -18,294 +18,313 @@ import jax
 import numpy as np
 from jaxtyping import PyTree, Shaped, UInt8
 
-_HELLO = "phalanx-processes-1"
-_MOST = 4096
-"""Bytes of a greeting, at most."""
+_PROTOCOL = "phalanx-processes-1"
+_MAX_GREETING_BYTES = 4096
 _HEADER = struct.Struct("<QQ")
-"""The number of an exchange, and the bytes that one process tells in it."""
-_SILENCE = 60
-"""Seconds after which a machine that does not answer counts as lost; a process that is merely slow, or has
-been stopped for a while, is waited for."""
-LOST = 75
+"""Number of the exchange, and number of bytes that each process contributes to it."""
+_TIMEOUT_SECONDS = 60
+"""Time without a response after which a machine counts as lost. A process that is slow or suspended still
+responds, because its operating system does."""
+EXIT_CODE_PROCESS_LOST = 75
 """Exit code of a training that lost one of its processes."""
 
 
 class ProcessLostError(RuntimeError):
-    """One of the processes has gone away; the training can go on from its last checkpoint."""
+    """A process of the training has ended. The training can be resumed from its last checkpoint."""
 
 
 @dataclasses.dataclass(eq=False)
 class Processes:
-    """This process among the others: connected to all of them in the first, to the first in the others."""
+    """The processes of a training, from the view of one of them.
+
+    All processes must call the same methods in the same order.
+    """
 
     rank: int
-    """Which of them this one is."""
+    """Index of this process. The first process, 0, writes the files of the run."""
     count: int
+    """Number of processes."""
     peers: dict[int, socket.socket] = dataclasses.field(default_factory=dict, repr=False)
-    exchanges: int = 0
+    """Connections by rank: to all others in the first process, to the first one in the others."""
+    num_exchanges: int = 0
+    """Number of exchanges so far, which is equal in all processes."""
 
     @classmethod
-    def join(cls, coordinator: str, count: int, rank: int, patience: float = 300) -> "Processes":
-        """The first listens at `coordinator`, the others come to it; all wait until all are there.
+    def join(cls, coordinator: str, count: int, rank: int, timeout: float = 300) -> "Processes":
+        """Connect all processes and wait until all of them are connected.
 
-        They trust one another: keep the port off networks where others could reach it.
+        The processes trust each other: protect the port from other machines.
+
+        Args:
+            coordinator: `HOST:PORT` at which the first process listens.
+            count: Number of processes.
+            rank: Index of this process.
+            timeout: Seconds to wait for the other processes.
         """
         if not 0 <= rank < count:
             raise ValueError(f"the process id must be between 0 and {count - 1}, got {rank}")
         host, colon, port = coordinator.rpartition(":")
         if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"the coordinator must be HOST:PORT, got {coordinator!r}")
-        address, until = (host.strip("[]"), int(port)), time.monotonic() + patience
-        return cls(rank, count, (_listen if rank == 0 else _come)(address, count, rank, until))
+        address, deadline = (host.strip("[]"), int(port)), time.monotonic() + timeout
+        if rank == 0:
+            return cls(rank, count, _accept_others(address, count, deadline))
+        return cls(rank, count, {0: _connect_to_first(address, count, rank, deadline)})
 
     def close(self) -> None:
-        """Leave the others, who notice it at their next exchange."""
+        """Close the connections. The other processes raise `ProcessLostError` at their next exchange."""
         for peer in self.peers.values():
             peer.close()
 
-    def gather(self, mine: Shaped[np.ndarray, "..."], axis: int = 0) -> Shaped[np.ndarray, "..."]:
-        """The arrays of all processes, one behind the other along an axis; all must have one shape."""
-        return self.gather_all([mine], [axis])[0]
+    def gather(self, array: Shaped[np.ndarray, "..."], axis: int = 0) -> Shaped[np.ndarray, "..."]:
+        """Concatenate the arrays of all processes, which have the same shape, along an axis."""
+        return self.gather_all([array], [axis])[0]
 
     def gather_all(
-        self, mine: Sequence[Shaped[np.ndarray, "..."]], axes: Sequence[int]
+        self, arrays: Sequence[Shaped[np.ndarray, "..."]], axes: Sequence[int]
     ) -> list[Shaped[np.ndarray, "..."]]:
-        """Several arrays, each along its own axis, in one exchange: whoever is ahead waits once."""
-        flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in mine]
-        told = self._exchange(flat[0] if len(flat) == 1 else np.concatenate(flat))
+        """Gather several arrays in one exchange, each along its own axis."""
+        flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+        received = self._exchange(flat[0] if len(flat) == 1 else np.concatenate(flat))
         ends = np.cumsum([len(array) for array in flat]).tolist()
-        found = []
-        for array, own, end, axis in zip(mine, flat, ends, axes, strict=True):
-            parts = np.ascontiguousarray(told[:, end - len(own) : end]).reshape(-1).view(array.dtype)
-            whole = (self.count * array.shape[0], *array.shape[1:])
-            # Along the first axis they lie behind one another as they came.
-            parts = parts.reshape(whole)
-            found.append(parts if axis == 0 else np.concatenate(np.split(parts, self.count), axis))
-        return found
+        gathered = []
+        for array, data, end, axis in zip(arrays, flat, ends, axes, strict=True):
+            parts = np.ascontiguousarray(received[:, end - len(data) : end]).reshape(-1).view(array.dtype)
+            parts = parts.reshape(self.count * array.shape[0], *array.shape[1:])
+            gathered.append(parts if axis == 0 else np.concatenate(np.split(parts, self.count), axis))
+        return gathered
 
-    def exchange(self, mine: bytes) -> list[bytes]:
-        """What each process has to tell, in their order; all must tell equally much."""
-        return [part.tobytes() for part in self._exchange(np.frombuffer(mine, np.uint8))]
+    def exchange(self, data: bytes) -> list[bytes]:
+        """Send data to all processes and return the data of all, by rank. All must send the same size."""
+        return [row.tobytes() for row in self._exchange(np.frombuffer(data, np.uint8))]
 
-    def _exchange(self, mine: UInt8[np.ndarray, " bytes"]) -> UInt8[np.ndarray, "processes bytes"]:
-        self.exchanges += 1
-        told = np.empty((self.count, len(mine)), np.uint8)
-        told[self.rank] = mine
-        message = [memoryview(_HEADER.pack(self.exchanges, len(mine))), mine.data]
-        parts = {rank: row.data for rank, row in enumerate(told) if rank != self.rank}
+    def _exchange(self, data: UInt8[np.ndarray, " bytes"]) -> UInt8[np.ndarray, "processes bytes"]:
+        self.num_exchanges += 1
+        received = np.empty((self.count, len(data)), np.uint8)
+        received[self.rank] = data
+        message = [memoryview(_HEADER.pack(self.num_exchanges, len(data))), data.data]
+        rows = {rank: row.data for rank, row in enumerate(received) if rank != self.rank}
+        expected = (self.num_exchanges, len(data))
         if self.rank:
-            self._swap({0: _Line(self.peers[0], message, [*parts.values()], self.exchanges, len(mine))})
-            return told
-        # The others' parts come while the first process's own goes to them; then it hands on what it got.
-        self._swap(
+            self._transfer({0: _Transfer(self.peers[0], message, [*rows.values()], expected)})
+            return received
+        # The first process receives from all others while it sends its own data, and then forwards the rest.
+        self._transfer(
             {
-                rank: _Line(peer, list(message), [parts[rank]], self.exchanges, len(mine))
+                rank: _Transfer(peer, list(message), [rows[rank]], expected)
                 for rank, peer in self.peers.items()
             }
         )
         for rank, peer in self.peers.items():
-            with self._losing(rank):
-                for other, part in parts.items():
+            with self._raise_if_lost(rank):
+                for other, row in rows.items():
                     if other != rank:
-                        peer.sendall(part)
-        return told
+                        peer.sendall(row)
+        return received
 
-    def _swap(self, lines: "dict[int, _Line]") -> None:
-        """Send and receive at once: of two that send all and then read, neither might come to reading."""
-        # First of all each says what it is at, so that those who differ both learn it.
-        ready = {line.peer.fileno(): select.POLLOUT for line in lines.values()}
-        while lines:
-            for rank, line in list(lines.items()):
-                # What was ready may be so no more, which is no loss.
-                with self._losing(rank), contextlib.suppress(BlockingIOError):
-                    line.go_on(rank, ready.get(line.peer.fileno(), 0))
-                if not line.events:
-                    del lines[rank]
-            waiting = select.poll()
-            for line in lines.values():
-                waiting.register(line.peer, line.events)
-            ready = dict(waiting.poll()) if lines else {}
+    def _transfer(self, transfers: "dict[int, _Transfer]") -> None:
+        """Send and receive at the same time: two processes that only send would block each other."""
+        # All headers are sent before anything is read, so that both sides notice a mismatch.
+        ready = {transfer.peer.fileno(): select.POLLOUT for transfer in transfers.values()}
+        while transfers:
+            for rank, transfer in list(transfers.items()):
+                # A connection that was ready may no longer be.
+                with self._raise_if_lost(rank), contextlib.suppress(BlockingIOError):
+                    transfer.proceed(rank, ready.get(transfer.peer.fileno(), 0))
+                if not transfer.events:
+                    del transfers[rank]
+            poll = select.poll()
+            for transfer in transfers.values():
+                poll.register(transfer.peer, transfer.events)
+            ready = dict(poll.poll()) if transfers else {}
 
     @contextlib.contextmanager
-    def _losing(self, rank: int) -> Iterator[None]:
+    def _raise_if_lost(self, rank: int) -> Iterator[None]:
         try:
             yield
         except (OSError, EOFError) as error:
             raise ProcessLostError(f"process {rank} was lost: {error}") from error
 
 
-class _Line:
-    """One connection during an exchange: what is still to be sent and to be received."""
+class _Transfer:
+    """Data that remain to be sent and received over one connection during an exchange."""
 
     def __init__(
         self,
         peer: socket.socket,
-        sending: list[memoryview],
-        receiving: list[memoryview],
-        number: int,
-        size: int,
+        to_send: list[memoryview],
+        to_receive: list[memoryview],
+        expected: tuple[int, int],
     ) -> None:
-        """A header comes before what is received: the same number of the exchange, and as many bytes."""
-        self.peer, self._sending = peer, sending
+        self.peer, self._to_send = peer, to_send
         self._header = bytearray(_HEADER.size)
-        self._receiving = [memoryview(self._header), *receiving]
-        self._unread, self._expected = len(self._receiving), (number, size)
+        self._to_receive = [memoryview(self._header), *to_receive]
+        self._num_parts, self._expected = len(self._to_receive), expected
 
     @property
     def events(self) -> int:
-        """What the connection must be ready for; nothing at the end."""
-        return select.POLLIN * bool(self._receiving) | select.POLLOUT * bool(self._sending)
+        """Events of `select.poll` to wait for; 0 when the transfer is complete."""
+        return select.POLLIN * bool(self._to_receive) | select.POLLOUT * bool(self._to_send)
 
-    def go_on(self, rank: int, events: int) -> None:
-        """Send and receive as much as the connection takes and has, without waiting."""
-        if events & ~select.POLLOUT and self._receiving:
-            got = self.peer.recvmsg_into(self._receiving, 0, socket.MSG_DONTWAIT)[0]
-            if not got:
+    def proceed(self, rank: int, events: int) -> None:
+        """Receive and send as much as possible without waiting."""
+        if events & ~select.POLLOUT and self._to_receive:
+            num_bytes = self.peer.recvmsg_into(self._to_receive, 0, socket.MSG_DONTWAIT)[0]
+            if not num_bytes:
                 raise EOFError("it closed the connection")
-            _advance(self._receiving, got)
-            self._check(rank)
-        if events & ~select.POLLIN and self._sending:
-            _advance(self._sending, self.peer.sendmsg(self._sending, (), socket.MSG_DONTWAIT))
+            _drop_bytes(self._to_receive, num_bytes)
+            self._check_header(rank)
+        if events & ~select.POLLIN and self._to_send:
+            _drop_bytes(self._to_send, self.peer.sendmsg(self._to_send, (), socket.MSG_DONTWAIT))
 
-    def _check(self, rank: int) -> None:
-        if len(self._receiving) == self._unread:
-            return  # the header is not there yet
-        number, told = _HEADER.unpack(self._header)
-        if (number, told) != self._expected:
+    def _check_header(self, rank: int) -> None:
+        if len(self._to_receive) == self._num_parts:
+            return  # the header is incomplete
+        number, size = _HEADER.unpack(self._header)
+        if (number, size) != self._expected:
             raise ProcessLostError(
-                f"process {rank} does something else: it tells {told} bytes in exchange {number}, and "
-                f"{self._expected[1]} in exchange {self._expected[0]} were expected; start all with the same "
-                "command"
+                f"process {rank} is out of step: it sends {size} bytes in exchange {number}, but "
+                f"{self._expected[1]} in exchange {self._expected[0]} were expected; start all processes "
+                "with the same command"
             )
 
 
-def _advance(views: list[memoryview], done: int) -> None:
-    """Take so many bytes off the front."""
-    while views and done >= len(views[0]):
-        done -= len(views.pop(0))
-    if done:
-        views[0] = views[0][done:]
+def _drop_bytes(views: list[memoryview], num_bytes: int) -> None:
+    """Remove bytes from the front."""
+    while views and num_bytes >= len(views[0]):
+        num_bytes -= len(views.pop(0))
+    if num_bytes:
+        views[0] = views[0][num_bytes:]
 
 
-def _listen(address: tuple[str, int], count: int, rank: int, until: float) -> dict[int, socket.socket]:
+def _accept_others(address: tuple[str, int], count: int, deadline: float) -> dict[int, socket.socket]:
+    """Accept the connections of all other processes."""
     peers: dict[int, socket.socket] = {}
     with socket.create_server(address) as server:
         while len(peers) < count - 1:
-            server.settimeout(max(until - time.monotonic(), 0.01))
+            server.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
                 peer, _ = server.accept()
             except TimeoutError:
-                missing = sorted(set(range(1, count)) - peers.keys())
+                missing = ", ".join(str(rank) for rank in range(1, count) if rank not in peers)
                 raise ValueError(
-                    f"processes {', '.join(map(str, missing))} of {count} did not come to "
-                    f"{address[0]}:{address[1]} in time"
+                    f"processes {missing} of {count} did not connect to {address[0]}:{address[1]} in time"
                 ) from None
-            other = _greeted(peer, count)
-            if other is None or other in peers:
+            rank = _read_greeting(peer, count)
+            if rank is None or rank in peers:
                 peer.close()
                 continue
-            peers[other] = peer
+            peers[rank] = peer
     for peer in peers.values():
         peer.sendall(b"!")
-        _settle(peer)
+        _configure(peer)
     return peers
 
 
-def _greeted(peer: socket.socket, count: int) -> int | None:
-    """The number of a process that belongs here; None for anybody else."""
+def _read_greeting(peer: socket.socket, count: int) -> int | None:
+    """Return the rank of a process of this training, or None for any other connection."""
     peer.settimeout(10)
     try:
-        (size,) = struct.unpack("<I", _read(peer, 4))
-        told = json.loads(_read(peer, size)) if size <= _MOST else None
+        (size,) = struct.unpack("<I", _receive(peer, 4))
+        greeting = json.loads(_receive(peer, size)) if size <= _MAX_GREETING_BYTES else None
     except (OSError, EOFError, ValueError):
         return None
-    if not isinstance(told, dict) or told.get("hello") != _HELLO or told.get("count") != count:
+    if not isinstance(greeting, dict) or greeting.get("protocol") != _PROTOCOL:
         return None
-    rank = told.get("rank")
-    return rank if type(rank) is int and 0 < rank < count else None
+    rank = greeting.get("rank")
+    is_valid = greeting.get("count") == count and type(rank) is int and 0 < rank < count
+    return rank if is_valid else None
 
 
-def _come(address: tuple[str, int], count: int, rank: int, until: float) -> dict[int, socket.socket]:
-    greeting = json.dumps({"hello": _HELLO, "count": count, "rank": rank}).encode()
+def _connect_to_first(address: tuple[str, int], count: int, rank: int, deadline: float) -> socket.socket:
+    """Connect to the first process, which may start later."""
+    greeting = json.dumps({"protocol": _PROTOCOL, "count": count, "rank": rank}).encode()
     while True:
         try:
             first = socket.create_connection(address, timeout=10)
             first.sendall(struct.pack("<I", len(greeting)) + greeting)
-            first.settimeout(max(until - time.monotonic(), 0.01))
-            _read(first, 1)
+            first.settimeout(max(deadline - time.monotonic(), 0.01))
+            _receive(first, 1)
         except (OSError, EOFError) as error:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise ValueError(
-                    f"cannot join the first process at {address[0]}:{address[1]}: {error}"
+                    f"cannot connect to the first process at {address[0]}:{address[1]}: {error}"
                 ) from error
             time.sleep(0.2)
             continue
-        _settle(first)
-        return {0: first}
+        _configure(first)
+        return first
 
 
-def _settle(peer: socket.socket) -> None:
-    """From here on only a machine that is gone is given up."""
+def _configure(peer: socket.socket) -> None:
+    """Wait for data without a time limit, but detect machines that no longer respond."""
     peer.settimeout(None)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
-        ("TCP_KEEPIDLE", _SILENCE // 2),
-        ("TCP_KEEPINTVL", _SILENCE // 6),
+        ("TCP_KEEPIDLE", _TIMEOUT_SECONDS // 2),
+        ("TCP_KEEPINTVL", _TIMEOUT_SECONDS // 6),
         ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 1000 * _SILENCE),
+        ("TCP_USER_TIMEOUT", 1000 * _TIMEOUT_SECONDS),
     ):
-        if hasattr(socket, option):  # not every system has them all
+        if hasattr(socket, option):  # not available on every platform
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def _read(peer: socket.socket, size: int) -> bytes:
-    whole = bytearray(size)
-    view, filled = memoryview(whole), 0
+def _receive(peer: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    view, filled = memoryview(data), 0
     while filled < size:
-        got = peer.recv_into(view[filled:])
-        if not got:
+        num_bytes = peer.recv_into(view[filled:])
+        if not num_bytes:
             raise EOFError("it closed the connection")
-        filled += got
-    return bytes(whole)
+        filled += num_bytes
+    return bytes(data)
 
 
 _joined = Processes(0, 1)
 
 
 def connect(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Make this process one of several that train together."""
+    """Connect this process to the others that train with it."""
     global _joined
     if _joined.count > 1:
-        raise ValueError("this process has joined others already")
+        raise ValueError("this process is already connected to others")
     _joined = Processes.join(coordinator, num_processes, process_id)
 
 
-def joined() -> Processes:
-    """The processes that train together: this one, unless it has joined others."""
+def joined_processes() -> Processes:
+    """Return the processes that train together: only this one, unless `connect` was called."""
     return _joined
 
 
 def is_first_process() -> bool:
-    """Whether this process writes the run's files."""
+    """Return True in the process that writes the files of the run."""
     return _joined.rank == 0
 
 
 def wait_for_all() -> None:
-    """Go on only when every process has come here."""
+    """Wait until every process calls this function."""
     _joined.exchange(b"")
 
 
-def agree(what: str, digest: str) -> None:
-    """Refuse processes that have something else; `digest` is equally long in all."""
-    told = _joined.exchange(digest.encode())
-    for other, theirs in enumerate(told):
-        if theirs != told[0]:
-            raise ValueError(f"process {other} has another {what} than process 0; start all with the same")
+def check_agreement(what: str, digest: str) -> None:
+    """Raise ValueError if the processes differ.
+
+    Args:
+        what: Description of the compared values, for the error message.
+        digest: Digest of the values of this process, with the same length in all processes.
+    """
+    digests = _joined.exchange(digest.encode())
+    for rank, other in enumerate(digests):
+        if other != digests[0]:
+            raise ValueError(
+                f"process {rank} and process 0 differ in {what}; start all processes with the same command"
+            )
 
 
 def any_process(flags: Sequence[bool]) -> list[bool]:
-    """Which flags are up in at least one process; all of them must ask at the same time."""
+    """Return for each flag whether it is set in at least one process."""
     return np.any(_joined.gather(np.asarray(flags)[None]), axis=0).tolist()
 
 

@@ -33,8 +33,8 @@ from phalanx.training.checkpoints import (
 from phalanx.training.config import RunConfig
 from phalanx.training.processes import (
     ProcessLostError,
-    agree,
     any_process,
+    check_agreement,
     is_first_process,
     local,
     wait_for_all,
@@ -188,7 +188,7 @@ class Run:
         if self.start != "new":
             _check_same_run(algorithm, self.run_dir, self.extend, self.init_from)
         agreed = f"{resuming} {config_digest(config)} {algorithm.data_fingerprint()}"
-        agree("config, data or --resume", hashlib.sha256(agreed.encode()).hexdigest())
+        check_agreement("config, data or --resume", hashlib.sha256(agreed.encode()).hexdigest())
         state = algorithm.init(jax.random.key(algorithm.seed))
         metadata = _describe(algorithm)
         if self.init_from is not None and not resuming:
@@ -374,7 +374,7 @@ class Run:
             break
         else:
             raise ValueError(f"{self.run_dir} has no intact checkpoint; start a new run with another --out")
-        agree("newest checkpoint", f"{step:020d}")
+        check_agreement("their newest checkpoint", f"{step:020d}")
         if before != config and is_first_process():
             run_dirs.extend_run(self.run_dir, config, {"config": metadata["config"], "update": step})
         self.update, self.seconds = step, float(metadata["seconds"])

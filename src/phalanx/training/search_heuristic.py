@@ -1,42 +1,54 @@
-"""Training a guide for best-first search as a run: its config, its knowledge base, rounds, and loading it.
+"""Training of the heuristic for best-first proof search, from the proofs that its own searches find.
 
-The network and what a round does are in `guide`, the search itself in `best_first`.
+An update searches proofs of training queries with the current heuristic, adds the proofs that were found to
+the examples, and fits the network to all examples. The network learns two things: which successor of an
+expanded state continues a proof (among its siblings), and whether a state leads to a proof at all.
 """
 
+import dataclasses
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax  # type: ignore[import-untyped, unused-ignore]
+from jaxtyping import Array, Bool, Float, Int32
 from pydantic import Field
 
+from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import EvaluationConfig
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.formats import read_rules
-from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
+from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import check_name
 from phalanx.proofs.config import ProofConfig
+from phalanx.proofs.env import load_knowledge_base
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.beam import SearchResult
-from phalanx.proofs.search.best_first import Heuristic, best_first_search
-from phalanx.proofs.search.goal_features import GoalFeatureExtractor
-from phalanx.proofs.search.heuristic_training import (
-    FoundProof,
-    HeuristicConfig,
-    HeuristicTrainer,
-    untrained_heuristic,
+from phalanx.proofs.search.best_first import (
+    BestFirstConfig,
+    Heuristic,
+    SuccessorBatch,
+    best_first_search,
+    compute_successors,
+    expansion_config,
 )
+from phalanx.proofs.search.goal_features import GoalFeatureExtractor, GoalFeatures
 from phalanx.proofs.search.heuristics import (
+    ROWS_PER_BATCH,
     ConfidenceHeuristic,
     HeuristicNetwork,
     LearnedHeuristic,
     UniformHeuristic,
+    pad_features,
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
@@ -44,241 +56,546 @@ from phalanx.training.config import CheckpointConfig, RunConfig
 from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config
 
-_EXAMPLES = "examples-{update}.npz"
+_EXAMPLES_FILE = "examples-{update}.npz"
+_MAX_DEAD_ENDS = 32
+"""Dead ends of a search that are learned from: the last ones that it expanded."""
+
+
+class HeuristicNetworkConfig(Config):
+    """Settings of the heuristic network."""
+
+    hidden_dim: int = Field(default=32, ge=1)
+    """Size of the predicate embeddings and of the hidden layers."""
+
+
+class HeuristicOptimizerConfig(Config):
+    """Settings of Adam."""
+
+    learning_rate: float = Field(default=0.005, gt=0)
+    """Learning rate, constant during an update."""
 
 
 class HeuristicEvaluationConfig(EvaluationConfig):
-    """How a guide is measured, beside what has learned nothing."""
+    """Settings for evaluations on validation queries during training."""
+
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "queries": "num_queries",
+        "expansions": "max_expansions",
+    }
 
     every: int = Field(default=1, ge=0)
-    """Rounds between evaluations; 0 for none but the first and the last."""
-    queries: int = Field(default=64, ge=1)
-    """Validation queries that are searched at most."""
-    expansions: int = Field(default=100, ge=1)
-    """Nodes of a query that are expanded at most."""
+    """Updates between evaluations. With 0, only the initial and the final heuristic are evaluated."""
+    num_queries: int = Field(default=64, ge=1)
+    """Largest number of validation queries."""
+    max_expansions: int = Field(default=100, ge=1)
+    """Nodes to expand per query."""
 
 
-class HeuristicTrainingConfig(RunConfig):
-    """Everything that shapes the training of a guide."""
+class HeuristicConfig(RunConfig):
+    """Settings for training a search heuristic."""
 
-    dataset: str = GENERATED
-    """The folder of a knowledge base; `generated` for the built-in one."""
+    aliases: ClassVar[Mapping[str, str]] = {
+        "num_rounds": "num_updates",
+        "lr": "optimizer.learning_rate",
+        "learning_rate": "optimizer.learning_rate",
+    }
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "dataset": "env.dataset",
+        "environment": "env",
+        "guide.seed": "seed",
+        "guide.rounds": "num_updates",
+        "guide.queries": "queries_per_update",
+        "guide.epochs": "update_epochs",
+        "guide.value_weight": "value_weight",
+        "guide.search.expansions": "max_expansions",
+        "guide.search.max_expansions": "max_expansions",
+        "guide.search.max_depth": "max_depth",
+        "guide.search.batch_size": "search_batch_size",
+        "guide.width": "network.hidden_dim",
+        "guide.learning_rate": "optimizer.learning_rate",
+    }
+
+    env: ProofConfig = ProofConfig(max_actions=256)
+    """Knowledge base, and how goals are expanded."""
     rules: str | None = None
-    """A file of rules to prove by, as `phalanx mine --out` writes it; null for the knowledge base's own."""
+    """File of rules, as written by `phalanx kg mine --out`; None for the rules of the knowledge base."""
     predicates: tuple[str, ...] = ()
-    """Queries of these predicates alone are searched; without any, of all that some rule has in its head."""
-    guide: HeuristicConfig = HeuristicConfig()
-    """The network, its rounds, and the searches that it learns from."""
-    environment: ProofConfig = ProofConfig(max_actions=256, max_goals=6)
-    """How goals are expanded."""
+    """Predicates of the queries; empty for all predicates that are the head of a rule."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the initial parameters, the queries and the order of examples."""
+    num_updates: int = Field(default=2, ge=1)
+    """Number of rounds of searching and learning. The first search uses a heuristic that is not learned."""
+    queries_per_update: int = Field(default=400, ge=1)
+    """Training queries that are searched in an update."""
+    update_epochs: int = Field(default=12, ge=1)
+    """Epochs over all examples after the search of an update."""
+    value_weight: float = Field(default=1.0, ge=0)
+    """Weight of the estimated cost from a node to a proof, relative to the cost of the path to the node."""
+    max_expansions: int = Field(default=100, ge=1)
+    """Nodes to expand per training query."""
+    max_depth: int = Field(default=20, ge=1)
+    """Steps of the longest proof."""
+    search_batch_size: int = Field(default=128, ge=1)
+    """Queries that are searched at a time."""
+    network: HeuristicNetworkConfig = HeuristicNetworkConfig()
+    """The network."""
+    optimizer: HeuristicOptimizerConfig = HeuristicOptimizerConfig()
+    """The optimizer."""
     evaluation: HeuristicEvaluationConfig = HeuristicEvaluationConfig()
-    """How it is measured."""
+    """Evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, keep=1)
-    """When it is saved, in rounds."""
+    """Checkpoints."""
+
+    @property
+    def search(self) -> BestFirstConfig:
+        """Limits of the searches for training queries."""
+        return BestFirstConfig(
+            max_expansions=self.max_expansions, max_depth=self.max_depth, batch_size=self.search_batch_size
+        )
+
+
+# Data
 
 
 class HeuristicData(NamedTuple):
-    """A knowledge base as searches see it."""
+    """Facts and rules, features of goals, and queries."""
 
-    handler: KnowledgeBase
-    names: ProofVocabulary
     program: Program
     features: GoalFeatureExtractor
-    certain: bool
-    """Whether all rules have the weight 1."""
+    train: Int32[np.ndarray, "queries atom"]
+    """Queries to learn from."""
+    valid: Int32[np.ndarray, "queries atom"]
+    """Queries to evaluate on."""
+    first_heuristic: Heuristic
+    """Heuristic of the first search."""
+    knowledge_base: KnowledgeBase | None = None
+    vocabulary: ProofVocabulary | None = None
 
     @classmethod
-    def read(cls, dataset: str, rules: str | None = None, atoms: int = 6) -> "HeuristicData":
-        """From a folder, and rules of the folder or of another file."""
-        handler = KnowledgeBase.load(dataset, on_leak="drop")
-        given: Sequence[Rule] = handler.rules if rules is None else read_rules(Path(rules))
-        if not given:
-            raise ValueError(
-                f"{handler.name} has no rules to prove by: `phalanx kg mine {dataset} --out rules.txt` finds "
-                "some, and rules=rules.txt names them"
-            )
-        index = ProofVocabulary(handler, atoms)
-        weights = np.array([rule.weight for rule in given], np.float32)
-        if weights.min() < 0 or weights.max() > 1:
-            raise ValueError(f"rules need weights from 0 to 1, got {weights.min():g} to {weights.max():g}")
-        program = Program.create(
-            index.encode(handler.facts),
-            index.encode_rules(given),
-            index.num_predicates,
-            index.num_constants,
-        )
-        return cls(handler, index, program, GoalFeatureExtractor(program, weights), bool(weights.min() == 1))
+    def from_config(cls, config: HeuristicConfig) -> "HeuristicData":
+        """Read the knowledge base and select queries whose predicate is the head of a rule.
 
-    def first(self, seed: int) -> Heuristic:
-        """What the first round is guided by: the rules' weights, or nothing where all weigh alike."""
-        return UniformHeuristic(seed) if self.certain else ConfidenceHeuristic(self.features.confidence)
+        Training queries are facts, which are not used in their own proofs. If there are no validation
+        queries, a tenth of the facts is held out.
+        """
+        base = load_knowledge_base(config.env)
+        rules: Sequence[Rule] = base.rules if config.rules is None else read_rules(Path(config.rules))
+        if not rules:
+            raise ValueError(
+                f"{base.name} has no rules to prove with: mine some with `phalanx kg mine "
+                f"{config.env.dataset} --out rules.txt`, and set rules=rules.txt"
+            )
+        vocabulary = ProofVocabulary(base, config.env.max_goals)
+        weights = np.array([rule.weight for rule in rules], np.float32)
+        if weights.min() < 0 or weights.max() > 1:
+            raise ValueError(
+                f"rule weights must be between 0 and 1, got {weights.min():g} to {weights.max():g}"
+            )
+        program = Program.create(
+            vocabulary.encode(base.facts),
+            vocabulary.encode_rules(rules),
+            vocabulary.num_predicates,
+            vocabulary.num_constants,
+        )
+        features = GoalFeatureExtractor(program, weights)
+        train, valid = _select_queries(config, base, vocabulary, program)
+        first: Heuristic = ConfidenceHeuristic(features.confidence)
+        if weights.min() == 1:
+            first = UniformHeuristic(config.seed)
+        return cls(program, features, train, valid, first, base, vocabulary)
+
+
+def _select_queries(
+    config: HeuristicConfig, base: KnowledgeBase, vocabulary: ProofVocabulary, program: Program
+) -> tuple[np.ndarray, np.ndarray]:
+    heads = np.unique(program.heads[:, 0])
+    if config.predicates:
+        for name in config.predicates:
+            check_name(name, vocabulary.predicates, "predicate", Atom(name))
+        heads = np.array([vocabulary.predicate_indices[name] for name in config.predicates])
+
+    def select(atoms: Sequence[Atom]) -> np.ndarray:
+        rows = vocabulary.encode(atoms)
+        return rows[np.isin(rows[:, 0], heads)]
+
+    train, valid = select(base.facts), select(base.valid)
+    generator = np.random.default_rng(config.seed)
+    if not len(valid):
+        train = train[generator.permutation(len(train))]
+        num_held_out = max(1, len(train) // 10)
+        train, valid = train[num_held_out:], train[:num_held_out]
+    if not len(train):
+        raise ValueError(f"{base.name} has no fact whose predicate is the head of a rule")
+    return train, valid[np.sort(generator.permutation(len(valid))[: config.evaluation.num_queries])]
+
+
+class FoundProof(NamedTuple):
+    """A proof that a search found: the expanded states of its path, and some of the dead ends."""
+
+    query: Int32[np.ndarray, " atom"]
+    path: Int32[np.ndarray, "steps goals atom"]
+    dead_ends: Int32[np.ndarray, "states goals atom"]
+
+    @classmethod
+    def from_search(
+        cls, result: SearchResult, queries: Int32[np.ndarray, "queries atom"], number: int
+    ) -> "FoundProof":
+        """Return the proof of one of the queries of a search."""
+        assert result.trace is not None
+        path, dead_ends = (
+            np.stack(result.trace.paths[number]),
+            result.trace.dead_ends[number][-_MAX_DEAD_ENDS:],
+        )
+        return cls(queries[number], path, np.stack(dead_ends) if dead_ends else path[:0])
+
+
+class ChoiceExample(NamedTuple):
+    """The successors of an expanded state of a proof, and the index of the one that continues the proof."""
+
+    features: GoalFeatures
+    chosen: int
+
+
+class HeuristicExamples(NamedTuple):
+    """Examples from all proofs that were found so far."""
+
+    choices: list[ChoiceExample]
+    dead_ends: list[GoalFeatures]
+
+
+class HeuristicBatch(NamedTuple):
+    """A minibatch of `ROWS_PER_BATCH` states, padded."""
+
+    features: GoalFeatures
+    group: Int32[np.ndarray, " rows"]
+    """Number of each state's group of siblings; -1 for dead ends and padding."""
+    is_chosen: Bool[np.ndarray, " rows"]
+    """True for the sibling that continues the proof."""
+    value: Int32[np.ndarray, " rows"]
+    """1 if the state leads to a proof, 0 if it is a dead end, -1 if that is not known."""
+
+
+def sample_minibatches(
+    examples: HeuristicExamples, generator: np.random.Generator
+) -> Iterator[HeuristicBatch]:
+    """Iterate over all choices in random order, in minibatches that are filled up with dead ends.
+
+    The siblings of a choice are in the same minibatch. A choice with more siblings than fit is left out;
+    searches rarely have any.
+    """
+    choices = generator.permutation(len(examples.choices)).tolist()
+    dead_ends = generator.permutation(len(examples.dead_ends)).tolist()
+    while choices:
+        parts: list[GoalFeatures] = []
+        group: list[int] = []
+        is_chosen: list[bool] = []
+        value: list[int] = []
+        used, number = 0, 0
+        while choices and used + _num_rows(examples.choices[choices[-1]].features) <= ROWS_PER_BATCH * 3 // 4:
+            example = examples.choices[choices.pop()]
+            size = _num_rows(example.features)
+            parts.append(example.features)
+            group += [number] * size
+            number += 1
+            chosen = [index == example.chosen for index in range(size)]
+            is_chosen += chosen
+            value += [1 if each else -1 for each in chosen]
+            used += size
+        if not parts:
+            choices.pop()
+            continue
+        while dead_ends and used + _num_rows(examples.dead_ends[dead_ends[-1]]) <= ROWS_PER_BATCH:
+            features = examples.dead_ends[dead_ends.pop()]
+            size = _num_rows(features)
+            parts.append(features)
+            group, is_chosen, value = group + [-1] * size, is_chosen + [False] * size, value + [0] * size
+            used += size
+        padding = ROWS_PER_BATCH - used
+        yield HeuristicBatch(
+            pad_features(GoalFeatures(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))),
+            np.array(group + [-1] * padding, np.int32),
+            np.array(is_chosen + [False] * padding),
+            np.array(value + [-1] * padding, np.int32),
+        )
+
+
+def _num_rows(features: GoalFeatures) -> int:
+    return len(features.predicates)
+
+
+# Loss and optimizer step
+
+
+def heuristic_loss(network: HeuristicNetwork, batch: HeuristicBatch) -> Float[Array, ""]:
+    """Compute the cross-entropy of chosen siblings plus the binary cross-entropy of known values."""
+    logits, values = network(batch.features)
+    num_rows = len(batch.group)
+    # Rows without siblings are in one additional segment, which does not contribute to the loss.
+    group = jnp.where(batch.group >= 0, batch.group, num_rows)
+    largest = jax.ops.segment_max(logits, group, num_rows + 1)
+    total = jax.ops.segment_sum(jnp.exp(logits - largest[group]), group, num_rows + 1)
+    choice = jnp.where(batch.is_chosen, jnp.log(total)[group] + largest[group] - logits, 0.0)
+    is_known = batch.value >= 0
+    value = jnp.where(batch.value == 1, jax.nn.softplus(-values), jax.nn.softplus(values))
+    choice_loss = jnp.sum(choice) / jnp.maximum(jnp.sum(batch.is_chosen), 1)
+    return choice_loss + jnp.sum(jnp.where(is_known, value, 0.0)) / jnp.maximum(jnp.sum(is_known), 1)
+
+
+@eqx.filter_jit
+def _optimizer_step(
+    network: HeuristicNetwork, opt_state: Any, batch: HeuristicBatch, learning_rate: float
+) -> tuple[HeuristicNetwork, Any, Float[Array, ""]]:
+    batch = jax.tree.map(jnp.asarray, batch)
+    loss, gradients = eqx.filter_value_and_grad(heuristic_loss)(network, batch)
+    updates, opt_state = optax.adam(learning_rate).update(gradients, opt_state)
+    return eqx.apply_updates(network, updates), opt_state, loss
+
+
+# Evaluation
+
+
+@dataclasses.dataclass(frozen=True)
+class HeuristicEvaluation:
+    """Results of a search for proofs of validation queries."""
+
+    num_queries: int
+    num_proved: int
+    num_expansions: int
+    """Expanded nodes of all queries."""
+    proofs_per_expansion: float
+    baselines: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Proofs per expansion of searches with heuristics that are not learned."""
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        values = dataclasses.asdict(self)
+        if not values["baselines"]:
+            del values["baselines"]
+        return {"split": "valid", "mode": "heuristic", **values}
+
+    def describe(self) -> list[str]:
+        """Describe the result in one line."""
+        line = (
+            f"Validation: {self.num_proved} of {self.num_queries} queries proved, "
+            f"{self.proofs_per_expansion:.3f} proofs per expanded node"
+        )
+        baselines = ", ".join(f"{name} {value:.3f}" for name, value in self.baselines.items())
+        return [f"{line} ({baselines})" if baselines else line]
+
+
+# The algorithm
 
 
 class HeuristicState(TrainState):
-    """The network and the step. The proofs found so far are stored in a file of their own."""
+    """The network and the number of updates. The proofs that were found are in a separate file."""
 
 
-class HeuristicTraining(Algorithm[HeuristicState]):
-    """A guide for best-first search: it learns from the searches that it has guided itself.
+class HeuristicTrainer(Algorithm[HeuristicState]):
+    """Trains a heuristic for best-first search on proofs that its own searches find.
 
-    Training queries are the facts, none of which proves itself. The validation queries, or else some facts
-    that are kept from training, measure it: proofs found over nodes expanded.
+    The queries of an update and the order of its minibatches depend only on the seed and the update, so a
+    resumed run has the same result.
+
+    Args:
+        config: The settings.
+        data: Replaces the data of `config.env`, `config.rules` and `config.predicates`.
     """
 
-    name = "guide"
-    config_type = HeuristicTrainingConfig
+    name = "heuristic"
+    config_type = HeuristicConfig
+    evaluation_config = HeuristicEvaluationConfig
     unit = "queries"
-    num_updates_setting = "guide.rounds"
-    headline = ("proved", "proofs_per_expansion")
+    headline = ("proved_rate", "proofs_per_expansion")
 
-    def __init__(self, config: HeuristicTrainingConfig, data: HeuristicData | None = None) -> None:
+    def __init__(self, config: HeuristicConfig, data: HeuristicData | None = None) -> None:
         super().__init__(config)
-        atoms = config.environment.max_goals
-        self.data = HeuristicData.read(config.dataset, config.rules, atoms) if data is None else data
-        train, self.valid = self._queries()
-        self.trainer = HeuristicTrainer(
-            config.guide,
-            config.environment,
-            self.data.program,
-            self.data.features,
-            train,
-            first=self.data.first(config.guide.seed),
-        )
-
-    def _queries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Queries to learn from and to measure by, all of predicates that some rule has in its head."""
-        index, handler = self.data.names, self.data.handler
-        heads = np.unique(self.data.program.heads[:, 0])
-        if wanted := self.config.predicates:
-            for name in wanted:
-                check_name(name, index.predicates, "predicate", Atom(name))
-            heads = np.array([index.predicate_indices[name] for name in wanted])
-
-        def asked(atoms: Sequence[Atom]) -> np.ndarray:
-            rows = index.encode(atoms)
-            return rows[np.isin(rows[:, 0], heads)]
-
-        train, valid = asked(handler.facts), asked(handler.valid)
-        order = np.random.default_rng(self.seed)
-        if not len(valid):
-            train = train[order.permutation(len(train))]
-            held = max(1, len(train) // 10)
-            train, valid = train[held:], train[:held]
-        if not len(train):
-            raise ValueError(f"{handler.name} has no fact of a predicate that a rule has in its head")
-        return train, valid[np.sort(order.permutation(len(valid))[: self.config.evaluation.queries])]
-
-    @property
-    def seed(self) -> int:
-        return self.config.guide.seed
+        self.data = HeuristicData.from_config(config) if data is None else data
+        self._order = np.random.default_rng(config.seed).permutation(len(self.data.train))
+        self._proofs: list[FoundProof] = []
+        self._examples = HeuristicExamples([], [])
 
     def init(self, key: Key, params: HeuristicNetwork | None = None) -> HeuristicState:
-        """The seed in the config decides, not the key."""
+        """Create the initial state. The config's seed is used instead of the key."""
         if params is None:
-            params = untrained_heuristic(self.config.guide, self.data.program, self.data.features).network
+            params = HeuristicNetwork(
+                self.data.program.num_predicates,
+                self.config.network.hidden_dim,
+                key=jax.random.PRNGKey(self.seed),
+            )
         return HeuristicState(params, (), jnp.int32(0))
 
     def update(self, state: HeuristicState) -> tuple[HeuristicState, UpdateResult]:
-        """One round."""
-        network, tried = self.trainer.round(state.params, int(state.step))
-        metrics = {
-            "proved": float(tried.proved.mean()),
-            "proofs_per_expansion": tried.proofs_per_expansion(),
-            "examples": float(len(self.trainer.taught)),
+        """Search proofs of training queries, and fit the network to all proofs that were found so far."""
+        config, update, network = self.config, int(state.step), state.params
+        heuristic = self.heuristic(network) if update else self.data.first_heuristic
+        count = config.queries_per_update
+        rows = np.take(self._order, range(update * count, (update + 1) * count), mode="wrap")
+        queries = self.data.train[rows]
+        result = best_first_search(config.env, self.data.program, heuristic, queries, config.search)
+        assert result.trace is not None
+        self._add_proofs([FoundProof.from_search(result, queries, number) for number in result.trace.paths])
+        metrics: dict[str, Any] = {}
+        if self._examples.choices:
+            network, metrics["loss"] = self._fit(network, np.random.default_rng((config.seed, update)))
+        metrics |= {
+            "proved_rate": float(result.proved.mean()),
+            "proofs_per_expansion": result.proofs_per_expansion(),
+            "num_proofs": float(len(self._proofs)),
         }
-        counts = {"queries": len(tried.proved), "expansions": int(tried.expansions.sum())}
+        counts = {"queries": len(result.proved), "expansions": int(result.expansions.sum())}
         return HeuristicState(network, (), state.step + 1), UpdateResult(metrics, counts=counts)
 
+    def _fit(
+        self, network: HeuristicNetwork, generator: np.random.Generator
+    ) -> tuple[HeuristicNetwork, float]:
+        """Fit the network to all examples; return it and the mean loss of the last epoch."""
+        learning_rate = self.config.optimizer.learning_rate
+        opt_state = optax.adam(learning_rate).init(eqx.filter(network, eqx.is_array))
+        losses: list[Any] = []
+        for _ in range(self.config.update_epochs):
+            losses = []
+            for batch in sample_minibatches(self._examples, generator):
+                network, opt_state, loss = _optimizer_step(network, opt_state, batch, learning_rate)
+                losses.append(loss)
+        return network, float(np.mean(jax.device_get(losses)))
+
+    def _add_proofs(self, proofs: Sequence[FoundProof]) -> None:
+        self._proofs += proofs
+        for proof in proofs:
+            self._add_examples(proof)
+
+    def _add_examples(self, proof: FoundProof) -> None:
+        """Add the choices on the path of a proof, and the dead ends of its search."""
+        program, features = self.data.program, self.data.features
+        path, query = proof.path, np.repeat(proof.query[None], len(proof.path), axis=0)
+        successors, num_successors, _ = compute_successors(
+            expansion_config(self.config.env), program, path, query, self.config.search_batch_size
+        )
+        for step in range(len(path) - 1):
+            rows = successors[step, : num_successors[step]]
+            rows = rows[rows[:, 0, 0] <= program.num_predicates]
+            chosen = np.flatnonzero((rows == path[step + 1]).all(axis=(1, 2)))
+            owner, depth = np.zeros(len(rows), np.int64), np.array([step])
+            batch = SuccessorBatch(rows, owner, path[step : step + 1], query[:1], depth)
+            self._examples.choices.append(ChoiceExample(features(batch), int(chosen[0])))
+        if len(proof.dead_ends):
+            owner = np.arange(len(proof.dead_ends))
+            # The parents of dead ends are not stored; the dead ends themselves take their place.
+            batch = SuccessorBatch(
+                proof.dead_ends,
+                owner,
+                proof.dead_ends,
+                np.repeat(query[:1], len(owner), 0),
+                np.zeros_like(owner),
+            )
+            self._examples.dead_ends.append(features(batch))
+
     def policy(self, state: HeuristicState) -> HeuristicNetwork:
+        """Return the network."""
         return state.params
 
+    def heuristic(self, network: HeuristicNetwork) -> LearnedHeuristic:
+        """Return the heuristic of a network."""
+        return LearnedHeuristic(network, self.data.features, self.config.value_weight)
+
+    def search(
+        self,
+        heuristic: Heuristic,
+        queries: Int32[np.ndarray, "queries atom"],
+        max_expansions: int | None = None,
+        max_depth: int | None = None,
+    ) -> SearchResult:
+        """Search proofs of encoded queries; the default limits are those of training queries."""
+        search = self.config.search
+        limits = {"max_expansions": max_expansions, "max_depth": max_depth}
+        changed = {name: value for name, value in limits.items() if value is not None}
+        search = search.model_copy(update=changed)
+        return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
+
     def evaluate(self, state: HeuristicState, update: int, final: bool) -> list[dict[str, Any]]:
-        """Proofs per expansion on validation queries; before the first round beside other searches."""
-        guides: dict[str, Heuristic] = {"guide": self.guide_of(state.params)}
-        if update == 0:
-            confident = ConfidenceHeuristic(self.data.features.confidence)
-            guides |= {"uniform": UniformHeuristic(self.seed), "confidence": confident}
-        return [{"split": "valid", "mode": mode, **self._figures(guide)} for mode, guide in guides.items()]
+        """Search proofs of validation queries; before the first update also with other heuristics."""
+        return [self.validate(state).as_record()]
 
-    def _figures(self, guide: Heuristic) -> dict[str, Any]:
-        search = self.config.guide.search.model_copy(
-            update={"max_expansions": self.config.evaluation.expansions}
+    def validate(self, state: HeuristicState) -> HeuristicEvaluation:
+        """Search proofs of validation queries."""
+        max_expansions = self.config.evaluation.max_expansions
+        result = self.search(self.heuristic(state.params), self.data.valid, max_expansions)
+        baselines: dict[str, float] = {}
+        if int(state.step) == 0:
+            others: dict[str, Heuristic] = {
+                "uniform": UniformHeuristic(self.seed),
+                "confidence": ConfidenceHeuristic(self.data.features.confidence),
+            }
+            for name, other in others.items():
+                found = self.search(other, self.data.valid, max_expansions)
+                baselines[name] = found.proofs_per_expansion()
+        return HeuristicEvaluation(
+            num_queries=len(self.data.valid),
+            num_proved=int(result.proved.sum()),
+            num_expansions=int(result.expansions.sum()),
+            proofs_per_expansion=result.proofs_per_expansion(),
+            baselines=baselines,
         )
-        tried = self.search(guide, self.valid, search.max_expansions, search.max_depth)
-        return {
-            "queries": len(self.valid),
-            "proved": int(tried.proved.sum()),
-            "expanded": int(tried.expansions.sum()),
-            "proofs_per_expansion": tried.proofs_per_expansion(),
-        }
-
-    def search(self, guide: Heuristic, queries: np.ndarray, expansions: int, max_depth: int) -> SearchResult:
-        """A search of this training's knowledge base."""
-        search = self.config.guide.search.model_copy(
-            update={"max_expansions": expansions, "max_depth": max_depth}
-        )
-        return best_first_search(self.config.environment, self.data.program, guide, queries, search)
-
-    def guide_of(self, network: HeuristicNetwork) -> LearnedHeuristic:
-        """A network as a guide of this training's knowledge base."""
-        return LearnedHeuristic(network, self.data.features, self.config.guide.value_weight)
 
     def metadata(self, state: HeuristicState) -> dict[str, Any]:
         program = self.data.program
         return {"num_facts": len(program.facts), "num_rules": len(program.heads)}
 
     def data_fingerprint(self) -> str:
-        names = "\n".join((*self.data.names.predicates, "", *self.data.names.constants))
-        digest = hashlib.sha256(names.encode() + self.data.program.fingerprint.encode())
+        vocabulary = self.data.vocabulary
+        names = [] if vocabulary is None else [*vocabulary.predicates, "", *vocabulary.constants]
+        digest = hashlib.sha256("\n".join(names).encode() + self.data.program.fingerprint.encode())
         return digest.hexdigest()[:16]
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """The proofs found so far, in a file of their own."""
-        taught = self.trainer.taught
-        packed = io.BytesIO()
+        """Write the proofs that were found to a file of their own."""
+        proofs, buffer = self._proofs, io.BytesIO()
+        goals = [part for proof in proofs for part in (proof.path, proof.dead_ends)]
         np.savez(
-            packed,
-            queries=np.array([one.query for one in taught], np.int32),
-            steps=np.array([len(one.way) for one in taught], np.int64),
-            states=np.array([len(one.lost) for one in taught], np.int64),
-            goals=np.concatenate([part for one in taught for part in (one.way, one.lost)] or [np.zeros(0)]),
+            buffer,
+            queries=np.array([proof.query for proof in proofs], np.int32),
+            path_lengths=np.array([len(proof.path) for proof in proofs], np.int64),
+            num_dead_ends=np.array([len(proof.dead_ends) for proof in proofs], np.int64),
+            goals=np.concatenate(goals or [np.zeros(0)]),
         )
-        with atomic_write(folder / _EXAMPLES.format(update=update), checksum=True) as file:
-            file.write(packed.getvalue())
-        for path in folder.glob(_EXAMPLES.format(update="*")):
-            if path.name not in {_EXAMPLES.format(update=number) for number in (*kept, update)}:
+        with atomic_write(folder / _EXAMPLES_FILE.format(update=update), checksum=True) as file:
+            file.write(buffer.getvalue())
+        names = {_EXAMPLES_FILE.format(update=number) for number in (*kept, update)}
+        for path in folder.glob(_EXAMPLES_FILE.format(update="*")):
+            if path.name not in names:
                 path.unlink()
-        return {"examples": _EXAMPLES.format(update=update)}
+        return {"examples": _EXAMPLES_FILE.format(update=update)}
 
     def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
-        data = read_verified(folder / saved["examples"], "train the guide again")
+        data = read_verified(folder / saved["examples"], "train the heuristic again")
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            queries, steps, states, goals = (arrays[n] for n in ("queries", "steps", "states", "goals"))
-        taught, at = [], 0
-        for query, long, many in zip(queries, steps.tolist(), states.tolist(), strict=True):
-            taught.append(FoundProof(query, goals[at : at + long], goals[at + long : at + long + many]))
-            at += long + many
-        self.trainer.learn(taught)
+            names = ("queries", "path_lengths", "num_dead_ends", "goals")
+            queries, lengths, counts, goals = (arrays[name] for name in names)
+        proofs, start = [], 0
+        for query, length, count in zip(queries, lengths.tolist(), counts.tolist(), strict=True):
+            middle, end = start + length, start + length + count
+            proofs.append(FoundProof(query, goals[start:middle], goals[middle:end]))
+            start = end
+        self._add_proofs(proofs)
+
+    def with_seed(self, seed: int) -> "HeuristicTrainer":
+        """Return the algorithm for one of several seeds, without any proofs."""
+        return HeuristicTrainer(self.config.model_copy(update={"seed": seed, "num_seeds": 1}))
 
     def summarize(self, result: TrainResult) -> list[str]:
-        first = {one["mode"]: one for one in reversed(result.evaluations)}
-        last = next((one for one in reversed(result.evaluations) if one["mode"] == "guide"), None)
-        if last is None:
+        records = [record for record in result.evaluations if record["mode"] == "heuristic"]
+        if not records:
             return []
-        named = {"guide": "untrained"}
-        beside = ", ".join(
-            f"{named.get(mode, mode)} {one['proofs_per_expansion']:.3f} ({one['proved']} proved)"
-            for mode, one in sorted(first.items())
-            if one is not last
-        )
-        return [
-            f"Validation: {last['proved']} of {last['queries']} queries proved, "
-            f"{last['proofs_per_expansion']:.3f} proofs for each node expanded"
-            + (f"; before the first round {beside}" if beside else "")
-        ]
+        last, first = records[-1], records[0]
+        fields = {field.name: last[field.name] for field in dataclasses.fields(HeuristicEvaluation)[:4]}
+        lines = HeuristicEvaluation(**fields).describe()
+        if first is not last:
+            others = {"untrained": first["proofs_per_expansion"], **first.get("baselines", {})}
+            lines[0] += f"; {', '.join(f'{name} {value:.3f}' for name, value in others.items())}"
+        return lines
 
 
-def load_heuristic(run: str | Path) -> tuple[HeuristicTraining, LearnedHeuristic]:
-    """A run of `phalanx train guide`: its knowledge base, read again, and the guide that it has learned."""
-    training = HeuristicTraining(read_config(Path(run), HeuristicTrainingConfig))
-    return training, training.guide_of(restore_policy(training, Path(run)))
+def load_heuristic(run: str | Path) -> tuple[HeuristicTrainer, LearnedHeuristic]:
+    """Load a run of `phalanx train heuristic`: its data, which are read again, and the learned heuristic."""
+    trainer = HeuristicTrainer(read_config(Path(run), HeuristicConfig))
+    return trainer, trainer.heuristic(restore_policy(trainer, Path(run)))

@@ -75,19 +75,19 @@ def proof_samples(
     """Yield one sample per step of the expert's proofs, without end."""
     env = TextVectorWrapper(environment, task="proofs")
     prompt_tokenizer = PromptTokenizer.for_env(tokenizer, env)
+    expert = ShortestProofExpert(environment)
     for first in itertools.count(env.first_expert_seed(seed), _BATCH_SIZE):
         env.reset(range(first, first + _BATCH_SIZE))
-        expert = ShortestProofExpert(environment, env.states)
         keys = env.episode_keys()
         rows = [row for row in range(_BATCH_SIZE) if split_of(keys[row]) == split]
         for step in itertools.count():
             answers = [""] * _BATCH_SIZE
             states, prompts = host_rows(env.states, np.asarray), env.prompts
+            labels = expert.label(env.states, ())
             for row in rows:
-                action = expert.action(row, states[row])
-                if action is None:
+                if not labels.mask[row, 0]:
                     continue
-                answers[row] = environment.action_text(jnp.int32(action), states[row])
+                answers[row] = environment.action_text(jnp.int32(labels.actions[row, 0]), states[row])
                 sample_id = f"proofs-{split}-{first + row}-{step}"
                 yield _sample(prompt_tokenizer, prompts[row], answers[row], sample_id)
             dones = env.step(answers).dones

@@ -8,33 +8,38 @@ from typing import Any
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
-    """Which signal asked for a stop; None as long as none did."""
+class StopRequest:
+    """Record of a signal that asked the process to stop."""
 
     signal: int | None = None
+    """Number of the signal, or None."""
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM ask for a stop after the running update; a second one stops at once."""
-    stop = Stop()
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Record SIGINT and SIGTERM instead of ending the process, so that it can finish the current update.
+
+    The first signal restores the previous handlers, so a second one ends the process at once. In threads
+    other than the main thread, which receive no signals, nothing is recorded.
+    """
+    request = StopRequest()
 
     def restore() -> None:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
-    def ask(number: int, frame: Any) -> None:
-        stop.signal = number
+    def handle(number: int, frame: Any) -> None:
+        request.signal = number
         restore()
 
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    previous = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         for number in _SIGNALS:
-            signal.signal(number, ask)
-    except ValueError:  # not in the main thread, where signals do not arrive either
-        yield stop
+            signal.signal(number, handle)
+    except ValueError:  # not the main thread
+        yield request
         return
     try:
-        yield stop
+        yield request
     finally:
         restore()

@@ -1,143 +1,497 @@
-"""Sweeps: which settings the trials have, written down once so that a sweep can go on, and what they came to.
+"""Sweeps: search spaces, Optuna samplers, trials as processes or Ray tasks, and their ranking."""
 
-Trials that depend on others are in `suggestions`, where they run in `workers`; the command shows them.
-"""
-
+import contextlib
+import dataclasses
 import itertools
 import json
 import math
-import random
+import os
 import re
-from collections.abc import Callable, Sequence
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from phalanx.io.atomic import atomic_write
-from phalanx.io.untrusted import read_json
+from phalanx.io.lock import lock_folder
+from phalanx.logging import read_records
+from phalanx.training.checkpoints import CheckpointRef
+from phalanx.training.stop_signals import stop_on_signals
 
-PLAN = "sweep.json"
-METRICS = {"success_rate": "max", "mrr_100": "max", "token_accuracy": "max", "loss": "min"}
-"""What trials are ranked by unless it is said, the first that evaluations have, and the better end of it."""
-_DRAWN = re.compile(r"(uniform|loguniform|integers)\(([^,()]+),([^,()]+)\)")
-_KINDS: dict[str, Callable[[random.Random, float, float], str]] = {
-    "uniform": lambda chance, low, high: f"{chance.uniform(low, high):.6g}",
-    "loguniform": lambda chance, low, high: f"{math.exp(chance.uniform(math.log(low), math.log(high))):.6g}",
-    "integers": lambda chance, low, high: str(chance.randint(int(low), int(high))),
-}
+STUDY = "sweep.log"
+"""Journal file of the Optuna study in the sweep's folder."""
+DEFAULT_METRICS = ("success_rate", "mrr_100", "mean_token_accuracy")
+"""Metrics to rank trials by if none is chosen: the first that the trials have."""
+SamplerName = Literal["grid", "random", "tpe"]
+Goal = Literal["max", "min"]
+Space = Mapping[str, Any]
+"""Optuna distributions by setting."""
+_POLL_SECONDS = 0.05
+_RANGE = re.compile(r"(uniform|loguniform|integers)\(([^,()]+),([^,()]+)\)")
 
 
-def choices(value: str) -> list[str]:
-    """The values that a setting is swept over: parted by commas, but for those within brackets and quotes.
+def parse_space(settings: Sequence[str]) -> dict[str, Any]:
+    """Parse the search space of a sweep to Optuna distributions by setting.
 
-    >>> choices("1e-3,3e-4"), choices("[gravity,denoise],[gravity]"), choices("7")
+    A value is a list such as `1e-3,3e-4`, or a range: `uniform(low,high)`, `loguniform(low,high)` or
+    `integers(low,high)`.
+
+    >>> parse_space(["lr=loguniform(1e-4,1e-2)"])
+    {'lr': FloatDistribution(high=0.01, log=True, low=0.0001, step=None)}
+    """
+    return dict(_parse_setting(setting) for setting in settings)
+
+
+def _parse_setting(setting: str) -> tuple[str, Any]:
+    distributions = _import_optuna().distributions
+    name, equals, value = setting.partition("=")
+    if not equals or not name or not value:
+        raise ValueError(f"a sweep takes settings such as lr=1e-3,3e-4, got {setting!r}")
+    match = _RANGE.fullmatch(value)
+    if match is None:
+        return name, distributions.CategoricalDistribution(split_values(value))
+    kind = match[1]
+    try:
+        low, high = map(int if kind == "integers" else float, match.groups()[1:])
+    except ValueError:
+        expected = "integers" if kind == "integers" else "numbers"
+        raise ValueError(f"{setting}: the bounds must be {expected}") from None
+    if not low < high:
+        raise ValueError(f"{setting}: the lower bound must come first")
+    if kind == "loguniform" and low <= 0:
+        raise ValueError(f"{setting}: the bounds of loguniform must be positive")
+    if kind == "integers":
+        return name, distributions.IntDistribution(low, high)
+    return name, distributions.FloatDistribution(low, high, log=kind == "loguniform")
+
+
+def split_values(text: str) -> list[str]:
+    """Split values at commas, except inside brackets and quotes.
+
+    >>> split_values("1e-3,3e-4"), split_values("[gravity,denoise],[gravity]"), split_values("7")
     (['1e-3', '3e-4'], ['[gravity,denoise]', '[gravity]'], ['7'])
     """
-    parts, depth, quoted = [""], 0, ""
-    for letter in value:
-        if letter in "'\"" and quoted in ("", letter):
-            quoted = "" if quoted else letter
-        elif not quoted:
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if letter in "'\"" and quote in ("", letter):
+            quote = "" if quote else letter
+        elif not quote:
             depth += (letter in "[{(") - (letter in "]})")
-        if letter == "," and not depth and not quoted:
+        if letter == "," and not depth and not quote:
             parts.append("")
         else:
             parts[-1] += letter
     return parts
 
 
-def grid(settings: Sequence[str]) -> list[list[str]]:
-    """Every combination of the values that settings are swept over, the last setting changing fastest.
+def grid(space: Space) -> list[dict[str, Any]]:
+    """Return all combinations of listed values. The last setting changes fastest."""
+    for name, distribution in space.items():
+        if not hasattr(distribution, "choices"):
+            raise ValueError(
+                f"{name} is a range, and a grid needs lists of values: choose --sampler random or tpe, with "
+                "--trials"
+            )
+    choices = [distribution.choices for distribution in space.values()]
+    return [dict(zip(space, values, strict=True)) for values in itertools.product(*choices)]
 
-    >>> grid(["a=1,2", "b=x"])
-    [['a=1', 'b=x'], ['a=2', 'b=x']]
+
+@dataclasses.dataclass(frozen=True)
+class SweepTrial:
+    """A training of a sweep."""
+
+    number: int
+    params: Mapping[str, Any]
+    """Values by setting."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run folder."""
+        return f"trial_{self.number:03d}"
+
+    @property
+    def settings(self) -> list[str]:
+        """Settings as `key=value`."""
+        return [f"{name}={value}" for name, value in self.params.items()]
+
+
+class Sweep:
+    """A sweep: an Optuna study in `folder/sweep.log` whose trials are runs in `folder/trial_000`, ...
+
+    A sweep that was stopped continues when it is created again with the same arguments. The sampler is
+    created for each trial with the seed `seed + number`, so with one job at a time, the suggestions are the
+    same as without the interruption. Trials that were stopped or failed are started again.
+
+    Args:
+        folder: Folder of the sweep.
+        command: Arguments of `phalanx` that train without the settings of a trial, such as
+            `["train", "ppo", "--env", "arc"]`.
+        settings: Search space; `parse_space` documents the format.
+        sampler: `grid`: all combinations; `random`: independent samples; `tpe`: Optuna's tree-structured
+            Parzen estimator, which learns from the completed trials.
+        num_trials: Number of trials for `random` and `tpe`. It can be increased later.
+        seed: Seed of the sampler.
+        metric: Evaluation or training metric to rank trials by. Default: the first of `DEFAULT_METRICS` that
+            the trials have.
+        goal: Direction of the metric. Default: `min` for losses, `max` otherwise.
     """
-    named = [parted(setting) for setting in settings]
-    for name, value in named:
-        if _DRAWN.fullmatch(value):
-            raise ValueError(f"{name}={value} is drawn: say how many times with --random or --optuna")
-    return [
-        [f"{name}={value}" for (name, _), value in zip(named, values, strict=True)]
-        for values in itertools.product(*(choices(value) for _, value in named))
-    ]
 
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        command: Sequence[str],
+        settings: Sequence[str],
+        *,
+        sampler: SamplerName = "grid",
+        num_trials: int | None = None,
+        seed: int = 0,
+        metric: str | None = None,
+        goal: Goal | None = None,
+    ) -> None:
+        self.folder, self.command, self.space = Path(folder), list(command), parse_space(settings)
+        self.sampler, self.seed = sampler, seed
+        self.metric, self.goal = metric, goal or ("min" if metric and metric.endswith("loss") else "max")
+        self._grid: list[dict[str, Any]] = []
+        if sampler == "grid":
+            if num_trials is not None:
+                raise ValueError("--trials is for --sampler random and tpe; a grid has all combinations")
+            self._grid = grid(self.space)
+            num_trials = len(self._grid)
+        elif num_trials is None:
+            raise ValueError(f"--sampler {sampler} needs --trials, the number of trials")
+        self.num_trials = num_trials
+        self.exit_codes: dict[str, int] = {}
+        """Exit codes of the trials that ended in this process, by name."""
+        self._identity: dict[str, Any] = {
+            "command": self.command,
+            "settings": list(settings),
+            "sampler": sampler,
+            "seed": seed,
+        }
+        if sampler == "tpe":  # its suggestions depend on the values
+            self._identity |= {"metric": metric, "goal": self.goal}
+        self._study: Any = None
 
-def drawn(settings: Sequence[str], count: int, seed: int = 0) -> list[list[str]]:
-    """So many draws: of listed values one, or a number of `uniform`, `loguniform` or `integers(low,high)`."""
-    chance, named = random.Random(seed), [parted(setting) for setting in settings]
-    return [[f"{name}={_draw(chance, name, value)}" for name, value in named] for _ in range(count)]
+    def validate(self, load_config: Callable[[list[str]], object]) -> None:
+        """Check the settings before the first trial.
 
+        All combinations of a grid are checked. Otherwise every listed value and both bounds of every range
+        are, with the first values of the other settings.
 
-def _draw(chance: random.Random, name: str, value: str) -> str:
-    found = span(name, value)
-    if found is None:
-        return chance.choice(choices(value))
-    kind, low, high = found
-    return _KINDS[kind](chance, low, high)
+        Args:
+            load_config: Creates a config from settings, and raises `ValueError` if one is invalid.
+        """
+        if self._grid:
+            candidates = self._grid
+        else:
+            values = {name: _extreme_values(distribution) for name, distribution in self.space.items()}
+            first = {name: options[0] for name, options in values.items()}
+            candidates = [{**first, name: value} for name in values for value in values[name]]
+        for params in candidates:
+            load_config(SweepTrial(0, params).settings)
 
+    @property
+    def trials(self) -> list[SweepTrial]:
+        """Trials that were started, in their order."""
+        return self._trials()
 
-def span(name: str, value: str) -> tuple[str, float, float] | None:
-    """Kind and ends of a value like `uniform(0,1)`; None for listed values."""
-    match = _DRAWN.fullmatch(value)
-    if match is None:
-        return None
-    try:
-        low, high = float(match[2]), float(match[3])
-    except ValueError:
-        raise ValueError(f"{name}={value}: the ends must be numbers") from None
-    if not low < high or (match[1] == "loguniform" and low <= 0):
-        raise ValueError(f"{name}={value}: the ends must rise, and those of loguniform be positive")
-    return match[1], low, high
+    def run(self, launcher: "Launcher", jobs: int, on_end: Callable[[SweepTrial, int], None]) -> int | None:
+        """Run all trials that are not complete.
 
+        SIGINT and SIGTERM are passed on to the running trials, which save and stop.
 
-def parted(setting: str) -> tuple[str, str]:
-    """Name and value of a setting.
+        Args:
+            launcher: Starts trials.
+            jobs: Number of trials at the same time.
+            on_end: Called with a trial and its exit code when it ends.
 
-    >>> parted("ppo.learning_rate=1e-3,3e-4")
-    ('ppo.learning_rate', '1e-3,3e-4')
-    """
-    name, equals, value = setting.partition("=")
-    if not equals or not name or not value:
-        raise ValueError(f"a sweep takes settings as ppo.learning_rate=1e-3,3e-4, got {setting!r}")
-    return name, value
+        Returns:
+            The signal that stopped the sweep, or None.
+        """
+        self._open_study()
+        with lock_folder(self.folder, "sweep.lock"), stop_on_signals() as stop:
+            unfinished = self._trials("RUNNING")
+            running: list[tuple[SweepTrial, TrialProcess]] = []
+            try:
+                while True:
+                    while stop.signal is None and len(running) < jobs:
+                        trial = unfinished.pop(0) if unfinished else self._ask()
+                        if trial is None:
+                            break
+                        process = launcher.start(self._arguments(trial), self.log_path(trial))
+                        running.append((trial, process))
+                    if not running:
+                        return stop.signal
+                    if stop.signal is not None:
+                        for _, process in running:
+                            process.terminate()
+                    for trial, process in list(running):
+                        code = process.poll() if stop.signal is None else process.wait()
+                        if code is not None:
+                            running.remove((trial, process))
+                            self.exit_codes[trial.name] = code
+                            if code == 0:
+                                self._store_value(trial)
+                            on_end(trial, code)
+                    time.sleep(_POLL_SECONDS)
+            finally:
+                for _, process in running:
+                    process.terminate()
 
+    def log_path(self, trial: SweepTrial) -> Path:
+        """Return the file with a trial's output."""
+        return self.folder / f"{trial.name}.log"
 
-def plan(folder: Path, command: Sequence[str], trials: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """Write down a sweep's trials, or find that they are those of the sweep that is there."""
-    named: list[dict[str, Any]] = [
-        {"name": f"trial_{number:03d}", "settings": list(settings)} for number, settings in enumerate(trials)
-    ]
-    made = {"command": list(command), "trials": named}
-    path = folder / PLAN
-    if path.is_file():
-        if read_json(path) != made:
-            raise ValueError(f"{folder} is another sweep: give the same settings again, or another --out")
-        return named
-    check_free(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path, "w") as file:
-        json.dump(made, file, indent=2)
-        file.write("\n")
-    return named
+    def rank(self) -> list[tuple[SweepTrial, float]]:
+        """Return the completed trials with the values of their metric, the best one first."""
+        scores = [(trial, self._value(trial)) for trial in self._trials("COMPLETE", "FAIL")]
+        sign = 1 if self.goal == "min" else -1
+        return sorted(scores, key=lambda score: (math.isnan(score[1]), sign * score[1]))
 
+    def chosen_metric(self, metrics: Mapping[str, float]) -> str:
+        """Return the name of the metric to rank by.
 
-def check_free(folder: Path) -> None:
-    """Refuse a folder that holds something else."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already and is no sweep; give another --out")
+        Raises:
+            ValueError: If it is not one of the given metrics of a trial.
+        """
+        names = DEFAULT_METRICS if self.metric is None else (self.metric,)
+        found = next((name for name in names if name in metrics), None)
+        if found is None:
+            raise ValueError(
+                f"the trials have no metric {' or '.join(names)}; choose one with --metric: "
+                f"{', '.join(sorted(metrics))}"
+            )
+        return found
 
+    def _arguments(self, trial: SweepTrial) -> list[str]:
+        out = str((self.folder / trial.name).absolute())
+        return [*self.command, *trial.settings, "--out", out, "--resume", "auto"]
 
-def chosen_metric(records: Sequence[dict[str, Any]], metric: str | None) -> str:
-    """The metric that trials are ranked by: the one that is asked for, or the first of `METRICS`."""
-    chosen = metric or next((name for name in METRICS if any(name in record for record in records)), None)
-    if chosen is None or not any(chosen in record for record in records):
-        there = sorted({name for record in records for name, value in record.items() if type(value) is float})
-        raise ValueError(
-            f"no evaluation has {chosen or 'a known metric'}; --metric may be {', '.join(there)}"
+    def _open_study(self) -> Any:
+        """Create or load the study."""
+        if self._study is not None:
+            return self._study
+        optuna = _import_optuna()
+        path = self.folder / STUDY
+        if (
+            not path.is_file()
+            and self.folder.exists()
+            and (not self.folder.is_dir() or any(self.folder.iterdir()))
+        ):
+            raise ValueError(f"{self.folder} already exists and is not a sweep; choose another --out")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        journal = optuna.storages.journal.JournalFileBackend(str(path))
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(journal),
+            study_name="sweep",
+            direction=f"{self.goal}imize",
+            load_if_exists=True,
         )
-    return chosen
+        identity = json.dumps(self._identity)
+        if study.user_attrs.get("sweep", identity) != identity:
+            raise ValueError(
+                f"{self.folder} is another sweep: repeat its command to continue it, or choose another --out"
+            )
+        study.set_user_attr("sweep", identity)
+        self._study = study
+        return study
+
+    def _trials(self, *states: str) -> list[SweepTrial]:
+        """Return the trials that have one of Optuna's states, or all trials."""
+        selected = tuple(_import_optuna().trial.TrialState[state] for state in states) or None
+        return [
+            SweepTrial(trial.number, trial.params)
+            for trial in self._open_study().get_trials(deepcopy=False, states=selected)
+        ]
+
+    def _ask(self) -> SweepTrial | None:
+        """Return the next trial, or None if all were started."""
+        optuna = _import_optuna()
+        number = len(self._study.trials)
+        if number >= self.num_trials:
+            return None
+        params = self._grid[number] if self._grid else self._sample(number)
+        # The trial is added in one step, so that a killed process leaves no trial without parameters.
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                state=optuna.trial.TrialState.RUNNING, params=params, distributions=dict(self.space)
+            )
+        )
+        return SweepTrial(number, params)
+
+    def _sample(self, number: int) -> dict[str, Any]:
+        """Sample the parameters of a trial, which depend on the seed, its number and the completed trials."""
+        optuna = _import_optuna()
+        samplers = optuna.samplers
+        sampler = samplers.TPESampler if self.sampler == "tpe" else samplers.RandomSampler
+        study = optuna.create_study(direction=f"{self.goal}imize", sampler=sampler(seed=self.seed + number))
+        study.add_trials(self._study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)))
+        return study.ask(dict(self.space)).params
+
+    def _store_value(self, trial: SweepTrial) -> None:
+        """Store the value of a completed trial. Failed trials stay open and are started again later."""
+        value = self._value(trial)
+        if math.isnan(value):  # Optuna accepts no NaN
+            self._study.tell(trial.number, state=_import_optuna().trial.TrialState.FAIL)
+        else:
+            self._study.tell(trial.number, value)
+
+    def _value(self, trial: SweepTrial) -> float:
+        metrics = last_metrics(self.folder / trial.name)
+        return metrics[self.chosen_metric(metrics)]
 
 
-def last_value(records: Sequence[dict[str, Any]], metric: str) -> float:
-    """The metric at the last evaluation; sampled attempts come after the greedy ones, which count."""
-    own = [record for record in records if metric in record]
-    return float(next(record for record in own if record["step"] == own[-1]["step"])[metric])
+def _extreme_values(distribution: Any) -> list[Any]:
+    if hasattr(distribution, "choices"):
+        return list(distribution.choices)
+    return [distribution.low, distribution.high]
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        raise ValueError('sweeps need Optuna: pip install "phalanx[sweep]"') from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def last_metrics(run: Path) -> dict[str, float]:
+    """Return the last training and evaluation metrics of a run, averaged over its seeds.
+
+    If an evaluation has several records, the first one counts. Evaluation metrics take precedence.
+    """
+    seeds = [_last_metrics_of_seed(seed) for seed in CheckpointRef(run).seeds or [run]]
+    names = [name for name in seeds[0] if all(name in seed for seed in seeds)]
+    return {name: sum(seed[name] for seed in seeds) / len(seeds) for name in names}
+
+
+def _last_metrics_of_seed(run: Path) -> dict[str, float]:
+    metrics: dict[str, Any] = {}
+    if (run / "batch_metrics.jsonl").exists():
+        for record in read_records(run / "batch_metrics.jsonl"):
+            metrics |= record["metrics"]
+    if (run / "evaluations.jsonl").exists():
+        records = list(read_records(run / "evaluations.jsonl"))
+        last = next((record for record in records if record["step"] == records[-1]["step"]), {})
+        metrics |= {name: value for name, value in last.items() if name not in ("timestamp", "step")}
+    return {name: float(value) for name, value in metrics.items() if type(value) in (int, float)}
+
+
+@runtime_checkable
+class TrialProcess(Protocol):
+    """A training that was started. `subprocess.Popen` is one."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the training runs."""
+
+    def wait(self) -> int:
+        """Wait until the training ends and return its exit code."""
+
+    def terminate(self) -> None:
+        """Ask the training to save and stop."""
+
+
+@runtime_checkable
+class Launcher(Protocol):
+    """Starts trainings."""
+
+    num_slots: int
+    """Default number of trainings at the same time."""
+
+    def start(self, arguments: Sequence[str], log: Path) -> TrialProcess:
+        """Start a `phalanx` command and append its output to a file."""
+
+
+class LocalLauncher:
+    """Starts trainings as processes on this machine."""
+
+    num_slots = 1
+
+    def start(self, arguments: Sequence[str], log: Path) -> TrialProcess:
+        """Start a process."""
+        return _start_process(arguments, log, Path.cwd())
+
+
+class RayLauncher:
+    """Starts trainings as tasks of a Ray cluster.
+
+    The machines of the cluster have Phalanx installed and share the sweep's folder. Every task uses one CPU.
+    """
+
+    def __init__(self, ray: Any) -> None:
+        self._ray, self._train = ray, ray.remote(num_cpus=1, max_retries=0)(_run_task)
+        self.num_slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def start(self, arguments: Sequence[str], log: Path) -> TrialProcess:
+        """Start a task."""
+        task = self._train.remote(list(arguments), str(log.resolve()), str(Path.cwd()))
+        return _RayTask(self._ray, task)
+
+
+@contextlib.contextmanager
+def connect_to_ray(address: str) -> Iterator[RayLauncher]:
+    """Connect to a Ray cluster.
+
+    Args:
+        address: `HOST:PORT`, or `auto` for a cluster on this machine that `ray start --head` has started.
+    """
+    from phalanx.io.worker_pool import WorkerError, ray_cluster, require_ray
+
+    try:
+        ray = require_ray("run trials on Ray")
+        with ray_cluster(address):
+            yield RayLauncher(ray)
+    except (ImportError, WorkerError) as error:
+        raise ValueError(str(error)) from error
+
+
+class _RayTask:
+    """A training in a Ray task."""
+
+    def __init__(self, ray: Any, reference: Any) -> None:
+        self._ray, self._reference = ray, reference
+
+    def poll(self) -> int | None:
+        ready, _ = self._ray.wait([self._reference], timeout=0)
+        return self.wait() if ready else None
+
+    def wait(self) -> int:
+        try:
+            return int(self._ray.get(self._reference))
+        except self._ray.exceptions.TaskCancelledError:
+            return 128 + signal.SIGTERM
+        except self._ray.exceptions.RayError as error:
+            print(f"a Ray task failed: {' '.join(str(error).split())[:300]}", file=sys.stderr)
+            return 1
+
+    def terminate(self) -> None:
+        self._ray.cancel(self._reference)
+
+
+def _run_task(arguments: list[str], log: str, folder: str) -> int:
+    """Train in a process on a machine of the cluster, which saves and stops if the task is canceled."""
+    process = _start_process(arguments, Path(log), Path(folder))
+    try:
+        # Ray cancels a task with an exception between two Python instructions, which `wait` would not see.
+        while process.poll() is None:
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        process.terminate()
+    return process.wait()
+
+
+def _start_process(arguments: Sequence[str], log: Path, folder: Path) -> "subprocess.Popen[bytes]":
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "phalanx", *arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            # In a session of its own, Ctrl-C in the terminal does not reach the process directly.
+            start_new_session=True,
+            cwd=folder,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )

@@ -160,13 +160,13 @@ def test_dragging_zooms_every_chart_and_can_be_undone(page: Any) -> None:
 
 
 def test_success_by_family_has_a_bar_for_each_mode(page: Any) -> None:
-    names = page.locator("#families .family .name").all_inner_texts()
+    names = page.locator("#task-groups .task-group .name").all_inner_texts()
     assert names == ["All tasks", "Fill enclosed", "Recolor", "Mirror rows"]
-    row = page.locator('.family[data-family="Fill enclosed"]')
+    row = page.locator('.task-group[data-group="Fill enclosed"]')
     assert row.locator(".bar span").all_inner_texts() == ["98.7%", "90.8%"]
     assert row.locator(".before").count() == 2
     assert page.locator(".track .pass").count() == 1
-    assert "pass@8 99.9%" in page.locator("#families").inner_text()
+    assert "pass@8 99.9%" in page.locator("#task-groups").inner_text()
     track = row.locator(".track").first.bounding_box()["width"]
     assert row.locator(".after").first.bounding_box()["width"] == pytest.approx(0.987 * track, rel=0.01)
 
@@ -252,10 +252,10 @@ def test_comparing_shows_a_curve_for_each_run_and_what_differs(opened: Any, comp
     assert line_of(page, "success_rate") != line_of(page, "success_rate", 1)
     assert page.locator('[data-chart="success_rate"] .legend li').all_inner_texts() == ["demo", "other"]
     assert page.locator(".config tbody tr:visible").all_inner_texts() == ["num_samples\t3\t5"]
-    page.get_by_label("Only what differs").uncheck()
+    page.get_by_label("Only differing settings").uncheck()
     assert page.locator(".config tbody tr:visible").count() == 9
     assert page.locator(".config tr.differs").count() == 1
-    row = page.locator('.family[data-family="All tasks"] .bar span')
+    row = page.locator('.task-group[data-group="All tasks"] .bar span')
     assert row.all_inner_texts() == ["96.8%", "92.6%"]
     page.get_by_role("button", name="sampled").click()
     assert row.all_inner_texts() == ["89.0%", "85.2%"]

@@ -19,7 +19,7 @@ from phalanx.formatting import escape_untrusted
 from phalanx.logging import FileHandler, LoggingConfig
 from phalanx.logging.report import read_run, write_report
 from phalanx.logging.report.charts import MAX_POINTS
-from phalanx.logging.report.tables import extreme_rows
+from phalanx.logging.report.tables import downsample_rows
 from tests.helpers.run_folders import make_run, metrics_at, write_facts, write_lines
 
 MODULES = ("report.charts", "report.page", "report.tables", "records")
@@ -92,7 +92,7 @@ def test_the_head_says_what_the_run_came_to(run: Path) -> None:
     (found,) = report_of(run)["runs"]
     assert (found["label"], found["status"], found["notes"]) == ("demo", "finished", [])
     assert {tile["label"]: tile["value"] for tile in found["tiles"]} == {
-        "Success": "4.2% → 96.8%",
+        "Success rate": "4.2% → 96.8%",
         "Environment steps": "3.28 M",
         "Updates": "200",
         "Training time": "34.0 s",
@@ -114,7 +114,7 @@ def test_a_curve_has_the_logged_values_on_three_axes(run: Path) -> None:
     assert points(data, "entropy") == list(zip(range(0, 201, 10), expected, strict=True))
     assert [x for x, _ in points(data, "entropy", "steps")][:3] == [16_384, 180_224, 344_064]
     assert [x for x, _ in points(data, "entropy", "seconds")][:2] == [0.17, 1.87]
-    assert not {"environment_steps", "seconds"} & {chart["key"] for chart in data["charts"]}
+    assert not {"env_steps", "seconds"} & {chart["key"] for chart in data["charts"]}
 
 
 def test_mean_deviation_and_ends_share_a_chart(run: Path) -> None:
@@ -122,7 +122,7 @@ def test_mean_deviation_and_ends_share_a_chart(run: Path) -> None:
     (series,) = chart(data, "reward")["series"]
     assert {"value", "std", "low", "high"} <= series.keys()
     assert series["high"] == [1.2] * 21
-    assert chart(data, "reward")["title"] == "Reward, mean"
+    assert chart(data, "reward")["title"] == "Episode return, mean"
     assert not [chart["key"] for chart in data["charts"] if chart["key"].startswith("reward_")]
 
 
@@ -152,11 +152,11 @@ def test_metrics_of_any_name_are_drawn_in_a_sensible_group(bare: Path) -> None:
 
 def test_only_shares_are_shown_in_per_cent(bare: Path) -> None:
     write_metrics(bare, {"success_rate": 0.5, "learning_rate": 0.5, "clip_fraction": 0.1, "dropout_rate": 3})
-    units = {found["key"]: (found["unit"], found["whole"]) for found in report_of(bare)["charts"]}
+    units = {found["key"]: (found["unit"], found["full_range"]) for found in report_of(bare)["charts"]}
     assert units == {
-        "success_rate": ("share", True),
+        "success_rate": ("fraction", True),
         "learning_rate": ("", False),
-        "clip_fraction": ("share", False),
+        "clip_fraction": ("fraction", False),
         "dropout_rate": ("", False),
     }
 
@@ -209,7 +209,7 @@ def test_damaged_lines_cost_only_themselves_and_are_counted(bare: Path) -> None:
     (bare / "batch_metrics.jsonl").write_text("\n".join(lines) + "\n")
     data = report_of(bare)
     assert points(data, "a") == [(0, 1), (1, 2)]
-    assert data["runs"][0]["notes"][-1] == "batch_metrics.jsonl: 3 lines could not be read and were left out."
+    assert data["runs"][0]["notes"][-1] == "batch_metrics.jsonl: skipped 3 invalid lines."
 
 
 def test_files_that_are_no_text_are_named(bare: Path) -> None:
@@ -217,9 +217,9 @@ def test_files_that_are_no_text_are_named(bare: Path) -> None:
     (bare / "config.yaml").write_text("a: [1\nb: }")
     (bare / "run.json").write_text("{")
     notes = " ".join(read_run(bare).notes)
-    assert "evaluations.jsonl was read only in part" in notes
+    assert "evaluations.jsonl could only be read in part" in notes
     assert "config.yaml could not be read" in notes
-    assert "run.json is not a JSON object and was left out." in notes
+    assert "run.json was skipped: it is not a JSON object." in notes
 
 
 def test_what_is_missing_is_said(bare: Path) -> None:
@@ -232,14 +232,14 @@ def test_what_is_missing_is_said(bare: Path) -> None:
 
 
 def test_a_folder_that_is_no_run_is_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is no run directory: it holds none of run.json, batch_metrics"):
+    with pytest.raises(ValueError, match=r"is not a run folder: it contains none of run.json, batch_metrics"):
         write_report([tmp_path])
-    with pytest.raises(ValueError, match="nowhere does not exist; give a run directory"):
+    with pytest.raises(ValueError, match="nowhere does not exist; pass a run folder"):
         write_report([tmp_path / "nowhere"])
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="file is a file; give a run directory"):
+    with pytest.raises(ValueError, match="file is a file; pass a run folder"):
         write_report([tmp_path / "file"])
-    with pytest.raises(ValueError, match="at least one run directory"):
+    with pytest.raises(ValueError, match="at least one run folder"):
         write_report([])
 
 
@@ -253,7 +253,7 @@ def test_evaluations_are_curves_by_mode_and_bars_by_family(run: Path) -> None:
     # Seconds come from the metrics: update 20 was over after 21 times 0.17 seconds.
     assert [x for x, _ in points(data, "evaluation:success_rate", "seconds")][1] == 3.57
     assert points(data, "evaluation:steps_to_solve")[0] == (0, None), "nothing was solved yet"
-    greedy, sampled = data["runs"][0]["families"]
+    greedy, sampled = data["runs"][0]["groups"]
     assert (greedy["mode"], greedy["update"]) == ("greedy", 200)
     assert [row["name"] for row in greedy["rows"]] == [
         "All tasks",
@@ -263,7 +263,7 @@ def test_evaluations_are_curves_by_mode_and_bars_by_family(run: Path) -> None:
     ]
     row = greedy["rows"][2]
     assert (row["before"], row["value"]) == (pytest.approx(0.0401, abs=1e-3), pytest.approx(0.9193, abs=1e-3))
-    assert list(sampled["rows"][0]["pass"]) == ["1", "8"] and greedy["rows"][0]["pass"] == {}
+    assert list(sampled["rows"][0]["pass_at_k"]) == ["1", "8"] and greedy["rows"][0]["pass_at_k"] == {}
 
 
 def test_an_episode_has_its_frames_in_order_and_its_facts(run: Path) -> None:
@@ -272,7 +272,7 @@ def test_an_episode_has_its_frames_in_order_and_its_facts(run: Path) -> None:
     first = episodes[0]
     assert (first["task"], first["solved"], first["reward"]) == ("fill_enclosed-000200", True, 0.95)
     assert [name for name, _ in first["frames"]] == ["initial", "step 1", "step 2", "step 3, final"]
-    pictures = json.loads(zlib.decompress(base64.b64decode(first["pictures"])))
+    pictures = json.loads(zlib.decompress(base64.b64decode(first["images"])))
     folder = run / "episodes" / "episode_000200_env_0000"
     names = ("initial", "step_0001", "step_0002", "step_0003")
     shown = [pictures[place] for _, place in first["frames"]]
@@ -306,9 +306,9 @@ def test_of_many_episodes_the_latest_are_kept_and_the_rest_counted(bare: Path) -
     write_lines(bare / "episodes.jsonl", [{"episode_num": i, "environment_id": 0} for i in range(75)])
     data = report_of(bare)
     assert [episode["update"] for episode in data["episodes"]] == list(range(74, 14, -1))
-    assert data["runs"][0]["left_out"] == 15
+    assert data["runs"][0]["num_omitted"] == 15
     compared = report_of(bare, bare)
-    assert len(compared["episodes"]) == 60 and compared["runs"][1]["left_out"] == 45
+    assert len(compared["episodes"]) == 60 and compared["runs"][1]["num_omitted"] == 45
 
 
 def test_the_page_stays_small_however_big_the_pictures_are(bare: Path) -> None:
@@ -319,7 +319,7 @@ def test_the_page_stays_small_however_big_the_pictures_are(bare: Path) -> None:
         (folder / "final.svg").write_text("<svg>" + noise.bytes(200_000).hex() + "</svg>")
     page = write_report([bare])
     assert page.stat().st_size < 5_000_000
-    assert 0 < data_of(page)["runs"][0]["left_out"] < 20
+    assert 0 < data_of(page)["runs"][0]["num_omitted"] < 20
 
 
 class Elements(html.parser.HTMLParser):
@@ -340,7 +340,7 @@ def test_text_from_the_files_cannot_become_markup(nasty: str, bare: Path) -> Non
     harmless = write_report([bare], bare / "harmless.html")
     write_facts(bare, name=nasty, status=nasty, phalanx=nasty, machine={"cpu": nasty})
     family = {nasty: {"success_rate": 0.5}}
-    evaluation = {"step": 0, "split": nasty, "mode": nasty, "success_rate": 0.5, "families": family}
+    evaluation = {"step": 0, "split": nasty, "mode": nasty, "success_rate": 0.5, "groups": family}
     write_lines(bare / "evaluations.jsonl", [evaluation])
     write_lines(bare / "episodes.jsonl", [{"episode_num": 0, "environment_id": 0, "task_id": nasty}])
     write_lines(bare / "batch_metrics.jsonl", [{"step": 0, "metrics": {nasty: 1}}])
@@ -405,9 +405,27 @@ def test_links_in_a_run_are_not_followed(bare: Path, tmp_path: Path) -> None:
     assert "hunter2" not in json.dumps(data)
     assert [episode["frames"] for episode in data["episodes"]] == [[]]
     notes = " ".join(data["runs"][0]["notes"])
-    for named in ("run.json is a link", "config.yaml is a link", "2 links to other places"):
+    for named in ("run.json was skipped", "config.yaml was skipped", "skipped 2 symbolic links"):
         assert named in notes
-    assert "batch_metrics.jsonl was read only in part: batch_metrics.jsonl is a symbolic link" in notes
+    assert "batch_metrics.jsonl could only be read in part: batch_metrics.jsonl is a symbolic link" in notes
+
+
+def test_a_link_to_a_folder_inside_a_run_is_rejected(bare: Path, tmp_path: Path) -> None:
+    elsewhere = make_run(tmp_path / "elsewhere", updates=10)
+    (bare / "seed_0").symlink_to(elsewhere)
+    (bare / "episodes").symlink_to(elsewhere / "episodes")
+    (bare / "submissions").symlink_to(elsewhere)
+    with pytest.raises(ValueError, match="seed_0 is a symbolic link inside a run folder"):
+        write_report([bare / "seed_0"])
+    assert not (elsewhere / "report.html").exists()
+    run = read_run(bare)
+    assert run.episodes == run.submissions == [] and len(run.metrics) == 0
+    assert "episodes/: skipped 1 symbolic link." in run.notes
+
+
+def test_a_link_to_a_run_is_followed(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to(run)
+    assert write_report([tmp_path / "latest"]) == run / "report.html"
 
 
 def test_deep_and_endless_lines_cost_only_themselves(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,12 +436,15 @@ def test_deep_and_endless_lines_cost_only_themselves(bare: Path, monkeypatch: py
     data = report_of(bare)
     assert points(data, "a") == [(1, 1)]
     notes = " ".join(data["runs"][0]["notes"])
-    assert "run.json is not a JSON object" in notes and "has a line of more than 65,536 bytes" in notes
-    assert "evaluations.jsonl: 1 line could not be read" in notes
+    assert (
+        "run.json was skipped: it is not a JSON object" in notes
+        and "has a line of more than 65,536 bytes" in notes
+    )
+    assert "evaluations.jsonl: skipped 1 invalid line" in notes
 
 
 def test_a_number_is_not_said_twice(bare: Path) -> None:
-    write_facts(bare, num_parameters=9_123, environment_steps=48_200)
+    write_facts(bare, num_parameters=9_123, env_steps=48_200)
     tiles = {tile["label"]: tile for tile in report_of(bare)["runs"][0]["tiles"]}
     assert (tiles["Parameters"]["value"], tiles["Parameters"]["detail"]) == ("9,123", "")
     steps = tiles["Environment steps"]
@@ -454,7 +475,7 @@ def test_a_run_that_went_on_with_another_config_shows_the_newest(bare: Path) -> 
         FileHandler(bare, LoggingConfig(log_frequency=frequency)).close()
     found = read_run(bare)
     assert found.config["log_frequency"] == "7"
-    assert "The run went on with another config; config.2.yaml is shown, of 2." in found.notes
+    assert "The run was continued with other settings; showing config.2.yaml." in found.notes
 
 
 def test_a_long_run_is_thinned_and_done_in_two_seconds(bare: Path) -> None:
@@ -481,7 +502,7 @@ def test_a_long_run_is_thinned_and_done_in_two_seconds(bare: Path) -> None:
 @given(st.lists(st.floats(-1e6, 1e6) | st.just(float("nan")), min_size=1, max_size=300), st.integers(5, 60))
 def test_thinning_keeps_ends_extremes_and_gaps(values: list[float], limit: int) -> None:
     column = np.array(values)
-    rows = extreme_rows([column], limit)
+    rows = downsample_rows([column], limit)
     assert len(rows) <= limit and (np.diff(rows) > 0).all()
     assert rows[0] == 0 and rows[-1] == len(values) - 1
     kept = column[rows]

@@ -19,16 +19,16 @@ def run(tmp_path: Path) -> Path:
         handler = FileHandler(folder, LoggingConfig())
         for step in (1, 2, 3):
             metrics = {"loss": 1.0 / step + seed, "reward_mean": seed, "reward_std": 1.0, "reward_min": -1.0}
-            handler.log_aggregated_metrics({**metrics, "environment_steps": 10 * step}, step)
+            handler.log_aggregated_metrics({**metrics, "env_steps": 10 * step}, step)
         for step, rate in ((0, 0.0), (3, end)):
-            families = {"gravity": {"success_rate": rate, "episodes": 4}}
-            scores = {"success_rate": rate, "similarity": rate, "families": families, "episodes": 4}
+            groups = {"gravity": {"success_rate": rate, "num_episodes": 4}}
+            scores = {"success_rate": rate, "similarity": rate, "groups": groups, "num_episodes": 4}
             handler.log_evaluation({"step": step, "split": "held-out", "mode": "greedy", **scores})
         handler.log_episode_summary({"episode_num": seed, "environment_id": 0, "success": True})
         handler.close()
-        facts = {"name": f"seed_{seed}", "status": "finished", "environment_steps": 30, "seconds": 2.0}
+        facts = {"name": f"seed_{seed}", "status": "finished", "env_steps": 30, "seconds": 2.0}
         (folder / "run.json").write_text(json.dumps(facts))
-    facts = {"name": "run", "status": "finished", "environment_steps": 90, "seconds": 2.0, "updates": 3}
+    facts = {"name": "run", "status": "finished", "env_steps": 90, "seconds": 2.0, "updates": 3}
     (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
     return tmp_path / "run"
 
@@ -48,13 +48,13 @@ def test_curves_are_means_over_the_seeds_with_bands(run: Path) -> None:
 def test_the_page_tells_all_seeds_before_and_after(run: Path) -> None:
     shown = page_data([read_run(run)])
     (page,) = shown["runs"]
-    success = next(tile for tile in page["tiles"] if tile["label"] == "Success")
-    assert success == {"label": "Success", "value": "0.0% → 50.0%", "detail": "3 seeds, 20.0% to 80.0%"}
-    assert [(row["name"], row["before"], row["value"]) for row in page["families"][0]["rows"]] == [
+    success = next(tile for tile in page["tiles"] if tile["label"] == "Success rate")
+    assert success == {"label": "Success rate", "value": "0.0% → 50.0%", "detail": "3 seeds, 20.0% to 80.0%"}
+    assert [(row["name"], row["before"], row["value"]) for row in page["groups"][0]["rows"]] == [
         ("All tasks", 0.0, 0.5),
         ("Gravity", 0.0, 0.5),
     ]
-    assert page["notes"][0].startswith("3 seeds: curves and figures are interquartile means")
+    assert page["notes"][0].startswith("3 seeds: values are interquartile means")
     assert next(tile for tile in page["tiles"] if "steps" in tile["label"].lower())["value"] == "30"
     chart = next(chart for chart in shown["charts"] if chart["key"] == "loss")
     assert chart["series"][0]["seeds"]

@@ -96,7 +96,7 @@ def test_a_puzzle_outlives_its_connection_and_stands_where_it_stood(
             result = await client.send_action("place 1 2 2")
             assert result.success and result.state is not None
             assert (result.state.moves, result.state.hints_used) == (2, 1)
-            assert (client.connections_made, client.puzzles_replayed) == (2, 1)
+            assert (client.num_connections, client.puzzles_replayed) == (2, 1)
             return [command for command in server.commands[sent:] if command not in ("mode json", "show")]
 
     again = ["toy easy 5", "place 1 1 1", "place 1 9 9", "hint"]
@@ -173,7 +173,7 @@ def test_a_request_that_is_under_way_ends_when_the_client_is_closed() -> None:
             await client.disconnect()
             with pytest.raises(PuzzleServerConnectionError, match="the client was disconnected"):
                 await asking
-            return client.connections_made
+            return client.num_connections
 
     assert asyncio.run(run()) == 1
 
@@ -186,7 +186,7 @@ def test_a_puzzle_that_cannot_be_started_on_a_dead_connection_is_started_on_a_ne
         async with playing(ScriptedServer()) as (client, server):
             server.scripts["toy easy 6"] = hang_up
             observation = await client.start_puzzle("toy", "easy", 6)
-            return observation.seed, client.connections_made
+            return observation.seed, client.num_connections
 
     assert asyncio.run(run()) == (6, 2)
 
@@ -408,7 +408,7 @@ def test_a_garbled_reply_ends_the_connection_and_is_asked_for_again(
         async with playing(ScriptedServer(), max_line_bytes=2048) as (client, server):
             server.scripts["show"] = garble
             assert (await client.show_state()).grid_display == "[0/3] ■ seed 5"
-            return client.connections_made
+            return client.num_connections
 
     assert asyncio.run(run()) == 2
     assert re.search(why, caplog.text)
@@ -434,7 +434,7 @@ def test_a_reply_of_another_shape_is_an_error_in_words_and_not_tried_again(
             server.scripts["show"] = strange
             with pytest.raises(ProtocolError, match=why):
                 await client.show_state()
-            assert client.connections_made == 1
+            assert client.num_connections == 1
 
     asyncio.run(run())
 

@@ -2,7 +2,7 @@
 
 from .family import (
     GridPairBuilder as GridPairBuilder,
-    PairMaker as PairMaker,
+    PairSampler as PairSampler,
     Rect as Rect,
     TaskFamily as TaskFamily,
     blank as blank,
@@ -13,7 +13,7 @@ from .family import (
 )
 from .generate import (
     FAMILIES as FAMILIES,
-    Split as Split,
+    GeneratedSplit as GeneratedSplit,
     find_family as find_family,
     generate_task as generate_task,
     generate_tasks as generate_tasks,

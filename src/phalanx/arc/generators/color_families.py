@@ -1,23 +1,32 @@
-"""Families about colors: objects that take new ones, and regions that are filled with one.
+"""Families about colors: objects and regions change their color.
 
-Drawing lines and completing pictures is in `lines`, moving objects in `motion`.
+The docstring of each family explains why its solutions are shortest. "Color growth" refers to the bound in
+`least_operations`.
 """
 
 import itertools
 
 import numpy as np
 
-from phalanx.arc.generators.family import GridPairBuilder, PairMaker, Rect, blank, flood, point, transpose_if
+from phalanx.arc.generators.family import (
+    GridPairBuilder,
+    PairSampler,
+    Rect,
+    blank,
+    flood,
+    point,
+    transpose_if,
+)
 from phalanx.arc.generators.placement import GRAY, FreeCells, blob, chance, least_operations, palette, pick
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid
 
 
-def recolor(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Some colors become others, by a mapping that is the task's rule; one flood fill an object.
+def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which some colors become others. Solved by one flood fill per object.
 
-    Shortest: each mapped color has one object, and the new colors are absent from the input, so each of
-    them needs an operation of its own (color growth).
+    Shortest: each mapped color has one object, and the new colors are absent from the input, so each of them
+    needs a separate operation (color growth).
     """
     count = pick(rng, 1, min(4, 1 + min(height, width) // 3))
     colors = palette(rng, 2 * count + 1)
@@ -42,12 +51,13 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     return pair
 
 
-def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Two objects that do not touch exchange their colors; one flood fill each.
+def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which two objects that do not touch exchange their colors. Solved by one flood fill
+    each.
 
-    Shortest: the objects differ in size, so one color becomes more frequent, which takes a fill or flood
-    fill of that color (a single paste has nothing to paste). That operation writes no other color, but the
-    other object changes too.
+    Shortest: the objects differ in size, so one color becomes more frequent, which takes a fill or flood fill
+    of that color (a single paste has nothing to paste). That operation writes no other color, but the other
+    object changes too.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -56,7 +66,7 @@ def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     def draw(rows: int, cols: int) -> GridPairBuilder | None:
         first, second = palette(rng, 2)
         before = blank(rows, cols)
-        # An empty row keeps the objects apart.
+        # An empty row separates the objects.
         border = pick(rng, 1, rows - 2)
         side = (max(rows, cols) + 1) // 2
         here = blob(rng, before[:border], FreeCells(border, cols), first, side)
@@ -72,11 +82,12 @@ def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     return pair
 
 
-def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """As many objects as the one cell of the output says with its color: fill the corner, cut the grid down.
+def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task whose output is one cell, whose color is the number of objects. Solved by filling the
+    corner and resizing the grid.
 
-    Shortest: only resize changes the size, and by itself it would keep the corner's color, which is wrong:
-    the objects never have the color that stands for their number.
+    Shortest: only Resize changes the size. On its own, it would keep the color of the corner, which is wrong,
+    because the objects never have the color that stands for their number.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -95,16 +106,17 @@ def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairMak
     return pair
 
 
-def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """What a ring encloses takes the ring's color; open rings stay empty. One flood fill a ring.
+def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which the inside of a closed ring takes the color of the ring. Open rings do not
+    change. Solved by one flood fill per ring.
 
-    Shortest: every ring has its own color, which becomes more frequent, so color growth asks for one
-    operation a ring. Three rings are drawn only where they are so wide that the bound says three (the
-    interior outweighs the ring; otherwise one paste could carry several colors).
+    Shortest: every ring has its own color, which becomes more frequent, so color growth requires one
+    operation per ring. Three rings are drawn only if the bound is three: the interiors must be larger than
+    the rings, because otherwise one paste could write several colors.
     """
     small = min(height, width)
     most = 1 if small < 7 else 2 if small < 16 else 3
-    # From how small to how large rings are, by their number.
+    # Minimum and maximum size of the rings, by their number.
     sides = {1: (3, small), 2: (3, small // 2), 3: (7, max(7, 2 * small // 5))}
 
     def pair() -> GridPairBuilder | None:
@@ -135,7 +147,8 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairMake
 
 
 def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
-    """A ring one cell wide; a missing corner does not open it, because regions join along sides only."""
+    """Draw a ring that is one cell wide. A missing corner does not open it, because regions are connected
+    along sides only."""
     grid[box.cells] = color
     grid[box.r1 + 1 : box.r2, box.c1 + 1 : box.c2] = 0
     for r in (box.r1, box.r2):
@@ -145,7 +158,7 @@ def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
 
 
 def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: FreeCells, color: int) -> None:
-    """A ring with a gap in its upper side, away from the upper edge, where there is room for it."""
+    """Draw a ring with a gap in its upper side, away from the upper edge, if there is space for it."""
     box = site.place(rng, 3, pick(rng, 3, 4))
     if box is None or box.r1 == 0:
         return
@@ -155,11 +168,12 @@ def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: FreeCel
         grid[box.r1 + 1, box.c1 + 1 : box.c2] = 0
 
 
-def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Gray walls make rooms; a room with a colored seed takes its color. One flood fill a seed.
+def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which gray walls separate rooms, and a room with a colored cell takes its color.
+    Solved by one flood fill per colored cell.
 
-    Shortest: the seeds' colors differ and each grows from one cell to a room, so color growth asks for one
-    operation a seed; pairs for which the bound is lower (many seeds in tiny rooms) are not drawn.
+    Shortest: the colors differ and each grows from one cell to a room, so color growth requires one operation
+    per color. Pairs for which the bound is lower (many small rooms) are not used.
     """
     most = min(5, 1 + min(height, width) // 3)
 
@@ -181,7 +195,7 @@ def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairMaker:
         solution = []
         for index, color in zip(rng.permutation(len(rooms)).tolist(), colors, strict=False):
             room = rooms[index]
-            # A seed in a corner leaves the rest of its room in one piece.
+            # With a colored cell in a corner, the rest of the room stays connected.
             r, c = (room.r1, room.r2)[pick(rng, 0, 1)], (room.c1, room.c2)[pick(rng, 0, 1)]
             before[r, c] = color
             after[room.cells] = color
@@ -194,7 +208,7 @@ def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairMaker:
 
 
 def _rooms(walls: Grid) -> list[Rect]:
-    """The boxes between straight walls, those of a single cell left out."""
+    """List the boxes between straight walls that have more than one cell."""
     rows = _spans((walls == GRAY).all(axis=1).tolist())
     cols = _spans((walls == GRAY).all(axis=0).tolist())
     boxes = [Rect(r1, c1, r2, c2) for r1, r2 in rows for c1, c2 in cols]
@@ -202,6 +216,6 @@ def _rooms(walls: Grid) -> list[Rect]:
 
 
 def _spans(blocked: list[bool]) -> list[tuple[int, int]]:
-    """First and last index of every run of free positions."""
+    """Return the first and last index of every run of free positions."""
     edges = [-1, *(i for i, wall in enumerate(blocked) if wall), len(blocked)]
     return [(a + 1, b - 1) for a, b in itertools.pairwise(edges) if b - a > 1]

@@ -1,7 +1,4 @@
-"""What a generator draws: an input, its output, and the shortest way from one to the other.
-
-Choosing random places and colors is in `placement`; putting drafts together to tasks is in `generate`.
-"""
+"""Base class of task families, and functions to build pairs with their solutions."""
 
 import dataclasses
 import hashlib
@@ -16,7 +13,7 @@ from phalanx.arc.tasks import Grid, Solution, SolutionStep
 
 
 class Rect(NamedTuple):
-    """A box of cells by its corners, both included."""
+    """A box of cells, given by its first and last row and column."""
 
     r1: int
     c1: int
@@ -25,27 +22,27 @@ class Rect(NamedTuple):
 
     @property
     def height(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.r2 - self.r1 + 1
 
     @property
     def width(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return self.c2 - self.c1 + 1
 
     @property
     def cells(self) -> tuple[slice, slice]:
-        """The index that picks the box out of a grid."""
+        """Index of the cells in a grid."""
         return slice(self.r1, self.r2 + 1), slice(self.c1, self.c2 + 1)
 
     @property
     def transposed(self) -> "Rect":
-        """The same cells after rows and columns changed places."""
+        """The box with rows and columns exchanged."""
         return Rect(self.c1, self.r1, self.c2, self.r2)
 
 
 class GridPairBuilder(NamedTuple):
-    """One pair, with a shortest solution that starts from the input."""
+    """A generated pair with a shortest solution, which starts from the input."""
 
     input: Grid
     output: Grid
@@ -53,27 +50,27 @@ class GridPairBuilder(NamedTuple):
 
 
 def blank(height: int, width: int) -> Grid:
-    """An empty grid to draw on."""
+    """Create a grid of zeros."""
     return np.zeros((height, width), np.int8)
 
 
 def select(operation: int, box: Rect) -> SolutionStep:
-    """The step that applies an operation to a box."""
+    """Create a step that applies an operation to a box."""
     return SolutionStep(int(operation), *box)
 
 
 def point(operation: int, row: int, col: int) -> SolutionStep:
-    """The step that applies an operation to one cell."""
+    """Create a step that applies an operation to one cell."""
     return SolutionStep(int(operation), row, col, row, col)
 
 
 def fill(color: int, box: Rect) -> SolutionStep:
-    """The step that gives a box one color."""
+    """Create a step that fills a box with a color."""
     return select(Operation.FILL_0 + color, box)
 
 
 def flood(color: int, row: int, col: int) -> SolutionStep:
-    """The step that gives the region around a cell one color."""
+    """Create a step that flood-fills the region around a cell with a color."""
     return point(Operation.FLOOD_FILL_0 + color, row, col)
 
 
@@ -90,7 +87,8 @@ _TRANSPOSED_OPERATIONS = {
 
 
 def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
-    """The draft with rows and columns exchanged; operations have transposed twins, so it stays shortest."""
+    """Exchange rows and columns. Every operation has a transposed counterpart, so the solution stays
+    shortest."""
     return GridPairBuilder(
         np.ascontiguousarray(draft.input.T),
         np.ascontiguousarray(draft.output.T),
@@ -104,71 +102,76 @@ def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
 
 
 def transpose_if(
-    draw: Callable[[int, int], GridPairBuilder | None], height: int, width: int, across: bool
+    draw: Callable[[int, int], GridPairBuilder | None], height: int, width: int, transposed: bool
 ) -> GridPairBuilder | None:
-    """Draw a pair on a grid of so many rows and columns, lying on its side if `across`."""
-    draft = draw(width, height) if across else draw(height, width)
-    return transpose_pair(draft) if across and draft is not None else draft
+    """Draw a pair of the given size, transposed if `transposed` is True."""
+    draft = draw(width, height) if transposed else draw(height, width)
+    return transpose_pair(draft) if transposed and draft is not None else draft
 
 
-PairMaker = Callable[[], GridPairBuilder | None]
-"""Draws the next pair of one task; None when the draw did not work out and should be repeated."""
+PairSampler = Callable[[], GridPairBuilder | None]
+"""Samples the next pair of a task; returns None if the attempt failed and should be repeated."""
 
-RuleMaker = Callable[[np.random.Generator, int, int], PairMaker]
-"""Draws a task's rule for a grid of so many rows and columns."""
+RuleSampler = Callable[[np.random.Generator, int, int], PairSampler]
+"""Samples the rule of a task for grids of the given height and width."""
 
-_PATIENCE = 500
-"""Draws in a row that bring no new pair before a task is given up."""
+_MAX_ATTEMPTS = 500
+"""Attempts without a new pair after which sampling stops with an error."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskFamily:
-    """One kind of puzzle. Its rule maker's docstring says what it asks and why its solutions are shortest."""
+    """A kind of task. The docstring of `sample_rule` explains the rule and why its solutions are shortest."""
 
     name: str
-    """As in task ids and configs."""
-    text: str
-    """One sentence: what happens from input to output."""
-    make_rule: RuleMaker
-    """Draws one task's rule."""
+    """Name in task ids and configs."""
+    description: str
+    """One sentence that describes how the output follows from the input."""
+    sample_rule: RuleSampler
+    """Samples the rule of one task."""
     point_solvable: bool = False
-    """Whether every step of every solution selects one cell."""
+    """Whether every step of every solution selects a single cell."""
     needs_demos: bool = False
-    """Whether tasks differ in a rule that only their demonstrations tell."""
+    """Whether tasks differ in a rule that only their demonstrations show."""
     min_size: int = 3
-    """The fewest rows and columns that it can be drawn on."""
+    """Minimum height and width of the grids."""
 
     def generate(
         self, rng: np.random.Generator, height: int, width: int, num_pairs: int = 4, half: int | None = None
     ) -> tuple[GridPairBuilder, ...]:
-        """Draw a rule and pairs with different inputs that follow it.
+        """Sample a rule and pairs with different inputs that follow it.
 
-        With `half` 0 or 1 only inputs from that half of all grids are taken (see `half_of`).
+        Args:
+            rng: Random generator.
+            height: Height of the inputs.
+            width: Width of the inputs.
+            num_pairs: Number of pairs.
+            half: 0 or 1 uses only inputs from that half of all grids (see `half_of`).
         """
         for side, size in (("height", height), ("width", width)):
             if not self.min_size <= size <= MAX_GRID_SIDE:
                 raise ValueError(
                     f"{self.name}: {side} must be between {self.min_size} and {MAX_GRID_SIDE}, got {size}"
                 )
-        pair = self.make_rule(rng, height, width)
+        pair = self.sample_rule(rng, height, width)
         drafts: dict[bytes, GridPairBuilder] = {}
-        fruitless = 0
-        while len(drafts) < num_pairs and fruitless < _PATIENCE:
+        attempts = 0
+        while len(drafts) < num_pairs and attempts < _MAX_ATTEMPTS:
             draft = pair()
-            fruitless += 1
+            attempts += 1
             if draft is not None and (half is None or half_of(draft.input) == half):
                 cells = draft.input.tobytes()
                 if cells not in drafts:
                     drafts[cells] = draft
-                    fruitless = 0
+                    attempts = 0
         if len(drafts) == num_pairs:
             return tuple(drafts.values())
         raise ValueError(
             f"{self.name}: only {len(drafts)} of {num_pairs} different pairs found at {height}x{width}; "
-            "ask for fewer pairs or a larger grid"
+            "use fewer pairs or a larger grid"
         )
 
 
 def half_of(grid: Grid) -> int:
-    """0 or 1: a fixed division of all grids into two halves, so that two splits never share an input."""
+    """Assign a grid to one of two halves, 0 or 1, such that two splits never share an input."""
     return hashlib.blake2b(grid.tobytes(), digest_size=1).digest()[0] & 1

@@ -1,7 +1,4 @@
-"""The table of task families, and tasks drawn from it by seed.
-
-How a family draws its pairs, and why its solutions are shortest, is in `coloring`, `lines` and `motion`.
-"""
+"""The list of task families, and tasks generated from a seed."""
 
 import difflib
 import zlib
@@ -19,18 +16,18 @@ from phalanx.arc.generators import (
 from phalanx.arc.generators.family import GridPairBuilder, TaskFamily
 from phalanx.arc.tasks import ArcTask, GridPair
 
-Split = Literal["training", "evaluation"]
+GeneratedSplit = Literal["training", "evaluation"]
 
 MIN_GRID_SIDE = 3
-"""The smallest grid that families are drawn on."""
+"""Minimum height and width of generated grids."""
 
 TASKS_PER_SEED = 1_000_000
-"""How many tasks of one family and split a seed of `generate_tasks` has before it meets the next seed's."""
+"""Number of tasks per family, split and seed. Tasks of different seeds never coincide."""
 
-_SPLITS: tuple[Split, ...] = ("training", "evaluation")
+_SPLITS: tuple[GeneratedSplit, ...] = ("training", "evaluation")
 
 _SEED_NAMES = {"recolor": "recolour"}
-"""Families whose tasks are drawn by a former name, so that a renaming changes no task."""
+"""Names that determine the seeds of renamed families, so that their tasks did not change."""
 
 _TABLE = (
     TaskFamily(
@@ -125,15 +122,15 @@ FAMILIES: dict[str, TaskFamily] = {family.name: family for family in _TABLE}
 
 
 def register_family(family: TaskFamily) -> TaskFamily:
-    """Make a family of one's own known by its name, to `generate_tasks` and to configs of this process."""
+    """Add a task family to `FAMILIES`, for `generate_tasks` and configs in this process."""
     if family.name in FAMILIES:
-        raise ValueError(f"there is a task family {family.name!r} already; give yours another name")
+        raise ValueError(f"there already is a task family {family.name!r}; choose another name")
     FAMILIES[family.name] = family
     return family
 
 
 def list_families() -> list[str]:
-    """The names of all task families.
+    """List the names of all task families.
 
     >>> list_families()[:2]
     ['recolor', 'fill_enclosed']
@@ -142,9 +139,9 @@ def list_families() -> list[str]:
 
 
 def find_family(name: str) -> TaskFamily:
-    """The family of that name; an unknown name is answered with the nearest one.
+    """Return a family by name. The error for an unknown name suggests the closest one.
 
-    >>> find_family("gravity").text
+    >>> find_family("gravity").description
     'Rectangles in the air fall to the ground.'
     """
     if name in FAMILIES:
@@ -165,7 +162,17 @@ def generate_task(
     num_demos: int = 3,
     num_tests: int = 1,
 ) -> ArcTask:
-    """One task. A side that is not given is drawn between `min_size` and `max_size`.
+    """Generate one task.
+
+    Args:
+        family: Name of the family.
+        seed: Random seed.
+        height: Height of the inputs; None samples it between `min_size` and `max_size`.
+        width: Width of the inputs; None samples it as well.
+        min_size: Minimum of sampled sizes.
+        max_size: Maximum of sampled sizes.
+        num_demos: Number of demonstration pairs.
+        num_tests: Number of test pairs.
 
     >>> task = generate_task("recolor", 17, height=3, width=4)
     >>> task.id, task.demos[0].input.shape, len(task.solutions)
@@ -188,7 +195,7 @@ def generate_tasks(
     num_tasks: int = 64,
     seed: int = 0,
     *,
-    split: Split = "training",
+    split: GeneratedSplit = "training",
     min_height: int = 3,
     max_height: int = 10,
     min_width: int = 3,
@@ -196,17 +203,29 @@ def generate_tasks(
     num_demos: int = 3,
     num_tests: int = 1,
 ) -> list[ArcTask]:
-    """Many tasks, the families taken in turn (all of them, if none is named).
+    """Generate tasks of several families in turn.
 
-    A family's tasks are the same whichever other families are asked for. Different seeds and different splits
-    give different tasks.
+    The tasks of a family do not depend on the other families. Different seeds and different splits give
+    different tasks.
+
+    Args:
+        families: Names of the families; empty uses all.
+        num_tasks: Number of tasks.
+        seed: Random seed.
+        split: Split of the tasks.
+        min_height: Minimum height of the inputs.
+        max_height: Maximum height of the inputs.
+        min_width: Minimum width of the inputs.
+        max_width: Maximum width of the inputs.
+        num_demos: Demonstration pairs per task.
+        num_tests: Test pairs per task.
 
     >>> [task.id for task in generate_tasks(("gravity", "mirror"), 3, seed=2)]
     ['gravity-4000000', 'mirror-4000000', 'gravity-4000002']
     """
     chosen = [find_family(name) for name in (families or FAMILIES)]
     if len({family.name for family in chosen}) < len(chosen):
-        raise ValueError(f"a family is named twice in {', '.join(families)}; name each once")
+        raise ValueError(f"a family occurs twice in {', '.join(families)}; list each once")
     if split not in _SPLITS:
         raise ValueError(f"split must be 'training' or 'evaluation', got {split!r}")
     most = TASKS_PER_SEED * len(chosen)
@@ -239,7 +258,7 @@ def _build(
 ) -> ArcTask:
     if seed < 0:
         raise ValueError(f"seed must not be negative, got {seed}")
-    # The name goes into the seed, so that two families do not draw in step.
+    # The name is part of the seed, so that families do not use the same random numbers.
     name = _SEED_NAMES.get(family.name, family.name)
     rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
     height = _draw_side(rng, family, "height", heights)

@@ -1,13 +1,10 @@
-"""Families about lines and pictures: lines that go on, borders, and pictures that are made whole again.
-
-Filling what lines enclose is in `coloring`.
-"""
+"""Families about lines and pictures: extended lines, borders, and restored pictures."""
 
 import numpy as np
 
 from phalanx.arc.generators.family import (
     GridPairBuilder,
-    PairMaker,
+    PairSampler,
     Rect,
     blank,
     fill,
@@ -27,11 +24,12 @@ from phalanx.arc.generators.placement import (
 from phalanx.arc.tasks import Grid, SolutionStep
 
 
-def extend_line(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Lines that start at one side go on to the other side, or up to a gray cell. One fill a line.
+def extend_line(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which lines that start at one side continue to the other side, or to a gray cell.
+    Solved by one fill per line.
 
-    Shortest: every line has its own color and grows. For one and two lines that is enough; three and four
-    are drawn only where they grow so much that color growth excludes pastes.
+    Shortest: every line has its own color and grows. For one and two lines, that is sufficient. Three and
+    four lines are drawn only if they grow so much that color growth excludes pastes.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -63,21 +61,22 @@ def extend_line(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     return pair
 
 
-def draw_border(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """A rectangle gets one to three rings around it, in the colors that are the task's rule.
+def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which a rectangle gets one to three rings around it, with the colors of the task's
+    rule.
 
-    Solved by filling from the outside in, the rectangle last: one operation more than there are rings.
-    Shortest: every ring's color is absent from the input, so each needs its own fill or flood fill, and with
-    no further operation these alone must do. A ring's fill covers the whole ring, hence the rectangle inside,
-    which nothing restores. A first flood fill takes the whole background, the outside included; and where
-    nothing lies outside a second one takes the first ring along. So rings + 1 operations are needed, but for
-    one ring in two cases: it is itself a box (cut by the grid's sides), or it is all of the background and in
-    one piece. Then one operation does it.
+    Solved by filling from the outside to the inside, with the rectangle last: one operation more than there
+    are rings. Shortest: the color of every ring is absent from the input, so each needs a fill or flood fill,
+    and without a further operation these alone would have to suffice. The fill of a ring covers the entire
+    ring, including the rectangle inside, which nothing restores. A first flood fill covers the entire
+    background, including the outside; if there is no outside, a second one covers the first ring. So rings +
+    1 operations are needed, except for one ring in two cases: if the ring is itself a box (cut off by the
+    sides of the grid), or if it is the entire background and connected. Then one operation suffices.
     """
     small = min(height, width)
     rings = pick(rng, 1, 1 if small < 7 else 2 if small < 11 else 3)
     colors = palette(rng, rings)
-    # Only a single ring may be cut off at the grid's sides: the proof for several needs them whole.
+    # Only a single ring may be cut off by the sides of the grid: the proof for several needs complete rings.
     margin = 0 if rings == 1 else rings
 
     def pair() -> GridPairBuilder | None:
@@ -92,7 +91,7 @@ def draw_border(rng: np.random.Generator, height: int, width: int) -> PairMaker:
         after = blank(height, width)
         solution = []
         for distance in range(rings, 0, -1):
-            ring = _grown(box, distance, height, width)
+            ring = _expand(box, distance, height, width)
             after[ring.cells] = colors[distance - 1]
             solution.append(fill(colors[distance - 1], ring))
         after[box.cells] = color
@@ -106,8 +105,8 @@ def draw_border(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     return pair
 
 
-def _grown(box: Rect, distance: int, height: int, width: int) -> Rect:
-    """The box with so many cells more on every side, inside the grid."""
+def _expand(box: Rect, distance: int, height: int, width: int) -> Rect:
+    """Extend a box by `distance` cells on every side, within the grid."""
     return Rect(
         max(box.r1 - distance, 0),
         max(box.c1 - distance, 0),
@@ -117,24 +116,25 @@ def _grown(box: Rect, distance: int, height: int, width: int) -> Rect:
 
 
 def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None:
-    """The fill or flood fill that draws a ring at once, where there is one."""
+    """Return the fill or flood fill that draws the ring with one operation, or None."""
     rows, cols = np.nonzero(after == color)
     hull = Rect(int(rows.min()), int(cols.min()), int(rows.max()), int(cols.max()))
     if len(rows) == hull.height * hull.width:
         return fill(color, hull)
-    # The rectangle cuts the background in two where it reaches from side to side.
+    # The background is divided if the rectangle reaches from side to side.
     divided = bool((before != 0).all(axis=0).any() or (before != 0).all(axis=1).any())
     if (after != 0).all() and not divided:
         return flood(color, int(rows[0]), int(cols[0]))
     return None
 
 
-def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """A picture that is its own mirror image has lost one to three cells; one fill a cell.
+def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task with a symmetric picture in which one to three cells are missing. Solved by one fill per
+    cell.
 
-    Shortest: the lost cells have different colors, so up to two need an operation each by color growth.
-    Three in two operations could only be copy (or cut) and paste: pairs where copying works are not drawn,
-    and after a cut an empty cell remains, while the output has none.
+    Shortest: the missing cells have different colors, so up to two need an operation each (color growth).
+    Three in two operations would have to be copy (or cut) and paste: pairs for which copying works are not
+    used, and after a cut an empty cell remains, while the output has none.
     """
     across = chance(rng, 0.5)
     small = min(height, width)
@@ -166,12 +166,13 @@ def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> Pair
     return pair
 
 
-def denoise(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Bands of one color each are sprinkled with cells of a color that does not belong; one fill a band.
+def denoise(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which bands of one color each contain cells of a wrong color. Solved by one fill per
+    band.
 
-    Shortest: every band's color becomes more frequent, so up to two bands need an operation each by color
-    growth. Three in two operations could only be copy (or cut) and paste: pairs where copying works are not
-    drawn, and after a cut an empty cell remains, while the output has none.
+    Shortest: the color of every band becomes more frequent, so up to two bands need an operation each (color
+    growth). Three in two operations would have to be copy (or cut) and paste: pairs for which copying works
+    are not used, and after a cut an empty cell remains, while the output has none.
     """
 
     def pair() -> GridPairBuilder | None:

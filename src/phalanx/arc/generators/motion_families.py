@@ -1,27 +1,34 @@
-"""Families about objects that are carried: moved, mirrored, turned, cropped or copied.
-
-Objects that only change their color are in `coloring`.
-"""
+"""Families about objects that are moved, mirrored, rotated, cropped or copied."""
 
 import numpy as np
 
-from phalanx.arc.generators.family import GridPairBuilder, PairMaker, Rect, blank, point, select, transpose_if
+from phalanx.arc.generators.family import (
+    GridPairBuilder,
+    PairSampler,
+    Rect,
+    blank,
+    point,
+    select,
+    transpose_if,
+)
 from phalanx.arc.generators.placement import GRAY, FreeCells, chance, palette, pick, picture
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid, Solution
 
 HEAD = 2
-"""The color of the side with which an object moves ahead."""
+"""Color of the front side of a moving object."""
 
 
-def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """An object moves the way its red head points, until it hits a gray wall or the grid's side.
+def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which an object moves in the direction of its red side until it hits a gray wall or
+    the side of the grid.
 
-    One cell away: one move. Further: cut, and paste in front of the wall. Shortest: head and tail are two
-    colors, and both appear in places that neither had, so no single fill does it, and without a copy no
-    paste. A move goes one cell. A flip along the way puts the head behind, and one across it brings nothing
-    nearer to the wall. A rotation lays the tail's cells along the way, where they must stand across it; and
-    a tail and head of one cell each it puts across, where they must lie along it.
+    If the distance is one cell, one move solves it; otherwise, a cut and a paste. Shortest: head and tail
+    have two colors, and both appear in cells that had neither, so a single fill is not enough, and without a
+    copy there is no paste. A move goes one cell. A flip along the direction of movement puts the head behind,
+    and a flip across it does not approach the wall. A rotation puts the cells of the tail along the
+    direction, but they must be across it; if tail and head have one cell each, it puts them across, but they
+    must be along it.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -60,15 +67,16 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairMak
     return pair
 
 
-def gravity(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Rectangles in the air fall to the ground; for each, one flip of the box from its top to the ground.
+def gravity(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which rectangles fall to the ground. Solved by one flip per rectangle, of the box from
+    its top to the ground.
 
-    Shortest: one rectangle changes, so one operation. Two differ in color, top and distance and share no
-    column. No fill writes two colors, a paste has nothing to paste, a move takes both equally far. A flip or
-    rotation that makes a rectangle fall holds its old and its new place. A flip left-right moves nothing
-    down; one top-bottom puts a rectangle on the ground only if its axis lies halfway between the rectangle's
-    top and the ground, and the tops differ. A rotation takes the lowest row from a single column, but both
-    rectangles reach it.
+    Shortest: one rectangle changes, so one operation is needed. Two rectangles differ in color, top and
+    distance and share no column. No fill writes two colors, a paste has nothing to paste, and a move moves
+    both equally far. A flip or rotation that makes a rectangle fall contains its old and its new cells. A
+    horizontal flip moves nothing down; a vertical flip puts a rectangle on the ground only if its axis is
+    halfway between the top of the rectangle and the ground, and the tops differ. A rotation takes the lowest
+    row from a single column, but both rectangles reach it.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -91,13 +99,14 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     return pair
 
 
-def mirror(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Every object is mirrored in its box, left-right or top-bottom as the task's rule says; one flip each.
+def mirror(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which every object is mirrored, horizontally or vertically. Solved by one flip per
+    object.
 
-    Shortest: one object changes, so one operation. Of two objects each has two colors of its own at the ends
-    of its first row, which change places. No fill writes several colors, a paste has nothing to paste, and
-    of the operations that carry cells only a flip exchanges the ends of a row; one flip has one axis, and
-    the two objects' axes differ.
+    Shortest: one object changes, so one operation is needed. Each of two objects has two colors of its own at
+    the ends of its first row, which are exchanged. No fill writes several colors, a paste has nothing to
+    paste, and of the operations that move cells, only a flip exchanges the ends of a row. One flip has one
+    axis, and the axes of the two objects differ.
     """
     across = chance(rng, 0.5)
 
@@ -117,14 +126,15 @@ def mirror(rng: np.random.Generator, height: int, width: int) -> PairMaker:
     return pair
 
 
-def rotate(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """Every object turns by 90 degrees, its top left corner stays, to the side that the task's rule says.
+def rotate(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which every object is rotated by 90 degrees and keeps its top-left corner. Solved by
+    one rotation per object.
 
-    One rotation each. Shortest: one object changes, so one operation. Of two objects each has two colors of
-    its own at the ends of its first row, which both move, and the row becomes a column. No fill writes
-    several colors, a paste has nothing to paste, and of the operations that carry cells only this rotation
-    turns a row so; one rotation takes the corner (r, c) of a box h rows high to its place only if it has
-    the same r - c and r + c + h, and the two objects differ in them.
+    Shortest: one object changes, so one operation is needed. Each of two objects has two colors of its own at
+    the ends of its first row, which both move, and the row becomes a column. No fill writes several colors, a
+    paste has nothing to paste, and of the operations that move cells, only this rotation turns a row in this
+    way. One rotation moves the corner (r, c) of a box of height h to its new cell only if it has the same r -
+    c and r + c + h, and the two objects differ in them.
     """
     across = chance(rng, 0.5)
 
@@ -132,7 +142,7 @@ def rotate(rng: np.random.Generator, height: int, width: int) -> PairMaker:
         return transpose_if(draw, height, width, across)
 
     def draw(rows: int, cols: int) -> GridPairBuilder | None:
-        # Each object gets a square of room, so that it can turn; it may be narrower itself.
+        # Each object gets a square area, so that it can be rotated; the object itself may be narrower.
         boxes = []
         for room in _objects(rng, rows, cols, square=True):
             tall, wide = room.height, room.width
@@ -154,7 +164,8 @@ def rotate(rng: np.random.Generator, height: int, width: int) -> PairMaker:
 
 
 def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) -> list[Rect]:
-    """One box, or two where there is room; at least two rows and columns, with a free cell between them."""
+    """Choose one box, or two if there is space, of at least two rows and columns, with a free cell between
+    them."""
     small = min(rows, cols)
     count = pick(rng, 1, 2 if small >= 5 else 1)
     site = FreeCells(rows, cols, gap=1)
@@ -169,7 +180,7 @@ def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) ->
 
 
 def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect]) -> Grid:
-    """Fill the boxes with colors; those at the ends of each box's first row occur nowhere else."""
+    """Fill the boxes with colors. The colors at the ends of each box's first row occur nowhere else."""
     colors = palette(rng, 9)
     grid = blank(rows, cols)
     for box in boxes:
@@ -179,14 +190,16 @@ def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect])
     return grid
 
 
-def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """The output is the object alone: copy it, paste it into the grid's corner, cut the grid down.
+def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task whose output is the object alone. Solved by copying it, pasting it into the corner, and
+    resizing the grid.
 
-    One cell away from the corner a move replaces copy and paste. Shortest: the size changes, which takes a
-    resize and only one, and the object is not in the corner, so two operations at least. Were two enough for
-    a longer way, one other operation would carry the object to the corner, before the resize or after it.
-    Three of its corners have colors that occur nowhere else: no fill makes more than one of them, a paste
-    has nothing to paste, a move goes one cell, and no flip or rotation shifts three corners of a box alike.
+    If the object is one cell away from the corner, a move replaces copy and paste. Shortest: the size
+    changes, which takes exactly one Resize, and the object is not in the corner, so at least two operations
+    are needed. If two were enough for a longer distance, one other operation would move the object to the
+    corner, before or after Resize. Three corners of the object have colors that occur nowhere else: no fill
+    writes more than one of them, a paste has nothing to paste, a move goes one cell, and no flip or rotation
+    shifts three corners of a box equally.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -212,11 +225,12 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairMak
     return pair
 
 
-def stamp(rng: np.random.Generator, height: int, width: int) -> PairMaker:
-    """A copy of the object appears at every gray cell, which becomes its top left: copy, then paste.
+def stamp(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+    """Sample a task in which a copy of the object appears at every gray cell, which becomes its top-left
+    corner. Solved by one copy and one paste per gray cell.
 
-    Shortest: with k copies each of the object's colors, of which there are more than k, becomes k + 1 times
-    as frequent. k operations, f of them fills, multiply the others by at most k - f (color growth, k <= 3).
+    Shortest: with k copies, each of the object's more than k colors becomes k + 1 times as frequent. k
+    operations, f of which are fills, multiply the other colors by at most k - f (color growth, k <= 3).
     """
     small = min(height, width)
     most = 1 if small < 5 else 2 if small < 7 else 3
@@ -228,7 +242,7 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> PairMaker:
             tall, wide = (1, copies + 1) if chance(rng, 0.5) else (copies + 1, 1)
         colors = palette(rng, copies + 1, exclude=(GRAY,))
         pattern = picture(rng, tall, wide, colors)
-        # Every color must occur at least once: different random cells take one each.
+        # Every color must occur at least once, so different random cells get one each.
         pattern.ravel()[rng.permutation(tall * wide)[: copies + 1]] = colors
         site = FreeCells(height, width, gap=0 if small < 5 else 1)
         boxes = [site.place(rng, tall, wide) for _ in range(copies + 1)]

@@ -1,7 +1,4 @@
-"""What families draw with: random numbers, colors, free places, and bounds on how short a solution can be.
-
-What is drawn is the families' business: `coloring`, `lines`, `motion`.
-"""
+"""Random numbers, colors and free cells for task families, and lower bounds on the length of solutions."""
 
 from collections.abc import Collection
 
@@ -13,46 +10,51 @@ from phalanx.arc.operations import NUM_COLORS
 from phalanx.arc.tasks import Grid
 
 GRAY = 5
-"""The color of walls and markers, in every family that has them."""
+"""Color of walls and markers in all families that have them."""
 
 _TRIES = 8
 
 
 def pick(rng: np.random.Generator, low: int, high: int) -> int:
-    """A whole number from low to high, both included."""
-    # `random` costs a quarter of `integers`, and generators draw many small numbers.
+    """Sample an integer from `low` to `high`, both included."""
+    # `random` takes a quarter of the time of `integers`, and generators sample many small numbers.
     return low + int(rng.random() * (high - low + 1))
 
 
 def chance(rng: np.random.Generator, probability: float) -> bool:
-    """True with the given probability."""
+    """Return True with the given probability."""
     return rng.random() < probability
 
 
 def palette(rng: np.random.Generator, count: int, exclude: Collection[int] = ()) -> list[int]:
-    """Different colors other than 0 and the excluded ones, in random order."""
+    """Sample different colors other than 0 and the excluded ones, in random order."""
     colors = [c for c in range(1, NUM_COLORS) if c not in exclude]
     if count > len(colors):
-        raise ValueError(f"{count} different colors asked for, only {len(colors)} are left")
+        raise ValueError(f"{count} different colors were requested, but only {len(colors)} are left")
     return [colors.pop(pick(rng, 0, len(colors) - 1)) for _ in range(count)]
 
 
 def picture(rng: np.random.Generator, height: int, width: int, colors: list[int]) -> Grid:
-    """A box of cells, each of a random one of the colors."""
+    """Create a box of cells with random colors."""
     return np.array(colors, np.int8)[(rng.random((height, width)) * len(colors)).astype(np.int8)]
 
 
 class FreeCells:
-    """A grid of so many cells and the boxes on it that are taken."""
+    """The boxes that are already occupied in a grid.
+
+    Args:
+        height: Height of the grid.
+        width: Width of the grid.
+        gap: Minimum number of free cells between two boxes.
+    """
 
     def __init__(self, height: int, width: int, gap: int = 0) -> None:
         self.height, self.width = height, width
         self.gap = gap
-        """How many cells must lie between two boxes."""
         self.boxes: list[Rect] = []
 
     def place(self, rng: np.random.Generator, height: int, width: int) -> Rect | None:
-        """Take a random free box; None when none was found."""
+        """Occupy a random free box; return None if none was found."""
         if height > self.height or width > self.width:
             return None
         for _ in range(_TRIES):
@@ -71,7 +73,8 @@ class FreeCells:
 def blob(
     rng: np.random.Generator, grid: Grid, site: FreeCells, color: int, side: int
 ) -> tuple[int, int] | None:
-    """Paint a rectangle of at most `side` cells a side, often without a corner, and name one of its cells."""
+    """Draw a rectangle of at most `side` x `side` cells, often without one corner, and return one of its
+    cells."""
     height = pick(rng, 1, min(side, site.height))
     width = pick(rng, 1, min(side, site.width))
     box = site.place(rng, height, width)
@@ -87,11 +90,14 @@ def blob(
 
 
 GROWTH = (1, 1, 2, 3, 4, 6, 9, 12, 18, 27)
-"""The largest factor by which k copies and pastes can multiply a color's count."""
+"""Largest factor by which k copies and pastes can multiply the number of cells of a color."""
 
 
 def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, "r2 c2"]) -> int:
-    """A number of operations below which no solution exists, by color growth and change of size.
+    """Compute a lower bound on the number of operations, from color growth and the change of size.
+
+    A fill or flood fill increases the number of cells of one color only. k copies and pastes multiply the
+    number of cells of any color by at most `GROWTH[k]`.
 
     >>> before, after = np.array([[1, 0, 2]], np.int8), np.array([[3, 0, 4]], np.int8)
     >>> least_operations(before, after)
@@ -106,7 +112,7 @@ def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, 
 
 
 def _can_grow(had: list[int], has: list[int], operations: int) -> bool:
-    """Whether the bound leaves room for so many fills, copies and pastes."""
+    """Return whether the bound allows a number of fills, copies and pastes."""
     for fills in range(operations + 1):
         factor = GROWTH[operations - fills]
         if sum(has[c] > factor * had[c] for c in range(1, NUM_COLORS)) <= fills:
@@ -115,10 +121,10 @@ def _can_grow(had: list[int], has: list[int], operations: int) -> bool:
 
 
 def one_paste_suffices(before: Int8[np.ndarray, "rows cols"], after: Int8[np.ndarray, "rows cols"]) -> bool:
-    """Whether copying one box and pasting it elsewhere makes the output.
+    """Return whether copying one box and pasting it elsewhere produces the output.
 
-    The pasted box covers every changed cell, and cut down to their bounding box it still works; so it is
-    enough to compare that bounding box of the output with every box of its size in the input.
+    The pasted box covers every changed cell, and it also works if it is trimmed to their bounding box. So it
+    is sufficient to compare this bounding box of the output with every box of its size in the input.
     """
     rows, cols = np.nonzero(before != after)
     if not len(rows):

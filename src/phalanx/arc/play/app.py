@@ -1,7 +1,4 @@
-"""The game on the screen: keys and mouse become acts of a `PlaySession`, and its state is drawn.
-
-The rules are the environment's; what is on the screen is in `panes` and `grids`.
-"""
+"""The terminal application: keyboard and mouse control a `PlaySession`, and its state is displayed."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
@@ -16,15 +13,15 @@ from textual.widgets import Footer, OptionList, Static
 
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import OPERATIONS, Operation, operation_name
-from phalanx.arc.play.grids import Board, PaletteBar, shown_palette
+from phalanx.arc.play.grids import Board, PaletteBar, terminal_palette
 from phalanx.arc.play.keys import (
     DIRECTIONS,
     FILL,
     MOVE,
     MOVES,
+    MOVING_OPERATIONS,
     OPERATION_KEYS,
     RESIZE,
-    TAKES_SELECTION_ALONG,
     TOOLS,
     Cursor,
     Tool,
@@ -62,8 +59,8 @@ def _bindings() -> Iterable[Binding]:
     yield Binding("a", "operations", "List")
     yield Binding("?", "help", "Help")
     yield Binding("q", "quit", "Quit")
-    yield Binding("escape", "drop", "Drop the selection", show=False)
-    yield Binding("i", "keep", "Keep the box as loose cells", show=False)
+    yield Binding("escape", "drop", "Clear the selection", show=False)
+    yield Binding("i", "keep", "Select the box as single cells", show=False)
     yield Binding("delete,backspace", f"operate({int(Operation.CLEAR)})", "Clear", show=False)
     yield Binding("pageup", "scroll(-1)", "Scroll up", show=False)
     yield Binding("pagedown", "scroll(1)", "Scroll down", show=False)
@@ -80,7 +77,15 @@ def _bindings() -> Iterable[Binding]:
 
 
 class PlayApp(App[None]):
-    """Plays puzzles one after another; what is saved goes to the demonstration file."""
+    """Shows tasks one after another. Saved episodes are added to a file.
+
+    Args:
+        tasks: Test pairs to solve.
+        config: Settings of the environment.
+        recording: File for saved episodes.
+        show_similarity: Whether to show the fraction of correct cells.
+        palette: `arc`, or `safe` for color-blind players.
+    """
 
     TITLE = "phalanx play"
     CSS = CSS
@@ -89,24 +94,25 @@ class PlayApp(App[None]):
 
     def __init__(
         self,
-        puzzles: Sequence[PlayTask],
+        tasks: Sequence[PlayTask],
         config: ArcConfig,
-        demonstrations: EpisodeFile,
+        recording: EpisodeFile,
         *,
-        coach: bool = False,
+        show_similarity: bool = False,
         palette: PaletteName = "arc",
     ) -> None:
         super().__init__()
-        self.puzzles, self.config, self.file, self.coach = puzzles, config, demonstrations, coach
-        self.palette = shown_palette(palette_named(palette), self.console.color_system)
-        self.place = 0
-        self.session = PlaySession(puzzles[0], config)
+        self.tasks, self.config, self.file = tasks, config, recording
+        self.show_similarity = show_similarity
+        self.palette = terminal_palette(palette_named(palette), self.console.color_system)
+        self.index = 0
+        self.session = PlaySession(tasks[0], config)
         self.tool: Tool = FILL
         self.color = 1
         self.solved: set[int] = set()
         """Places of the puzzles that were solved."""
         self.saved_steps = self.saved_episodes = 0
-        self._kept: list[ArcState] = []
+        self._saved: list[ArcState] = []
         """Last states of what was saved, so that no episode is saved twice."""
 
     def compose(self) -> Iterator[Widget]:
@@ -126,76 +132,76 @@ class PlayApp(App[None]):
         await self._open()
 
     async def _open(self) -> None:
-        """Show the session's puzzle from the start."""
+        """Show the task of the session from its start."""
         self.board.cursor = Cursor()
         self.tool = FILL
-        await self.query_one(DemonstrationPane).show(self.session.puzzle.task, self.palette)
-        self._say("Find the rule of the demonstrations; ? explains the keys.")
+        await self.query_one(DemonstrationPane).show(self.session.task.task, self.palette)
+        self._say("Find the rule of the demonstrations. Press ? for the keys.")
         self._draw()
         self.board.focus()
 
     @property
     def board(self) -> Board:
-        """The grid that is worked on."""
+        """The working grid."""
         return self.query_one(Board)
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether a solved episode would be lost."""
-        return self.session.solved and not self._is_kept()
+        """Whether the episode is solved but not saved."""
+        return self.session.solved and not self._is_saved()
 
-    def _is_kept(self) -> bool:
-        return any(state is self.session.state for state in self._kept)
+    def _is_saved(self) -> bool:
+        return any(state is self.session.state for state in self._saved)
 
-    def _say(self, words: str) -> None:
-        self._words = words
+    def _say(self, message: str) -> None:
+        self._message = message
 
     def _draw(self) -> None:
-        """Everything as it stands now."""
+        """Update the screen."""
         session, view = self.session, self.session.view
         canvas = self.config.grid_shape if self.tool is RESIZE and not session.ended else None
-        self.query_one(WorkPane).show(view, self.board.cursor.within(*(canvas or view.working.shape)), canvas)
+        self.query_one(WorkPane).show(view, self.board.cursor.clip(*(canvas or view.working.shape)), canvas)
         self._draw_lines()
 
     def _draw_lines(self) -> None:
         session, view = self.session, self.session.view
-        family = session.puzzle.task.family
+        family = session.task.task.family
         title = Text.assemble((view.title, "bold"), f"  {family}" if family else "")
         title.append(f"  step {view.step} of {self.config.episode.max_episode_steps}", "dim")
-        if self.coach:
-            title.append(f"  {format_percent(view.similarity)} of the cells are right", "italic")
+        if self.show_similarity:
+            title.append(f"  {format_percent(view.similarity)} of the cells are correct", "italic")
         self.query_one("#title", Static).update(title, layout=False)
         message = self.query_one("#message", Static)
         message.set_class(session.solved, "solved")
         message.set_class(session.ended and not session.solved, "failed")
-        message.update(Text(self._verdict() or self._words), layout=False)
+        message.update(Text(self._result_text() or self._message), layout=False)
         named = f" {self.palette.names[self.color]}" if self.tool.has_color else ""
         self.query_one("#tool", Static).update(Text.assemble((self.tool.name, "bold"), named), layout=False)
         self.query_one(PaletteBar).show(self.color)
         self.query_one(OperationPanel).mark(self.tool)
-        self.query_one("#board-frame").border_subtitle = self.board.cursor.words
+        self.query_one("#board-frame").border_subtitle = self.board.cursor.text
 
-    def _verdict(self) -> str:
-        """What an ended episode is told; nothing while it runs."""
+    def _result_text(self) -> str:
+        """Describe the result of an episode; empty while it runs."""
         session = self.session
         if session.solved:
-            then = "n takes the next" if not self.is_unsaved else "w saves it, n takes the next"
-            return f"SOLVED in {format_count(session.view.step, 'step')}: {then}."
+            then = "n: next task" if not self.is_unsaved else "w: save, n: next task"
+            return f"SOLVED in {format_count(session.view.step, 'step')}. {then}."
         if session.ended:
             why = "NOT SOLVED" if bool(session.state.terminated) else "OUT OF STEPS"
-            return f"{why}: u takes the last step back, r starts again, n takes the next."
+            return f"{why}. u: undo the last step, r: restart, n: next task."
         return ""
 
-    def _try(self, act: Callable[[], object], words: str) -> None:
-        """Do something and say what was done, or why it cannot be done."""
+    def _try(self, act: Callable[[], object], message: str) -> None:
+        """Call a function and show a message, or the reason why it is impossible."""
         try:
             act()
         except PlayError as error:
             self.notify(str(error), severity="warning")
         else:
-            self._say(words)
+            self._say(message)
             if self.session.solved:
-                self.solved.add(self.place)
+                self.solved.add(self.index)
         self._draw()
 
     def _operate(self, operation: int, single: bool = False) -> None:
@@ -204,28 +210,28 @@ class PlayApp(App[None]):
 
         def act() -> None:
             self.session.act(operation, cells)
-            if operation in TAKES_SELECTION_ALONG:
-                self.board.cursor = cursor.following(self.session.view.selected)
+            if operation in MOVING_OPERATIONS:
+                self.board.cursor = cursor.select_cells(self.session.view.selected)
             if operation == Operation.RESIZE:
                 self.tool = FILL
 
         self._try(act, f"{operation_name(operation)}.")
 
     def action_apply(self) -> None:
-        """What is chosen, to the selection."""
+        """Apply the selected tool to the selected cells."""
         operation = self.tool.operation(self.color)
         if operation is None:
-            self.notify("the arrows move the selected cells; esc ends moving", severity="warning")
+            self.notify("the arrow keys move the selected cells; esc stops moving", severity="warning")
         else:
             self._operate(operation, self.tool.single)
 
     def action_operate(self, operation: int) -> None:
-        """An operation at once, to the selection; one that works on a cell, at the cursor."""
+        """Apply an operation to the selected cells, or to the cursor's cell if it takes a single cell."""
         chosen = tool_for(operation)
         self._operate(operation, chosen is not None and chosen[0].single)
 
     def action_choose(self, operation: int) -> None:
-        """An operation of a list: done at once, or chosen where it needs to be told a cell."""
+        """Apply an operation of a list, or select its tool if it needs a cell."""
         chosen = tool_for(operation)
         if chosen is None:
             self._operate(operation)
@@ -235,42 +241,42 @@ class PlayApp(App[None]):
         self._draw()
 
     def action_tool(self, key: str) -> None:
-        """Choose a tool by its key."""
+        """Select a tool by its key."""
         self._choose_tool(next(tool for tool in TOOLS if tool.key == key))
 
     def _choose_tool(self, tool: Tool) -> None:
         self.tool = tool
-        hints = {MOVE: "the arrows move the selected cells; esc ends it", RESIZE: "choose the last cell"}
+        hints = {MOVE: "the arrow keys move the selected cells; esc stops", RESIZE: "select the last cell"}
         self._say(f"{tool.name}: {hints.get(tool, 'click a cell, or press space')}.")
         self._draw()
 
     def action_color(self, color: int) -> None:
-        """Choose a color, and filling if the tool has none."""
+        """Select a color, and the fill tool if the selected tool has no color."""
         self.color = color
         self.tool = self.tool if self.tool.has_color else FILL
         self._draw()
 
     def action_go(self, direction: str, extend: bool = False) -> None:
-        """Move the cursor, or the selected cells if that is what is chosen."""
+        """Move the cursor, or the selected cells with the move tool."""
         step = DIRECTIONS[direction]
         if self.tool is MOVE and not extend:
             self._operate(MOVES[step])
             return
-        self.board.cursor = self.board.cursor.moved(*step, extend)
+        self.board.cursor = self.board.cursor.move(*step, extend)
         self._draw()
 
     def action_drop(self) -> None:
-        """Drop the selection, and moving or resizing."""
+        """Clear the selection, and stop moving or resizing."""
         self.board.cursor = Cursor.at(self.board.cursor.row, self.board.cursor.col)
         self.tool = self.tool if self.tool.has_color else FILL
         self._draw()
 
     def action_keep(self) -> None:
-        """Keep the box as loose cells, or take it out of them."""
+        """Add the box to the selected single cells, or remove it from them."""
         if self.config.action.selection_format != "mask":
-            self.notify("loose cells need --format mask", severity="warning")
+            self.notify("single cells need --format mask", severity="warning")
             return
-        self.board.cursor = self.board.cursor.toggled()
+        self.board.cursor = self.board.cursor.toggle()
         self._draw()
 
     def action_scroll(self, pages: int) -> None:
@@ -279,57 +285,57 @@ class PlayApp(App[None]):
         pane.scroll_relative(y=pages * max(pane.size.height - 2, 1), animate=False)
 
     def action_undo(self) -> None:
-        """Take the last step back."""
-        self._try(self.session.undo, "Undone; U does it again.")
+        """Undo the last step."""
+        self._try(self.session.undo, "Undone; U redoes it.")
 
     def action_redo(self) -> None:
-        """Do the last undone step again."""
-        self._try(self.session.redo, "Done again.")
+        """Redo the last undone step."""
+        self._try(self.session.redo, "Redone.")
 
     def action_submit(self) -> None:
-        """Hand the grid in."""
+        """Submit the grid."""
         self._try(self.session.submit, "Submitted.")
 
     def action_save(self) -> None:
-        """Save the ended episode."""
+        """Save the episode."""
         self._save()
 
     def _save(self) -> bool:
-        """Whether the episode is in the file now."""
-        if self._is_kept():
-            self.notify(f"this episode is in {self.file.path} already", severity="warning")
+        """Save the episode; return whether the file contains it now."""
+        if self._is_saved():
+            self.notify(f"this episode has already been saved to {self.file.path}", severity="warning")
             return True
         try:
             samples = self.file.append(self.session)
         except (PlayError, ValueError, OSError) as error:
             self.notify(f"not saved: {error}", severity="error", timeout=10)
             return False
-        self._kept.append(self.session.state)
+        self._saved.append(self.session.state)
         self.saved_episodes, self.saved_steps = self.saved_episodes + 1, self.saved_steps + len(samples)
-        self.notify(f"{format_count(len(samples), 'step')} saved in {self.file.path}")
+        self.notify(f"{format_count(len(samples), 'step')} saved to {self.file.path}")
         self._draw()
         return True
 
     def action_restart(self) -> None:
-        """Undo everything."""
-        self._before_leaving(lambda: self._try(self.session.restart, "Started again."))
+        """Undo all steps."""
+        self._before_leaving(lambda: self._try(self.session.restart, "Restarted."))
 
     def action_next(self) -> None:
-        """The next puzzle, after the last the first."""
+        """Open the next task, or the first one after the last."""
 
-        async def following() -> None:
-            self.place = (self.place + 1) % len(self.puzzles)
-            self.session = PlaySession(self.puzzles[self.place], self.config)
+        async def open_next() -> None:
+            self.index = (self.index + 1) % len(self.tasks)
+            self.session = PlaySession(self.tasks[self.index], self.config)
             await self._open()
 
-        self._before_leaving(lambda: self.call_next(following))
+        self._before_leaving(lambda: self.call_next(open_next))
 
     async def action_quit(self) -> None:
-        """Leave the game."""
+        """Quit the application."""
         self._before_leaving(self.exit)
 
     def _before_leaving(self, leave: Callable[[], object]) -> None:
-        """Leave a puzzle, after asking if a solved episode would be lost."""
+        """Call `leave`, after a question if a solved episode would be lost."""
 
         def answered(answer: Leaving | None) -> None:
             if answer == "leave" or (answer == "save" and self._save()):
@@ -341,7 +347,7 @@ class PlayApp(App[None]):
             leave()
 
     def action_help(self) -> None:
-        """Explain keys and mouse."""
+        """Show the keys."""
         self.push_screen(HelpScreen())
 
     def action_operations(self) -> None:
@@ -351,7 +357,7 @@ class PlayApp(App[None]):
         )
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
-        """The command palette: all operations by name, beside Textual's own."""
+        """Add all operations to Textual's command palette."""
         yield from super().get_system_commands(screen)
         for info in OPERATIONS:
             yield SystemCommand(info.name, info.text, lambda number=info.id: self.action_choose(number))
@@ -360,7 +366,7 @@ class PlayApp(App[None]):
         cursor = self.board.cursor
         if event.ctrl and self.config.action.selection_format == "mask":
             loose = cursor.loose
-            self.board.cursor = Cursor(event.row, event.col, (event.row, event.col), loose).toggled()
+            self.board.cursor = Cursor(event.row, event.col, (event.row, event.col), loose).toggle()
             self._draw()
             return
         if cursor.is_single or not cursor.contains(event.row, event.col) or self.tool.single:

@@ -1,7 +1,4 @@
-"""Grids on the screen: cells of two columns and upwards, and the one that is worked on with the mouse.
-
-What a click means is decided in `application`.
-"""
+"""Grid widgets, including the working grid, which handles the mouse."""
 
 import functools
 
@@ -22,34 +19,34 @@ Grid = Integer[np.ndarray, "_ _"]
 
 _OUTSIDE = Style(color="#5c6773", dim=True)
 _BLEND = 0.08
-"""How far every other cell is from its color, so that cells of one color can be counted."""
+"""Change of brightness of every other cell, so that cells of one color can be counted."""
 
-# A terminal of 256 colors has its own idea of what is near: maroon, a little lighter, would be purple there.
-# Each color has one that such a terminal has itself, and beside it one of its hue for every other cell.
+# Terminals with 256 colors choose the nearest color themselves, and lighter maroon would become purple. So
+# each color has a standard color, and another one with the same hue for every other cell.
 _ARC_256 = "000000 0087D7 FF0000 00D75F FFD700 AFAFAF FF00AF FF8700 87D7FF 870000"
 _ARC_256_OTHER = "121212 005FD7 D70000 00AF5F D7AF00 9E9E9E D70087 D78700 5FD7FF 5F0000"
 _SAFE_256 = "000000 005FAF D70000 AFD7AF FFFF5F 949494 D700FF FF8700 5FAFFF AF005F"
 _SAFE_256_OTHER = "121212 005F87 AF0000 87D787 D7D75F 808080 AF00D7 D78700 5FAFD7 87005F"
 
 
-def _listed(colors: str) -> tuple[str, ...]:
+def _split_colors(colors: str) -> tuple[str, ...]:
     return tuple(f"#{color}" for color in colors.split())
 
 
-_OTHERS = {"arc-256": _listed(_ARC_256_OTHER), "safe-256": _listed(_SAFE_256_OTHER)}
-_FEWER_COLORS = {
-    palette.name: Palette(f"{palette.name}-256", _listed(colors), palette.names)
+_OTHER_CELLS = {"arc-256": _split_colors(_ARC_256_OTHER), "safe-256": _split_colors(_SAFE_256_OTHER)}
+_PALETTES_256 = {
+    palette.name: Palette(f"{palette.name}-256", _split_colors(colors), palette.names)
     for palette, colors in ((ARC, _ARC_256), (SAFE, _SAFE_256))
 }
 
 
-def shown_palette(palette: Palette, color_system: str | None) -> Palette:
-    """The palette as a terminal shows it: its own colors, or the nearest that a terminal of 256 has."""
-    return palette if color_system in (None, "truecolor") else _FEWER_COLORS[palette.name]
+def terminal_palette(palette: Palette, color_system: str | None) -> Palette:
+    """Return the palette for a terminal: its own colors, or similar ones from the 256 standard colors."""
+    return palette if color_system in (None, "truecolor") else _PALETTES_256[palette.name]
 
 
 def size_at(shape: tuple[int, int], scale: int) -> Size:
-    """Columns and lines of a grid: a cell is 2 by 1 at scale 1, and half a line at scale 0.
+    """Compute the columns and lines of a grid. A cell is 2x1 at scale 1, and half a line high at scale 0.
 
     >>> size_at((3, 4), 1), size_at((3, 4), 0)
     (Size(width=8, height=3), Size(width=4, height=2))
@@ -59,7 +56,7 @@ def size_at(shape: tuple[int, int], scale: int) -> Size:
 
 
 class GridView(Widget):
-    """A grid in colors."""
+    """A colored grid."""
 
     DEFAULT_CSS = "GridView { width: auto; height: auto; }"
 
@@ -72,19 +69,19 @@ class GridView(Widget):
 
     @property
     def shown_shape(self) -> tuple[int, int]:
-        """Rows and columns that are drawn."""
+        """Number of rows and columns that are drawn."""
         height, width = self.cells.shape
         return height, width
 
     def show(self, cells: Grid, scale: int | None = None) -> None:
-        """Draw another grid, or draw it larger or smaller."""
+        """Draw another grid, or change the scale."""
         scale = self.scale if scale is None else scale
         if cells is not self.cells or scale != self.scale:
             self.cells, self.scale = cells, scale
             self._redraw()
 
     def _redraw(self) -> None:
-        """Draw again, and make room if the grid takes another size than before."""
+        """Draw again, and update the layout if the size has changed."""
         size = size_at(self.shown_shape, self.scale)
         self.refresh(layout=size != self._drawn)
         self._drawn = size
@@ -123,12 +120,12 @@ class GridView(Widget):
         return segments
 
     def _texts(self, row: int, y: int) -> list[str]:
-        """What stands on the cells of a row, in one of its lines."""
+        """Return the text on each cell of a row, for one of its lines."""
         return ["  " * self.scale] * self.shown_shape[1]
 
 
 class Board(GridView, can_focus=True):
-    """The grid that is worked on: it shows the selection, and tells of clicks and drags by cell."""
+    """The working grid. It shows the selection and sends messages about clicked and dragged cells."""
 
     class Pressed(Message):
         """A cell was clicked."""
@@ -138,7 +135,7 @@ class Board(GridView, can_focus=True):
             self.row, self.col, self.ctrl = row, col, ctrl
 
     class Dragged(Message):
-        """The mouse went from one cell to another with its button down."""
+        """The mouse was dragged from one cell to another."""
 
         def __init__(self, cursor: Cursor) -> None:
             super().__init__()
@@ -148,7 +145,7 @@ class Board(GridView, can_focus=True):
         super().__init__(cells, palette, id=id)
         self.cursor = Cursor()
         self.canvas: tuple[int, int] | None = None
-        """The canvas, while cells outside the grid can be chosen."""
+        """Size of the canvas while cells outside the grid can be selected."""
         self._seen: tuple[Cursor, tuple[int, int] | None] = (self.cursor, None)
         self._pressed: tuple[int, int] | None = None
         self._dragging = False
@@ -159,18 +156,18 @@ class Board(GridView, can_focus=True):
         return self.canvas or (height, width)
 
     def select(self, cursor: Cursor, canvas: tuple[int, int] | None) -> None:
-        """Show what is selected, on the grid or on the whole canvas."""
+        """Show the selection, on the grid or on the entire canvas."""
         self.cursor, self.canvas = cursor, canvas
         if self._seen != (cursor, canvas):
             self._seen = (cursor, canvas)
             self._redraw()
 
     def region_of(self, row: int, col: int) -> Region:
-        """The columns and lines of a cell."""
+        """Return the columns and lines of a cell."""
         return Region(2 * self.scale * col, self.scale * row, 2 * self.scale, self.scale)
 
     def cell_at(self, x: int, y: int) -> tuple[int, int]:
-        """The cell at a column and a line; beside the grid, the nearest one."""
+        """Return the cell at a column and line, or the nearest one outside the grid."""
         height, width = self.shown_shape
         row, col = y // self.scale, x // (2 * self.scale)
         return min(max(row, 0), height - 1), min(max(col, 0), width - 1)
@@ -187,7 +184,7 @@ class Board(GridView, can_focus=True):
         return texts
 
     def _outline(self, col: int, y: int) -> str:
-        """A cell's part of the line around the selected box."""
+        """Draw a cell's part of the outline of the selected box."""
         top, left, bottom, right = self.cursor.box
         first, last = y == top * self.scale, y == (bottom + 1) * self.scale - 1
         left_end, line, right_end = {
@@ -227,7 +224,7 @@ class Board(GridView, can_focus=True):
 
 
 class PaletteBar(Widget):
-    """The ten colors in a row, the chosen one marked; a click chooses another."""
+    """The ten colors in a row. The selected color is marked, and a click selects another."""
 
     DEFAULT_CSS = "PaletteBar { width: 40; height: 1; }"
     WIDTH = 4
@@ -245,7 +242,7 @@ class PaletteBar(Widget):
         self.color = 0
 
     def show(self, color: int) -> None:
-        """Mark a color as chosen."""
+        """Mark a color as selected."""
         if color != self.color:
             self.color = color
             self.refresh()
@@ -273,10 +270,10 @@ def _style(ink: str, background: str | None, bold: bool = False) -> Style:
 
 @functools.lru_cache(maxsize=512)
 def _cell_style(palette: Palette, color: int, other: bool, marked: bool) -> Style:
-    """Ink and background of a cell; every other one is a little lighter, or darker where it is light."""
+    """Return text color and background of a cell. Every other cell is slightly lighter or darker."""
     background = palette.colors[color]
-    if other and palette.name in _OTHERS:
-        background = _OTHERS[palette.name][color]
+    if other and palette.name in _OTHER_CELLS:
+        background = _OTHER_CELLS[palette.name][color]
     elif other:
         parts = rgb(background)
         towards = 255 if sum(parts) < 3 * 128 else 0

@@ -1,7 +1,4 @@
-"""What a player's keys mean: tools, keys of operations, and the cursor with its selection.
-
-Nothing here draws; `application` turns key presses into these.
-"""
+"""Tools, key bindings of operations, and the cursor with its selection."""
 
 import dataclasses
 
@@ -14,18 +11,18 @@ from phalanx.formatting import format_count
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """What a click, space or enter does."""
+    """A tool, which a click, space or enter applies."""
 
     name: str
     key: str
     first: int | None
-    """Its operation, with color 0 if it has colors; None for moving, which the arrows do."""
+    """Operation of the tool, with color 0 if it has colors; None for moving."""
     has_color: bool = False
     single: bool = False
-    """Whether it works on the cursor's cell alone, whatever is selected."""
+    """Whether the tool applies to the cursor's cell only."""
 
     def operation(self, color: int) -> int | None:
-        """What it does with this color."""
+        """Return the operation for a color; None for moving."""
         return self.first if self.first is None or not self.has_color else self.first + color
 
 
@@ -60,7 +57,7 @@ OPERATION_KEYS: dict[int, str] = {
     Operation.FIRST_UNSOLVED_DEMO_PAIR: "{",
     Operation.FIRST_UNSOLVED_TEST_PAIR: "}",
 }
-"""Operations that a key carries out at once, on what is selected."""
+"""Keys that apply an operation to the selection immediately."""
 
 MOVES = {
     (-1, 0): Operation.MOVE_UP,
@@ -68,20 +65,20 @@ MOVES = {
     (0, -1): Operation.MOVE_LEFT,
     (0, 1): Operation.MOVE_RIGHT,
 }
-TAKES_SELECTION_ALONG = frozenset(range(Operation.MOVE_UP, Operation.FLIP_VERTICAL + 1))
-"""Operations after which the object lies elsewhere, and the selection with it."""
+MOVING_OPERATIONS = frozenset(range(Operation.MOVE_UP, Operation.FLIP_VERTICAL + 1))
+"""Operations that move an object, and the selection with it."""
 DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
 def tool_for(operation: int) -> tuple[Tool, int | None] | None:
-    """The tool, and the color if it has one, that an operation needs a cell for; None if it acts at once."""
+    """Return the tool and color of an operation that needs a cell; None for other operations."""
     if operation < 2 * NUM_COLORS:
         return (FILL if operation < NUM_COLORS else FLOOD), operation % NUM_COLORS
     return {PASTE.first: (PASTE, None), RESIZE.first: (RESIZE, None)}.get(operation)
 
 
 def key_text(operation: int) -> str:
-    """How an operation is reached by keys, in words."""
+    """Describe the keys of an operation."""
     chosen = tool_for(operation)
     if chosen is not None and operation not in OPERATION_KEYS:
         tool, color = chosen
@@ -90,7 +87,7 @@ def key_text(operation: int) -> str:
 
 
 def panel_entries() -> list[tuple[str, str, Tool | int]]:
-    """Key, name and what it is, for the list beside the grid: colors are chosen elsewhere, so 25 lines."""
+    """List key, name and tool or operation for the panel. Colors are selected elsewhere."""
     entries: list[tuple[str, str, Tool | int]] = [(tool.key, tool.name, tool) for tool in TOOLS]
     shown = {tool.first for tool in TOOLS} | set(MOVES.values())
     entries += [
@@ -103,7 +100,7 @@ def panel_entries() -> list[tuple[str, str, Tool | int]]:
 
 @dataclasses.dataclass(frozen=True)
 class Cursor:
-    """Where the player is, and the box from there to the anchor; with loose cells beside it."""
+    """Position of the cursor, the box from there to the anchor, and selected single cells."""
 
     row: int = 0
     col: int = 0
@@ -112,18 +109,18 @@ class Cursor:
 
     @classmethod
     def at(cls, row: int, col: int) -> "Cursor":
-        """On one cell."""
+        """Create a cursor on one cell."""
         return cls(row, col, (row, col))
 
     @property
     def box(self) -> tuple[int, int, int, int]:
         """Top, left, bottom and right, all included."""
-        (row, col), (other, beside) = (self.row, self.col), self.anchor
-        return min(row, other), min(col, beside), max(row, other), max(col, beside)
+        (row, col), (other_row, other_col) = (self.row, self.col), self.anchor
+        return min(row, other_row), min(col, other_col), max(row, other_row), max(col, other_col)
 
     @property
-    def words(self) -> str:
-        """Where it is and what is selected, for people: rows and columns count from 1."""
+    def text(self) -> str:
+        """Description of the position and the selection, with rows and columns counted from 1."""
         top, left, bottom, right = self.box
         size = f" · {bottom - top + 1}×{right - left + 1} selected"
         if self.loose:
@@ -132,39 +129,39 @@ class Cursor:
 
     @property
     def is_single(self) -> bool:
-        """Whether one cell is selected."""
+        """Whether exactly one cell is selected."""
         return (self.row, self.col) == self.anchor and not self.loose
 
     def contains(self, row: int, col: int) -> bool:
-        """Whether a cell is selected."""
+        """Return whether a cell is selected."""
         top, left, bottom, right = self.box
         return (row, col) in self.loose if self.loose else top <= row <= bottom and left <= col <= right
 
-    def moved(self, down: int, right: int, extend: bool = False) -> "Cursor":
-        """One step on; `extend` keeps the anchor. Loose cells stay."""
+    def move(self, down: int, right: int, extend: bool = False) -> "Cursor":
+        """Move the cursor by one cell. With `extend`, the anchor stays. Single cells stay."""
         row, col = self.row + down, self.col + right
         return Cursor(row, col, self.anchor if extend else (row, col), self.loose)
 
-    def dragged(self, row: int, col: int) -> "Cursor":
-        """The box from the anchor to this cell."""
+    def drag(self, row: int, col: int) -> "Cursor":
+        """Select the box from the anchor to a cell."""
         return dataclasses.replace(self, row=row, col=col)
 
-    def toggled(self) -> "Cursor":
-        """With the box kept as loose cells, or taken out of them if all of it is there."""
+    def toggle(self) -> "Cursor":
+        """Add the box to the single cells, or remove it if all of its cells are among them."""
         top, left, bottom, right = self.box
         box = {(row, col) for row in range(top, bottom + 1) for col in range(left, right + 1)}
         loose = self.loose - box if box <= self.loose else self.loose | box
         return Cursor(self.row, self.col, (self.row, self.col), frozenset(loose))
 
-    def within(self, height: int, width: int) -> "Cursor":
-        """The same, moved into a grid of this size."""
+    def clip(self, height: int, width: int) -> "Cursor":
+        """Clip the cursor and the selection to a grid of this size."""
         row, col = _clamp(self.row, height), _clamp(self.col, width)
         anchor = (_clamp(self.anchor[0], height), _clamp(self.anchor[1], width))
         loose = frozenset((r, c) for r, c in self.loose if r < height and c < width)
         return Cursor(row, col, anchor, loose)
 
     def mask(self, shape: tuple[int, int]) -> Bool[np.ndarray, "rows columns"]:
-        """The selected cells: the loose ones if there are any, else the box."""
+        """Return the mask of the selected cells: the single cells if there are any, otherwise the box."""
         cells = np.zeros(shape, bool)
         if self.loose:
             for row, col in self.loose:
@@ -175,19 +172,19 @@ class Cursor:
         return cells
 
     def single_mask(self, shape: tuple[int, int]) -> Bool[np.ndarray, "rows columns"]:
-        """The cursor's cell alone."""
+        """Return the mask of the cursor's cell."""
         return Cursor.at(self.row, self.col).mask(shape)
 
-    def following(self, cells: Bool[np.ndarray, "rows columns"]) -> "Cursor":
-        """Selecting these cells, where an object lies now; unchanged if there are none."""
-        places: list[tuple[int, int]] = [(row, col) for row, col in np.argwhere(cells).tolist()]
-        if not places:
+    def select_cells(self, cells: Bool[np.ndarray, "rows columns"]) -> "Cursor":
+        """Select cells to which an object has moved; unchanged if there are none."""
+        positions: list[tuple[int, int]] = [(row, col) for row, col in np.argwhere(cells).tolist()]
+        if not positions:
             return self
-        rows, cols = zip(*places, strict=True)
+        rows, cols = zip(*positions, strict=True)
         if self.loose:
-            return Cursor(max(rows), max(cols), (max(rows), max(cols)), frozenset(places))
+            return Cursor(max(rows), max(cols), (max(rows), max(cols)), frozenset(positions))
         return Cursor(max(rows), max(cols), (min(rows), min(cols)))
 
 
-def _clamp(place: int, side: int) -> int:
-    return min(max(place, 0), side - 1)
+def _clamp(index: int, side: int) -> int:
+    return min(max(index, 0), side - 1)

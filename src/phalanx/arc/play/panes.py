@@ -1,7 +1,4 @@
-"""The parts of the screen: their look in Textual's CSS, demonstrations, working grid, operations, dialogs.
-
-Cells are drawn in `grids`, in the colors of `phalanx.arc.rendering.palette`.
-"""
+"""Parts of the screen: demonstrations, working grid, operations, dialogs, and their styles."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
@@ -22,7 +19,7 @@ from phalanx.arc.rendering.palette import Palette
 from phalanx.arc.rendering.snapshot import StateSnapshot
 from phalanx.arc.tasks import ArcTask, GridPair
 
-# Behind black cells the screen is lighter than Textual's own, so that grids show where they end.
+# The background is lighter than Textual's default, so that the edges of black cells are visible.
 CSS = """
 Screen { background: #262b35; }
 #title { dock: top; height: 1; padding: 0 1; background: $panel; text-overflow: ellipsis; }
@@ -56,16 +53,16 @@ ModalScreen { align: center middle; }
 
 _BORDER = 2
 _ARROW = 3
-_LARGEST = 3
+_MAX_SCALE = 3
 
 
 class PairView(Horizontal):
-    """A demonstration: input, arrow, output."""
+    """A demonstration: input, arrow and output."""
 
     def __init__(self, pair: GridPair, number: int, palette: Palette) -> None:
         super().__init__()
         if pair.output is None:
-            raise ValueError("a demonstration has an output")
+            raise ValueError("a demonstration must have an output")
         self.grids = (GridView(pair.input, palette), GridView(pair.output, palette))
         self.shapes = (pair.input.shape, pair.output.shape)
         self.border_title = f"demonstration {number}"
@@ -77,21 +74,21 @@ class PairView(Horizontal):
         yield self.grids[1]
 
     def size_at(self, scale: int) -> tuple[int, int]:
-        """Columns and lines that it takes, its border included."""
+        """Return the number of columns and lines, including the border."""
         sizes = [size_at((height, width), scale) for height, width in self.shapes]
         return sum(size.width for size in sizes) + _ARROW, max(size.height for size in sizes) + _BORDER
 
     def rescale(self, scale: int) -> None:
-        """Draw both grids larger or smaller."""
+        """Change the scale of both grids."""
         for grid in self.grids:
             grid.show(grid.cells, scale)
 
 
 class DemonstrationPane(VerticalScroll, can_focus=False):
-    """The demonstrations below one another, as large as the pane lets them be."""
+    """All demonstrations, below each other and as large as possible."""
 
     async def show(self, task: ArcTask, palette: Palette) -> None:
-        """Put another task's demonstrations here."""
+        """Show the demonstrations of another task."""
         await self.remove_children()
         await self.mount_all(PairView(pair, number, palette) for number, pair in enumerate(task.demos, 1))
         self.scroll_home(animate=False)
@@ -101,9 +98,9 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
         self.fit()
 
     def fit(self) -> None:
-        """Choose the size of cells."""
+        """Choose the scale of the grids."""
         pairs = list(self.query(PairView))
-        # The scroll bar takes a column, the border of a pair two.
+        # The scroll bar takes one column, the border of a pair two.
         width, height = self.size.width - _BORDER - 1, self.size.height
         scale = _largest_fitting(pairs, width, height)
         for pair in pairs:
@@ -111,7 +108,7 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
 
 
 def _largest_fitting(pairs: Sequence[PairView], width: int, height: int) -> int:
-    for scale in range(_LARGEST, -1, -1):
+    for scale in range(_MAX_SCALE, -1, -1):
         sizes = [pair.size_at(scale) for pair in pairs]
         if all(columns <= width for columns, _ in sizes) and (
             scale <= 1 or sum(lines for _, lines in sizes) <= height
@@ -121,11 +118,11 @@ def _largest_fitting(pairs: Sequence[PairView], width: int, height: int) -> int:
 
 
 class GridFrame(ScrollableContainer, can_focus=False, inherit_bindings=False):
-    """A border around a grid that may be larger; the arrows are left to the cursor."""
+    """A border around a grid, which scrolls if it is larger. The arrow keys move the cursor instead."""
 
 
 class WorkPane(Vertical):
-    """The test's input above the grid that is worked on."""
+    """The input of the test pair above the working grid."""
 
     def __init__(self, view: StateSnapshot, palette: Palette) -> None:
         super().__init__(id="work")
@@ -143,7 +140,7 @@ class WorkPane(Vertical):
         self.fit()
 
     def show(self, view: StateSnapshot, cursor: Cursor, canvas: tuple[int, int] | None) -> None:
-        """Draw a state and what is selected; with a canvas, the cells outside the grid too."""
+        """Draw a state and the selection. With a canvas, cells outside the grid are drawn too."""
         before = self.input.shown_shape, self.board.shown_shape
         if view.input.tolist() != self.input.cells.tolist():
             self.input.show(view.input)
@@ -156,17 +153,17 @@ class WorkPane(Vertical):
         self.frames[1].scroll_to_region(self.board.region_of(cursor.row, cursor.col), animate=False)
 
     def fit(self) -> None:
-        """Choose the size of cells: as large as possible where one works, then where one looks."""
+        """Choose the scales: as large as possible for the working grid, then for the input."""
         board, above = self.board.shown_shape, self.input.shown_shape
         width, height = self.size.width - _BORDER, self.size.height - 2 * _BORDER
-        scales = [(large, small) for large in range(_LARGEST, 0, -1) for small in range(large, -1, -1)]
+        scales = [(large, small) for large in range(_MAX_SCALE, 0, -1) for small in range(large, -1, -1)]
         for large, small in scales:
             one, other = size_at(board, large), size_at(above, small)
             if max(one.width, other.width) <= width and one.height + other.height <= height:
                 break
         self.board.show(self.board.cells, large)
         self.input.show(self.input.cells, small)
-        # What does not fit scrolls; the input never takes more than half.
+        # The input takes at most half of the height; grids that do not fit can be scrolled.
         self.frames[0].styles.height = min(other.height, height // 2) + _BORDER
 
 
@@ -179,8 +176,8 @@ class OperationPanel(OptionList, can_focus=False):
         self.border_title = "operations"
 
     def mark(self, tool: Tool) -> None:
-        """Show which tool is chosen."""
-        self.highlighted = next(place for place, entry in enumerate(self.entries) if entry[2] == tool)
+        """Highlight the selected tool."""
+        self.highlighted = next(index for index, entry in enumerate(self.entries) if entry[2] == tool)
 
 
 def _entry(key: str, name: str) -> Text:
@@ -193,62 +190,62 @@ def _size(shape: tuple[int, ...]) -> str:
 
 _KEYS = (
     ("Mouse", ""),
-    ("click a cell", "does what is chosen (fill, flood fill, paste, resize) there"),
-    ("drag", "selects a box; a click into it does what is chosen to all of it"),
-    ("ctrl+click", "adds a cell to the selection, or takes it out (--format mask)"),
-    ("click a color, an operation", "chooses it; what needs no cell is done at once"),
+    ("click a cell", "apply the selected tool (fill, flood fill, paste, resize) there"),
+    ("drag", "select a box; click in it to apply the tool to all of it"),
+    ("ctrl+click", "add a cell to the selection, or remove it (--format mask)"),
+    ("click a color, an operation", "select it; operations that need no cell are applied immediately"),
     ("Keys", ""),
     ("arrows, h j k l", "move the cursor"),
     ("shift+arrows, H J K L", "select a box"),
-    ("i", "keeps the box as loose cells, for --format mask; esc drops the selection"),
-    ("0 to 9", "choose a color"),
-    ("space, enter", "do what is chosen, to the selection"),
-    ("f  g", "choose fill, flood fill"),
-    ("m", "move the selected cells with the arrows; esc ends it"),
+    ("i", "select the box as single cells, for --format mask; esc clears the selection"),
+    ("0 to 9", "select a color"),
+    ("space, enter", "apply the tool to the selection"),
+    ("f  g", "select fill, flood fill"),
+    ("m", "move the selected cells with the arrow keys; esc stops"),
     ("ctrl+arrows", "move them one step"),
-    ("t T  y Y", "rotate clockwise, counter-clockwise; flip left to right, top to bottom"),
+    ("t T  y Y", "rotate clockwise, counterclockwise; flip horizontally, vertically"),
     ("c x v d", "copy, cut, paste at the cursor, clear"),
-    ("z", "resize: choose the new bottom-right cell, then space or a click"),
+    ("z", "resize: select the new bottom-right cell, then press space or click"),
     ("o  =", "copy the input, reset the pair: the grid becomes the input again"),
     ("[ ]  }", "previous, next, first unsolved test pair"),
-    ("< >  {", "the same for demonstration pairs: while a test is played they change nothing"),
+    ("< >  {", "the same for demonstration pairs; they have no effect on a test pair"),
     ("a, ctrl+p", "all 42 operations, as a list and by name"),
     ("Episode", ""),
-    ("u  U", "undo, do again: undone steps are not recorded"),
-    ("r", "restart: undoes everything"),
-    ("s", "submit; u takes a submission back"),
-    ("w", "save the ended episode as a demonstration"),
-    ("n", "next puzzle"),
+    ("u  U", "undo, redo; undone steps are not recorded"),
+    ("r", "restart: undo everything"),
+    ("s", "submit; u undoes a submission"),
+    ("w", "save the episode after it has ended"),
+    ("n", "next task"),
     ("page up, page down", "scroll the demonstrations"),
     ("q", "quit"),
 )
 
 
 class HelpScreen(ModalScreen[None]):
-    """The keys and what the mouse does."""
+    """Dialog with the keys and mouse actions."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "Close")]
 
     def compose(self) -> Iterator[Widget]:
         table = Table.grid(padding=(0, 2))
-        for key, words in _KEYS:
-            table.add_row(Text(key, "bold" if words else "bold underline"), words)
+        for key, text in _KEYS:
+            table.add_row(Text(key, "bold" if text else "bold underline"), text)
         with VerticalScroll(classes="dialog") as dialog:
-            dialog.border_title = "Playing ARC"
-            dialog.border_subtitle = "esc closes"
-            yield Static("Find the rule of the demonstrations, and make the test's output of its input.\n")
+            dialog.border_title = "ARC editor"
+            dialog.border_subtitle = "esc: close"
+            yield Static("Find the rule of the demonstrations and turn the test input into its output.\n")
             yield Static(table)
 
 
 class OperationsScreen(ModalScreen[int | None]):
-    """All operations with their keys; gives the one that was chosen."""
+    """Dialog with all operations and their keys; returns the selected one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,a", "dismiss", "Close")]
 
     def compose(self) -> Iterator[Widget]:
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = "Operations"
-            dialog.border_subtitle = "enter chooses, esc closes"
+            dialog.border_subtitle = "enter: select, esc: close"
             yield OptionList(*(Option(_line(number), id=str(number)) for number in range(len(OPERATIONS))))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -269,7 +266,7 @@ Leaving = Literal["save", "leave", "stay"]
 
 
 class LeaveScreen(ModalScreen[Leaving]):
-    """Asks what becomes of a solved episode that is not saved."""
+    """Dialog that asks what to do with a solved episode that has not been saved."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "answer('save')"),
@@ -280,16 +277,16 @@ class LeaveScreen(ModalScreen[Leaving]):
     def compose(self) -> Iterator[Widget]:
         with Vertical(classes="dialog question") as dialog:
             dialog.border_title = "Not saved"
-            yield Label("You solved this puzzle, and the episode is not saved.")
+            yield Label("You solved this task, but the episode is not saved.")
             with Horizontal():
                 yield Button("Save (w)", id="save", variant="success")
-                yield Button("Leave it (l)", id="leave", variant="warning")
-                yield Button("Stay (esc)", id="stay")
+                yield Button("Discard (l)", id="leave", variant="warning")
+                yield Button("Cancel (esc)", id="stay")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.action_answer(str(event.button.id))
 
     def action_answer(self, answer: str) -> None:
-        """Close with one of the answers."""
+        """Close the dialog with an answer."""
         answers: dict[str, Leaving] = {"save": "save", "leave": "leave", "stay": "stay"}
         self.dismiss(answers[answer])

@@ -1,7 +1,4 @@
-"""One state as an environment's `render` gives it: SVG text, terminal text or an array of pixels.
-
-What the first two look like is decided in `svg` and `terminal`.
-"""
+"""Modes of `ArcEnvironment.render`: SVG, terminal text and pixels."""
 
 import functools
 import io
@@ -17,14 +14,20 @@ from phalanx.svg import SHEET
 
 RENDER_MODES = ("svg", "ansi", "rgb_array")
 
-LEAST_CELL = 12
-"""Pixels on a cell's side, its line included, on the largest canvas; also between the grids."""
-LEAST_SIDE = 240
-"""Pixels that the longer side of a canvas has, about: small grids have larger cells."""
+MIN_CELL_PIXELS = 12
+"""Minimum side of a cell including its line, and the gap between grids, in pixels."""
+MIN_CANVAS_PIXELS = 240
+"""Approximate minimum of the longer side of a canvas in pixels. Small grids have larger cells."""
 
 
-def render_picture(state: ArcState, mode: str, *, show_target: bool = True) -> Any:
-    """A single state in one of the `RENDER_MODES`; without its target where that is a secret."""
+def render_state_as(state: ArcState, mode: str, *, show_target: bool = True) -> Any:
+    """Render a single state.
+
+    Args:
+        state: The state.
+        mode: One of `RENDER_MODES`.
+        show_target: Whether to show the target. It must be False if the target is secret.
+    """
     if mode == "svg":
         from phalanx.arc.rendering.svg_task import draw_state
 
@@ -33,7 +36,7 @@ def render_picture(state: ArcState, mode: str, *, show_target: bool = True) -> A
         return _text(state, show_target)
     if mode == "rgb_array":
         return _pixels(state, show_target)
-    raise ValueError(f"ARC is drawn as {', '.join(RENDER_MODES)}, not as {mode!r}")
+    raise ValueError(f"ARC can be rendered as {', '.join(RENDER_MODES)}, got {mode!r}")
 
 
 def _text(state: ArcState, show_target: bool) -> str:
@@ -42,7 +45,7 @@ def _text(state: ArcState, show_target: bool) -> str:
     from phalanx.arc.rendering.terminal import render_state
 
     file = io.StringIO()
-    # The same anywhere, whatever terminal this runs in.
+    # Fixed settings, so that the result does not depend on the terminal.
     console = Console(
         file=file, force_terminal=True, color_system="truecolor", width=120, legacy_windows=False
     )
@@ -51,16 +54,16 @@ def _text(state: ArcState, show_target: bool) -> str:
 
 
 def _pixels(state: ArcState, show_target: bool) -> UInt8[np.ndarray, "height width 3"]:
-    """Input, working grid and target beside one another on canvases of one size."""
+    """Draw input, working grid and target next to each other, on canvases of the same size."""
     view = snapshot(state)
     grids = [view.input, view.working, *([view.target] if show_target else [])]
-    cell = max(LEAST_CELL, LEAST_SIDE // max(state.grid_shape))
-    panels = [_painted(np.asarray(grid), state.grid_shape, cell) for grid in grids]
-    gap = np.full((panels[0].shape[0], LEAST_CELL, 3), _colors()[-1], np.uint8)
+    cell = max(MIN_CELL_PIXELS, MIN_CANVAS_PIXELS // max(state.grid_shape))
+    panels = [_draw_cells(np.asarray(grid), state.grid_shape, cell) for grid in grids]
+    gap = np.full((panels[0].shape[0], MIN_CELL_PIXELS, 3), _colors()[-1], np.uint8)
     return np.concatenate([part for panel in panels for part in (panel, gap)][:-1], axis=1)
 
 
-def _painted(
+def _draw_cells(
     grid: Int8[np.ndarray, "rows columns"], shape: tuple[int, int], cell: int
 ) -> UInt8[np.ndarray, "_ _ 3"]:
     canvas = np.full(shape, -1, np.int8)
@@ -75,5 +78,5 @@ def _painted(
 
 @functools.cache
 def _colors() -> UInt8[np.ndarray, "colors 3"]:
-    """The colors of the values 0 to 9, of the lines, and last, for -1, of the sheet."""
+    """Return the colors of the values 0 to 9, of lines, and of the background, which has index -1."""
     return np.array([rgb(color) for color in (*ARC.colors, GRID_EDGE, SHEET)], np.uint8)

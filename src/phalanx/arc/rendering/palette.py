@@ -1,7 +1,4 @@
-"""Colors of cells: the ten that ARC is published in, and ten for color-blind readers.
-
-Nothing is drawn here; `cells` and `terminal` paint with what this module names.
-"""
+"""Colors of cells: ARC's published colors, and a palette that is safe for color blindness."""
 
 import dataclasses
 from typing import Literal
@@ -13,28 +10,28 @@ PaletteName = Literal["arc", "safe"]
 
 @dataclasses.dataclass(frozen=True)
 class Palette:
-    """One color for each of the cell values 0 to 9, as `#RRGGBB`."""
+    """One `#RRGGBB` color for each cell value from 0 to 9."""
 
     name: str
-    """What `palette_named` calls it."""
+    """Name for `palette_named`."""
     colors: tuple[str, ...]
-    """The fill of cell value i at place i."""
+    """Color of each cell value."""
     names: tuple[str, ...]
-    """What people call them."""
+    """English name of each color."""
 
     def __post_init__(self) -> None:
         if len(self.colors) != NUM_COLORS or len(self.names) != NUM_COLORS:
             raise ValueError(f"palette {self.name!r} must name {NUM_COLORS} colors, got {len(self.colors)}")
 
     def ink(self, color: int) -> str:
-        """Black or white: whichever reads better on a cell of this value."""
+        """Return black or white, whichever has more contrast with a cell value's color."""
         light = relative_luminance(self.colors[color])
         # The WCAG contrast ratio against white and against black; equal at a luminance of about 0.18.
         return "#000000" if (light + 0.05) ** 2 > 1.05 * 0.05 else "#FFFFFF"
 
 
 def relative_luminance(color: str) -> float:
-    """How light a `#RRGGBB` color is, from 0 (black) to 1 (white), as WCAG defines it.
+    """Compute the relative luminance of a `#RRGGBB` color by WCAG's definition: 0 is black, 1 is white.
 
     >>> relative_luminance("#FFFFFF")
     1.0
@@ -48,7 +45,7 @@ def _linear(value: float) -> float:
 
 
 def rgb(color: str) -> tuple[int, int, int]:
-    """The three bytes of a `#RRGGBB` color.
+    """Convert `#RRGGBB` to three integers.
 
     >>> rgb("#FF8000")
     (255, 128, 0)
@@ -65,8 +62,8 @@ ARC = Palette(
     ("black", "blue", "red", "green", "yellow", "gray", "magenta", "orange", "azure", "maroon"),
 )  # fmt: skip
 
-# Found by a search that keeps each hue near ARC's and maximizes the smallest distance of any two colors in
-# OKLab and CIELAB, for normal sight and for simulated protanopia, deuteranopia and tritanopia.
+# The result of a search that keeps each hue near ARC's and maximizes the smallest distance of two colors in
+# OKLab and CIELAB, for normal vision and for simulated protanopia, deuteranopia and tritanopia.
 SAFE = Palette(
     "safe",
     (
@@ -80,7 +77,7 @@ PALETTES: dict[str, Palette] = {palette.name: palette for palette in (ARC, SAFE)
 
 
 def palette_named(name: str) -> Palette:
-    """A palette by its name: `arc`, or `safe` for color-blind readers.
+    """Return a palette by name: `arc`, or `safe` for color-blind readers.
 
     >>> palette_named("safe").names[3]
     'pale green'
@@ -91,4 +88,4 @@ def palette_named(name: str) -> Palette:
 
 
 GRID_EDGE = "#39414F"
-"""The rim of a drawn grid."""
+"""Color of the border around a grid."""

@@ -1,7 +1,4 @@
-"""What is drawn, as plain NumPy on the host: grids cut to their area, selections, and states.
-
-How it looks is in `svg` and `terminal`; the steps of an episode are in `episode`.
-"""
+"""States and grids as NumPy arrays, trimmed to their area, for rendering."""
 
 import dataclasses
 import functools
@@ -16,23 +13,23 @@ from phalanx.arc.state import ArcState, named_tasks
 from phalanx.arc.task_buffer import TaskBuffer
 
 GridLike = Integer[np.ndarray, "_ _"] | Integer[jax.Array, "_ _"] | Sequence[Sequence[int]]
-"""Cells by row and column: colors 0 to 9, and -1 where there is no cell."""
+"""Cells by row and column: colors 0 to 9, and -1 outside the grid."""
 MaskLike = Bool[np.ndarray, "_ _"] | Bool[jax.Array, "_ _"] | Sequence[Sequence[bool]]
-"""Which cells are meant, by row and column of the same canvas."""
+"""Mask of cells on the same canvas."""
 
 Cells = Integer[np.ndarray, "_ _"]
 Mask = Bool[np.ndarray, "_ _"]
 
 
 def as_cells(grid: GridLike) -> Cells:
-    """The grid on the host, cut to its area: rows and columns at the end that hold only -1 are left out."""
+    """Convert a grid to NumPy and trim rows and columns of -1 at the end."""
     cells = np.asarray(grid)
     if cells.ndim != 2:
         raise ValueError(
-            f"a grid to draw has rows and columns, got shape {cells.shape}; pass one grid of a batch"
+            f"a grid must have rows and columns, got shape {cells.shape}; pass one grid of a batch"
         )
     if cells.size and not np.issubdtype(cells.dtype, np.integer):
-        raise ValueError(f"a grid to draw holds integers, got {cells.dtype}")
+        raise ValueError(f"a grid must contain integers, got {cells.dtype}")
     wrong = np.argwhere((cells < -1) | (cells >= NUM_COLORS))
     if wrong.size:
         r, c = (int(i) for i in wrong[0])
@@ -43,7 +40,7 @@ def as_cells(grid: GridLike) -> Cells:
 
 
 def as_mask(selected: MaskLike | None, grid: GridLike) -> Mask:
-    """The mask on the host, cut to the grid's area; cells that do not exist cannot be shown as selected."""
+    """Convert a mask to NumPy and trim it to the area of the grid."""
     cells = as_cells(grid)
     if selected is None:
         return np.zeros(cells.shape, bool)
@@ -55,20 +52,20 @@ def as_mask(selected: MaskLike | None, grid: GridLike) -> Mask:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StateSnapshot:
-    """One state on the host, every grid cut to its area."""
+    """One state on the host, with all grids trimmed to their area."""
 
     title: str
-    """The task's id and the pair, such as `mirror-7 · demo 2 of 3`."""
+    """Task id and pair, such as `mirror-7 · demo 2 of 3`."""
     input: Cells
     working: Cells
     target: Cells
-    """Empty where the pair's output is kept secret."""
+    """Target grid; empty if the output is secret."""
     selected: Mask
-    """The selection, cut to the working grid's area."""
+    """Selection, trimmed to the working grid."""
     clipboard: Cells
-    """The remembered object; -1 where its box has cells that do not belong to it; empty without one."""
+    """Copied object, -1 for cells of its box that do not belong to it; empty if nothing was copied."""
     operation: int | None
-    """The last valid operation, None at the start."""
+    """Last valid operation; None at the start."""
     similarity: float
     step: int
     done: bool
@@ -76,17 +73,17 @@ class StateSnapshot:
 
     @property
     def operation_name(self) -> str:
-        """The last valid operation in words."""
-        return "none yet" if self.operation is None else operation_name(self.operation)
+        """Name of the last valid operation."""
+        return "none" if self.operation is None else operation_name(self.operation)
 
     @property
     def status(self) -> str:
-        """One word: `solved`, `ended` or `running`."""
+        """`solved`, `ended` or `running`."""
         return "solved" if self.solved else "ended" if self.done else "running"
 
 
 def snapshot(state: ArcState | StateSnapshot) -> StateSnapshot:
-    """A single state on the host; one that is a snapshot already stays as it is."""
+    """Copy a single state to the host."""
     if isinstance(state, StateSnapshot):
         return state
     if state.batch_shape:
@@ -98,16 +95,16 @@ def snapshot(state: ArcState | StateSnapshot) -> StateSnapshot:
 
 
 def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
-    """The first few states of a batch, or the one state that is not a batch."""
+    """Copy the first states of a batch, or a single state, to the host."""
     tasks = named_tasks(states)
     columns = jax.device_get(_view(states, limit))
     return tuple(_one(tasks, *row) for row in zip(*columns, strict=True))
 
 
-# Compiled as one: property by property, each small operation would be compiled and run on its own.
+# One program, because each property on its own would compile several.
 @functools.partial(jax.jit, static_argnums=1)
 def _view(states: ArcState, limit: int) -> tuple[Array, ...]:
-    """What a snapshot is made of, for the first few states; they are cut off before any grid is unpacked."""
+    """Compute the arrays of a snapshot for the first states."""
     batch = len(states.batch_shape)
     few = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:])[:limit], states)
     grids = (few.input_grid, few.working_grid, few.target_grid, few.selected, few.clipboard)
@@ -132,9 +129,9 @@ def _one(
 ) -> StateSnapshot:
     task = tasks[int(task_index)]
     demos = len(task.demos)
-    place = f"demo {pair + 1} of {demos}" if pair < demos else f"test {pair - demos + 1} of {len(task.tests)}"
+    name = f"demo {pair + 1} of {demos}" if pair < demos else f"test {pair - demos + 1} of {len(task.tests)}"
     return StateSnapshot(
-        title=f"{task.id} · {place}",
+        title=f"{task.id} · {name}",
         input=as_cells(before),
         working=as_cells(working),
         target=as_cells(target),

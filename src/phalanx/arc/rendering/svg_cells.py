@@ -1,7 +1,4 @@
-"""Grids as SVG blocks: colored cells, the lines between them, the outline of a selection, digits.
-
-How blocks are put together is in `phalanx.svg`; whole pictures are composed in `svg` and `episode`.
-"""
+"""Grids as SVG blocks: cells, lines, the outline of a selection, and digits."""
 
 from collections.abc import Iterator
 
@@ -15,7 +12,14 @@ from phalanx.svg import MUTED, Number, SvgBlock
 
 
 def cell_size(shape: tuple[int, ...], box: Number, labels: bool = False, largest: Number = 30) -> float:
-    """The side of a cell with which a grid of this shape fills a square box; digits need some room."""
+    """Compute the side of a cell in pixels, such that a grid of this shape fits a square box.
+
+    Args:
+        shape: Height and width of the grid.
+        box: Side of the box in pixels.
+        labels: Whether cells contain digits, which need larger cells.
+        largest: Maximum side of a cell.
+    """
     return float(np.clip(np.floor(2 * box / max(*shape, 1)) / 2, 11 if labels else 4, largest))
 
 
@@ -27,7 +31,7 @@ def grid_block(
     palette: Palette = ARC,
     labels: bool = False,
 ) -> SvgBlock:
-    """The cells at a given side, -1 left blank; one path a color keeps a film strip a small file."""
+    """Draw a grid; cells of -1 stay empty. Each color is one path, which keeps files small."""
     height, width = cells.shape
     if not cells.size:
         return blank_block((1, 1), side, "")
@@ -47,7 +51,7 @@ def grid_block(
                 )
             )
     filled = cells >= 0
-    # Inner lines lie between two cells that exist; the rim around them is a stronger line.
+    # Thin lines between cells, and a stronger line around the grid.
     lines = _edges(filled, side, inner=True)
     if lines:
         parts.append(draw.Path(lines, stroke="#8A8F99", stroke_opacity=0.55, stroke_width=1, fill="none"))
@@ -57,14 +61,14 @@ def grid_block(
     if selected is not None and selected.any():
         outline = _edges(selected, side)
         width_out = float(np.clip(side / 4, 3, 5))
-        # White inside black: one of the two stands out against every color.
+        # White on black has contrast with every color.
         parts.append(_stroke(outline, "#0B0D12", width_out, "selection-casing"))
         parts.append(_stroke(outline, "#FFFFFF", width_out * 0.5, "selection"))
     return SvgBlock(width * side, height * side, tuple(parts))
 
 
 def blank_block(shape: tuple[int, int], side: Number, sign: str) -> SvgBlock:
-    """A dashed empty frame, for a grid that is not known or holds nothing."""
+    """Draw a dashed empty frame, for a grid that is unknown or empty."""
     width, height = max(shape[1] * side, 28), max(shape[0] * side, 28)
     frame = draw.Rectangle(
         0.5,
@@ -105,7 +109,7 @@ def _digits(cells: Cells, side: Number, palette: Palette) -> draw.Group:
 
 
 def _runs(mask: Mask) -> Iterator[tuple[int, int, int]]:
-    """Horizontal runs of true cells: row, first column, length."""
+    """List the horizontal runs of True cells: row, first column, length."""
     for r, row in enumerate(mask):
         bounds = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(np.int8), [0]))))
         for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
@@ -113,7 +117,7 @@ def _runs(mask: Mask) -> Iterator[tuple[int, int, int]]:
 
 
 def _edges(mask: Mask, side: Number, inner: bool = False) -> str:
-    """Path of the lines around the true cells or, with `inner`, between two of them."""
+    """Create the path of the lines around the True cells or, with `inner`, between two of them."""
     padded = np.pad(mask, 1)
     above, left = padded[:-1, 1:-1], padded[1:-1, :-1]
     below, right = padded[1:, 1:-1], padded[1:-1, 1:]

@@ -1,7 +1,4 @@
-"""The steps of one episode as frames, and frames as an SVG film strip or animation.
-
-A frame has the grid, where the action pointed, what it was and what it paid; `terminal` shows them, too.
-"""
+"""The steps of an episode as frames, and frames as an SVG strip or animation."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -42,41 +39,41 @@ from phalanx.svg import (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpisodeFrame:
-    """The grid after a step, and the step that led there; the first frame of an episode has no step."""
+    """The grid after a step and the step that led to it. The first frame of an episode has no step."""
 
     grid: Cells
-    """Cut to its area."""
+    """Working grid, trimmed to its area."""
     selected: Mask
-    """The cells that the action named, inside the grid's area."""
+    """Selected cells inside the grid."""
     step: int = 0
-    """Steps taken so far."""
+    """Number of steps taken so far."""
     operation: int | None = None
-    """The operation's id, -1 for an invalid action, None where the episode starts."""
+    """Id of the operation; -1 for an invalid action; None at the start of the episode."""
     reward: Number | None = None
     similarity: Number | None = None
     done: bool = False
     solved: bool = False
-    aimed: int = 0
-    """How many cells the action named on the whole canvas, those outside the grid included."""
+    num_selected: int = 0
+    """Number of selected cells on the canvas, including those outside the grid."""
 
     @property
     def name(self) -> str:
-        """The operation in words."""
+        """Name of the operation."""
         return "Start" if self.operation is None else operation_name(self.operation)
 
     @property
     def status(self) -> str:
-        """One word: `solved`, `ended` or `running`."""
+        """`solved`, `ended` or `running`."""
         return "solved" if self.solved else "ended" if self.done else "running"
 
     @property
-    def place(self) -> str:
-        """The selection in words, rows and columns counted from 0."""
+    def selection_text(self) -> str:
+        """Description of the selection, with rows and columns counted from 0."""
         if self.operation is None:
             return f"{self.grid.shape[0]}×{self.grid.shape[1]} grid"
         inside = np.argwhere(self.selected)
         if not inside.size:
-            return "outside the grid" if self.aimed else "no cells"
+            return "outside the grid" if self.num_selected else "no cells"
         (top, left), (bottom, right) = inside.min(axis=0).tolist(), inside.max(axis=0).tolist()
         if len(inside) == 1:
             return f"cell {top}, {left}"
@@ -97,7 +94,18 @@ def frame(
     done: bool = False,
     solved: bool = False,
 ) -> EpisodeFrame:
-    """A frame from a canvas (-1 outside the area) and the mask, on the same canvas, that an action named."""
+    """Create a frame.
+
+    Args:
+        grid: Canvas, -1 outside the grid's area.
+        selected: Mask of selected cells on the same canvas.
+        operation: Id of the operation.
+        step: Number of steps taken so far.
+        reward: Reward of the step.
+        similarity: Similarity after the step.
+        done: Whether the episode has ended.
+        solved: Whether it ended solved.
+    """
     return EpisodeFrame(
         grid=as_cells(grid),
         selected=as_mask(selected, grid),
@@ -107,17 +115,19 @@ def frame(
         similarity=similarity,
         done=done,
         solved=solved,
-        aimed=0 if selected is None else int(np.sum(selected)),
+        num_selected=0 if selected is None else int(np.sum(selected)),
     )
 
 
 def episode_frames(
     trajectory: Trajectory, index: int = 0, *, initial: ArcState | PyTree = None
 ) -> tuple[EpisodeFrame, ...]:
-    """The frames of environment `index` of a trajectory, up to the end of its first episode.
+    """Create the frames of one environment of a trajectory, up to the end of its first episode.
 
-    `trajectory` comes from `run_episode_batch`. `initial` is the batch of states or observations that the
-    run started from; with it the first frame shows the grid before the first step.
+    Args:
+        trajectory: Result of `run_episode_batch`.
+        index: Index of the environment in the batch.
+        initial: Batch of states or observations before the first step, for a frame of the initial grid.
     """
     steps, batch = trajectory.dones.shape
     if not 0 <= index < batch:
@@ -142,10 +152,10 @@ def episode_frames(
     return tuple(frames)
 
 
-# Compiled, so that what leaves the device is one environment's history and not the whole batch's.
+# Compiled, so that only the history of one environment is copied from the device.
 @jax.jit
 def _history(trajectory: Trajectory, index: Int32[Array, ""]) -> tuple[PyTree, ...]:
-    """Grids, selections, rewards, ends and infos of one environment, step by step."""
+    """Select grids, selections, rewards, dones and infos of one environment, by step."""
     one = jax.tree.map(lambda leaf: leaf[:, index], trajectory)
     observations, info = one.observations, one.infos
     if isinstance(info, AutoResetInfo):
@@ -162,39 +172,40 @@ def _first_grid(initial: ArcState | PyTree, index: int) -> Cells:
 
 
 def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
-    """The grids of observations, which are those grids themselves unless they hold more."""
+    """Return the working grids of observations."""
     grid = observations if isinstance(observations, Array) else observations.working_grid
     if not grid.size:
         raise ValueError(
-            "the observations do not hold the working grid; draw episodes with observation.working_grid=true"
+            "the observations do not contain the working grid: set observation.working_grid=true"
         )
     return grid
 
 
 def omitted_text(steps: int) -> str:
-    """What stands in place of steps that are not shown.
+    """Describe steps that are not shown.
 
-    >>> left_out(27)
-    '… 27 steps left out …'
+    >>> omitted_text(27)
+    '… 27 steps omitted …'
     """
-    return f"… {format_count(steps, 'step')} left out …"
+    return f"… {format_count(steps, 'step')} omitted …"
 
 
 def frames_to_show(frames: int, most: int) -> tuple[int, int]:
-    """Which frames of a long episode are shown: those before the first number and those from the second on.
+    """Select the frames of a long episode: those before the first returned number and those from the second
+    on.
 
-    >>> shown(10, 24), shown(100, 24)
+    >>> frames_to_show(10, 24), frames_to_show(100, 24)
     ((10, 10), (12, 88))
     """
     if frames < 1:
-        raise ValueError("an episode to draw has at least one frame")
+        raise ValueError("an episode needs at least one frame")
     if most < 2:
         raise ValueError(f"max_frames must be at least 2 (the beginning and the end), got {most}")
     return (frames, frames) if frames <= most else (most - most // 2, frames - most // 2)
 
 
 FRAME_WIDTH = 188
-"""Wide enough for the longest operation name; five frames make a row."""
+"""Width of a frame in pixels. The longest operation name fits, and a row has five frames."""
 
 
 def draw_episode(
@@ -206,10 +217,15 @@ def draw_episode(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> draw.Drawing:
-    """A film strip: each step's grid with the selection outlined, the operation, reward and similarity.
+    """Draw the steps of an episode as a strip: grid, selection, operation, reward and similarity.
 
-    An episode of more than `max_frames` frames shows its beginning and its end, and says how many steps it
-    leaves out. `target` adds the grid that was to be reached.
+    Args:
+        frames: The frames.
+        title: Title of the drawing.
+        target: Target grid, which is drawn first.
+        max_frames: Maximum number of frames. Of a longer episode, the beginning and the end are shown.
+        palette: `arc`, or `safe` for color-blind readers.
+        labels: Whether to write the digit of each cell.
     """
     first, last = frames_to_show(len(frames), max_frames)
     goal = None if target is None else as_cells(target)
@@ -232,11 +248,19 @@ def animate_episode(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> draw.Drawing:
-    """The same steps shown one after another in one place, for ever; a still viewer sees the last one."""
+    """Draw the steps of an episode as a repeating animation. Viewers without animation show the last step.
+
+    Args:
+        frames: The frames.
+        title: Title of the drawing.
+        seconds: Duration of a frame.
+        palette: `arc`, or `safe` for color-blind readers.
+        labels: Whether to write the digit of each cell.
+    """
     if not frames:
-        raise ValueError("an episode to draw has at least one frame")
+        raise ValueError("an episode needs at least one frame")
     if seconds <= 0:
-        raise ValueError(f"seconds a frame must be positive, got {seconds}")
+        raise ValueError(f"seconds must be positive, got {seconds}")
     stage = _Stage.for_shapes([frame.grid.shape for frame in frames], FRAME_WIDTH * 1.75, palette, labels)
     steps = [flow_cards([_step(frame, stage)], stage.width) for frame in frames]
     parts = []
@@ -247,7 +271,7 @@ def animate_episode(
             group.args["visibility"] = "visible" if final else "hidden"
             states = ["hidden"] * len(steps)
             states[i] = "visible"
-            # A value that repeats the one before it is left out: n frames would need n * n of them.
+            # Repeated values are omitted, because n frames would need n * n of them.
             times = [t for t in range(len(steps)) if t == 0 or states[t] != states[t - 1]]
             group.append_anim(
                 draw.Animate(
@@ -278,7 +302,8 @@ def _heading(frames: Sequence[EpisodeFrame], title: str, width: Number) -> SvgBl
 
 @dataclasses.dataclass(frozen=True)
 class _Stage:
-    """Where each frame's grid is drawn: one size for all, so that the eye sees only the grid change."""
+    """The area in which each frame's grid is drawn. It has one size for all frames, so that only the grid
+    changes."""
 
     side: Number
     width: Number
@@ -295,7 +320,7 @@ class _Stage:
         return cls(side, width, max(shape[0] for shape in shapes) * side, palette_named(palette), labels)
 
     def show(self, cells: Cells, selected: Mask | None = None) -> SvgBlock:
-        """The grid in the middle of the stage."""
+        """Draw a grid in the middle of the stage."""
         grid = grid_block(cells, self.side, selected=selected, palette=self.palette, labels=self.labels)
         middle = grid.at((self.width - grid.width) / 2, (self.height - grid.height) / 2)
         return SvgBlock(self.width, self.height, (middle,))
@@ -304,13 +329,13 @@ class _Stage:
 def _step(frame: EpisodeFrame, stage: _Stage) -> SvgBlock:
     invalid = frame.operation is not None and frame.operation < 0
     number = text_block(f"#{frame.step}", 11, fill=MUTED)
-    place = text_block(frame.place, 11, width=stage.width - number.width - 6, fill=MUTED)
+    selection = text_block(frame.selection_text, 11, width=stage.width - number.width - 6, fill=MUTED)
     paid = "" if frame.reward is None else format_signed(frame.reward)
     alike = "" if frame.similarity is None else format_percent(frame.similarity)
     figures = text_block(" · ".join(filter(None, (paid, alike))), 11, width=stage.width * 0.58, fill=MUTED)
     caption = [
         text_block(frame.name, 12, width=stage.width, bold=True, fill=BAD if invalid else TEXT),
-        justify(place, number, stage.width),
+        justify(selection, number, stage.width),
         justify(figures, _badge(frame), stage.width),
     ]
     style = (("fill", GOOD_TINT), ("stroke", GOOD)) if frame.solved else ()
@@ -323,7 +348,7 @@ def _badge(frame: EpisodeFrame) -> SvgBlock:
         return badge("✓ solved", fill=GOOD, ink="#FFFFFF", size=10)
     if frame.done:
         return badge("ended", fill=BAD_TINT, ink=BAD, size=10)
-    # As high as a badge: the last line then takes the same room in every frame.
+    # As high as a badge, so that all frames have the same height.
     return SvgBlock(0, 19)
 
 

@@ -1,7 +1,4 @@
-"""Grids, pairs, tasks, states and handed-in answers as SVG drawings, and inline pictures for notebooks.
-
-Episodes are in `episode`; the same things in the terminal are in `terminal`.
-"""
+"""Grids, pairs, tasks, states and failed outputs as SVG, also for notebooks."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -49,9 +46,9 @@ from phalanx.svg import (
 )
 
 SHEET_WIDTH = 1120
-"""Width in pixels at which pairs and steps begin a new row."""
+"""Maximum width of a row of pairs or steps, in pixels."""
 _ANSWER_BOX = 110
-"""Pixels on the longer side of a grid of a handed-in answer."""
+"""Size of the longer side of a submitted grid, in pixels."""
 
 
 def draw_grid(
@@ -63,7 +60,16 @@ def draw_grid(
     labels: bool = False,
     box: Number = 320,
 ) -> draw.Drawing:
-    """A grid in a square of about `box` pixels; `labels` writes each cell's digit into it."""
+    """Draw a grid.
+
+    Args:
+        grid: The grid.
+        title: Text above the grid.
+        selected: Mask of cells to outline.
+        palette: `arc`, or `safe` for color-blind readers.
+        labels: Whether to write the digit of each cell.
+        box: Approximate size in pixels.
+    """
     cells, mask = as_cells(grid), as_mask(selected, grid)
     side = cell_size(cells.shape, box, labels)
     drawn = grid_block(cells, side, selected=mask, palette=palette_named(palette), labels=labels)
@@ -80,7 +86,7 @@ def draw_pair(
     labels: bool = False,
     box: Number = 280,
 ) -> draw.Drawing:
-    """Input, arrow, output; an output that is kept secret is a dashed frame with a question mark."""
+    """Draw input and output. A secret output is a dashed frame with a question mark."""
     side = _side((pair,), box, labels)
     body = pair_block(pair, side, palette, labels)
     heading = text_block(title, 16, width=max(body.width, 160), bold=True)
@@ -90,7 +96,7 @@ def draw_pair(
 def draw_task(
     task: ArcTask, *, palette: PaletteName = "arc", labels: bool = False, box: Number = 190
 ) -> draw.Drawing:
-    """Every pair of a task at one scale, demonstrations first, in rows."""
+    """Draw all pairs of a task at one scale, demonstrations first."""
     side = _side(task.pairs, box, labels)
     kinds = [(f"Demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
     kinds += [(f"Test {i + 1}", pair) for i, pair in enumerate(task.tests)]
@@ -123,8 +129,8 @@ def draw_state(
     labels: bool = False,
     box: Number = 250,
 ) -> draw.Drawing:
-    """A single state: working grid with the selection outlined, between input and target; what is remembered;
-    the operation that led here, the step and the similarity."""
+    """Draw one state: input, working grid with the selection, target, clipboard, last operation, step and
+    similarity."""
     view = snapshot(state)
     grids = [view.input, view.working] + ([view.target] if show_target else [])
     side = min(cell_size(grid.shape, box, labels) for grid in grids)
@@ -150,7 +156,7 @@ def draw_state(
             labels=labels,
         )
         if view.clipboard.size
-        else text_block("nothing yet", 12)
+        else text_block("empty", 12)
     )
     facts = [
         _fact("Operation", text_block(view.operation_name, 13, bold=True)),
@@ -168,7 +174,7 @@ def draw_state(
 
 
 def pair_block(pair: GridPair, side: Number, palette: PaletteName, labels: bool) -> SvgBlock:
-    """Input, arrow and output, side by side."""
+    """Draw input, arrow and output."""
     colors = palette_named(palette)
     before = as_cells(pair.input)
     left = grid_block(before, side, palette=colors, labels=labels)
@@ -181,7 +187,7 @@ def pair_block(pair: GridPair, side: Number, palette: PaletteName, labels: bool)
 
 
 def arrow() -> SvgBlock:
-    """A small arrow to the right."""
+    """Draw a small arrow to the right."""
     line = draw.Path(
         "M1 7h17M12 1l6 6l-6 6", stroke=MUTED, stroke_width=2, fill="none", stroke_linejoin="round"
     )
@@ -189,7 +195,7 @@ def arrow() -> SvgBlock:
 
 
 def meter(value: Number, width: Number) -> SvgBlock:
-    """A share from 0 to 1 as a bar and in per cent; only a true 1 reads 100 %."""
+    """Draw a fraction from 0 to 1 as a bar and as a percentage; only 1 is shown as 100%."""
     bar = width - 52
     track = draw.Rectangle(0, 4, bar, 7, rx=3.5, fill=TRACK)
     filled = draw.Rectangle(0, 4, round(bar * value, 2), 7, rx=3.5, fill=GOOD if value == 1 else ACCENT)
@@ -198,7 +204,7 @@ def meter(value: Number, width: Number) -> SvgBlock:
 
 
 def status_pill(status: str) -> SvgBlock:
-    """The badge that says how an episode stands: solved, ended or running."""
+    """Draw the status of an episode: solved, ended or running."""
     colors = {"solved": (GOOD_TINT, GOOD), "ended": (BAD_TINT, BAD), "running": (TRACK, MUTED)}
     fill, ink = colors[status]
     return badge(("✓ " if status == "solved" else "") + status, fill=fill, ink=ink)
@@ -213,56 +219,56 @@ def _side(pairs: tuple[GridPair, ...], box: Number, labels: bool) -> float:
     return min(cell_size(shape, box, labels) for shape in shapes)
 
 
-MOST_STATES = 3
-"""How many states of a batch, or tasks of a buffer, are drawn."""
+MAX_STATES = 3
+"""Maximum number of states of a batch, or tasks of a buffer, that notebooks show."""
 
 
 def task_html(task: ArcTask) -> str:
-    """Every pair of a task."""
+    """Draw all pairs of a task for a notebook."""
     return to_html(draw_task(task))
 
 
 def tasks_html(tasks: Sequence[ArcTask]) -> str:
-    """The first few tasks, and how many more there are."""
-    drawn = "\n".join(f"<p>{html.escape(task.id)}</p>\n{task_html(task)}" for task in tasks[:MOST_STATES])
-    rest = len(tasks) - MOST_STATES
+    """Draw the first tasks for a notebook, and the number of remaining ones."""
+    drawn = "\n".join(f"<p>{html.escape(task.id)}</p>\n{task_html(task)}" for task in tasks[:MAX_STATES])
+    rest = len(tasks) - MAX_STATES
     return f"{drawn}\n<p>… and {rest} more tasks</p>" if rest > 0 else drawn
 
 
 def pair_html(pair: GridPair) -> str:
-    """Input and output."""
+    """Draw a pair for a notebook."""
     return to_html(draw_pair(pair))
 
 
 def state_html(state: ArcState | StateSnapshot) -> str:
-    """A state; of a batch, the first few, and how many more there are."""
+    """Draw a state, or the first states of a batch, for a notebook."""
     if isinstance(state, StateSnapshot) or not state.batch_shape:
         return to_html(draw_state(state))
-    views = snapshots(state, MOST_STATES)
+    views = snapshots(state, MAX_STATES)
     drawn = "\n".join(to_html(draw_state(view)) for view in views)
     rest = state.similarity.size - len(views)
     return f"{drawn}\n<p>… and {rest} more in this batch</p>" if rest else drawn
 
 
 class FailedOutput(NamedTuple):
-    """One test pair and what was handed in for it."""
+    """A test pair whose submitted output is not known to be correct."""
 
     title: str
     given: np.ndarray
     predicted: np.ndarray | None
-    """None where nothing was handed in."""
+    """Submitted output; None if nothing was submitted."""
     expected: np.ndarray | None
-    """None where the output is secret."""
+    """Expected output; None if it is secret."""
 
 
 def draw_failed_outputs(answers: Sequence[FailedOutput], title: str) -> draw.Drawing:
-    """Input, what was handed in and what was expected, for each test pair."""
+    """Draw the input, the submitted and the expected output of each test pair."""
     cards = flow_cards((_card(answer) for answer in answers), SHEET_WIDTH)
     return to_drawing(vstack([text_block(title, 16, bold=True), cards], 12), title)
 
 
 def _card(answer: FailedOutput) -> SvgBlock:
-    grids = (("input", answer.given), ("handed in", answer.predicted), ("expected", answer.expected))
+    grids = (("input", answer.given), ("submitted", answer.predicted), ("expected", answer.expected))
     side = min(cell_size(grid.shape, _ANSWER_BOX) for _, grid in grids if grid is not None)
     palette = palette_named("arc")
     blocks = []
@@ -278,7 +284,7 @@ def _card(answer: FailedOutput) -> SvgBlock:
 
 
 def draw_operations(counts: Mapping[str, int]) -> draw.Drawing:
-    """How often each operation was carried out, as bars."""
+    """Draw the number of uses of each operation as bars."""
     most = max(counts.values(), default=1)
     rows = []
     for name, count in sorted(counts.items(), key=lambda item: -item[1]):

@@ -1,7 +1,6 @@
 """Grids, pairs, tasks, states and episodes in the terminal, as Rich renderables.
 
-Each cell is two columns wide, so that it looks square; one column where the terminal is too narrow. Drawings
-for files and notebooks are in `svg` and `episode`.
+Each cell is two columns wide, or one column if the terminal is too narrow.
 """
 
 import dataclasses
@@ -38,7 +37,7 @@ _STATUS_STYLES = {"solved": "bold green", "ended": "bold red", "running": "dim"}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TerminalGrid:
-    """A grid that draws itself with colored blocks, or with digits where the console has no color."""
+    """A grid drawn with colored blocks, or with digits on consoles without colors."""
 
     cells: Cells
     selected: Mask
@@ -47,18 +46,18 @@ class TerminalGrid:
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         columns = max(self.cells.shape[1], 1)
-        # A cell takes two columns where it can and one where it must.
+        # A cell is two columns wide, or one if the terminal is narrow.
         return Measurement(columns, columns * 2).with_maximum(options.max_width)
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType | Segment]:
         columns = self.cells.shape[1]
-        room = options.max_width
-        wide = 2 * columns <= room
-        fits = columns if wide else min(columns, room)
+        max_columns = options.max_width
+        wide = 2 * columns <= max_columns
+        fits = columns if wide else min(columns, max_columns)
         colored = console.color_system is not None and not console.no_color
-        # Sixteen colors cannot hold these ten apart, so they get digits too.
+        # With sixteen colors, some cell colors look the same, so digits are added.
         labels = self.labels or console.color_system in ("standard", "windows") or not colored
         if not self.cells.size:
             yield Segment("-")
@@ -68,7 +67,7 @@ class TerminalGrid:
                 yield self._cell(color, marked, wide, colored, labels)
             yield Segment.line()
         if fits < columns:
-            yield Segment(f"+{columns - fits} columns"[:room], Style(dim=True))
+            yield Segment(f"+{columns - fits} columns"[:max_columns], Style(dim=True))
             yield Segment.line()
 
     def _cell(self, color: int, marked: bool, wide: bool, colored: bool, labels: bool) -> Segment:
@@ -94,7 +93,7 @@ def render_grid(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> RenderableType:
-    """A grid in a panel with its size; selected cells are marked."""
+    """Draw a grid in a panel with its size; selected cells are marked."""
     cells = as_cells(grid)
     return _panel(TerminalGrid(cells, as_mask(selected, grid), palette_named(palette), labels), title)
 
@@ -102,12 +101,12 @@ def render_grid(
 def render_pair(
     pair: GridPair, *, title: str = "", palette: PaletteName = "arc", labels: bool = False
 ) -> RenderableType:
-    """Input and output beside each other, or below each other where the terminal is narrow."""
+    """Draw input and output next to each other, or below each other in a narrow terminal."""
     return _pair(pair, title, palette_named(palette), labels)
 
 
 def render_task(task: ArcTask, *, palette: PaletteName = "arc", labels: bool = False) -> RenderableType:
-    """Every pair of a task, demonstrations first."""
+    """Draw all pairs of a task, demonstrations first."""
     heading = Text(task.id, style="bold")
     if task.family:
         heading.append(f"  {task.family}", style="dim")
@@ -123,17 +122,17 @@ def render_state(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> RenderableType:
-    """A single state: input, working grid with the selection marked, target, clipboard, and its figures."""
+    """Draw a single state: input, working grid with the selection, target, clipboard, step and similarity."""
     view = snapshot(state)
     colors = palette_named(palette)
     panels = [
-        _panel(_plain(view.input, colors, labels), "input"),
+        _panel(_unselected(view.input, colors, labels), "input"),
         _panel(TerminalGrid(view.working, view.selected, colors, labels), "working"),
     ]
     if show_target:
-        panels.append(_panel(_plain(view.target, colors, labels), "target"))
+        panels.append(_panel(_unselected(view.target, colors, labels), "target"))
     if view.clipboard.size:
-        panels.append(_panel(_plain(view.clipboard, colors, labels), "clipboard"))
+        panels.append(_panel(_unselected(view.clipboard, colors, labels), "clipboard"))
     facts = Text(
         f"step {view.step} · {view.operation_name} · similarity {format_percent(view.similarity)} · "
     )
@@ -149,7 +148,7 @@ def render_episode(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> RenderableType:
-    """The steps of an episode in rows; a long one shows its beginning and its end."""
+    """Draw the steps of an episode in rows. Of a long episode, the beginning and the end are shown."""
     first, last = frames_to_show(len(frames), max_frames)
     colors = palette_named(palette)
     panels = [_step(frame, colors, labels) for frame in frames[:first]]
@@ -165,28 +164,28 @@ def render_episode(
 
 def _pair(pair: GridPair, title: str, palette: Palette, labels: bool) -> "_Row":
     before, after = f"{title} input".strip(), f"{title} output".strip()
-    left = _panel(_plain(as_cells(pair.input), palette, labels), before)
+    left = _panel(_unselected(as_cells(pair.input), palette, labels), before)
     if pair.output is None:
         return _Row([left, _Framed(Text("?", style="dim"), 1, after)])
-    return _Row([left, _panel(_plain(as_cells(pair.output), palette, labels), after)])
+    return _Row([left, _panel(_unselected(as_cells(pair.output), palette, labels), after)])
 
 
 def _step(frame: EpisodeFrame, palette: Palette, labels: bool) -> "_Framed":
     figures = [] if frame.reward is None else [format_signed(frame.reward)]
     if frame.similarity is not None:
         figures.append(format_percent(frame.similarity))
-    words = Text(frame.place, style="dim", no_wrap=True, overflow="ellipsis")
+    words = Text(frame.selection_text, style="dim", no_wrap=True, overflow="ellipsis")
     if figures:
         words.append(f"\n{' · '.join(figures)}")
     if frame.status != "running":
         words.append(f"\n{frame.status}", style=_STATUS_STYLES[frame.status])
-    least = max(cell_len(line) for line in words.plain.splitlines())
+    min_columns = max(cell_len(line) for line in words.plain.splitlines())
     grid = TerminalGrid(frame.grid, frame.selected, palette, labels)
     edge = "green" if frame.solved else "dim"
-    return _Framed(Group(grid, words), frame.grid.shape[1], f"{frame.step} {frame.name}", edge, least)
+    return _Framed(Group(grid, words), frame.grid.shape[1], f"{frame.step} {frame.name}", edge, min_columns)
 
 
-def _plain(cells: Cells, palette: Palette, labels: bool) -> TerminalGrid:
+def _unselected(cells: Cells, palette: Palette, labels: bool) -> TerminalGrid:
     return TerminalGrid(cells, np.zeros(cells.shape, bool), palette, labels)
 
 
@@ -197,19 +196,19 @@ def _panel(grid: TerminalGrid, title: str) -> "_Framed":
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Framed:
-    """Something of so many cells in a titled border that is as wide as both need, and no wider."""
+    """Content in a titled border that is as wide as necessary."""
 
     content: RenderableType
     cells: int
     title: str
     style: str = "dim"
-    least: int = 0
-    """Columns that the words inside need."""
+    min_columns: int = 0
+    """Width of the text below the grid."""
 
-    def _width(self, room: int) -> int:
-        side = 2 * self.cells if 2 * self.cells + 2 <= room else self.cells
-        # The border takes a column on either side; the title stands two off either corner.
-        return min(room, max(side + 2, cell_len(self.title) + 6, self.least + 2))
+    def _width(self, max_columns: int) -> int:
+        side = 2 * self.cells if 2 * self.cells + 2 <= max_columns else self.cells
+        # The border takes one column on each side, the title three.
+        return min(max_columns, max(side + 2, cell_len(self.title) + 6, self.min_columns + 2))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         width = self._width(options.max_width)
@@ -226,7 +225,7 @@ class _Framed:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Row:
-    """Things from left to right, in as many rows as the terminal's width asks for."""
+    """Renderables from left to right, in as many rows as the terminal's width requires."""
 
     parts: Sequence["_Framed | _Row"]
 

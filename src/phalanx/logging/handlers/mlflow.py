@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from phalanx.io.untrusted import reject_symlink
 from phalanx.logging.handlers.handler import Picture, config_values
 from phalanx.logging.handlers.tracker import Tracker, import_library, load_run_id, save_run_id
 from phalanx.logging.records import Record, flatten_settings, to_json_value
@@ -61,6 +62,8 @@ class MLflowHandler(Tracker):
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "MLflowHandler":
         """Create the tracker of a run folder. A resumed run continues; seeds have their group as a tag."""
+        for part in ("mlflow", "mlflow.db"):
+            reject_symlink((folder if group is None else folder.parent) / part)
         run_id = load_run_id(folder, "mlflow")
         if group is None:
             handler = cls(folder, name=name, run_id=os.environ.get("MLFLOW_RUN_ID", run_id))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.io.atomic import atomic_write
+from phalanx.io.untrusted import reject_symlink
 from phalanx.logging.handlers.handler import Handler, Picture, extract_svg
 from phalanx.logging.records import Record
 
@@ -62,6 +63,9 @@ class SVGHandler(Handler):
         return self.output_dir / (name if environment is None else f"{name}_env_{int(environment):04d}")
 
     def _save(self, path: Path, svg: str) -> None:
+        # The folder may be part of an untrusted run.
+        for folder in (self.output_dir, path.parent):
+            reject_symlink(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path, "w") as file:
             file.write(svg)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
+from phalanx.io.untrusted import reject_symlink
 from phalanx.logging.handlers.handler import Picture, config_values
 from phalanx.logging.handlers.tracker import Tracker, import_library
 from phalanx.logging.records import Record, flatten_settings, to_json_value
@@ -34,6 +35,7 @@ class TensorBoardHandler(Tracker):
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "TensorBoardHandler":
         """Create the tracker of a run folder. A resumed run adds an event file."""
+        reject_symlink(folder / "tensorboard")
         return cls(folder / "tensorboard")
 
     def log_config(self, config: Any, metadata: Record) -> None:

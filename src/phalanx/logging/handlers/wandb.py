@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from phalanx.io.untrusted import reject_symlink
 from phalanx.logging.handlers.handler import Picture, config_values
 from phalanx.logging.handlers.tracker import Tracker, import_library, load_run_id, save_run_id
 from phalanx.logging.records import Record, select_scalars, to_json_value
@@ -62,6 +63,7 @@ class WandbHandler(Tracker):
         A resumed run continues the same W&B run; seeds are runs of one group.
         """
         env = os.environ.get
+        reject_symlink(folder / "wandb")
         # Several seeds cannot share one id.
         run_id = (None if group else env("WANDB_RUN_ID")) or load_run_id(folder, "wandb")
         settings: dict[str, Any] = {"id": run_id or secrets.token_hex(4)}

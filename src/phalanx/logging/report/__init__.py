@@ -3,7 +3,6 @@
 from phalanx.logging.report.page import (
     build_page as build_page,
     report_path as report_path,
-    save_page as save_page,
     write_report as write_report,
 )
 from phalanx.logging.report.run_data import RunData as RunData, read_run as read_run

@@ -1,7 +1,4 @@
-"""The page: a run, or several side by side, put into the template; its figures, and what a notebook shows.
-
-Curves are in `curves`; what a run directory holds is in `run_directory`.
-"""
+"""Building of the HTML page from the data of one or several runs."""
 
 import base64
 import datetime
@@ -22,232 +19,242 @@ from phalanx.io.atomic import atomic_write
 from phalanx.logging.report.charts import (
     GROUPS,
     evaluation_charts,
+    format_title,
     metric_charts,
-    primary,
+    primary_evaluation,
     share_axes,
-    title_of,
 )
 from phalanx.logging.report.panels import panel_scripts
-from phalanx.logging.report.run_data import MAX_BYTES, MAX_EPISODES, RunData, embed_episodes, read_run
+from phalanx.logging.report.run_data import (
+    MAX_EPISODES,
+    MAX_IMAGE_BYTES,
+    RunData,
+    embed_episodes,
+    read_run,
+)
 from phalanx.logging.report.seed_statistics import success_interval
-from phalanx.logging.report.tables import Table, families_of, finite, following
-from phalanx.svg import MUTED, card, hstack, line_chart, text_block, to_drawing, to_html, vstack
+from phalanx.logging.report.tables import drop_repeated_updates, evaluation_key, group_scores, parse_finite
 
 SCRIPTS = ("dom.js", "charts.js", "episodes.js", "config_table.js")
-"""Scripts of the page in order, without those of panels and `page.js`, which comes last."""
-
+"""Scripts of the page in order. Those of panels and `page.js` follow."""
 STATUSES = ("running", "finished", "interrupted")
 
-_TELLING = ("success_rate", "mrr_100", "mrr", "token_accuracy", "loss", "reward_mean", "policy_loss")
-"""The curves that a run is judged by, the first that it has."""
-
-_LONGEST_NAME = 120
-_LONGEST_TEXT = 4000
+_MAX_NAME_LENGTH = 120
+_MAX_TEXT_LENGTH = 4000
 
 
 def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str] | None = None) -> Path:
-    """Write the report of a run, or of several side by side, and say where it is.
+    """Write the report of a run, or a comparison of several runs.
 
-    Without `out` it is `report.html` in the run, or `compare-OTHER.html` in the first of several.
+    Args:
+        runs: Run folders.
+        out: Path of the page. Default: `report.html` in the run folder; for several runs,
+            `compare-OTHERS.html` in the first one.
+
+    Returns:
+        The path of the page.
     """
     data = [read_run(run) for run in runs]
-    target = report_path(data, out)
-    save_page(build_page(data), target)
-    return target
+    path = report_path(data, out)
+    page = build_page(data)
+    with atomic_write(path, "w") as file:
+        file.write(page)
+    return path
 
 
 def report_path(runs: Sequence[RunData], out: str | os.PathLike[str] | None = None) -> Path:
-    """Where the report of these runs goes."""
+    """Return the path of the report of some runs."""
     if not runs:
-        raise ValueError("a report needs at least one run directory")
+        raise ValueError("a report needs at least one run folder")
     if out is not None:
         return Path(out)
     if len(runs) == 1:
         return runs[0].path / "report.html"
     others = "-".join(run.path.name for run in runs[1:])
-    name = others if len(others) <= _LONGEST_NAME else f"{len(runs) - 1}-others"
+    name = others if len(others) <= _MAX_NAME_LENGTH else f"{len(runs) - 1}-others"
     return runs[0].path / f"compare-{name}.html"
 
 
-def save_page(page: str, path: Path) -> None:
-    """Write the page whole, or not at all."""
-    with atomic_write(path, "w") as file:
-        file.write(page)
-
-
 def build_page(runs: Sequence[RunData]) -> str:
-    """The page as text. Equal runs make equal pages, to the byte."""
+    """Build the page as HTML text. Equal runs give identical pages."""
     # The data of panels was validated when it was read, and may be longer than other texts.
     panels: dict[str, list[dict[str, Any]]] = {}
     for index, run in enumerate(runs):
         for panel in run.panels:
-            entry = {"run": index, "seeds": finite(run.facts.get("num_seeds")), **panel.data}
+            entry = {"run": index, "seeds": parse_finite(run.metadata.get("num_seeds")), **panel.data}
             panels.setdefault(panel.name, []).append(entry)
-    data = _shown(page_data(runs)) | {"panels": panels}
-    scripts = [_template(name) for name in SCRIPTS]
-    scripts += [panel_scripts([panel for run in runs for panel in run.panels]), _template("page.js")]
+    data = _escape_texts(page_data(runs)) | {"panels": panels}
+    scripts = [_read_template(name) for name in SCRIPTS]
+    scripts += [panel_scripts([panel for run in runs for panel in run.panels]), _read_template("page.js")]
     script = "(() => {\n'use strict';\n" + "\n".join(scripts) + "\n})();"
-    # Only this script may run, and nothing may be fetched: what a run's files say can do no harm.
+    # The page's content security policy allows only this script and no network access.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     parts = {
         "title": html.escape(data["title"].encode(errors="replace").decode()),
         "script-hash": digest,
-        "style": _template("page.css"),
+        "style": _read_template("page.css"),
         "script": script,
-        "data": _embedded_json(data),
-        "handed-in": "\n".join(_handed_in(run) for run in runs),
+        "data": _embeddable_json(data),
+        "submissions": "\n".join(_submission_sections(run) for run in runs),
     }
-    # In one pass, so that a text that looks like a placeholder stays a text.
-    return re.sub(r"\{\{([a-z-]+)\}\}", lambda match: parts[match[1]], _template("page.html"))
+    # All placeholders are replaced in one pass, because a text may look like a placeholder.
+    return re.sub(r"\{\{([a-z-]+)\}\}", lambda match: parts[match[1]], _read_template("page.html"))
 
 
-def _handed_in(run: RunData) -> str:
-    """What a policy has handed in, data set by data set, and pictures of what was not right."""
-    parts = []
-    for found in run.handed_in:
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in found.lines)
-        encoded = {name: base64.b64encode(svg).decode() for name, svg in found.pictures.items()}
-        pictures = "".join(
+def _submission_sections(run: RunData) -> str:
+    sections = []
+    for submission in run.submissions:
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in submission.lines)
+        encoded = {name: base64.b64encode(svg).decode() for name, svg in submission.images.items()}
+        images = "".join(
             f'<img alt="{name}" src="data:image/svg+xml;base64,{svg}">' for name, svg in encoded.items()
         )
-        heading = f"<h2>Handed in: {html.escape(found.title)}</h2>"
-        parts.append(f'<section class="wrap handed-in">{heading}{lines}{pictures}</section>')
-    return "\n".join(parts)
+        heading = f"<h2>Submission: {html.escape(submission.title)}</h2>"
+        sections.append(f'<section class="wrap submission">{heading}{lines}{images}</section>')
+    return "\n".join(sections)
 
 
 def page_data(runs: Sequence[RunData]) -> dict[str, Any]:
-    """Everything that the page shows, as its script reads it."""
+    """Return the data of the page as JSON values."""
     labels = _labels(runs)
     charts = evaluation_charts([run.evaluations for run in runs])
     charts += metric_charts([run.metrics for run in runs])
     axes = share_axes(charts)
-    limit, budget = max(1, MAX_EPISODES // len(runs)), MAX_BYTES // len(runs)
-    share = [embed_episodes(run.episodes, place, limit, budget) for place, run in enumerate(runs)]
+    max_episodes, max_bytes = max(1, MAX_EPISODES // len(runs)), MAX_IMAGE_BYTES // len(runs)
+    episodes = [embed_episodes(run.episodes, i, max_episodes, max_bytes) for i, run in enumerate(runs)]
     return {
         "title": " and ".join(labels) + (" compared" if len(runs) > 1 else ""),
         "runs": [
             {
                 "label": label,
                 "path": str(run.path),
-                "status": status(run),
+                "status": run_status(run),
                 "subtitle": subtitle(run),
                 "tiles": tiles(run),
-                "families": families(run),
+                "groups": group_bars(run),
                 "config": run.config,
                 "notes": run.notes,
-                "left_out": left_out,
+                "num_omitted": num_omitted,
             }
-            for run, label, (_, left_out) in zip(runs, labels, share, strict=True)
+            for run, label, (_, num_omitted) in zip(runs, labels, episodes, strict=True)
         ],
-        "groups": ["Evaluation", *GROUPS],
+        "chart_groups": ["Evaluation", *GROUPS],
         "axes": axes,
         "charts": charts,
-        "episodes": [episode for episodes, _ in share for episode in episodes],
+        "episodes": [episode for embedded, _ in episodes for episode in embedded],
     }
 
 
-def _shown(value: Any) -> Any:
-    """The same with every text of it safe to show, and no longer than one reads; pictures are packed."""
+def _escape_texts(value: Any) -> Any:
+    """Escape control characters in all texts and limit their lengths. Compressed images are kept."""
     if isinstance(value, str):
-        return value if value.isprintable() and len(value) <= _LONGEST_TEXT else _cut(value)
+        return value if value.isprintable() and len(value) <= _MAX_TEXT_LENGTH else _escape(value)
     if isinstance(value, dict):
-        return {_shown(name): item if name == "pictures" else _shown(item) for name, item in value.items()}
-    return [_shown(item) for item in value] if isinstance(value, list) else value
+        return {
+            _escape_texts(name): item if name == "images" else _escape_texts(item)
+            for name, item in value.items()
+        }
+    return [_escape_texts(item) for item in value] if isinstance(value, list) else value
 
 
-def _cut(text: str) -> str:
-    return escape_untrusted(text[:_LONGEST_TEXT], lines=True) + ("…" if len(text) > _LONGEST_TEXT else "")
+def _escape(text: str) -> str:
+    shortened = escape_untrusted(text[:_MAX_TEXT_LENGTH], lines=True)
+    return shortened + ("…" if len(text) > _MAX_TEXT_LENGTH else "")
 
 
 def _labels(runs: Sequence[RunData]) -> list[str]:
-    """Names that tell the runs apart: their own, else their folders', else numbered."""
+    """Return distinct names of the runs: their own, their folders', or numbered."""
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         names = [run.path.name for run in runs]
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     labels = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        labels.append(name if names.count(name) == 1 else f"{name} ({seen[name]})")
+        counts[name] = counts.get(name, 0) + 1
+        labels.append(name if names.count(name) == 1 else f"{name} ({counts[name]})")
     return labels
 
 
-def _embedded_json(data: dict[str, Any]) -> str:
-    """JSON that cannot end the element it stands in: no `<`, and nothing beyond ASCII."""
+def _embeddable_json(data: dict[str, Any]) -> str:
+    """Format data as JSON that cannot end its `<script>` element."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _template(name: str) -> str:
+def _read_template(name: str) -> str:
     return (importlib.resources.files(f"{__package__}.template") / name).read_text(encoding="utf-8")
 
 
 def tiles(run: RunData) -> list[dict[str, str]]:
-    """The figures at the head: label, value, and a word of explanation; only those that are known."""
-    steps, seconds = _steps(run), _seconds(run)
-    found = [_success(run)]
+    """Return the known key figures of a run, each with a label, a value and a detail."""
+    steps, seconds = (
+        _metadata_or_last(run, "env_steps", "steps"),
+        _metadata_or_last(run, "seconds", "seconds"),
+    )
+    figures = [_success_tile(run)]
     if steps is not None:
-        found.append(_large("Environment steps", steps))
-    updates = finite(run.facts.get("updates"))
+        figures.append(_count_tile("Environment steps", steps))
+    updates = parse_finite(run.metadata.get("updates"))
     if updates is None and len(run.metrics):
         updates = float(run.metrics.axes["update"][-1])
     if updates is not None:
-        found.append(("Updates", f"{updates:,.0f}", ""))
+        figures.append(("Updates", f"{updates:,.0f}", ""))
     if seconds is not None:
-        found.append(("Training time", duration(seconds), ""))
-    found.append(_rate(run, steps, seconds))
-    parameters = finite(run.facts.get("num_parameters"))
+        figures.append(("Training time", format_duration(seconds), ""))
+    figures.append(_throughput_tile(run, steps, seconds))
+    parameters = parse_finite(run.metadata.get("num_parameters"))
     if parameters is not None:
-        found.append(_large("Parameters", parameters))
-    return [{"label": label, "value": value, "detail": detail} for label, value, detail in found if value]
+        figures.append(_count_tile("Parameters", parameters))
+    return [{"label": label, "value": value, "detail": detail} for label, value, detail in figures if value]
 
 
 def subtitle(run: RunData) -> list[str]:
-    """When, where and with what the run was made."""
-    machine = run.facts.get("machine")
+    """Return the known times, machine and version of a run."""
+    machine = run.metadata.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}
     times = [
-        f"{word} {when}" for word in ("started", "updated") if (when := _moment(run.facts.get(word))) != ""
+        f"{name} {time}"
+        for name in ("started", "updated")
+        if (time := _format_time(run.metadata.get(name))) != ""
     ]
-    cores = finite(machine.get("nproc"))
-    where = [str(machine["cpu"])] if machine.get("cpu") else []
-    where += [f"{cores:.0f} core{'' if cores == 1 else 's'}"] if cores is not None else []
+    cores = parse_finite(machine.get("nproc"))
+    hardware = [str(machine["cpu"])] if machine.get("cpu") else []
+    hardware += [f"{cores:.0f} core{'' if cores == 1 else 's'}"] if cores is not None else []
     device = machine.get("device") or machine.get("backend")
-    where += [str(device)] if device else []
-    version = run.facts.get("phalanx")
-    return [*times, *where, *([f"Phalanx {version}"] if version else [])]
+    hardware += [str(device)] if device else []
+    version = run.metadata.get("phalanx")
+    return [*times, *hardware, *([f"Phalanx {version}"] if version else [])]
 
 
-def status(run: RunData) -> str:
-    """How the run stands, as `run.json` says."""
-    said = run.facts.get("status")
-    return said if said in STATUSES else "unknown"
+def run_status(run: RunData) -> str:
+    """Return the status in `run.json`, or `unknown`."""
+    status = run.metadata.get("status")
+    return status if status in STATUSES else "unknown"
 
 
-def families(run: RunData) -> list[dict[str, Any]]:
-    """For each mode, success over all tasks and by family: in the first evaluation and in the last."""
-    grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def group_bars(run: RunData) -> list[dict[str, Any]]:
+    """Return the success rates by group in the first and last evaluation of each split and mode."""
+    by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in run.evaluation_records:
-        key = (str(record.get("split", "held-out")), str(record.get("mode", "greedy")))
-        grouped.setdefault(key, []).append(record)
-    found = []
-    for (split, mode), records in grouped.items():
-        ordered = following(records)
-        if ordered:
-            first, last = ordered[0], ordered[-1]
-            rows = [_bar("All tasks", last, first if len(ordered) > 1 else None)]
-            before = families_of(first) if len(ordered) > 1 else {}
-            rows += [
-                _bar(title_of(name), family, before.get(name)) for name, family in families_of(last).items()
-            ]
-            found.append({"split": split, "mode": mode, "update": last["step"], "rows": rows})
-    return found
+        by_key.setdefault(evaluation_key(record), []).append(record)
+    bars = []
+    for (split, mode), records in by_key.items():
+        records = drop_repeated_updates(records)
+        first, last = records[0], records[-1]
+        has_first = len(records) > 1
+        rows = [_bar("All tasks", last, first if has_first else None)]
+        before = group_scores(first) if has_first else {}
+        rows += [
+            _bar(format_title(name), scores, before.get(name)) for name, scores in group_scores(last).items()
+        ]
+        bars.append({"split": split, "mode": mode, "update": last["step"], "rows": rows})
+    return bars
 
 
-def compact(value: float) -> str:
-    """A number short enough for a tile.
+def format_compact(value: float) -> str:
+    """Format a number with at most three digits and a unit prefix.
 
-    >>> compact(950), compact(12_345), compact(3_200_000), compact(2e9)
+    >>> format_compact(950), format_compact(12_345), format_compact(3_200_000), format_compact(2e9)
     ('950', '12.3 k', '3.2 M', '2 G')
     """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
@@ -256,131 +263,76 @@ def compact(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def duration(seconds: float) -> str:
-    """
-    >>> duration(8.4), duration(161), duration(7384), duration(200_000)
+def format_duration(seconds: float) -> str:
+    """Format a duration with its two largest units.
+
+    >>> format_duration(8.4), format_duration(161), format_duration(7384), format_duration(200_000)
     ('8.4 s', '2 min 41 s', '2 h 03 min', '2 d 07 h')
     """
     if seconds < 59.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+    total = round(seconds)
+    if total < 3600:
+        return f"{total // 60} min {total % 60:02d} s"
+    if total < 86400:
+        return f"{total // 3600} h {total % 3600 // 60:02d} min"
+    return f"{total // 86400} d {total % 86400 // 3600:02d} h"
 
 
-def _large(label: str, number: float) -> tuple[str, str, str]:
-    """A number in short, and in full beneath where that says more."""
-    short, full = compact(number), f"{number:,.0f}"
-    return (label, short, "" if full == short else full)
+def _count_tile(label: str, number: float) -> tuple[str, str, str]:
+    """Return a count in short form, with the exact value as detail if it differs."""
+    short, exact = format_compact(number), f"{number:,.0f}"
+    return (label, short, "" if exact == short else exact)
 
 
-def _success(run: RunData) -> tuple[str, str, str]:
+def _success_tile(run: RunData) -> tuple[str, str, str]:
     if run.evaluations:
-        key = primary(run.evaluations)
+        key = primary_evaluation(run.evaluations)
         table, detail = run.evaluations[key], f"{key[0]} tasks, {key[1]}"
     else:
         table, detail = run.metrics, "in training"
     before, after = table.first("success_rate"), table.last("success_rate")
     if before is None or after is None:
-        return ("Success", "", "")
+        return ("Success rate", "", "")
     detail = success_interval(run, table) or detail
     if len(table) < 2:
-        return ("Success", format_percent(after), detail)
-    return ("Success", f"{format_percent(before)} → {format_percent(after)}", detail)
+        return ("Success rate", format_percent(after), detail)
+    return ("Success rate", f"{format_percent(before)} → {format_percent(after)}", detail)
 
 
-def _rate(run: RunData, steps: float | None, seconds: float | None) -> tuple[str, str, str]:
+def _throughput_tile(run: RunData, steps: float | None, seconds: float | None) -> tuple[str, str, str]:
     if steps is not None and seconds:
-        return ("Steps per second", compact(steps / seconds), "over the whole run")
+        return ("Steps per second", format_compact(steps / seconds), "average of the run")
     for name, values in run.metrics.columns.items():
         if name.endswith("_per_second") and np.isfinite(values).any():
-            return (title_of(name), compact(float(np.nanmedian(values))), "median")
+            return (format_title(name), format_compact(float(np.nanmedian(values))), "median")
     return ("", "", "")
 
 
-def _steps(run: RunData) -> float | None:
-    return _said_or_last(run, "environment_steps", "steps")
-
-
-def _seconds(run: RunData) -> float | None:
-    return _said_or_last(run, "seconds", "seconds")
-
-
-def _said_or_last(run: RunData, fact: str, axis: str) -> float | None:
-    said = finite(run.facts.get(fact))
-    if said is None and len(run.metrics) and axis in run.metrics.axes:
+def _metadata_or_last(run: RunData, key: str, axis: str) -> float | None:
+    value = parse_finite(run.metadata.get(key))
+    if value is None and len(run.metrics) and axis in run.metrics.axes:
         return float(run.metrics.axes[axis][-1])
-    return said
+    return value
 
 
 def _bar(name: str, last: Mapping[str, Any], first: Mapping[str, Any] | None) -> dict[str, Any]:
-    passes = last.get("pass_at_k")
-    passes = passes if isinstance(passes, Mapping) else {}
+    pass_at_k = last.get("pass_at_k")
+    pass_at_k = pass_at_k if isinstance(pass_at_k, Mapping) else {}
     return {
         "name": name,
-        "value": finite(last.get("success_rate")),
-        "before": None if first is None else finite(first.get("success_rate")),
-        "similarity": finite(last.get("similarity")),
-        "episodes": finite(last.get("num_episodes", last.get("episodes"))),
-        "pass": {str(k): share for k, value in passes.items() if (share := finite(value)) is not None},
+        "value": parse_finite(last.get("success_rate")),
+        "before": None if first is None else parse_finite(first.get("success_rate")),
+        "similarity": parse_finite(last.get("similarity")),
+        "num_episodes": parse_finite(last.get("num_episodes")),
+        "pass_at_k": {
+            str(k): rate for k, value in pass_at_k.items() if (rate := parse_finite(value)) is not None
+        },
     }
 
 
-def _moment(said: Any) -> str:
+def _format_time(value: Any) -> str:
     try:
-        return datetime.datetime.fromisoformat(said).strftime("%Y-%m-%d %H:%M")
+        return datetime.datetime.fromisoformat(value).strftime("%Y-%m-%d %H:%M")
     except (TypeError, ValueError):
         return ""
-
-
-def run_html(run: RunData) -> str:
-    """Name, tiles and the curve that a run is judged by; without scripts, so that saved notebooks keep it."""
-    blocks = [text_block(f"{run.name}: {status(run) or 'a run'}", 15, bold=True)]
-    shown = tiles(run)[:6]
-    if shown:
-        figures = [
-            card(
-                vstack(
-                    [text_block(one["label"], 11, fill=MUTED), text_block(one["value"], 16, bold=True)], gap=2
-                ),
-                8,
-            )
-            for one in shown
-        ]
-        blocks.append(hstack(figures))
-    found = _headline_curve(run)
-    if found is not None:
-        where, table, name = found
-        values, band = table.columns[name], [table.columns.get(f"{name}:{edge}") for edge in ("low", "high")]
-        low, high = (None if edge is None else edge.tolist() for edge in band)
-        ends = (0.0, 1.0) if name.endswith(("rate", "accuracy")) or name.startswith("mrr") else None
-        last = table.last(name)
-        told = f"{title_of(name)}{where}" + ("" if last is None else f", at last {last:.3g}")
-        updates = table.axes["update"]
-        axis = f"update {int(updates[0])} to {int(updates[-1])}"
-        blocks += [
-            text_block(told, 12),
-            line_chart(values.tolist(), 480, 110, low=low, high=high, ends=ends),
-            text_block(axis, 10, fill=MUTED),
-        ]
-    blocks.append(text_block(str(run.path), 10, fill=MUTED))
-    return to_html(to_drawing(vstack(blocks, gap=10), run.name))
-
-
-def _headline_curve(run: RunData) -> tuple[str, Table, str] | None:
-    """Where, in which table, and by which name there is something to see; evaluations before metrics."""
-    tables = []
-    if run.evaluations:
-        key = primary(run.evaluations)
-        tables.append((f" ({', '.join(part for part in key if part)})", run.evaluations[key]))
-    if len(run.metrics):
-        tables.append(("", run.metrics))
-    for where, table in tables:
-        names = [*_TELLING, *sorted(table.columns)]
-        for name in names:
-            if name in table.columns and ":" not in name and table.last(name) is not None:
-                return where, table, name
-    return None

@@ -1,7 +1,4 @@
-"""A run of several seeds as one: interquartile means over the seeds, with bootstrap intervals as bands.
-
-How a single run is read is in `run_directory`; the figures are in `phalanx.statistics`.
-"""
+"""Summary of a run with several seeds: interquartile means with bootstrap confidence intervals."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -11,92 +8,96 @@ from typing import Any
 import numpy as np
 
 from phalanx.logging.report.run_data import RunData
-from phalanx.logging.report.tables import Table, finite, following
+from phalanx.logging.report.tables import Table, drop_repeated_updates, parse_finite
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 
 LOW, HIGH = ":low", ":high"
-"""What a column's name ends with that is an edge of another's band."""
-_SPREAD = ("_std", "_min", "_max")
-_MOST_ROWS = 500
+"""Suffixes of the columns with the bounds of a confidence interval."""
+_SPREAD_SUFFIXES = ("_std", "_min", "_max")
+_MAX_ROWS = 500
 
 
-def merged_seeds(folder: Path, facts: Mapping[str, Any], seeds: Sequence[RunData]) -> RunData:
-    """What the seeds of a run have in common; its episodes are those of all seeds, the newest first."""
+def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunData]) -> RunData:
+    """Summarize the seeds of a run. Updates and evaluations that a seed lacks are omitted."""
     keys = [key for key in seeds[0].evaluations if all(key in run.evaluations for run in seeds)]
     episodes = sorted(
-        (episode for run in seeds for episode in run.episodes), key=lambda episode: -episode.number
+        (episode for run in seeds for episode in run.episodes), key=lambda episode: -episode.update
     )
-    own = {name: seeds[0].facts.get(name) for name in ("environment_steps", "num_parameters")}
-    told = {**facts, **{name: value for name, value in own.items() if value is not None}}
-    note = f"{len(seeds)} seeds: curves and figures are interquartile means, bands 95 % bootstrap intervals."
-    notes = [f"{run.path.name}: {text}" for run in seeds for text in run.notes]
+    # Counts of the parent folder are sums over the seeds.
+    per_seed = {name: seeds[0].metadata.get(name) for name in ("env_steps", "num_parameters")}
+    per_seed = {name: value for name, value in per_seed.items() if value is not None}
+    note = (
+        f"{len(seeds)} seeds: values are interquartile means, bands are 95% bootstrap confidence intervals."
+    )
     return RunData(
-        folder,
-        {**told, "num_seeds": len(seeds)},
-        seeds[0].config,
-        _merged_table([run.metrics for run in seeds]),
-        {key: _merged_table([run.evaluations[key] for run in seeds]) for key in keys},
-        _merged_evaluations([run.evaluation_records for run in seeds]),
-        episodes,
-        [note, *notes],
+        path=folder,
+        metadata={**metadata, **per_seed, "num_seeds": len(seeds)},
+        config=seeds[0].config,
+        metrics=_merge_tables([run.metrics for run in seeds]),
+        evaluations={key: _merge_tables([run.evaluations[key] for run in seeds]) for key in keys},
+        evaluation_records=_merge_evaluations([run.evaluation_records for run in seeds]),
+        episodes=episodes,
+        notes=[note, *(f"{run.path.name}: {text}" for run in seeds for text in run.notes)],
     )
 
 
-def _merged_table(tables: Sequence[Table]) -> Table:
-    """Rows that all seeds have, thinned where they are very many."""
-    common = functools.reduce(np.intersect1d, [table.axes["update"] for table in tables])
-    if len(common) > _MOST_ROWS:
-        common = common[np.unique(np.linspace(0, len(common) - 1, _MOST_ROWS).astype(int))]
-    places = [np.searchsorted(table.axes["update"], common) for table in tables]
-    axes = {name: values[places[0]] for name, values in tables[0].axes.items()}
+def success_interval(run: RunData, table: Table) -> str:
+    """Format the confidence interval of the last success rate; empty for a run with one seed."""
+    bounds = [table.last(f"success_rate{suffix}") for suffix in (LOW, HIGH)]
+    if None in bounds or "num_seeds" not in run.metadata:
+        return ""
+    return f"{run.metadata['num_seeds']} seeds, {bounds[0]:.1%} to {bounds[1]:.1%}"
+
+
+def _merge_tables(tables: Sequence[Table]) -> Table:
+    """Summarize the updates that all tables contain, at most `_MAX_ROWS` of them."""
+    updates = functools.reduce(np.intersect1d, [table.axes["update"] for table in tables])
+    if len(updates) > _MAX_ROWS:
+        updates = updates[np.unique(np.linspace(0, len(updates) - 1, _MAX_ROWS).astype(int))]
+    rows = [np.searchsorted(table.axes["update"], updates) for table in tables]
     names = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
     columns: dict[str, np.ndarray] = {}
     present: dict[str, np.ndarray] = {}
     for name in names:
-        if name.endswith(_SPREAD) and f"{name.rpartition('_')[0]}_mean" in names:
-            continue  # the spread within a seed: the band is the one over the seeds
-        scores = np.stack([table.columns[name][rows] for table, rows in zip(tables, places, strict=True)])
-        low, high = bootstrap_interval(scores)
-        there = np.all(
-            [table.present[name][rows] for table, rows in zip(tables, places, strict=True)], axis=0
-        )
-        for key, values in ((name, interquartile_mean(scores)), (name + LOW, low), (name + HIGH, high)):
-            columns[key] = np.where(np.isfinite(scores).all(axis=0), values, np.nan)
-            present[key] = there
-    return Table(axes, columns, present)
+        # The band shows the spread across seeds instead of the spread within a seed.
+        if name.endswith(_SPREAD_SUFFIXES) and f"{name.rpartition('_')[0]}_mean" in names:
+            continue
+        values = np.stack([table.columns[name][own] for table, own in zip(tables, rows, strict=True)])
+        low, high = bootstrap_interval(values)
+        in_all = np.all([table.present[name][own] for table, own in zip(tables, rows, strict=True)], axis=0)
+        for key, merged in ((name, interquartile_mean(values)), (name + LOW, low), (name + HIGH, high)):
+            columns[key] = np.where(np.isfinite(values).all(axis=0), merged, np.nan)
+            present[key] = in_all
+    return Table({name: values[rows[0]] for name, values in tables[0].axes.items()}, columns, present)
 
 
-def _merged_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """For each evaluation that all seeds made, one record of their interquartile means."""
-    found: list[dict[tuple[Any, ...], dict[str, Any]]] = []
+def _merge_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Summarize each evaluation that all seeds contain."""
+    by_key: list[dict[tuple[Any, ...], dict[str, Any]]] = []
     for records in seeds:
-        named: dict[tuple[Any, ...], dict[str, Any]] = {}
-        grouped: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+        groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
         for record in records:
-            grouped.setdefault((record.get("split"), record.get("mode")), []).append(record)
-        for group, its in grouped.items():
-            named |= {(*group, record["step"]): record for record in following(its)}
-        found.append(named)
+            groups.setdefault((record.get("split"), record.get("mode")), []).append(record)
+        by_key.append(
+            {
+                (*key, record["step"]): record
+                for key, group in groups.items()
+                for record in drop_repeated_updates(group)
+            }
+        )
     return [
-        _merged([its[key] for its in found]) | {"step": key[2]}
-        for key in found[0]
-        if all(key in its for its in found)
+        _merge_values([own[key] for own in by_key]) | {"step": key[2]}
+        for key in by_key[0]
+        if all(key in own for own in by_key)
     ]
 
 
-def _merged(values: Sequence[Any]) -> Any:
+def _merge_values(values: Sequence[Any]) -> Any:
+    """Summarize numbers, recursively in mappings; take other values from the first seed."""
     if all(isinstance(value, Mapping) for value in values):
         names = [name for name in values[0] if all(name in value for value in values)]
-        return {name: _merged([value[name] for value in values]) for name in names}
-    numbers = [finite(value) for value in values]
+        return {name: _merge_values([value[name] for value in values]) for name in names}
+    numbers = [parse_finite(value) for value in values]
     if any(number is None for number in numbers) or isinstance(values[0], bool):
         return values[0]
     return float(interquartile_mean(np.array(numbers, np.float64)))
-
-
-def success_interval(run: RunData, table: Table) -> str:
-    """The interval of the last success rate, for a run of several seeds."""
-    ends = [table.last(f"success_rate{edge}") for edge in (LOW, HIGH)]
-    if None in ends or "num_seeds" not in run.facts:
-        return ""
-    return f"{run.facts['num_seeds']} seeds, {ends[0]:.1%} to {ends[1]:.1%}"

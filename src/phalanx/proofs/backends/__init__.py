@@ -58,4 +58,4 @@ def _vmappable_expand(config: ProofConfig, program: Program, restart: bool) -> C
             config.backend, lambda _, *rest: native_expand(*rest), xla_expand, *shared, request, node
         )
 
-    return vmappable_kernel(expand_flat, lambda request, node: request.where.shape, constant=(True,))
+    return vmappable_kernel(expand_flat, lambda request, node: request.where.shape)

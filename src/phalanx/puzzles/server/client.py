@@ -201,7 +201,7 @@ class PuzzleClient(ClosedOnExit):
         self._puzzle: _Puzzle | None = None
         self._num_disconnects = 0
         self._retries: Retries  # of the current request
-        self.connections_made = 0
+        self.num_connections = 0
         """Number of connections so far."""
         self.puzzles_replayed = 0
         """Number of times that a puzzle was restored on a new connection."""
@@ -368,9 +368,8 @@ class PuzzleClient(ClosedOnExit):
         try:
             self._connection = await TelnetConnection.open(self.config, self._retries.seconds_left)
         except socket.gaierror as error:
-            if (
-                self.connections_made
-            ):  # the host has been resolved before, so the failure of the name server is temporary
+            # If the host has been resolved before, the failure of the name server is temporary.
+            if self.num_connections:
                 raise PuzzleServerConnectionError(str(error)) from error
             raise PuzzleServerUnavailableError(
                 f"there is no host {self.config.host!r}: {error.strerror}"
@@ -379,7 +378,7 @@ class PuzzleClient(ClosedOnExit):
             raise
         except OSError as error:
             raise PuzzleServerConnectionError(str(error)) from error
-        self.connections_made += 1
+        self.num_connections += 1
         if self._puzzle is not None:
             await self._restore(self._puzzle)
 

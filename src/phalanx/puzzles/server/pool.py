@@ -122,7 +122,7 @@ class PuzzlePool(ClosedOnExit):
         # Their errors have been raised already, or nobody waits for this run any more.
         await asyncio.gather(*workers, return_exceptions=True)
         for client in clients:
-            self.reconnects += max(0, client.connections_made - 1)
+            self.reconnects += max(0, client.num_connections - 1)
             self.episodes_replayed += client.puzzles_replayed
             await client.disconnect()
 

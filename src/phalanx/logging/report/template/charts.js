@@ -1,4 +1,4 @@
-// What a chart is drawn from: the shared view, scales, smoothing, and the paths of lines and bands.
+// Charts: axes, smoothing, curves with bands, tooltips, zoom, and bars of success rates.
 const AXES = { update: "Updates", steps: "Environment steps", seconds: "Time" };
 const MARGIN = { top: 8, right: 10, bottom: 22, left: 46 };
 const view = { axis: "update", smoothing: 0.5, zoom: null };
@@ -14,16 +14,16 @@ const xTick = (value) =>
         ? `${trimmed((value / 60).toFixed(1))} min`
         : `${trimmed((value / 3600).toFixed(1))} h`;
 
-// An exponential mean that starts unbiased; gaps stay gaps.
-function smoothed(values, weight) {
+// Exponential moving average with bias correction. Gaps (null) are preserved.
+function smooth(values, weight) {
   if (!values || weight === 0) return values;
   let sum = 0,
-    mass = 0;
+    totalWeight = 0;
   return values.map((value) => {
     if (value === null) return null;
     sum = weight * sum + (1 - weight) * value;
-    mass = weight * mass + (1 - weight);
-    return sum / mass;
+    totalWeight = weight * totalWeight + (1 - weight);
+    return sum / totalWeight;
   });
 }
 
@@ -39,14 +39,14 @@ function ticks(low, high, count, base = 10) {
     const power = 10 ** Math.floor(Math.log10(rough));
     step = power * [1, 2, 2.5, 5, 10].find((size) => size * power >= rough * 0.999);
   }
-  const found = [];
+  const positions = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++)
-    found.push(at * step + 0);
-  return found;
+    positions.push(at * step + 0);
+  return positions;
 }
 
-// Where the values are nearest to x; the values grow.
-function nearest(values, x) {
+// Index of the value closest to x in an ascending list.
+function nearestIndex(values, x) {
   let low = 0,
     high = values.length - 1;
   while (high - low > 1) {
@@ -104,29 +104,29 @@ function bandPath(xs, lows, highs, x, y) {
   return path;
 }
 
-// Curves: hand-drawn SVG with a crosshair that all charts share, zoom by dragging, and a tooltip.
+// A chart of curves in SVG, with a tooltip, zoom by dragging, and a crosshair that all charts share.
 class Chart {
   constructor(spec, height) {
     this.spec = spec;
     this.height = height;
-    this.steady = spec.group === "Evaluation";
+    this.isEvaluation = spec.group === "Evaluation";
     this.clip = `clip-${charts.length}`;
     this.hover = null;
     this.svg = svg("svg", {
       role: "img",
       tabindex: 0,
       height,
-      pointermove: (event) => this.moved(event),
+      pointermove: (event) => this.onPointerMove(event),
       pointerleave: () => hoverAt(null),
-      pointerdown: (event) => this.pressed(event),
-      pointerup: (event) => this.released(event),
+      pointerdown: (event) => this.onPointerDown(event),
+      pointerup: () => this.onPointerUp(),
       dblclick: () => setZoom(null),
-      keydown: (event) => this.typed(event),
+      keydown: (event) => this.onKeyDown(event),
       blur: () => hoverAt(null),
     });
-    const several = spec.series.length > 1;
-    this.now = el("span", { class: "now" }, several ? "" : this.lastText());
-    const legend = several
+    const hasLegend = spec.series.length > 1;
+    this.now = el("span", { class: "now" }, hasLegend ? "" : this.lastText());
+    const legend = hasLegend
       ? el(
           "ul",
           { class: "legend" },
@@ -151,21 +151,21 @@ class Chart {
 
   lastText() {
     const values = this.spec.series[0].value.filter((value) => value !== null);
-    return values.length ? inUnit(this.spec.unit, values[values.length - 1]) : "no finite values";
+    return values.length ? formatValue(this.spec.unit, values[values.length - 1]) : "no finite values";
   }
 
-  // The curves on the chosen axis, smoothed; a run that does not know the axis has none.
+  // Smoothed curves on the selected axis; none for runs without that axis.
   curves() {
-    const weight = this.steady ? 0 : view.smoothing;
+    const weight = this.isEvaluation ? 0 : view.smoothing;
     return this.spec.series.flatMap((series) => {
       const axis = DATA.axes[series.axes][view.axis];
       if (!axis) return [];
-      const xs = series.at ? series.at.map((place) => axis[place]) : axis;
-      const value = smoothed(series.value, weight);
-      const std = smoothed(series.std, weight);
-      // The ends of several runs would lie over one another; comparing, the deviations say enough.
-      const ends = (!COMPARING || series.seeds) && series.low && series.high;
-      const edge = (sign) =>
+      const xs = series.at ? series.at.map((index) => axis[index]) : axis;
+      const value = smooth(series.value, weight);
+      const std = smooth(series.std, weight);
+      // When runs are compared, their minima and maxima would overlap; only standard deviations are drawn.
+      const hasRange = (!COMPARING || series.seeds) && series.low && series.high;
+      const deviation = (sign) =>
         std && value.map((mean, i) => (mean === null || std[i] === null ? null : mean + sign * std[i]));
       return [
         {
@@ -173,22 +173,22 @@ class Chart {
           xs,
           value,
           raw: series.value,
-          low: ends && smoothed(series.low, weight),
-          high: ends && smoothed(series.high, weight),
-          below: edge(-1),
-          above: edge(1),
-          smooth: weight > 0,
+          low: hasRange && smooth(series.low, weight),
+          high: hasRange && smooth(series.high, weight),
+          below: deviation(-1),
+          above: deviation(1),
+          isSmoothed: weight > 0,
         },
       ];
     });
   }
 
   range(curves, [left, right]) {
-    if (this.spec.whole) return [0, 1];
+    if (this.spec.full_range) return [0, 1];
     let low = Infinity,
       high = -Infinity;
     for (const curve of curves) {
-      const shown = [
+      const parts = [
         curve.raw,
         curve.low,
         curve.high,
@@ -196,7 +196,7 @@ class Chart {
       ].filter((values) => values);
       curve.xs.forEach((x, i) => {
         if (x < left || x > right) return;
-        for (const values of shown) {
+        for (const values of parts) {
           if (values[i] === null) continue;
           low = Math.min(low, values[i]);
           high = Math.max(high, values[i]);
@@ -205,7 +205,7 @@ class Chart {
     }
     if (low > high) return [0, 1];
     const pad = (high - low) * 0.06 || Math.abs(high) * 0.1 || 0.5;
-    // A chart that nearly reaches zero may as well show it.
+    // If the values are close to zero, start the axis at zero.
     return [
       low >= 0 && low < (high - low) * 0.3 ? 0 : low - pad,
       high <= 0 && -high < (high - low) * 0.3 ? 0 : high + pad,
@@ -226,7 +226,7 @@ class Chart {
       bottom: height - MARGIN.bottom,
     };
     this.x = (value) => inner.left + ((value - left) / (right - left)) * (inner.right - inner.left);
-    this.unx = (place) => left + ((place - inner.left) / (inner.right - inner.left)) * (right - left);
+    this.invertX = (pixel) => left + ((pixel - inner.left) / (inner.right - inner.left)) * (right - left);
     this.y = (value) => inner.bottom - ((value - low) / (high - low)) * (inner.bottom - inner.top);
     this.inner = inner;
     const { x, y } = this;
@@ -245,19 +245,19 @@ class Chart {
         svg(
           "text",
           { x: inner.left - 8, y: y(at) + 4, "text-anchor": "end" },
-          this.spec.unit === "share" ? `${trimmed((100 * at).toPrecision(3))}%` : compact(at),
+          this.spec.unit === "fraction" ? `${trimmed((100 * at).toPrecision(3))}%` : compact(at),
         ),
       );
     }
     for (const at of ticks(left, right, Math.max(2, width / 110), view.axis === "seconds" ? 60 : 10)) {
-      const place = x(at);
+      const pixel = x(at);
       marks.push(
         svg(
           "text",
           {
-            x: place,
+            x: pixel,
             y: height - 5,
-            "text-anchor": place > inner.right - 14 ? "end" : place < inner.left + 14 ? "start" : "middle",
+            "text-anchor": pixel > inner.right - 14 ? "end" : pixel < inner.left + 14 ? "start" : "middle",
           },
           xTick(at),
         ),
@@ -276,14 +276,14 @@ class Chart {
     );
     this.over = svg("g", { "pointer-events": "none" });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    this.svg.setAttribute("aria-label", this.spoken(curves));
+    this.svg.setAttribute("aria-label", this.description(curves));
     this.svg.replaceChildren(clip, ...marks, lines, this.over);
     if (!curves.length)
       this.svg.append(
         svg(
           "text",
           { x: width / 2, y: height / 2, "text-anchor": "middle" },
-          `not known by ${AXES[view.axis].toLowerCase()}`,
+          `no data by ${AXES[view.axis].toLowerCase()}`,
         ),
       );
     this.drawHover();
@@ -292,58 +292,58 @@ class Chart {
   bands(curve) {
     const { x, y } = this,
       { xs } = curve,
-      ink = color(curve.series.color),
-      found = [];
+      fill = color(curve.series.color),
+      bands = [];
     if (curve.low)
-      found.push(svg("path", { class: "range", fill: ink, d: bandPath(xs, curve.low, curve.high, x, y) }));
+      bands.push(svg("path", { class: "range", fill, d: bandPath(xs, curve.low, curve.high, x, y) }));
     if (curve.below)
-      found.push(
-        svg("path", { class: "deviation", fill: ink, d: bandPath(xs, curve.below, curve.above, x, y) }),
+      bands.push(
+        svg("path", { class: "deviation", fill, d: bandPath(xs, curve.below, curve.above, x, y) }),
       );
-    return found;
+    return bands;
   }
 
   lines(curve) {
     const { x, y } = this,
       { series, xs } = curve,
-      ink = color(series.color),
-      found = [];
-    if (curve.smooth)
-      found.push(svg("path", { class: "raw", stroke: ink, d: pointsPath(xs, curve.raw, x, y) }));
-    found.push(
+      stroke = color(series.color),
+      elements = [];
+    if (curve.isSmoothed)
+      elements.push(svg("path", { class: "raw", stroke, d: pointsPath(xs, curve.raw, x, y) }));
+    elements.push(
       svg("path", {
         class: "curve",
-        stroke: ink,
+        stroke,
         "stroke-dasharray": series.dash ? "5 5" : null,
         d: pointsPath(xs, curve.value, x, y),
       }),
     );
-    // A point without neighbours has no line, and few points are better seen one by one.
-    const few = this.steady && xs.length <= 40;
+    // Mark points without neighbors, which have no line, and all points of short curves.
+    const isShort = this.isEvaluation && xs.length <= 40;
     curve.value.forEach((value, i) => {
-      const alone =
+      const isIsolated =
         (i === 0 || curve.value[i - 1] === null) && (i === xs.length - 1 || curve.value[i + 1] === null);
-      if (value !== null && (few || alone))
-        found.push(
-          svg("circle", { class: "dot", cx: x(xs[i]), cy: y(value), r: few ? 3.2 : 2.6, fill: ink }),
+      if (value !== null && (isShort || isIsolated))
+        elements.push(
+          svg("circle", { class: "dot", cx: x(xs[i]), cy: y(value), r: isShort ? 3.2 : 2.6, fill: stroke }),
         );
     });
-    return found;
+    return elements;
   }
 
-  spoken(curves) {
-    const said = curves.map((curve) => {
+  description(curves) {
+    const summaries = curves.map((curve) => {
       const values = curve.raw.filter((value) => value !== null);
-      return `${this.label(curve.series)}: from ${inUnit(this.spec.unit, values[0])} to ${inUnit(this.spec.unit, values[values.length - 1])}, ${curve.xs.length} points`;
+      return `${this.label(curve.series)}: from ${formatValue(this.spec.unit, values[0])} to ${formatValue(this.spec.unit, values[values.length - 1])}, ${curve.xs.length} points`;
     });
-    return `${this.spec.title} by ${AXES[view.axis].toLowerCase()}. ${said.join("; ")}. Left and right arrow keys read single points.`;
+    return `${this.spec.title} by ${AXES[view.axis].toLowerCase()}. ${summaries.join("; ")}. Use the left and right arrow keys to read single points.`;
   }
 
-  // The point of each curve that is nearest to the crosshair.
-  found() {
+  // The point of each curve that is closest to the crosshair.
+  hoveredPoints() {
     return this.drawn
       .filter((curve) => curve.xs.length)
-      .map((curve) => ({ curve, i: nearest(curve.xs, this.hover) }));
+      .map((curve) => ({ curve, i: nearestIndex(curve.xs, this.hover) }));
   }
 
   drawHover() {
@@ -361,18 +361,18 @@ class Chart {
       );
     }
     if (this.hover === null) return;
-    const place = this.x(this.hover);
-    if (place < this.inner.left - 1 || place > this.inner.right + 1) return;
+    const pixel = this.x(this.hover);
+    if (pixel < this.inner.left - 1 || pixel > this.inner.right + 1) return;
     this.over.append(
       svg("line", {
         class: "cross",
-        x1: Math.round(place) + 0.5,
-        x2: Math.round(place) + 0.5,
+        x1: Math.round(pixel) + 0.5,
+        x2: Math.round(pixel) + 0.5,
         y1: this.inner.top,
         y2: this.inner.bottom,
       }),
     );
-    for (const { curve, i } of this.found()) {
+    for (const { curve, i } of this.hoveredPoints()) {
       if (curve.value[i] !== null)
         this.over.append(
           svg("circle", {
@@ -386,69 +386,69 @@ class Chart {
     }
   }
 
-  // The nearest point to a place on the screen, of the curve that has most points.
-  snap(place) {
+  // The x value closest to a pixel, of the curve with the most points.
+  snap(pixel) {
     const curve = this.drawn.reduce(
       (best, other) => (best && best.xs.length >= other.xs.length ? best : other),
       null,
     );
-    return curve && curve.xs.length ? curve.xs[nearest(curve.xs, this.unx(place))] : null;
+    return curve && curve.xs.length ? curve.xs[nearestIndex(curve.xs, this.invertX(pixel))] : null;
   }
 
-  moved(event) {
-    const place = Math.min(Math.max(event.offsetX, this.inner.left), this.inner.right);
+  onPointerMove(event) {
+    const pixel = Math.min(Math.max(event.offsetX, this.inner.left), this.inner.right);
     if (this.brush) {
-      this.brush[1] = place;
+      this.brush[1] = pixel;
     }
-    hoverAt(this.snap(place), this, event.clientX, event.clientY);
+    hoverAt(this.snap(pixel), this, event.clientX, event.clientY);
   }
 
-  pressed(event) {
+  onPointerDown(event) {
     if (event.button !== 0 || event.pointerType === "touch") return;
     this.brush = [event.offsetX, event.offsetX];
     this.svg.setPointerCapture(event.pointerId);
   }
 
-  released() {
+  onPointerUp() {
     const [a, b] = (this.brush ?? [0, 0])
-      .map((place) => this.unx(Math.min(Math.max(place, this.inner.left), this.inner.right)))
+      .map((pixel) => this.invertX(Math.min(Math.max(pixel, this.inner.left), this.inner.right)))
       .sort((p, q) => p - q);
-    const wide = this.brush && Math.abs(this.brush[0] - this.brush[1]) > 6;
+    const isDrag = this.brush && Math.abs(this.brush[0] - this.brush[1]) > 6;
     this.brush = null;
-    if (wide) setZoom([a, b]);
+    if (isDrag) setZoom([a, b]);
   }
 
-  typed(event) {
+  onKeyDown(event) {
     const curve = this.drawn[0];
     const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
     if (event.key === "Escape") hoverAt(null);
     if (!(event.key in steps) || !curve) return;
     event.preventDefault();
-    const here =
-      this.hover === null ? (steps[event.key] < 0 ? curve.xs.length : -1) : nearest(curve.xs, this.hover);
-    const i = Math.min(Math.max(here + steps[event.key], 0), curve.xs.length - 1);
+    const current =
+      this.hover === null ? (steps[event.key] < 0 ? curve.xs.length : -1) : nearestIndex(curve.xs, this.hover);
+    const i = Math.min(Math.max(current + steps[event.key], 0), curve.xs.length - 1);
     const box = this.svg.getBoundingClientRect();
     hoverAt(curve.xs[i], this, box.left + this.x(curve.xs[i]), box.top + this.inner.top + 20);
   }
 
   tooltip() {
     const { unit } = this.spec;
-    const rows = this.found().map(({ curve, i }) => {
-      const more = [];
-      if (curve.smooth && curve.raw[i] !== null) more.push(`smoothed ${inUnit(unit, curve.value[i])}`);
-      if (curve.series.std) more.push(`± ${inUnit(unit, curve.series.std[i])}`);
+    const rows = this.hoveredPoints().map(({ curve, i }) => {
+      const details = [];
+      if (curve.isSmoothed && curve.raw[i] !== null) details.push(`smoothed ${formatValue(unit, curve.value[i])}`);
+      if (curve.series.std) details.push(`± ${formatValue(unit, curve.series.std[i])}`);
       if (curve.series.low && curve.series.high)
-        more.push(`${inUnit(unit, curve.series.low[i])} to ${inUnit(unit, curve.series.high[i])}`);
-      const elsewhere = curve.xs[i] !== this.hover ? ` at ${xText(curve.xs[i])}` : "";
+        details.push(`${formatValue(unit, curve.series.low[i])} to ${formatValue(unit, curve.series.high[i])}`);
+      const position = curve.xs[i] !== this.hover ? ` at ${xText(curve.xs[i])}` : "";
       return [
         el(
           "div",
           { class: "row" },
           swatch(curve.series.color, curve.series.dash),
-          el("span", {}, this.label(curve.series) + elsewhere),
-          el("b", {}, inUnit(unit, curve.raw[i])),
+          el("span", {}, this.label(curve.series) + position),
+          el("b", {}, formatValue(unit, curve.raw[i])),
         ),
-        more.length ? el("div", { class: "more" }, more.join(" · ")) : null,
+        details.length ? el("div", { class: "more" }, details.join(" · ")) : null,
       ];
     });
     const name = { update: "Update", steps: "Step", seconds: "After" }[view.axis];
@@ -456,7 +456,7 @@ class Chart {
   }
 }
 
-// Every chart shows the crosshair; the one under the pointer says the values too.
+// Shows the crosshair in all charts and the values in the active one.
 function hoverAt(x, active, clientX, clientY) {
   const tooltip = document.getElementById("tooltip");
   for (const chart of charts) {
@@ -483,68 +483,80 @@ function setZoom(zoom) {
   redraw();
 }
 
-// Success by family of tasks: bars of the last evaluation, with the first one faintly behind.
-function bar(label, place, row) {
-  const said = [`${label}: ${percent(row.value)}`];
+// A bar with the success rate in the last evaluation, and in the first one behind it.
+function bar(label, colorIndex, row) {
+  const description = [`${label}: ${percent(row.value)}`];
   const track = el("div", { class: "track" });
-  const piece = (kind, share) => {
+  const addMark = (kind, fraction) => {
     const mark = el("i", { class: kind });
-    if (kind === "pass") mark.style.left = `calc(${100 * share}% - 1px)`;
+    if (kind === "pass") mark.style.left = `calc(${100 * fraction}% - 1px)`;
     else {
-      mark.style.width = `${100 * share}%`;
-      mark.style.background = color(place);
+      mark.style.width = `${100 * fraction}%`;
+      mark.style.background = color(colorIndex);
     }
     track.append(mark);
   };
   if (row.before !== null) {
-    piece("before", row.before);
-    said.push(`first ${percent(row.before)}`);
+    addMark("before", row.before);
+    description.push(`first ${percent(row.before)}`);
   }
-  if (row.value !== null) piece("after", row.value);
-  const ks = Object.keys(row.pass).sort((a, b) => a - b);
-  const most = ks[ks.length - 1];
-  if (ks.length && most !== "1") {
-    piece("pass", row.pass[most]);
-    said.push(`pass@${most} ${percent(row.pass[most])}`);
+  if (row.value !== null) addMark("after", row.value);
+  const ks = Object.keys(row.pass_at_k).sort((a, b) => a - b);
+  const largest = ks[ks.length - 1];
+  if (ks.length && largest !== "1") {
+    addMark("pass", row.pass_at_k[largest]);
+    description.push(`pass@${largest} ${percent(row.pass_at_k[largest])}`);
   }
-  if (row.episodes !== null) said.push(`${grouped(row.episodes)} episodes`);
-  if (row.similarity !== null) said.push(`similarity ${percent(row.similarity)}`);
+  if (row.num_episodes !== null) description.push(`${grouped(row.num_episodes)} episodes`);
+  if (row.similarity !== null) description.push(`similarity ${percent(row.similarity)}`);
   return el(
     "div",
-    { class: "bar", role: "img", "aria-label": `${row.name}, ${said.join(", ")}`, title: said.join("\n") },
+    { class: "bar", role: "img", "aria-label": `${row.name}, ${description.join(", ")}`, title: description.join("\n") },
     track,
     el("span", {}, percent(row.value)),
   );
 }
 
-// Alone, a family has a bar for each mode; comparing, one for each run in the mode that is chosen.
-function familyBars() {
-  const all = DATA.runs.flatMap((run, place) =>
-    run.families.map((found) => ({ ...found, run: place, name: `${found.split}, ${found.mode}` })),
+// Bars by task group: one per mode, or, when runs are compared, one per run in the selected mode.
+function groupBars() {
+  const all = DATA.runs.flatMap((run, index) =>
+    run.groups.map((evaluation) => ({
+      ...evaluation,
+      run: index,
+      name: `${evaluation.split}, ${evaluation.mode}`,
+    })),
   );
   if (!all.length) return null;
-  const modes = [...new Set(all.map((found) => found.name))];
-  const short = new Set(all.map((found) => found.split)).size < 2;
-  const shortened = (name) => (short ? name.slice(name.lastIndexOf(", ") + 2) : name);
+  const modes = [...new Set(all.map((evaluation) => evaluation.name))];
+  const hasOneSplit = new Set(all.map((evaluation) => evaluation.split)).size < 2;
+  const modeLabel = (name) => (hasOneSplit ? name.slice(name.lastIndexOf(", ") + 2) : name);
   const body = el("div");
   function draw(mode) {
     const shown = COMPARING
       ? all
-          .filter((found) => found.name === mode)
-          .map((found) => ({ ...found, color: found.run, label: DATA.runs[found.run].label }))
-      : all.map((found) => ({ ...found, color: modes.indexOf(found.name), label: shortened(found.name) }));
-    const names = [...new Set(shown.flatMap((found) => found.rows.map((row) => row.name)))];
-    const families = names.map((name) =>
+          .filter((evaluation) => evaluation.name === mode)
+          .map((evaluation) => ({
+            ...evaluation,
+            color: evaluation.run,
+            label: DATA.runs[evaluation.run].label,
+          }))
+      : all.map((evaluation) => ({
+          ...evaluation,
+          color: modes.indexOf(evaluation.name),
+          label: modeLabel(evaluation.name),
+        }));
+    const names = [...new Set(shown.flatMap((evaluation) => evaluation.rows.map((row) => row.name)))];
+    const groups = names.map((name) =>
       el(
         "div",
-        { class: "family", "data-family": name },
+        { class: "task-group", "data-group": name },
         el("div", { class: "name" }, name),
         el(
           "div",
           {},
-          shown.flatMap((found) => {
-            const row = found.rows.find((other) => other.name === name);
-            return row ? [bar(found.label, found.color, row)] : [];
+          shown.flatMap((evaluation) => {
+            const row = evaluation.rows.find((other) => other.name === name);
+            return row ? [bar(evaluation.label, evaluation.color, row)] : [];
           }),
         ),
       ),
@@ -552,34 +564,36 @@ function familyBars() {
     const legend = el(
       "ul",
       { class: "legend" },
-      shown.map((found) =>
-        el("li", {}, swatch(found.color), `${found.label}, update ${grouped(found.update)}`),
+      shown.map(({ color, label, update }) =>
+        el("li", {}, swatch(color), `${label}, update ${grouped(update)}`),
       ),
     );
     const passes = shown
-      .filter((found) => Object.keys(found.rows[0].pass).length)
-      .map((found) =>
+      .filter(({ rows }) => Object.keys(rows[0].pass_at_k).length)
+      .map(({ label, rows }) =>
         el(
           "p",
           { class: "passes" },
-          `${found.label}: `,
-          Object.entries(found.rows[0].pass)
+          `${label}: `,
+          Object.entries(rows[0].pass_at_k)
             .sort(([a], [b]) => a - b)
-            .flatMap(([k, share], place) => [place ? " · " : "", `pass@${k} `, el("b", {}, percent(share))]),
+            .flatMap(([k, rate], index) => [index ? " · " : "", `pass@${k} `, el("b", {}, percent(rate))]),
         ),
       );
-    const before = shown.some((found) => found.rows.some((row) => row.before !== null));
-    const ticked = passes.length > 0;
-    const key = [before ? "Faint: the first evaluation." : "", ticked ? "Tick: pass@k of the largest k." : ""]
+    const hasFirst = shown.some(({ rows }) => rows.some((row) => row.before !== null));
+    const key = [
+      hasFirst ? "Faint: first evaluation." : "",
+      passes.length ? "Tick: pass@k of the largest k." : "",
+    ]
       .join(" ")
       .trim();
-    body.replaceChildren(...families, legend, ...passes, ...(key ? [el("p", { class: "passes" }, key)] : []));
+    body.replaceChildren(...groups, legend, ...passes, ...(key ? [el("p", { class: "passes" }, key)] : []));
   }
   const chooser =
     COMPARING && modes.length > 1
       ? segments(
-          "Mode of evaluation",
-          modes.map((name) => [name, shortened(name)]),
+          "Evaluation mode",
+          modes.map((name) => [name, modeLabel(name)]),
           modes[0],
           draw,
         )
@@ -587,8 +601,8 @@ function familyBars() {
   draw(modes[0]);
   return el(
     "div",
-    { class: "bars card", id: "families" },
-    el("header", {}, el("h3", {}, "Success by task family"), chooser),
+    { class: "bars card", id: "task-groups" },
+    el("header", {}, el("h3", {}, "Success rate by task group"), chooser),
     body,
   );
 }

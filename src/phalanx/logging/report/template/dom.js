@@ -1,11 +1,11 @@
-// Elements, numbers as text, and the data of the page. Text from the runs is only ever set as text.
+// Page data, DOM helpers and number formats. Text from run folders is only set as text, never as HTML.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const COMPARING = DATA.runs.length > 1;
 const COLORS = 8;
-// Functions that add the sections of an environment's panels; the scripts of the panels append to it.
+// Functions that add the sections of panels; the scripts of the panels append to it.
 const panelSections = [];
 
-const unbase64 = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+const unbase64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
@@ -20,37 +20,37 @@ function fill(element, attributes, children) {
 const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
-const color = (place) => `var(--c${place % COLORS})`;
+const color = (index) => `var(--c${index % COLORS})`;
 
-function swatch(place, dashed) {
+function swatch(index, dashed) {
   const mark = el("span", { class: dashed ? "swatch dashed" : "swatch", "aria-hidden": "true" });
-  mark.style.borderTopColor = color(place);
+  mark.style.borderTopColor = color(index);
   return mark;
 }
 
-// A row of buttons of which one is pressed; `choose` is called with its value.
-function segments(label, options, chosen, choose) {
+// Creates a row of buttons of which one is selected; `onSelect` is called with its value.
+function segments(label, options, selected, onSelect) {
   const buttons = options.map(([value, text]) =>
     el(
       "button",
       {
         type: "button",
         "data-value": value,
-        "aria-pressed": String(value === chosen),
-        click: () => pick(value),
+        "aria-pressed": String(value === selected),
+        click: () => select(value),
       },
       text,
     ),
   );
-  function pick(value) {
+  function select(value) {
     for (const button of buttons)
       button.setAttribute("aria-pressed", String(button.dataset.value === String(value)));
-    choose(value);
+    onSelect(value);
   }
   return el("div", { class: "segments", role: "group", "aria-label": label }, buttons);
 }
 
-// Without idle zeros, and with a true minus sign.
+// Removes trailing zeros and uses a typographic minus sign.
 const trimmed = (text) =>
   (text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text).replaceAll("-", "−");
 const grouped = (value) => trimmed(Math.round(value).toLocaleString("en-US"));
@@ -67,27 +67,29 @@ function number(value) {
 
 function compact(value) {
   const size = Math.abs(value);
-  for (const [unit, letter] of [
+  for (const [factor, prefix] of [
     [1e9, "G"],
     [1e6, "M"],
     [1e3, "k"],
   ]) {
-    if (size >= unit) return `${trimmed((value / unit).toPrecision(3))} ${letter}`;
+    if (size >= factor) return `${trimmed((value / factor).toPrecision(3))} ${prefix}`;
   }
   return size > 0 && size < 1e-3 ? trimmed(value.toExponential(0)) : trimmed(value.toPrecision(3));
 }
 
-// Only what is whole reads 100%.
-function percent(share) {
-  if (share === null || share === undefined) return "–";
-  return share < 1 ? `${Math.min(100 * share, 99.9).toFixed(1)}%` : `${trimmed((100 * share).toFixed(1))}%`;
+// Fractions below 1 are never rounded up to 100%.
+function percent(fraction) {
+  if (fraction === null || fraction === undefined) return "–";
+  return fraction < 1
+    ? `${Math.min(100 * fraction, 99.9).toFixed(1)}%`
+    : `${trimmed((100 * fraction).toFixed(1))}%`;
 }
 
 function duration(seconds) {
-  const two = (value) => String(Math.floor(value)).padStart(2, "0");
+  const twoDigits = (value) => String(Math.floor(value)).padStart(2, "0");
   if (seconds < 60) return `${trimmed(seconds.toFixed(1))} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
-  return `${Math.floor(seconds / 3600)} h ${two((seconds % 3600) / 60)} min`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${twoDigits(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${twoDigits((seconds % 3600) / 60)} min`;
 }
 
-const inUnit = (unit, value) => (unit === "share" ? percent(value) : number(value));
+const formatValue = (unit, value) => (unit === "fraction" ? percent(value) : number(value));

@@ -1,4 +1,4 @@
-// Sampled episodes: a list to choose from, and a stage on which one is stepped through, picture by picture.
+// Sampled episodes: a list, and a viewer that steps through the images of one episode.
 const PLAY_MILLISECONDS = 550;
 const RESULTS = { true: ["solved", "✓"], false: ["unsolved", "✕"], null: ["unknown", "?"] };
 const GLYPHS = {
@@ -9,19 +9,19 @@ const GLYPHS = {
   pause: "M3 2h3.5v12H3zM9 2h3.5v12H9z",
 };
 
-const unpacked = new Map();
+const decompressed = new Map();
 
-// An episode's pictures, from base64 of a zlib stream of a JSON list.
-async function picturesOf(episode) {
-  if (!unpacked.has(episode)) {
-    const stream = new Blob([unbase64(episode.pictures)]).stream().pipeThrough(new DecompressionStream("deflate"));
-    unpacked.set(episode, new Response(stream).json());
+// Decompresses the images of an episode: base64 of zlib of a JSON list.
+async function episodeImages(episode) {
+  if (!decompressed.has(episode)) {
+    const stream = new Blob([unbase64(episode.images)]).stream().pipeThrough(new DecompressionStream("deflate"));
+    decompressed.set(episode, new Response(stream).json());
   }
-  return unpacked.get(episode);
+  return decompressed.get(episode);
 }
 
-// As an image a picture is a document of its own: its ids cannot meet those of others, its scripts do not run.
-const pictureUrl = (text) => `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+// In an <img>, an SVG is a separate document: its ids cannot collide with others, and its scripts do not run.
+const imageUrl = (text) => `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
 
 const glyph = (name) =>
   svg(
@@ -31,17 +31,17 @@ const glyph = (name) =>
   );
 
 function episodeFacts(episode) {
-  const found = [`update ${grouped(episode.update)}`];
-  if (episode.environment !== null) found.push(`env ${episode.environment}`);
+  const facts = [`update ${grouped(episode.update)}`];
+  if (episode.environment !== null) facts.push(`env ${episode.environment}`);
   if (episode.steps !== null)
-    found.push(`${grouped(episode.steps)} ${episode.steps === 1 ? "step" : "steps"}`);
-  if (episode.reward !== null) found.push(`reward ${number(episode.reward)}`);
-  return found;
+    facts.push(`${grouped(episode.steps)} ${episode.steps === 1 ? "step" : "steps"}`);
+  if (episode.reward !== null) facts.push(`reward ${number(episode.reward)}`);
+  return facts;
 }
 
 function episodeViewer() {
   const shown = { result: "all", run: "all", episodes: [], episode: null, frame: 0, timer: null };
-  const list = el("ul", { "aria-label": "Sampled episodes, latest first" });
+  const list = el("ul", { "aria-label": "Sampled episodes, newest first" });
   const caption = el("div", { class: "caption", "aria-live": "polite" });
   const image = el("img", { alt: "" });
   const picture = el(
@@ -50,7 +50,7 @@ function episodeViewer() {
       class: "picture",
       tabindex: 0,
       role: "group",
-      "aria-label": "Picture of the episode; left and right arrow keys step",
+      "aria-label": "Image of the episode; use the left and right arrow keys to step",
     },
     image,
   );
@@ -64,7 +64,7 @@ function episodeViewer() {
       show(Number(slider.value));
     },
   });
-  const where = el("output", {});
+  const position = el("output", {});
   const button = (name, label, act) =>
     el(
       "button",
@@ -84,21 +84,21 @@ function episodeViewer() {
       play,
       button("next", "Next frame", () => go(1)),
       slider,
-      where,
+      position,
     ),
   );
 
   async function show(frame) {
     const { episode } = shown;
     shown.frame = frame;
-    const [name, place] = episode.frames[frame];
+    const [name, index] = episode.frames[frame];
     slider.value = frame;
     slider.setAttribute("aria-valuetext", name);
-    where.textContent = `${name} · ${frame + 1} / ${episode.frames.length}`;
-    const pictures = await picturesOf(episode);
-    // Unpacking takes a moment; by now another frame may be wanted.
+    position.textContent = `${name} · ${frame + 1} / ${episode.frames.length}`;
+    const images = await episodeImages(episode);
+    // Another frame may have been selected during decompression.
     if (shown.episode !== episode || shown.frame !== frame) return;
-    image.src = pictureUrl(pictures[place]);
+    image.src = imageUrl(images[index]);
     image.alt = `${episode.task ?? "episode"}, ${name}`;
   }
 
@@ -117,9 +117,9 @@ function episodeViewer() {
     play.setAttribute("aria-label", "Pause");
   }
 
-  function go(by) {
+  function go(offset) {
     stop();
-    show(Math.min(Math.max(shown.frame + by, 0), shown.episode.frames.length - 1));
+    show(Math.min(Math.max(shown.frame + offset, 0), shown.episode.frames.length - 1));
   }
 
   function choose(episode, frame = 0) {
@@ -128,25 +128,25 @@ function episodeViewer() {
     for (const item of list.children)
       item.firstChild.setAttribute("aria-current", String(item.episode === episode));
     const [result] = RESULTS[episode.solved];
-    const said = [
+    const details = [
       COMPARING ? DATA.runs[episode.run].label : null,
       ...episodeFacts(episode),
       episode.similarity !== null ? `similarity ${percent(episode.similarity)}` : null,
     ];
     caption.replaceChildren(
       el("strong", {}, episode.task ?? "Episode"),
-      el("span", { class: `pill ${result}` }, result === "unknown" ? "result not known" : result),
-      el("span", { class: "muted" }, said.filter((part) => part).join(" · ")),
+      el("span", { class: `pill ${result}` }, result === "unknown" ? "unknown result" : result),
+      el("span", { class: "muted" }, details.filter((part) => part).join(" · ")),
     );
-    const pictured = episode.frames.length > 0;
+    const hasImages = episode.frames.length > 0;
     for (const control of stage.querySelectorAll(".transport > *"))
       control.disabled = episode.frames.length < 2;
     picture.replaceChildren(
-      pictured ? image : el("span", { class: "muted" }, "No pictures of this episode were kept."),
+      hasImages ? image : el("span", { class: "muted" }, "This episode has no images."),
     );
     slider.max = Math.max(episode.frames.length - 1, 0);
-    if (pictured) show(frame);
-    else where.textContent = "";
+    if (hasImages) show(frame);
+    else position.textContent = "";
   }
 
   function drawList() {
@@ -179,22 +179,22 @@ function episodeViewer() {
         return item;
       }),
     );
-    if (!shown.episodes.length) list.append(el("li", { class: "muted" }, el("span", {}, "None of these.")));
+    if (!shown.episodes.length) list.append(el("li", { class: "muted" }, el("span", {}, "No episodes.")));
     else choose(shown.episodes.includes(shown.episode) ? shown.episode : shown.episodes[0]);
   }
 
-  function typed(event) {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const along = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-    // The slider steps by itself.
+  function onKeyDown(event) {
+    const offset = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const listOffset = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    // The slider handles its own keys.
     if (event.target === slider || event.altKey || event.ctrlKey || event.metaKey) return;
-    if (by && shown.episode.frames.length) {
+    if (offset && shown.episode.frames.length) {
       event.preventDefault();
-      go(by);
+      go(offset);
     }
-    if (along && list.contains(event.target)) {
+    if (listOffset && list.contains(event.target)) {
       event.preventDefault();
-      const item = event.target.closest("li")[along < 0 ? "previousElementSibling" : "nextElementSibling"];
+      const item = event.target.closest("li")[listOffset < 0 ? "previousElementSibling" : "nextElementSibling"];
       if (item) {
         item.firstChild.focus();
         choose(item.episode);
@@ -211,7 +211,7 @@ function episodeViewer() {
     "div",
     { class: "filters" },
     segments(
-      "Which episodes",
+      "Result",
       [
         ["all", `All ${DATA.episodes.length}`],
         ["solved", `Solved ${count("solved")}`],
@@ -225,8 +225,8 @@ function episodeViewer() {
     ),
     COMPARING
       ? segments(
-          "Of which run",
-          [["all", "Every run"], ...DATA.runs.map((run, place) => [place, run.label])],
+          "Run",
+          [["all", "All runs"], ...DATA.runs.map((run, index) => [index, run.label])],
           "all",
           (run) => {
             shown.run = run;
@@ -238,7 +238,7 @@ function episodeViewer() {
   drawList();
   return el(
     "div",
-    { class: "viewer card", id: "viewer", keydown: typed },
+    { class: "viewer card", id: "viewer", keydown: onKeyDown },
     el("div", { class: "reel" }, filters, list),
     stage,
   );

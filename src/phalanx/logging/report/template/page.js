@@ -1,4 +1,4 @@
-// The page, put together from the parts above.
+// Assembles the page.
 const empty = (text) => el("p", { class: "card empty" }, text);
 const sections = [];
 
@@ -19,16 +19,16 @@ function section(id, title, ...content) {
 function successValue(value) {
   const [from, to] = value.split(" → ");
   if (!to) return [value];
-  const better = parseFloat(to) > parseFloat(from);
-  return [el("span", { class: "from" }, `${from} → `), el("span", { class: better ? "to" : null }, to)];
+  const improved = parseFloat(to) > parseFloat(from);
+  return [el("span", { class: "from" }, `${from} → `), el("span", { class: improved ? "to" : null }, to)];
 }
 
 function head() {
   const [run] = DATA.runs;
   const pill = (status) =>
-    el("span", { class: `pill ${status}` }, status === "unknown" ? "status not known" : status);
-  const found = [
-    el("p", { class: "eyebrow" }, COMPARING ? "Phalanx · comparison of runs" : "Phalanx · training run"),
+    el("span", { class: `pill ${status}` }, status === "unknown" ? "unknown status" : status);
+  const elements = [
+    el("p", { class: "eyebrow" }, COMPARING ? "Phalanx · run comparison" : "Phalanx · training run"),
   ];
   if (COMPARING) {
     const labels = [...new Set(DATA.runs.flatMap((other) => other.tiles.map((tile) => tile.label)))];
@@ -40,21 +40,21 @@ function head() {
       "tr",
       {},
       el("td", {}),
-      DATA.runs.map((other, place) =>
+      DATA.runs.map((other, index) =>
         el(
           "th",
           { scope: "col" },
-          el("span", { class: "runname" }, swatch(place), other.label, pill(other.status)),
+          el("span", { class: "runname" }, swatch(index), other.label, pill(other.status)),
         ),
       ),
     );
-    const made = el(
+    const provenance = el(
       "tr",
       {},
-      el("th", { scope: "row" }, "Made"),
+      el("th", { scope: "row" }, "Run"),
       DATA.runs.map((other) => el("td", {}, el("small", {}, other.subtitle.join(" · ") || "–"))),
     );
-    found.push(
+    elements.push(
       el("h1", {}, DATA.title),
       el(
         "div",
@@ -74,15 +74,15 @@ function head() {
                 DATA.runs.map((other) => cell(other, label)),
               ),
             ),
-            made,
+            provenance,
           ),
         ),
       ),
     );
   } else {
-    found.push(el("div", { class: "title" }, el("h1", {}, run.label), pill(run.status)));
+    elements.push(el("div", { class: "title" }, el("h1", {}, run.label), pill(run.status)));
     if (run.subtitle.length)
-      found.push(
+      elements.push(
         el(
           "p",
           { class: "subtitle" },
@@ -90,16 +90,16 @@ function head() {
         ),
       );
     if (run.tiles.length)
-      found.push(
+      elements.push(
         el(
           "dl",
           { class: "tiles" },
           run.tiles.map((tile) =>
             el(
               "div",
-              { class: tile.label === "Success" ? "tile card wide" : "tile card" },
+              { class: tile.label === "Success rate" ? "tile card wide" : "tile card" },
               el("dt", {}, tile.label),
-              el("dd", {}, tile.label === "Success" ? successValue(tile.value) : tile.value),
+              el("dd", {}, tile.label === "Success rate" ? successValue(tile.value) : tile.value),
               tile.detail ? el("dd", { class: "detail" }, tile.detail) : null,
             ),
           ),
@@ -110,7 +110,7 @@ function head() {
     other.notes.map((note) => (COMPARING ? `${other.label}: ${note}` : note)),
   );
   if (notes.length)
-    found.push(
+    elements.push(
       el(
         "div",
         { class: "notice", id: "notes", role: "note" },
@@ -121,11 +121,11 @@ function head() {
         ),
       ),
     );
-  document.getElementById("head").append(...found);
+  document.getElementById("head").append(...elements);
 }
 
 function toolbar() {
-  const known = Object.keys(AXES).filter((axis) => DATA.axes.some((axes) => axes[axis]));
+  const available = Object.keys(AXES).filter((axis) => DATA.axes.some((axes) => axes[axis]));
   const weight = el("output", {}, String(view.smoothing));
   const slider = el("input", {
     type: "range",
@@ -142,7 +142,7 @@ function toolbar() {
   });
   const axis = segments(
     "Horizontal axis",
-    known.map((name) => [name, AXES[name]]),
+    available.map((name) => [name, AXES[name]]),
     view.axis,
     (name) => {
       view.axis = name;
@@ -156,7 +156,7 @@ function toolbar() {
   );
   const nav = el(
     "nav",
-    { "aria-label": "Parts of the report" },
+    { "aria-label": "Sections" },
     sections.map(([id, title]) => el("a", { href: `#${id}` }, title)),
   );
   document.getElementById("toolbar").append(
@@ -172,7 +172,7 @@ function toolbar() {
               "label",
               {
                 class: "control",
-                title: "An exponential mean; the values themselves stay visible behind it",
+                title: "Weight of the exponential moving average; the original values remain visible",
               },
               "Smoothing",
               slider,
@@ -185,42 +185,43 @@ function toolbar() {
 }
 
 function body() {
-  const drawn = (group, height) =>
+  const chartsOf = (group, height) =>
     DATA.charts.filter((chart) => chart.group === group).map((chart) => new Chart(chart, height).element);
-  const evaluated = DATA.charts.filter((chart) => chart.group === "Evaluation");
-  const bars = familyBars();
-  if (evaluated.length || bars) {
-    const [first, ...others] = evaluated.map((chart, place) => new Chart(chart, place ? 190 : 300).element);
+  const evaluationSpecs = DATA.charts.filter((chart) => chart.group === "Evaluation");
+  const bars = groupBars();
+  if (evaluationSpecs.length || bars) {
+    const [first, ...others] = evaluationSpecs.map((chart, index) => new Chart(chart, index ? 190 : 300).element);
     section(
       "evaluation",
       "Evaluation",
       first && bars ? el("div", { class: "charts pair" }, first, bars) : (first ?? bars),
       others.length ? el("div", { class: "charts below" }, others) : null,
     );
-  } else section("evaluation", "Evaluation", empty("No evaluation on held-out tasks yet."));
+  } else section("evaluation", "Evaluation", empty("No evaluations yet."));
   for (const addSection of panelSections) addSection();
-  const groups = DATA.groups
+  const groups = DATA.chart_groups
     .filter((group) => !["Evaluation", "Throughput"].includes(group))
-    .map((group) => [group, drawn(group, 180)])
-    .filter(([, found]) => found.length);
+    .map((group) => [group, chartsOf(group, 180)])
+    .filter(([, elements]) => elements.length);
   section(
     "training",
     "Training",
     groups.length
-      ? groups.map(([group, found]) => [
+      ? groups.map(([group, elements]) => [
           el("h3", { class: "group" }, group),
-          el("div", { class: "charts" }, found),
+          el("div", { class: "charts" }, elements),
         ])
       : empty("No metrics yet."),
   );
-  const rates = drawn("Throughput", 180);
+  const rates = chartsOf("Throughput", 180);
   section(
     "throughput",
     "Throughput",
-    rates.length ? el("div", { class: "charts fit" }, rates) : empty("No throughput was logged."),
+    rates.length ? el("div", { class: "charts fit" }, rates) : empty("No throughput metrics."),
   );
-  const left = DATA.runs.map((run) => [run.label, run.left_out]).filter(([, count]) => count);
-  const said = left
+  const omitted = DATA.runs
+    .map((run) => [run.label, run.num_omitted])
+    .filter(([, count]) => count)
     .map(
       ([label, count]) =>
         `${grouped(count)} older ${count === 1 ? "episode" : "episodes"}${COMPARING ? ` of ${label}` : ""}`,
@@ -230,13 +231,13 @@ function body() {
     "episodes",
     "Episodes",
     DATA.episodes.length ? episodeViewer() : empty("No sampled episodes yet."),
-    said ? el("p", { class: "left-out" }, `Left out to keep the page small: ${said}.`) : null,
+    omitted ? el("p", { class: "omitted" }, `Omitted to limit the size of the page: ${omitted}.`) : null,
   );
-  section("config", "Config", configTable() ?? empty("No config was found."));
+  section("config", "Config", configTable() ?? empty("No config."));
   document
     .getElementById("foot")
     .append(
-      "Drag across a chart to zoom, double-click to see everything. To renew this page: ",
+      "Drag across a chart to zoom; double-click to reset. To update this page, run ",
       el("code", {}, `phalanx report ${DATA.runs.map((run) => run.path).join(" ")}`),
     );
 }

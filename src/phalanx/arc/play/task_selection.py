@@ -1,0 +1,95 @@
+"""The tasks of `phalanx play arc` and their order."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from phalanx.arc.config import GENERATED
+from phalanx.arc.datasets import available_datasets, load_tasks
+from phalanx.arc.generators.generate import FAMILIES, generate_task
+from phalanx.arc.play.session import PlayTask
+from phalanx.arc.task_files import ALL
+from phalanx.arc.tasks import ArcTask
+
+NUM_GENERATED = 60
+"""Number of generated tasks, some of every family."""
+
+
+def select_tasks(
+    task_id: str = "",
+    source: str = "",
+    split: str = ALL,
+    *,
+    families: Sequence[str] = (),
+    max_size: int | None = None,
+    seed: int = 0,
+    data_dir: Path | None = None,
+) -> list[PlayTask]:
+    """List the test pairs of tasks, starting with a given task and continuing with those after it.
+
+    Args:
+        task_id: Id of the first task. Without a source, this is the id of a generated task, such as
+            `gravity-000017`, the name of a family, or the id of a task in any downloaded dataset.
+        source: Name of a dataset or a path; empty generates tasks.
+        split: Split of the source.
+        families: Use only these families.
+        max_size: Use only tasks whose grids have at most this number of rows and columns.
+        seed: Random seed of generated tasks.
+        data_dir: Folder of datasets.
+    """
+    if source:
+        split = "training" if source == GENERATED and split == ALL else split
+        tasks = load_tasks(
+            source, split, None, families, max_size, data_dir=data_dir, num_tasks=NUM_GENERATED, seed=seed
+        )
+        return _test_pairs(_start_with(tasks, task_id, source), task_id, source)
+    if task_id in FAMILIES:
+        families, task_id = (task_id,), ""
+    if task_id and not (named := _generated(task_id)):
+        name, tasks = _search(task_id, split, data_dir)
+        return _test_pairs(_start_with(tasks, task_id, name), task_id, name)
+    tasks = load_tasks(GENERATED, "training", None, families, max_size, num_tasks=NUM_GENERATED, seed=seed)
+    return _test_pairs([*named, *tasks] if task_id else tasks, task_id, GENERATED)
+
+
+def _generated(task_id: str) -> list[ArcTask]:
+    """Generate the task with this id; return an empty list if it is not the id of a generated task."""
+    family, _, seed = task_id.rpartition("-")
+    return [generate_task(family, int(seed))] if family in FAMILIES and seed.isdecimal() else []
+
+
+def _search(task_id: str, split: str, data_dir: Path | None) -> tuple[str, list[ArcTask]]:
+    names = [name for name in available_datasets(data_dir) if name != GENERATED]
+    for name in names:
+        tasks = load_tasks(name, split, data_dir=data_dir)
+        if any(task.id == task_id for task in tasks):
+            return name, tasks
+    raise ValueError(
+        f"no task {task_id!r} in {', '.join(names) or 'any dataset'}, and no family of that name; "
+        f"set its dataset or path with --data, or use one of {', '.join(FAMILIES)}"
+    )
+
+
+def _start_with(tasks: list[ArcTask], task_id: str, source: str) -> list[ArcTask]:
+    """Rotate the tasks such that the given one is first."""
+    if not task_id:
+        return tasks
+    ids = [task.id for task in tasks]
+    if task_id not in ids:
+        raise ValueError(f"no task {task_id!r} among the {len(tasks)} selected tasks of {source}")
+    first = ids.index(task_id)
+    return tasks[first:] + tasks[:first]
+
+
+def _test_pairs(tasks: list[ArcTask], task_id: str, source: str) -> list[PlayTask]:
+    """List the test pairs of tasks whose test outputs are known."""
+    pairs = [
+        PlayTask(task, test)
+        for task in tasks
+        for test in range(len(task.tests))
+        if all(pair.output is not None for pair in task.tests)
+    ]
+    if not pairs:
+        raise ValueError(f"no selected task of {source} has known test outputs")
+    if task_id and pairs[0].task.id != task_id:
+        raise ValueError(f"the test outputs of task {task_id!r} are secret, so solutions cannot be checked")
+    return pairs
