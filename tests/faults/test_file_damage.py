@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.cli.doctor import examine
+from phalanx.cli.doctor import check_path
 from phalanx.compat.chuk_lazarus.data.batching.planning import (
     BatchFingerprint,
     EpochPlan,
@@ -163,11 +163,11 @@ def test_damage_is_named_and_never_read_as_data(tmp_path: Path, name: str) -> No
 def test_the_doctor_sees_what_is_whole_and_what_is_not(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     FORMATS[name].make(path)
-    assert [wrong for *_, wrong in examine(path)] == [""]
+    assert [wrong for *_, wrong in check_path(path)] == [""]
     patient = Patient(path)
     file = max(patient.whole, key=lambda one: len(patient.whole[one]))
     data = bytearray(patient.whole[file])
     data[len(data) // 2] ^= 4
     file.write_bytes(data)
-    ((_, _, wrong),) = examine(path)
+    ((_, _, wrong),) = check_path(path)
     assert "corrupt" in wrong

@@ -126,6 +126,33 @@ def test_the_episodes_of_all_devices_are_logged(tmp_path: Path) -> None:
     assert one == four
 
 
+TRAIN_WITH_DISTRIBUTED_EPISODES = """
+import sys
+import jax.numpy as jnp
+from phalanx.training import train
+from tests.helpers.descent import Descent, DescentConfig
+
+class DistributedEpisodes(Descent):
+    def update(self, state):
+        state, result = super().update(state)
+        returns = self.mesh.shard(jnp.arange(4.0))
+        return state, result._replace(episodes={"episode_returns": returns, "success_mask": returns > 1})
+
+train(DistributedEpisodes(DescentConfig(num_updates=1)), sys.argv[1])
+"""
+
+
+def test_episodes_that_are_distributed_over_devices_are_logged_completely(tmp_path: Path) -> None:
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    subprocess.run(
+        [sys.executable, "-c", TRAIN_WITH_DISTRIBUTED_EPISODES, str(tmp_path / "run")],
+        check=True,
+        env=os.environ | flags,
+    )
+    logged = metrics_of(tmp_path / "run")[1]
+    assert (logged["reward_mean"], logged["reward_max"], logged["success_rate"]) == (1.5, 3.0, 0.5)
+
+
 PLANES = (
     "network.kind=color_equivariant",
     "ppo.shuffle_groups=4",

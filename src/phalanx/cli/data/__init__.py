@@ -2,21 +2,23 @@
 
 import typer
 
-from phalanx.cli.errors import Mount, lazy_group
+from phalanx.cli.errors import LazyCommand, lazy_group
 
 app = typer.Typer(
     name="data",
     cls=lazy_group(
         {
-            "lengths": Mount("phalanx.cli.data.lengths", "Length caches: build, stats."),
-            "plan": Mount("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
-            "analyze": Mount("phalanx.cli.data.analyze", "Analysis of lengths: report, histogram, suggest."),
-            "export": Mount("phalanx.cli.data.export", "Write the batches of a plan to files."),
-            "pack": Mount("phalanx.cli.data.pack", "Pack samples into rows."),
+            "lengths": LazyCommand("phalanx.cli.data.lengths", "Length caches: build, stats."),
+            "plan": LazyCommand("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
+            "analyze": LazyCommand(
+                "phalanx.cli.data.analyze", "Analysis of lengths: report, histogram, suggest."
+            ),
+            "export": LazyCommand("phalanx.cli.data.export", "Write the batches of a plan to files."),
+            "pack": LazyCommand("phalanx.cli.data.pack", "Pack samples into rows."),
             # Names that users of chuk-lazarus know.
-            "batchplan": Mount("phalanx.cli.data.plan", "Same as `plan`.", hidden=True),
-            "batching": Mount("phalanx.cli.data.analyze", "Same as `analyze`.", hidden=True),
-            "batch": Mount("phalanx.cli.data.export:batch_app", "Same as `export`.", hidden=True),
+            "batchplan": LazyCommand("phalanx.cli.data.plan", "Same as `plan`.", hidden=True),
+            "batching": LazyCommand("phalanx.cli.data.analyze", "Same as `analyze`.", hidden=True),
+            "batch": LazyCommand("phalanx.cli.data.export:batch_app", "Same as `export`.", hidden=True),
         }
     ),
     help="Datasets and token batches: lengths, plans, packing, batch files.",

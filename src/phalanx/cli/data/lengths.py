@@ -20,7 +20,7 @@ from phalanx.cli.data.options import (
     read_lengths,
 )
 from phalanx.cli.errors import UserError
-from phalanx.cli.output import facts, print_json, progress
+from phalanx.cli.output import format_fields, print_json, progress
 
 app = typer.Typer(
     name="lengths", help="Length caches: build, stats.", no_args_is_help=True, add_completion=False
@@ -141,7 +141,7 @@ def stats(cache: CachePath, as_json: AsJson = False) -> None:
         return
     percentiles = ("p25", "p50", "p75", "p90", "p95", "p99")
     typer.echo(
-        facts(
+        format_fields(
             [
                 ("cache", cache),
                 ("tokenizer", lengths.tokenizer_hash),

@@ -21,7 +21,7 @@ from phalanx.cli.data.options import (
     read_lengths,
 )
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import facts, print_json, progress
+from phalanx.cli.output import format_fields, print_json, progress
 
 if TYPE_CHECKING:
     from phalanx.data.metrics import BatchMetrics
@@ -161,7 +161,7 @@ def pack(
         "efficiency": metrics.efficiency,
         "fingerprint": packed.plan.fingerprint,
     }
-    print_json(values) if as_json else typer.echo(facts(list(values.items())))
+    print_json(values) if as_json else typer.echo(format_fields(list(values.items())))
 
 
 def _pack_lengths(lengths: Path, output: Path, packing: "PackingConfig", as_json: bool) -> None:
@@ -248,7 +248,7 @@ def _print_metrics(
         print_json({**header, **values, "skipped": skipped})
         return
     names = ("num_rows", "num_samples", "total_tokens", "packing_ratio", "efficiency")
-    typer.echo(facts([("output", output), *((name, values[name]) for name in names)]))
+    typer.echo(format_fields([("output", output), *((name, values[name]) for name in names)]))
     if skipped:
         typer.echo(f"skipped: {len(skipped):,} samples longer than {packing.max_length}: {_list(skipped)}")
 
