@@ -92,7 +92,7 @@ def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
     submission = json.loads((Path(told["folder"]) / "submission.json").read_text())
     assert [sorted(answer) for answer in submission["small"]] == [["attempt_1", "attempt_2"]] * 2
     assert Path(told["folder"]).name.endswith("my-tasks-untrained"), "what a trained policy hands in stays"
-    assert "submissions" in (out / "report.html").read_text()
+    assert "Submission: " in (out / "report.html").read_text()
 
 
 def test_every_seed_is_reported_and_evaluated(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
@@ -230,7 +230,7 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
         (["eval", "{run}", "--out", "x"], "--out: this evaluation writes no files"),
         (["eval", "{run}", "dataset=no-such-data"], "no such file or folder"),
         (["eval", "{run}", "num_sample=3"], "did you mean 'num_samples'?"),
-        (["eval", "{run}", "--env", "arc"], "--env: this evaluation has no setting env"),
+        (["eval", "{run}", "--env", "arc"], "can only be evaluated in its own environment"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

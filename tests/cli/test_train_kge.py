@@ -98,7 +98,9 @@ def test_every_tracker_that_is_asked_for_is_told_of_the_run(
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     out = tmp_path / "run"
-    train(*SMALL, "--out", out, *[f"--tracker={name}" for name in ("wandb", "tensorboard", "mlflow", "wandb")])
+    train(
+        *SMALL, "--out", out, *[f"--tracker={name}" for name in ("wandb", "tensorboard", "mlflow", "wandb")]
+    )
     offline = list(out.glob("wandb/offline-run-*/*.wandb"))
     assert len(offline) == 1
     assert b"evaluation/valid/kge" in offline[0].read_bytes()

@@ -77,7 +77,10 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Calla
     [
         (["--auto-resume"], "--auto-resume requires --out"),
         (["--extend", "9"], "--extend requires --out"),
-        (["--extend", "9", "--out", "x", "--config", "y.yaml"], "--extend uses the config of the run: remove --config"),
+        (
+            ["--extend", "9", "--out", "x", "--config", "y.yaml"],
+            "uses the config of the run: remove --config",
+        ),
         (["--resume", "--out", "x", "--init-from", "y"], "--init-from starts one: remove one of them"),
         (["--init-from", "/nowhere"], "/nowhere is not a run"),
     ],

@@ -128,6 +128,33 @@ def test_the_episodes_of_all_devices_are_logged(tmp_path: Path) -> None:
     assert one == four
 
 
+TRAIN_WITH_DISTRIBUTED_EPISODES = """
+import sys
+import jax.numpy as jnp
+from phalanx.training import train
+from tests.helpers.descent import Descent, DescentConfig
+
+class DistributedEpisodes(Descent):
+    def update(self, state):
+        state, result = super().update(state)
+        returns = self.mesh.shard(jnp.arange(4.0))
+        return state, result._replace(episodes={"episode_returns": returns, "success_mask": returns > 1})
+
+train(DistributedEpisodes(DescentConfig(num_updates=1)), sys.argv[1])
+"""
+
+
+def test_episodes_that_are_distributed_over_devices_are_logged_completely(tmp_path: Path) -> None:
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    subprocess.run(
+        [sys.executable, "-c", TRAIN_WITH_DISTRIBUTED_EPISODES, str(tmp_path / "run")],
+        check=True,
+        env=os.environ | flags,
+    )
+    logged = metrics_of(tmp_path / "run")[1]
+    assert (logged["reward_mean"], logged["reward_max"], logged["success_rate"]) == (1.5, 3.0, 0.5)
+
+
 PLANES = (
     "network.kind=color_equivariant",
     "num_env_shards=4",
@@ -139,7 +166,20 @@ PLANES = (
 
 def start(out: Path, *options: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "phalanx", "train", "ppo", "--env", "arc", *SMALL, *PLANES, "--out", str(out), *options],
+        [
+            sys.executable,
+            "-m",
+            "phalanx",
+            "train",
+            "ppo",
+            "--env",
+            "arc",
+            *SMALL,
+            *PLANES,
+            "--out",
+            str(out),
+            *options,
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -149,7 +189,7 @@ def start(out: Path, *options: str) -> subprocess.Popen:
 
 def go(out: Path, *options: str) -> None:
     """The same command in this process, which has as many threads as there are cores."""
-    done = CliRunner().invoke(app, ["train", "ppo", "--env", "arc", *SMALL, *PLANES, "--out", str(out), *options])
+    done = CliRunner().invoke(app, ["train", "ppo", "--env=arc", *SMALL, *PLANES, f"--out={out}", *options])
     assert done.exit_code == 0, done.output
 
 

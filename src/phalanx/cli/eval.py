@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import working
+from phalanx.cli.output import show_activity
 
 if TYPE_CHECKING:
     from phalanx.config import Config
@@ -80,10 +80,12 @@ def evaluate(
         given = CheckpointRef.parse(run)
         refs = [given.for_seed(number) for number in range(max(len(given.seeds), 1))]
         algorithm_type, config = read_run(refs[0].run)
-        settings_type = algorithm_type.eval_settings_type(config)
+        settings_type = algorithm_type.eval_settings_type(config, env)
         if settings_type is None:
             raise ValueError(f"{run} was trained with {algorithm_type.name}, which has no evaluation")
-        flags = {"env": env, "split": split, "seed": seed}
+        if env is not None and "env" not in settings_type.model_fields:
+            raise ValueError(f"--env: {run} can only be evaluated in its own environment")
+        flags = {"split": split, "seed": seed}
         settings = _load_settings(settings_type, config, overrides or [], flags)
     results = [_evaluate(ref, settings, untrained) for ref in refs]
     if out is not None and not any(hasattr(result, "save") for found in results for result in found):
@@ -120,12 +122,12 @@ def _evaluate(ref: "CheckpointRef", settings: "Config", untrained: bool) -> "Seq
 
     from phalanx.training.trained_policy import read_run, restore_state
 
-    with user_errors(), working(f"loading {ref.run}"):
+    with user_errors(), show_activity(f"loading {ref.run}"):
         algorithm_type, config = read_run(ref.run)
         algorithm = algorithm_type.for_evaluation(config)
         key = jax.random.key(algorithm.seed)
         state = algorithm.init(key) if untrained else restore_state(algorithm, ref)
-    with user_errors(), working(f"evaluating {ref.run}"):
+    with user_errors(), show_activity(f"evaluating {ref.run}"):
         try:
             return algorithm.evaluate(state, settings, final=True)
         finally:

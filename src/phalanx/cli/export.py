@@ -1,4 +1,4 @@
-"""`phalanx export`: exports a run's language model to Hugging Face."""
+"""`phalanx export`: exports the language model of a run to Hugging Face."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,19 +13,22 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN[@STEP]", help="A run of `train sft` or `train grpo`.")],
-    folder: Annotated[Path, typer.Argument(help="Folder for config.json and model.safetensors.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder for config.json and model.safetensors.")
+    ],
 ) -> None:
     """Export a run's language model as a LlamaForCausalLM for Hugging Face transformers."""
     from phalanx.lm.huggingface import export_huggingface
-    from phalanx.training.checkpoints import CheckpointRef
-    from phalanx.training.trained_lm import load_trained_lm
+    from phalanx.lm.text_policy import LMPolicy
+    from phalanx.training.trained_policy import load_policy
 
     with user_errors():
-        ref = CheckpointRef.parse(run)
-        trained = load_trained_lm(ref.run, ref.which)
-        tokenizer = trained.tokenizer.tokenizer
+        policy = load_policy(run)
+        if not isinstance(policy, LMPolicy):
+            raise ValueError(f"{run} has no language model: choose a run of sft or grpo")
+        tokenizer = policy.tokenizer.tokenizer
         export_huggingface(
-            trained.model,
+            policy.model,
             folder,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,

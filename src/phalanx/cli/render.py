@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import working
+from phalanx.cli.output import show_activity
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def render(
     """Render greedy episodes on tasks that the policy was not trained on."""
     if gif is not None and mp4 is not None:
         raise UserError("--gif and --mp4 cannot be combined: choose one file")
-    with user_errors(), working(f"running {format_count(episodes, 'episode')}"):
+    with user_errors(), show_activity(f"running {format_count(episodes, 'episode')}"):
         run_dir, images = _record(run, episodes, seed)
     frames = _enlarge([image for episode in images for image in episode], scale)
     repeats = [repeat for episode in images for repeat in [1] * (len(episode) - 1) + [_LAST_FRAME_REPEATS]]

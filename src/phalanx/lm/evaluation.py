@@ -1,12 +1,13 @@
 """Evaluation of text policies: success rate, valid actions and pass@k by task, with baselines."""
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
-from pydantic import Field
+from pydantic import Field, create_model
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
@@ -18,8 +19,8 @@ from phalanx.lm.text_policy import LMPolicy, RandomTextPolicy, TextPolicy
 from phalanx.lm.text_rollout import Conversation, rollout
 from phalanx.lm.transcript import episode_record
 from phalanx.statistics import mean_pass_at_k
-from phalanx.text.env import EpisodeId, TextVectorEnvironment
-from phalanx.text.env_spec import make_text_vector_env
+from phalanx.text.env import EpisodeId, PromptFormat, TextVectorEnvironment
+from phalanx.text.env_spec import TextEnvConfig, env_config_class, make_text_vector_env
 from phalanx.text.splits import Split
 
 _BATCH_SIZE = 64
@@ -29,15 +30,14 @@ class TextEvalConfig(Config):
     """Settings of `phalanx eval` for language models."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
-        "tasks": "env",
+        "tasks": "env.id",
         "puzzles": "num_episodes",
         "max_new_tokens": "max_completion_length",
         "legal_only": "legal_actions_only",
     }
 
-    env: str = ""
-    """Environment spec, such as `sudoku:medium,sokoban::multi`, `arc` or `proofs`. Empty uses the
-    environment that the model was trained on."""
+    env: TextEnvConfig = TextEnvConfig()
+    """Environment with its settings; by default the one that the model was trained in."""
     split: Split = "test"
     """Split of the episodes: `train`, `validation` or `test`."""
     num_episodes: int = Field(default=100, ge=1)
@@ -52,6 +52,26 @@ class TextEvalConfig(Config):
     """Maximum number of tokens of an answer."""
     legal_actions_only: bool = False
     """Restrict generation to legal actions in multi-turn environments."""
+
+
+def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type[TextEvalConfig]:
+    """Return the settings class of `phalanx eval` for a language model.
+
+    Args:
+        env: Environment to evaluate in; None for the one that the model was trained in.
+        trained_env: That environment, if there is one.
+    """
+    default = (trained_env or TextEnvConfig()) if env is None else env_config_class(env)(id=env)
+    description = TextEvalConfig.model_fields["env"].description
+    return create_model(
+        "TextEvalConfig",
+        __base__=TextEvalConfig,
+        __module__=__name__,
+        env=(
+            type(default),
+            Field(default=default, description=TextEvalConfig.model_fields["env"].description),
+        ),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,13 +136,16 @@ def _describe_score(score: TaskScore) -> str:
 
 
 def evaluate_language_model(
-    policy: LMPolicy, env: TextVectorEnvironment, settings: TextEvalConfig
+    policy: LMPolicy, settings: TextEvalConfig, prompt_format: PromptFormat = "compact"
 ) -> list[TextResult]:
     """Evaluate a model, an untrained model of the same size, and random actions, for `phalanx eval`.
 
     Returns:
         One result per task, and the mean over tasks at the end.
     """
+    if not settings.env.id:
+        raise ValueError("the model was not trained in a text environment; choose one, such as --env sudoku")
+    env = settings.env.make(prompt_format)
     policy = dataclasses.replace(
         policy,
         sampling=settings.sampling,
@@ -135,14 +158,15 @@ def evaluate_language_model(
         "untrained": dataclasses.replace(policy, model=untrained),
         "random": RandomTextPolicy(settings.seed),
     }
-    scores = evaluate_policy(
-        policies,
-        env,
-        split=settings.split,
-        num_episodes=settings.num_episodes,
-        num_samples=settings.num_samples,
-        seed=settings.seed,
-    )
+    with contextlib.closing(env):
+        scores = evaluate_policy(
+            policies,
+            env,
+            split=settings.split,
+            num_episodes=settings.num_episodes,
+            num_samples=settings.num_samples,
+            seed=settings.seed,
+        )
     rows = [tuple(row) for _, row in itertools.groupby(scores, key=lambda score: score.task)]
     rows.append(tuple(mean_score(column) for column in zip(*rows, strict=True)))
     return [TextResult(settings.split, row) for row in rows]

@@ -146,8 +146,13 @@ class Algorithm(abc.ABC, Generic[State]):
         return cls(config)
 
     @classmethod
-    def eval_settings_type(cls, config: RunConfig) -> type[Config] | None:
-        """Return the class of the settings of `phalanx eval` for a run; None if it cannot be evaluated."""
+    def eval_settings_type(cls, config: RunConfig, env: str | None = None) -> type[Config] | None:
+        """Return the class of the settings of `phalanx eval` for a run; None if it cannot be evaluated.
+
+        Args:
+            config: Config of the run.
+            env: Environment to evaluate in, for algorithms that can be evaluated in another one.
+        """
         return cls.eval_config
 
     @classmethod

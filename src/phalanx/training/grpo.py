@@ -26,7 +26,10 @@ from pydantic import Field
 from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult
-from phalanx.data.packing import pack_lengths
+from phalanx.data.collation import collate
+from phalanx.data.packing import PackingConfig, assign_packs
+from phalanx.data.plans.batch_plan import BatchSpec
+from phalanx.data.samples import Sample
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.lm.evaluation import (
@@ -34,6 +37,7 @@ from phalanx.lm.evaluation import (
     evaluate_language_model,
     evaluation_records,
     sample_conversations,
+    text_eval_config,
 )
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
@@ -42,11 +46,11 @@ from phalanx.lm.text_policy import LMPolicy, Turn
 from phalanx.lm.text_rollout import Conversation, is_usable_state, rollout
 from phalanx.logging.config import LoggingConfig
 from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.text.env_spec import TextEnvConfig
 from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
 from phalanx.training.config import CheckpointConfig, RunConfig, TextRunConfig
 from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
-from phalanx.training.text_env import TrainingEnvConfig, eval_env
 
 _PENDING_ROLLOUTS = "pending_rollouts"
 """Folder in the run folder. With `async_rollouts`, it has the next update's rollouts for each checkpoint."""
@@ -58,7 +62,6 @@ class GRPOConfig(TextRunConfig):
     preset_group = "grpo"
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "environment": "env.id",
-        "overrides": "env.overrides",
         "difficulty": "env.difficulty",
         "turns": "env.turns",
         "arcade.connections": "env.num_connections",
@@ -89,13 +92,11 @@ class GRPOConfig(TextRunConfig):
     """Seed of the initial model, the episodes and the sampled tokens."""
     num_updates: int = Field(default=100, ge=1)
     """Number of updates. Each has new rollouts."""
-    env: TrainingEnvConfig = TrainingEnvConfig(id="lights_out::multi")
-    """Text environment."""
+    env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")
+    """Text environment. The settings of a single JAX environment, or of `puzzle_server`, are part of this
+    section."""
     tokenizer: str = "characters"
     """Tokenizer of prompts and completions."""
-    prompt_format: Literal["compact", "full"] = "compact"
-    """`compact` prompts have few characters and no rules, for small models. Environments with only one format
-    ignore this setting."""
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of generated tokens per answer."""
     legal_actions_only: bool = False
@@ -293,7 +294,7 @@ class PackedCompletions(NamedTuple):
     weight: Float32[np.ndarray, "rows tokens"]
     """Weight of the completion that the token belongs to."""
     token_mask: Bool[np.ndarray, "rows tokens vocab"] | None = None
-    """Which tokens could be sampled at each position. None if all could everywhere."""
+    """Tokens that could be sampled at each position; none in padding. None if all could everywhere."""
 
 
 def pack_completions(
@@ -315,42 +316,48 @@ def pack_completions(
             f"a prompt with its completion has {max(lengths)} tokens, more than max_length={max_length}; "
             f"set max_length={max(lengths)}"
         )
-    bins = pack_lengths(lengths, max_length)
-    total_rows = -(-(int(bins.max()) + 1) // num_rows) * num_rows
-    shape = (total_rows, max_length)
-    token_mask = None
-    if any(completion.allowed_token_ids for completion in completions):
-        token_mask = np.ones((*shape, vocab_size), bool)
-    packed = PackedCompletions(
-        input_ids=np.zeros(shape, np.int32),
-        segment_ids=np.zeros(shape, np.int32),
-        position_ids=np.zeros(shape, np.int32),
-        completion_mask=np.zeros(shape, np.float32),
-        old_logps=np.zeros(shape, np.float32),
-        advantages=np.zeros(shape, np.float32),
-        weight=np.zeros(shape, np.float32),
-        token_mask=token_mask,
-    )
-    used, num_segments = [0] * total_rows, [0] * total_rows
-    for completion, length, row in zip(completions, lengths, bins.tolist(), strict=True):
-        start, end = used[row], used[row] + length
-        completion_start = start + len(completion.prompt_ids)
-        used[row], num_segments[row] = end, num_segments[row] + 1
-        packed.input_ids[row, start:end] = [*completion.prompt_ids, *completion.completion_ids]
-        packed.segment_ids[row, start:end] = num_segments[row]
-        packed.position_ids[row, start:end] = np.arange(length)
-        packed.completion_mask[row, completion_start:end] = 1
-        packed.old_logps[row, completion_start:end] = completion.old_logps
-        packed.advantages[row, completion_start:end] = completion.advantage
-        packed.weight[row, completion_start:end] = completion.weight
-        for position, token_ids in enumerate(completion.allowed_token_ids, completion_start):
-            assert token_mask is not None
-            token_mask[row, position] = False
-            token_mask[row, position, token_ids] = True
-    return [
-        jax.tree.map(lambda array, first=first: array[first : first + num_rows], packed)
-        for first in range(0, total_rows, num_rows)
+    has_token_mask = any(completion.allowed_token_ids for completion in completions)
+    samples = [
+        _completion_sample(index, completion, vocab_size if has_token_mask else None)
+        for index, completion in enumerate(completions)
     ]
+    layout = assign_packs(lengths, PackingConfig(max_length=max_length))
+    microbatches = []
+    for first in range(0, len(layout), num_rows):
+        rows = layout.slice_rows(first, min(first + num_rows, len(layout)))
+        spec = BatchSpec(0, first // num_rows, 0, packed=True, layout=rows, samples=samples)
+        microbatches.append(collate(spec, num_rows=num_rows))
+    return [
+        PackedCompletions(
+            input_ids=batch.input_ids,
+            segment_ids=batch.segment_ids,
+            position_ids=batch.position_ids,
+            completion_mask=batch.loss_mask.astype(np.float32),
+            **batch.columns,
+        )
+        for batch in microbatches
+    ]
+
+
+def _completion_sample(index: int, completion: Completion, vocab_size: int | None) -> Sample:
+    """Return a prompt with its completion, with zeros for the prompt in the additional columns."""
+    num_prompt, num_completion = len(completion.prompt_ids), len(completion.completion_ids)
+    is_completion = np.repeat(np.array([0, 1], np.int8), [num_prompt, num_completion])
+    columns: dict[str, np.ndarray] = {
+        "old_logps": np.concatenate(
+            [np.zeros(num_prompt, np.float32), np.asarray(completion.old_logps, np.float32)]
+        ),
+        "advantages": is_completion * np.float32(completion.advantage),
+        "weight": is_completion * np.float32(completion.weight),
+    }
+    if vocab_size is not None:
+        token_mask = np.ones((num_prompt + num_completion, vocab_size), bool)
+        for position, token_ids in enumerate(completion.allowed_token_ids, num_prompt):
+            token_mask[position] = False
+            token_mask[position, token_ids] = True
+        columns["token_mask"] = token_mask
+    input_ids = [*completion.prompt_ids, *completion.completion_ids]
+    return Sample(str(index), input_ids, is_completion, columns)
 
 
 # Loss
@@ -533,8 +540,27 @@ class GRPO(Algorithm[GRPOState]):
         model: LanguageModel = eqx.combine(params, self._structure)
         return model
 
-    def policy(self, state: GRPOState) -> LanguageModel:
-        return self.model(state.params)
+    def policy(self, state: GRPOState) -> LMPolicy:
+        """Return the language model as a policy that samples as in training."""
+        return self._lm_policy(self.model(state.params))
+
+    @classmethod
+    def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config]:
+        return text_eval_config(env, config.env)
+
+    @classmethod
+    def inherited_settings(cls, source: RunConfig) -> dict[str, Any]:
+        """Take over the model, the tokenizer, the prompt format and the environment of an SFT or GRPO run."""
+        if not isinstance(source, TextRunConfig):
+            raise ValueError(
+                f"GRPO starts from a run of sft or grpo, but this one has a {type(source).__name__}"
+            )
+        values = source.model_dump()
+        inherited = {name: values[name] for name in ("model", "tokenizer", "prompt_format")}
+        data = values.get("data", {})
+        if not data.get("plan") and not data.get("samples") and source.env.id not in ("", "puzzle_server"):
+            inherited["env"] = values["env"]
+        return inherited
 
     def update(self, state: GRPOState) -> tuple[GRPOState, UpdateResult]:
         """Run rollouts, compute advantages and train on the completions."""
@@ -715,18 +741,6 @@ class GRPO(Algorithm[GRPOState]):
         updates, opt_state = self._optimizer.update(gradients, opt_state, params)
         return optax.apply_updates(params, updates), opt_state, optax.tree.norm(gradients)
 
-    @classmethod
-    def inherited_settings(cls, source: RunConfig) -> dict[str, Any]:
-        """Take over the model, the tokenizer, the prompt format and the environment of an SFT or GRPO run."""
-        if not isinstance(source, TextRunConfig):
-            raise ValueError(f"GRPO starts from a run of sft or grpo, not of {type(source).__name__}")
-        values = source.model_dump()
-        inherited = {name: values[name] for name in ("model", "tokenizer", "prompt_format")}
-        data = values.get("data", {})
-        if not data.get("plan") and not data.get("samples") and source.env.id != "puzzle_server":
-            inherited["env"] = values["env"]
-        return inherited
-
     def _lm_policy(self, model: LanguageModel) -> LMPolicy:
         config = self.config
         return LMPolicy(
@@ -739,14 +753,14 @@ class GRPO(Algorithm[GRPOState]):
 
     def evaluate(self, state: GRPOState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate greedily on episodes of the validation split."""
-        policy = self._lm_policy(self.policy(state))
         if isinstance(settings, TextEvalConfig):
-            return evaluate_language_model(policy, eval_env(self.config, settings), settings)
-        return evaluation_records(policy, self.environment, self.config.evaluation.num_episodes)
+            return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)
+        num_episodes = self.config.evaluation.num_episodes
+        return evaluation_records(self.policy(state), self.environment, num_episodes)
 
     def sample_episodes(self, state: GRPOState, key: Key, update: int) -> list[dict[str, Any]]:
         """Run one validation episode of each task."""
-        return sample_conversations(self._lm_policy(self.policy(state)), self.environment, update)
+        return sample_conversations(self.policy(state), self.environment, update)
 
     def data_fingerprint(self) -> str:
         return self.environment.fingerprint

@@ -55,7 +55,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         return cls(config, mesh=DeviceMesh(jax.devices()[:1]))
 
     @classmethod
-    def eval_settings_type(cls, config: Any) -> type[Config] | None:
+    def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config] | None:
         environment = config.environment_type
         return None if environment is None else environment.eval_config or environment.evaluation_config
 
