@@ -91,7 +91,6 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.lm.sampling": ("SamplingConfig",),
         "phalanx.lm.evaluation": ("TextEvalConfig",),
         "phalanx.text.env_spec": ("TextEnvConfig",),
-        "phalanx.text.env_spec": ("TextEnvConfig",),
         "phalanx.puzzles.server.env": ("PuzzleServerConfig",),
     },
     "Logging": {"phalanx.logging.config": ("LoggingConfig",)},

@@ -678,16 +678,13 @@ def episode_tokens() -> Digests:
 
     arc = PPOConfig.load("arc", _SMALL_ARC).make_environment()
     proofs = ProofEnvironment.from_knowledge_base(_family(), _proof_config(max_episode_steps=8), "train")
+    text_arc = functools.partial(TextVectorWrapper, arc, task="arc")
     streams = {
         "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
         "arc, expert": generate_expert_samples(
-            functools.partial(TextVectorWrapper, arc, task="arc", prompt_format="compact"),
-            "characters",
-            seed=1,
+            functools.partial(text_arc, prompt_format="compact"), "characters", seed=1
         ),
-        "arc, expert, full prompts": generate_expert_samples(
-            functools.partial(TextVectorWrapper, arc, task="arc"), "bytes", seed=1
-        ),
+        "arc, expert, full prompts": generate_expert_samples(text_arc, "bytes", seed=1),
         "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
         "proofs, expert": generate_expert_samples(
             functools.partial(TextVectorWrapper, proofs, task="proofs"), "bytes", seed=1

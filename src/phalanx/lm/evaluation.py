@@ -62,7 +62,6 @@ def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type
         trained_env: That environment, if there is one.
     """
     default = (trained_env or TextEnvConfig()) if env is None else env_config_class(env)(id=env)
-    description = TextEvalConfig.model_fields["env"].description
     return create_model(
         "TextEvalConfig",
         __base__=TextEvalConfig,

@@ -76,6 +76,10 @@ def env_config_class(spec: str) -> type[TextEnvConfig]:
     environment_type: Any = None
     if not others and first.interface == "jax":
         environment_type = environment_class(first.name)[1]
+    elif not others and first.interface == "class":
+        addressed = import_object(first.name)
+        # A `TextEnvironment` has no spaces.
+        environment_type = addressed if hasattr(addressed, "observation_space") else None
     elif not others and not first.settings and first.interface == "text":
         found = find_text_environment(first.name)
         vector = found.vector_entry_point if found else ""
@@ -198,8 +202,7 @@ def _parse_part(name: str, values: Sequence[str], text: str) -> EnvSpecPart:
     if not values and (_JAX_ID.fullmatch(name) or name in _jax_names()):
         return EnvSpecPart(name, "jax", {})
     if len(values) == 1:
-        is_jax = hasattr(import_object(text), "observation_space")
-        return EnvSpecPart(text, "jax" if is_jax else "class", {})
+        return EnvSpecPart(text, "class", {})
     names = [*group_members("puzzles"), "puzzle_server", *(spec.id for spec in registered_environments())]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or name a module:Class"
