@@ -10,7 +10,6 @@ from jaxtyping import PyTree
 
 from phalanx.arc import functional as arc_functional
 from phalanx.arc.actions import (
-    check_bounds_jax as check_bounds_jax,
     validate_action as validate_action_jax,
 )
 from phalanx.arc.config import ArcConfig
