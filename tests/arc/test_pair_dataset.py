@@ -53,7 +53,7 @@ def test_wrong_files_are_refused(tmp_path: Path):
     with pytest.raises(ValueError, match="the file has 2"):
         load_pair_dataset(short)
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    with pytest.raises(ValueError, match="is no file of instances"):
+    with pytest.raises(ValueError, match="is not a grid pair dataset"):
         load_pair_dataset(tmp_path / "other.npz")
 
 

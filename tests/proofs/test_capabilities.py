@@ -14,6 +14,7 @@ import pytest
 import phalanx
 from phalanx.config import load_config
 from phalanx.core.evaluation import EvaluationResult
+from phalanx.core.expert import Expert
 from phalanx.kg.family_generator import generate_family
 from phalanx.kg.kge import KGE, save_kge
 from phalanx.kg.kge.models import KGEModelConfig
@@ -261,3 +262,29 @@ def test_an_environment_from_arrays_has_no_evaluation(environment: ProofEnvironm
         bare.evaluate(FirstChoice(), ProofEvaluationConfig(), final=False)
     assert bare.metadata() == {"training_queries": [len(environment.queries)]}
     assert len(sample_held_out_queries(bare, None).label) > len(environment.queries)
+
+
+def test_the_expert_proves_true_queries_and_gives_up_on_false_ones(environment: ProofEnvironment) -> None:
+    expert = environment.expert()
+    assert isinstance(expert, Expert)
+    keys = jax.random.split(jax.random.key(1), 32)
+    states, _ = jax.jit(environment.batch_reset)(keys)
+    step = jax.jit(environment.batch_step)
+    labels = expert.label(states, expert.init(states))
+    has_answer = labels.mask[:, 0]
+    is_true = np.asarray(states.query.label)
+    assert has_answer[is_true].any() and has_answer[~is_true].any()
+    proved = np.zeros(32, bool)
+    for _ in range(environment.max_episode_steps):
+        states, _, _, _, info = step(states, jnp.asarray(labels.actions[:, 0]))
+        proved |= np.asarray(info.proved)
+        labels = expert.label(states, ())
+    np.testing.assert_array_equal(proved[has_answer], is_true[has_answer])
+    assert not expert.must_act(labels.actions, labels).any()
+
+
+def test_the_expert_of_a_curriculum_labels_its_states(environment: ProofEnvironment) -> None:
+    wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_step: 4, max_depth: 2}]"))
+    states, _ = jax.jit(wrapper.batch_reset)(jax.random.split(jax.random.key(1), 4))
+    labels, expected = wrapper.expert().label(states, ()), environment.expert().label(states.proof, ())
+    np.testing.assert_array_equal(labels.actions, expected.actions)

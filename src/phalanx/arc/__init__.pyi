@@ -42,7 +42,13 @@ from .expert_episodes import (
     LabeledSteps as LabeledSteps,
     plan_expert_episodes as plan_expert_episodes,
 )
-from .functional import arc_reset as arc_reset, arc_step as arc_step
+from .functional import (
+    arc_reset as arc_reset,
+    arc_step as arc_step,
+    batch_reset as batch_reset,
+    batch_step as batch_step,
+    run_episode_batch as run_episode_batch,
+)
 from .generators.family import TaskFamily as TaskFamily
 from .generators.generate import (
     FAMILIES as FAMILIES,

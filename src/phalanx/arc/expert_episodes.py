@@ -19,8 +19,7 @@ from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, solution_plan
 from phalanx.core.expert import ExpertLabels
-from phalanx.data.offline_stream import OfflineDatasetStream
-from phalanx.data.samples import StreamSample
+from phalanx.data.samples import Sample, read_samples
 
 
 class ExpertEpisodeBatch(eqx.Module):
@@ -186,15 +185,15 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
             "recorded episodes contain only the working grid and the input: disable the other parts of "
             "env.observation"
         )
-    episodes: dict[str, list[StreamSample]] = {}
-    for sample in OfflineDatasetStream(path):
-        if sample.success and sample.episode_id is not None:
-            episodes.setdefault(sample.episode_id, []).append(sample)
+    episodes: dict[str, list[Sample]] = {}
+    for sample in read_samples(path):
+        if sample.info is not None and sample.info.success and sample.info.episode_id is not None:
+            episodes.setdefault(sample.info.episode_id, []).append(sample)
     if not episodes:
         raise ValueError(f"{path} contains no successful episode")
     collector = _StepCollector(path, environment)
     for samples in episodes.values():
-        collector.add(sorted(samples, key=lambda sample: sample.step_index or 0))
+        collector.add(sorted(samples, key=lambda sample: (sample.info and sample.info.step_index) or 0))
     return collector.steps()
 
 
@@ -209,7 +208,7 @@ class _StepCollector:
         self.operations: list[int] = []
         self.cells: list[list[int]] = []
 
-    def add(self, samples: list[StreamSample]) -> None:
+    def add(self, samples: list[Sample]) -> None:
         for sample in samples:
             grids, action = self._decode(sample)
             if self.environment.config.observation.input_grid and "input" not in grids:
@@ -229,7 +228,7 @@ class _StepCollector:
         self.operations.append(int(operation))
         self.cells.append(cells)
 
-    def _decode(self, sample: StreamSample) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def _decode(self, sample: Sample) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         tokens = np.asarray(sample.input_ids, np.int32)
         selection_format = self.environment.config.action.selection_format
         for grids in _ENCODED_GRIDS:

@@ -13,11 +13,13 @@ from jaxtyping import Array, Bool, Float32, Int32, PyTree
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
+from phalanx.core.expert import ExpertLabels
 from phalanx.core.spaces import Space
 from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.env import ProofEnvironment, ProofInfo, admit_all_depths
+from phalanx.proofs.expert import ShortestProofExpert
 from phalanx.proofs.network import ProofNetwork, ProofNetworkConfig
 from phalanx.proofs.state import ProofObservation, ProofState
 
@@ -27,6 +29,13 @@ class CurriculumState(eqx.Module):
 
     proof: ProofState
     clock: Int32[Array, "*batch"]
+
+
+class CurriculumExpert(ShortestProofExpert):
+    """The expert for states of a curriculum."""
+
+    def label(self, states: Any, memory: Any) -> ExpertLabels:
+        return super().label(states.proof, memory)
 
 
 StepResult = tuple[
@@ -186,6 +195,9 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
 
     def task_name(self, state: CurriculumState) -> str:
         return self.stages[0].task_name(state.proof)
+
+    def expert(self) -> "CurriculumExpert":
+        return CurriculumExpert(self.stages[0])
 
     def tokenizer(self) -> EpisodeTokenizer:
         return self.stages[0].tokenizer()

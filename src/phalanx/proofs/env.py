@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -42,6 +42,9 @@ from phalanx.proofs.state import (
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.registry import config_from
+
+if TYPE_CHECKING:
+    from phalanx.proofs.expert import ShortestProofExpert
 
 
 class ProofInfo(eqx.Module):
@@ -470,6 +473,11 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         from phalanx.proofs.rendering import render_episodes
 
         return render_episodes(episodes, self._require_vocabulary())
+
+    def expert(self) -> "ShortestProofExpert":
+        from phalanx.proofs.expert import ShortestProofExpert
+
+        return ShortestProofExpert(self)
 
     def tokenizer(self) -> EpisodeTokenizer:
         from phalanx.proofs.episode_tokens import ProofTokenizer
