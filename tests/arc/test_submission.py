@@ -123,7 +123,7 @@ def test_files_and_the_report_show_what_was_not_right(tmp_path: Path) -> None:
     assert len((folder / "tasks.jsonl").read_text().splitlines()) == 6
     assert "submitted" in (folder / "failures.svg").read_text()
     page = write_report([tmp_path]).read_text()
-    assert "Handed in: made &lt;here&gt;" in page
+    assert "Submission: made &lt;here&gt;" in page
     assert page.count("data:image/svg+xml;base64,") >= 2
     assert "solved: 3 of 6 tasks (50.0%)" in page
 

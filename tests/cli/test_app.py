@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import phalanx
 from phalanx.cli import app as cli
-from phalanx.cli.errors import Mount, UserError, lazy_group, user_errors
+from phalanx.cli.errors import LazyCommand, UserError, lazy_group, user_errors
 
 HEAVY = ("jax", "jaxlib", "equinox", "numpy", "omegaconf", "optax", "drawsvg")
 
@@ -63,7 +63,7 @@ def test_help_lists_every_command_with_its_line() -> None:
     assert result.exit_code == 0
     for name in ("demo", "info", "data", "train"):
         assert name in result.output
-    assert "Train the default agent on built-in tasks" in result.output
+    assert "Train an agent on generated tasks" in result.output
 
 
 @pytest.mark.parametrize("name", list(cli.COMMANDS))
@@ -141,7 +141,7 @@ def test_a_missing_file_is_named() -> None:
 
 
 def test_a_mounted_module_is_imported_only_when_its_command_runs() -> None:
-    app = typer.Typer(cls=lazy_group({"absent": Mount("phalanx.cli.no_such_module", "Not there.")}))
+    app = typer.Typer(cls=lazy_group({"absent": LazyCommand("phalanx.cli.no_such_module", "Not there.")}))
 
     @app.callback()
     def root() -> None:

@@ -16,7 +16,7 @@ DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 KILLED = """
 import os, signal
 from phalanx.cli import compilation_cache as cache
-cache.keep_compiled()
+cache.enable_compilation_cache()
 open(os.path.join(os.environ["JAX_COMPILATION_CACHE_DIR"], "half-cache"), "w").write("ha")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -28,13 +28,13 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tup
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def begin() -> tuple[Path, Callable[[], None]]:
-        monkeypatch.delenv(cache.JAX_FOLDER, raising=False)
+        monkeypatch.delenv(cache.JAX_CACHE_VARIABLE, raising=False)
         ends: list[Callable[[], None]] = []
         monkeypatch.setattr(
             "atexit.register", lambda function, *arguments: ends.append(lambda: function(*arguments))
         )
-        cache.keep_compiled()
-        return Path(os.environ[cache.JAX_FOLDER]), ends[0]
+        cache.enable_compilation_cache()
+        return Path(os.environ[cache.JAX_CACHE_VARIABLE]), ends[0]
 
     return begin
 
@@ -46,13 +46,13 @@ def kept(place: Path) -> dict[str, str]:
 def test_what_one_command_compiled_the_next_one_finds(command) -> None:
     first, end = command()
     (first / "a-cache").write_text("A")
-    assert kept(cache.folder()) == {}
+    assert kept(cache.cache_dir()) == {}
     end()
-    assert kept(cache.folder()) == {"a-cache": "A"}
+    assert kept(cache.cache_dir()) == {"a-cache": "A"}
     second, end = command()
     assert kept(second) == {"a-cache": "A"}
     end()
-    assert [path.name for path in cache.folder().iterdir()] == ["a-cache"]
+    assert [path.name for path in cache.cache_dir().iterdir()] == ["a-cache"]
 
 
 def test_two_commands_at_once_do_not_see_each_other_before_their_end(command) -> None:
@@ -63,14 +63,14 @@ def test_two_commands_at_once_do_not_see_each_other_before_their_end(command) ->
     assert kept(first) == {"a-cache": "A"}
     end_second()
     end_first()
-    assert kept(cache.folder()) == {"a-cache": "A", "b-cache": "B"}
+    assert kept(cache.cache_dir()) == {"a-cache": "A", "b-cache": "B"}
 
 
 def test_half_an_entry_of_a_command_that_was_killed_is_never_found(command, tmp_path: Path) -> None:
-    plain = {name: value for name, value in os.environ.items() if name != cache.JAX_FOLDER}
+    plain = {name: value for name, value in os.environ.items() if name != cache.JAX_CACHE_VARIABLE}
     killed = subprocess.run([sys.executable, "-c", KILLED], env=plain, check=False)
     assert killed.returncode == -signal.SIGKILL
-    left = list(cache.folder().glob("stage-*/half-cache"))
+    left = list(cache.cache_dir().glob("stage-*/half-cache"))
     assert len(left) == 1
     stage, end = command()
     assert kept(stage) == {}
@@ -82,7 +82,7 @@ def test_the_oldest_entries_make_room(tmp_path: Path) -> None:
     for age, name in enumerate(("old", "middle", "new")):
         (tmp_path / f"{name}-cache").write_text("x" * 10)
         os.utime(tmp_path / f"{name}-cache", (1000 + age, 1000 + age))
-    cache.bound(tmp_path, 20)
+    cache.remove_oldest(tmp_path, 20)
     assert set(kept(tmp_path)) == {"middle-cache", "new-cache"}
 
 
@@ -90,14 +90,14 @@ def test_it_can_be_turned_off_and_leaves_jax_to_its_own_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv(cache.JAX_FOLDER, "/elsewhere")
-    assert cache.reason_against() == "JAX_COMPILATION_CACHE_DIR is /elsewhere"
-    cache.keep_compiled()
-    monkeypatch.delenv(cache.JAX_FOLDER)
-    monkeypatch.setenv(cache.OFF, "off")
-    cache.keep_compiled()
-    assert cache.reason_against() == "PHALANX_COMPILATION_CACHE is off"
-    assert cache.JAX_FOLDER not in os.environ
+    monkeypatch.setenv(cache.JAX_CACHE_VARIABLE, "/elsewhere")
+    assert cache.disabled_reason() == "JAX_COMPILATION_CACHE_DIR is /elsewhere"
+    cache.enable_compilation_cache()
+    monkeypatch.delenv(cache.JAX_CACHE_VARIABLE)
+    monkeypatch.setenv(cache.DISABLE_VARIABLE, "off")
+    cache.enable_compilation_cache()
+    assert cache.disabled_reason() == "PHALANX_COMPILATION_CACHE is off"
+    assert cache.JAX_CACHE_VARIABLE not in os.environ
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,27 +106,27 @@ def test_a_folder_that_cannot_be_written_costs_the_cache_only(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.delenv(cache.JAX_FOLDER, raising=False)
-    cache.keep_compiled()
-    assert cache.JAX_FOLDER not in os.environ
+    monkeypatch.delenv(cache.JAX_CACHE_VARIABLE, raising=False)
+    cache.enable_compilation_cache()
+    assert cache.JAX_CACHE_VARIABLE not in os.environ
 
 
 def test_info_tells_how_much_there_is_and_where(
     phalanx: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(cache.JAX_FOLDER, raising=False)
-    cache.folder().mkdir(parents=True)
-    (cache.folder() / "a-cache").write_text("x" * 250_000)
-    assert f"compiled       0.2 MB of at most 1,000 in {cache.folder()}" in phalanx("info").out
-    monkeypatch.setenv(cache.OFF, "off")
-    assert "compiled       not kept: PHALANX_COMPILATION_CACHE is off" in phalanx("info").out
+    monkeypatch.delenv(cache.JAX_CACHE_VARIABLE, raising=False)
+    cache.cache_dir().mkdir(parents=True)
+    (cache.cache_dir() / "a-cache").write_text("x" * 250_000)
+    assert f"cache    0.2 of 1,000 MB in {cache.cache_dir()}" in phalanx("info").out
+    monkeypatch.setenv(cache.DISABLE_VARIABLE, "off")
+    assert "cache    disabled: PHALANX_COMPILATION_CACHE is off" in phalanx("info").out
 
 
 @pytest.mark.slow
 def test_a_training_compiles_the_second_time_nothing_new(tmp_path: Path) -> None:
     # Everything is kept, however quickly it was compiled: the clock decides nothing here.
-    plain = {name: value for name, value in os.environ.items() if name != cache.JAX_FOLDER}
+    plain = {name: value for name, value in os.environ.items() if name != cache.JAX_CACHE_VARIABLE}
     plain |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     names = []
     for run in ("first", "second"):

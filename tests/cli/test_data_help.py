@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from phalanx.cli.output import columns, facts
+from phalanx.cli.output import format_fields, format_table
 
 COMMANDS = {
     "lengths": ("build", "stats"),
@@ -46,7 +46,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_tables_line_up_numbers_on_the_right_and_words_on_the_left() -> None:
-    assert columns(["NAME", "SAMPLES", "FULL"], [["a", 12000, 0.5], ["bb", 7, 1.0]]).splitlines() == [
+    assert format_table(["NAME", "SAMPLES", "FULL"], [["a", 12000, 0.5], ["bb", 7, 1.0]]).splitlines() == [
         "NAME  SAMPLES    FULL",
         "a      12,000  0.5000",
         "bb          7  1.0000",
@@ -54,7 +54,7 @@ def test_tables_line_up_numbers_on_the_right_and_words_on_the_left() -> None:
 
 
 def test_long_facts_go_on_below_and_stay_within_eighty_columns() -> None:
-    lines = facts([("because", "word " * 30), ("n", 1000)]).splitlines()
+    lines = format_fields([("because", "word " * 30), ("n", 1000)]).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1].startswith("         word")
     assert lines[-1] == "n        1,000"

@@ -26,7 +26,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def test_suggested_trials_are_trained_on_the_cluster(address: str, tmp_path: Path) -> None:
+def test_tpe_trials_run_on_the_cluster(address: str, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     out = tmp_path / "sweep"
     command = [sys.executable, "-m", "phalanx", "sweep", f"custom {DESCENT}", "rate=uniform(0.2,0.8)"]
@@ -54,7 +54,7 @@ def test_suggested_trials_are_trained_on_the_cluster(address: str, tmp_path: Pat
     assert (out / "trial_001" / "evaluations.jsonl").exists()
 
 
-def test_a_stop_reaches_a_trial_on_the_cluster_and_it_saves(address: str, tmp_path: Path) -> None:
+def test_a_signal_saves_and_stops_trials_on_the_cluster(address: str, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     command = [sys.executable, "-m", "phalanx", "sweep", f"custom {DESCENT}", "num_updates=1000000"]
     child = subprocess.Popen(
@@ -97,7 +97,7 @@ def test_the_cluster_builds_the_same_cache_of_lengths_and_goes_on_running(
     assert Path("with.jsonl").read_bytes() == Path("without.jsonl").read_bytes()
 
 
-def test_a_cluster_that_is_not_there_is_told_in_one_line(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
+def test_an_unreachable_cluster_is_reported_in_one_line(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

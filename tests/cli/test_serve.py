@@ -35,9 +35,9 @@ def test_a_game_of_a_puzzle_server_is_named_with_its_address() -> None:
     ("arguments", "words"),
     [
         (["sudko"], "unknown text environment 'sudko'; did you mean 'sudoku'?"),
-        (["sudoku", "hard"], "settings must be NAME=VALUE, got 'hard'"),
+        (["sudoku", "hard"], "settings must be KEY=VALUE, got 'hard'"),
         (["sudoku", "dificulty=hard"], "dificulty"),
-        (["arc-v9"], "'arc' is at version 2 here"),
+        (["arc-v9"], "this release has version 2 of 'arc'"),
         (["sudoku", "--idle-timeout", "0"], "idle_timeout must be positive"),
     ],
 )

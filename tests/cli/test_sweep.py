@@ -1,4 +1,4 @@
-"""`phalanx sweep`, as a user runs it: every trial trained, compared, and gone on with after a stop."""
+"""`phalanx sweep` on the command line."""
 
 import signal
 import subprocess
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 
 
-def test_trials_are_trained_and_compared_and_a_second_time_only_compared(
+def test_trials_are_ranked_and_a_finished_sweep_is_only_ranked_again(
     tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "sweep"
@@ -42,7 +42,7 @@ def test_trials_are_trained_and_compared_and_a_second_time_only_compared(
     assert "choose one with --metric: distance" in unknown.err
 
 
-def test_a_trial_that_fails_costs_the_others_nothing_and_is_told(
+def test_a_failed_trial_is_reported_and_does_not_stop_the_others(
     tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "sweep"
@@ -55,7 +55,7 @@ def test_a_trial_that_fails_costs_the_others_nothing_and_is_told(
     assert "num_updates: 2" in (out / "trial_001" / "config.yaml").read_text()
 
 
-def test_trials_are_drawn_by_chance(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
+def test_random_trials_are_in_their_range(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "sweep"
     options = ("--sampler", "random", "--trials", "1", "--seed", "4", "--metric", "distance")
     done = phalanx("sweep", f"custom {DESCENT}", "rate=uniform(0.2,0.4)", "--out", out, *options)
@@ -64,7 +64,7 @@ def test_trials_are_drawn_by_chance(tmp_path: Path, phalanx: Callable[..., Any])
     assert 0.2 <= settings["rate"] <= 0.4
 
 
-def test_a_stop_is_passed_on_and_the_sweep_goes_on(tmp_path: Path) -> None:
+def test_a_signal_saves_and_stops_the_trials(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     command = [
         sys.executable,

@@ -91,7 +91,7 @@ def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
     submission = json.loads((Path(told["folder"]) / "submission.json").read_text())
     assert [sorted(answer) for answer in submission["small"]] == [["attempt_1", "attempt_2"]] * 2
     assert Path(told["folder"]).name.endswith("my-tasks-untrained"), "what a trained policy hands in stays"
-    assert "Handed in: " in (out / "report.html").read_text()
+    assert "Submission: " in (out / "report.html").read_text()
 
 
 def test_every_seed_is_reported_and_evaluated(tmp_path: Path, phalanx: Callable[..., Any]) -> None:

@@ -14,7 +14,7 @@ DESCENT = Path(__file__).parents[1] / "helpers" / "descent.py"
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(printing, "EVERY", 0.02)
+    monkeypatch.setattr(printing, "PROGRESS_INTERVAL", 0.02)
 
 
 @pytest.mark.usefixtures("soon")
@@ -36,9 +36,9 @@ def test_counted_work_says_how_far_how_fast_and_how_long(capsys: pytest.CaptureF
 def test_what_is_short_or_quiet_says_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with printing.progress("writing", "batches", 4) as advance, printing.working("compiling"):
+    with printing.progress("writing", "batches", 4) as advance, printing.show_activity("compiling"):
         advance(4)
-    monkeypatch.setattr(printing, "EVERY", 0.0)
+    monkeypatch.setattr(printing, "PROGRESS_INTERVAL", 0.0)
     with printing.progress("writing", "batches", 4, quiet=True) as advance:
         advance(4)
     assert capsys.readouterr() == ("", "")
@@ -46,7 +46,7 @@ def test_what_is_short_or_quiet_says_nothing(
 
 @pytest.mark.usefixtures("soon")
 def test_what_cannot_tell_how_far_it_is_says_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with printing.working("compiling"):
+    with printing.show_activity("compiling"):
         time.sleep(0.1)
     said = capsys.readouterr().err.splitlines()
     assert len(said) >= 2
@@ -66,7 +66,7 @@ def test_a_training_writes_its_first_update_and_its_last(tmp_path: Path, phalanx
 def test_a_training_that_takes_long_writes_in_between(
     tmp_path: Path, phalanx: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(printing.Pace, "is_due", lambda pace: True)
+    monkeypatch.setattr(printing.ProgressTimer, "is_due", lambda pace: True)
     done = phalanx("train", "custom", DESCENT, "num_updates=5", "--out", tmp_path / "run")
     assert sum(line.startswith("update ") for line in done.out.splitlines()) == 5
     assert "5 updates to make; compiling: 0:00:0" in done.out

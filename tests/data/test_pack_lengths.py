@@ -182,7 +182,7 @@ def test_bad_lengths_are_named(lengths: list[int], capacity: int, words: str) ->
         pack_lengths(lengths, capacity)
 
 
-def test_an_unknown_mode_is_refused() -> None:
+def test_unknown_mode_is_rejected() -> None:
     with pytest.raises(ValueError, match="'worst_fit' is not a valid PackingMode"):
         pack_lengths([1], 4, "worst_fit")
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.cli.doctor import examine
+from phalanx.cli.doctor import check_path
 from phalanx.data import (
     BatchFingerprint,
     BatchingConfig,
@@ -145,7 +145,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_damage_is_named_and_never_read_as_data(tmp_path: Path, name: str) -> None:
+def test_damaged_files_are_reported_and_never_read_as_data(tmp_path: Path, name: str) -> None:
     path, (make, read, _) = tmp_path / name, FORMATS[name]
     make(path)
     whole, patient, chance = read(path), Patient(path), random.Random(name)
@@ -170,14 +170,14 @@ def test_damage_is_named_and_never_read_as_data(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"checkpoints", "fingerprint.json"}))
-def test_the_doctor_sees_what_is_whole_and_what_is_not(tmp_path: Path, name: str) -> None:
+def test_doctor_distinguishes_intact_and_damaged_files(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     FORMATS[name].make(path)
-    assert [wrong for *_, wrong in examine(path)] == [""]
+    assert [wrong for *_, wrong in check_path(path)] == [""]
     patient = Patient(path)
     file = max(patient.whole, key=lambda one: len(patient.whole[one]))
     data = bytearray(patient.whole[file])
     data[len(data) // 2] ^= 4
     file.write_bytes(data)
-    ((_, _, wrong),) = examine(path)
+    ((_, _, wrong),) = check_path(path)
     assert "corrupt" in wrong

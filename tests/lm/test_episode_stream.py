@@ -41,7 +41,7 @@ def row(rows: StepTokens, number: int) -> np.ndarray:
     return rows.tokens[ends[number] : ends[number + 1]]
 
 
-def test_an_arc_step_is_its_grids_row_by_row_and_then_what_was_done() -> None:
+def test_arc_step_is_encoded_as_grids_and_action() -> None:
     tokenizer = ArcTokenizer("point")
     rows = tokenizer.encode(seen_twice(), PointAction([3, -1], [0, 31], [2, 99]))
     told = " ".join(tokenizer.token_name(token) for token in row(rows, 0).tolist())
@@ -54,7 +54,7 @@ def test_an_arc_step_is_its_grids_row_by_row_and_then_what_was_done() -> None:
 
 
 @pytest.mark.parametrize("kind", ["point", "bbox", "mask"])
-def test_an_arc_step_is_read_back_as_it_was(kind: Any) -> None:
+def test_arc_step_round_trip(kind: Any) -> None:
     selection = np.array([[[1, 0, 0], [0, 1, 0]], [[0, 0, 0], [1, 1, 1]]], bool)
     actions = {
         "point": PointAction([3, 41], [0, 1], [2, 0]),
@@ -72,7 +72,7 @@ def test_an_arc_step_is_read_back_as_it_was(kind: Any) -> None:
             assert np.array_equal(value, np.asarray(getattr(actions, name))[number])
 
 
-def test_tokens_that_are_no_step_are_refused() -> None:
+def test_invalid_step_tokens_are_rejected() -> None:
     with pytest.raises(ValueError, match="expected token 4, found token 1"):
         ArcTokenizer().decode(np.array([1, 2], np.int32))
     with pytest.raises(ValueError, match="expected GOALS"):
@@ -83,7 +83,7 @@ def test_tokens_that_are_no_step_are_refused() -> None:
         ArcTokenizer(grids=())
 
 
-def test_a_proof_step_is_its_goals_its_options_and_the_number_taken() -> None:
+def test_proof_step_is_encoded_as_goals_options_and_choice() -> None:
     tokenizer = ProofTokenizer(num_predicates=4, num_terms=9, num_actions=2, max_depth=10)
     goals = np.array([[[1, 2, 3], [2, 3, 8], [0, 0, 0]]], np.int32)
     successors = np.array([[[[2, 3, 8], [0, 0, 0], [0, 0, 0]], [[3, 0, 0], [0, 0, 0], [0, 0, 0]]]], np.int32)
@@ -141,7 +141,7 @@ def test_arc_episodes_become_samples_step_by_step() -> None:
         assert (one.episode_status is EpisodeStatus.SUCCESS) == one.success
 
 
-def test_random_episodes_follow_from_the_seed_alone() -> None:
+def test_random_episodes_depend_only_on_the_seed() -> None:
     assert tuple(EnvironmentStream(arc(), episodes=6, batch_size=4, seed=3)) == arc_samples()
     assert tuple(EnvironmentStream(arc(), episodes=6, batch_size=4, seed=4)) != arc_samples()
 
@@ -153,7 +153,7 @@ def solve(states: Any, count: Any, key: Any) -> tuple[PointAction, Any]:
     return PointAction(paints * jnp.ones_like(states.height), place, place), count + 1
 
 
-def test_an_agent_plays_and_a_whole_episode_can_be_one_sample() -> None:
+def test_agent_episodes_can_be_single_samples() -> None:
     stream = EnvironmentStream(
         arc(), solve, agent_state=jnp.int32(0), episodes=4, batch_size=4, per="episode", dataset_id="solved"
     )
@@ -209,7 +209,7 @@ def test_proof_episodes_become_samples() -> None:
     assert {one.success for one in firsts} == {True, False}
 
 
-def test_random_episodes_do_not_depend_on_how_many_are_played_at_once() -> None:
+def test_random_episodes_do_not_depend_on_the_batch_size() -> None:
     four, three = (
         list(EnvironmentStream(Walk(), tokenizer=WalkTokenizer(), max_steps=4, episodes=8, batch_size=batch))
         for batch in (4, 3)
@@ -277,7 +277,7 @@ class WalkTokenizer:
         return np.full(len(seen), np.nan)
 
 
-def test_an_environment_of_ones_own_needs_a_tokenizer_and_a_length() -> None:
+def test_user_environment_needs_a_tokenizer_and_a_length() -> None:
     assert isinstance(WalkTokenizer(), EpisodeTokenizer)
     with pytest.raises(TypeError, match="Walk has no tokenizer for its episodes; pass one"):
         EnvironmentStream(Walk(), max_steps=3)

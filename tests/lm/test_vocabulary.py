@@ -26,7 +26,7 @@ def planned(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("source", ["plan", "files"])
-def test_tokens_beyond_the_vocabulary_are_refused(planned: Path, source: str) -> None:
+def test_tokens_outside_the_vocabulary_are_rejected(planned: Path, source: str) -> None:
     settings = [f"data.plan={planned / source}"]
     if source == "plan":
         settings.append(f"data.dataset={planned / 'data.jsonl'}")

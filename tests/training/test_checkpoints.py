@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved comes back to the last bit, and a kill at any moment leaves a whole one."""
+"""Saving, restoring and retention of checkpoints, including kills while saving and unusual paths."""
 
 import math
 import random
@@ -28,7 +28,7 @@ from tests.helpers.descent import Descent, DescentConfig
 
 pytestmark = pytest.mark.slow
 
-SAVE_FOR_EVER = """
+SAVE_FOREVER = """
 import itertools, sys
 import jax.numpy as jnp
 from phalanx.training import CheckpointConfig, Checkpointer
@@ -53,7 +53,7 @@ def state(seed: int) -> State:
     return State(weights, jax.random.key(seed), (jnp.int32(seed), jnp.arange(5)), jnp.zeros((0, 3)))
 
 
-def test_what_is_saved_comes_back_to_the_last_bit(tmp_path: Path) -> None:
+def test_a_restored_state_is_bit_identical(tmp_path: Path) -> None:
     with Checkpointer(tmp_path) as checkpoints:
         checkpoints.save(7, state(1), {"update": 7, "seconds": 1.5})
     with Checkpointer(tmp_path) as checkpoints:
@@ -67,7 +67,7 @@ def test_what_is_saved_comes_back_to_the_last_bit(tmp_path: Path) -> None:
     assert back.nothing.shape == (0, 3)
 
 
-def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     with Checkpointer(tmp_path, CheckpointConfig(keep=2)) as checkpoints:
         for step in (1, 2, 3):
             checkpoints.save(step, state(step), {})
@@ -97,7 +97,7 @@ def test_an_evaluation_at_the_step_of_a_checkpoint_adds_its_metrics(tmp_path: Pa
         assert (checkpoints.best(), checkpoints.metadata(1)) == (1, {"metrics": {"accuracy": 0.5}})
 
 
-@pytest.mark.parametrize("name", ["a[1]", "a\\b", "*", "what?"])
+@pytest.mark.parametrize("name", ["a[1]", "a\\b", "*", "what?", "gs:"])
 def test_runs_in_folders_with_special_characters_can_be_read_resumed_and_copied(
     tmp_path: Path, name: str
 ) -> None:
@@ -114,18 +114,18 @@ def test_runs_in_folders_with_special_characters_can_be_read_resumed_and_copied(
         assert train(Descent(longer), tmp_path / name / f"from_{copy.name}", init_from=str(copy)).update == 8
 
 
-def test_arrays_of_other_shapes_are_refused_in_words(tmp_path: Path) -> None:
+def test_arrays_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
     with Checkpointer(tmp_path) as checkpoints:
         checkpoints.save(1, {"a": jnp.zeros(3)}, {})
         with pytest.raises(ValueError, match="checkpoint 1 does not fit this training"):
             checkpoints.restore(1, {"a": jnp.zeros(3), "b": jnp.zeros(4)})
 
 
-def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+def test_a_kill_while_saving_leaves_an_intact_checkpoint(tmp_path: Path) -> None:
     chance = random.Random(0)
     for _ in range(3):
         child = subprocess.Popen(
-            [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", SAVE_FOREVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         )
         assert child.stdout is not None
         for _ in range(chance.randrange(2, 5)):
@@ -143,7 +143,7 @@ def test_a_kill_while_saving_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
             np.testing.assert_array_equal(leaf, np.full((200, 100), float(step), np.float32))
 
 
-def test_the_digest_follows_the_config_but_for_what_does_not_matter() -> None:
+def test_the_config_digest_ignores_settings_that_do_not_change_the_result() -> None:
     digest = config_digest(RunConfig())
     assert config_digest(RunConfig(evaluation=EvaluationConfig(every=7))) != digest
     assert config_digest(RunConfig(checkpoint=CheckpointConfig(every=7))) == digest

@@ -1,4 +1,4 @@
-"""Trainings by one process, by two and by four have the same weights, and outlive the loss of a process."""
+"""Training with several processes and devices: equal results, and recovery from a lost process."""
 
 import concurrent.futures
 import contextlib
@@ -100,7 +100,7 @@ def alone() -> tuple[list[bytes], list[bytes], list[bytes]]:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_processes_have_the_learner_of_one_to_the_last_bit(count: int, alone: tuple) -> None:
+def test_the_result_is_bit_identical_for_any_number_of_processes(count: int, alone: tuple) -> None:
     for found in together(count, trained):
         assert found == alone
 
@@ -124,6 +124,33 @@ def test_the_episodes_of_all_devices_are_logged(tmp_path: Path) -> None:
     assert list(one) == [1, 2, 3]
     assert {"reward_mean", "episode_length_mean"} <= one[3].keys()
     assert one == four
+
+
+TRAIN_WITH_DISTRIBUTED_EPISODES = """
+import sys
+import jax.numpy as jnp
+from phalanx.training import train
+from tests.helpers.descent import Descent, DescentConfig
+
+class DistributedEpisodes(Descent):
+    def update(self, state):
+        state, result = super().update(state)
+        returns = self.mesh.shard(jnp.arange(4.0))
+        return state, result._replace(episodes={"episode_returns": returns, "success_mask": returns > 1})
+
+train(DistributedEpisodes(DescentConfig(num_updates=1)), sys.argv[1])
+"""
+
+
+def test_episodes_that_are_distributed_over_devices_are_logged_completely(tmp_path: Path) -> None:
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    subprocess.run(
+        [sys.executable, "-c", TRAIN_WITH_DISTRIBUTED_EPISODES, str(tmp_path / "run")],
+        check=True,
+        env=os.environ | flags,
+    )
+    logged = metrics_of(tmp_path / "run")[1]
+    assert (logged["reward_mean"], logged["reward_max"], logged["success_rate"]) == (1.5, 3.0, 0.5)
 
 
 PLANES = (
@@ -151,7 +178,7 @@ def go(out: Path, *options: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_a_training_that_lost_a_process_goes_on_with_fewer_to_the_same_weights(tmp_path: Path) -> None:
+def test_a_training_that_lost_a_process_resumes_with_fewer_and_the_same_result(tmp_path: Path) -> None:
     shared = ("--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id")
     go(tmp_path / "one")
     children = [start(tmp_path / "two", *shared, number) for number in "01"]
@@ -173,7 +200,7 @@ def test_a_training_that_lost_a_process_goes_on_with_fewer_to_the_same_weights(t
 # -- joining, telling, losing ----------------------------------------------------------------------
 
 
-def test_what_processes_tell_comes_in_their_order_along_any_axis() -> None:
+def test_arrays_are_gathered_in_the_order_of_the_processes() -> None:
     def work(processes: Processes) -> tuple[np.ndarray, np.ndarray]:
         mine = np.full((1, 2), processes.rank, np.int8)
         return processes.gather(mine), processes.gather(mine, axis=1)
@@ -184,7 +211,7 @@ def test_what_processes_tell_comes_in_their_order_along_any_axis() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_several_arrays_go_in_one_exchange_however_large_they_are(count: int) -> None:
+def test_several_large_arrays_are_gathered_in_one_exchange(count: int) -> None:
     # More than the buffers of a connection hold: processes that only sent would wait forever.
     large = np.arange(3_000_000, dtype=np.int32)
 
@@ -201,7 +228,7 @@ def test_several_arrays_go_in_one_exchange_however_large_they_are(count: int) ->
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_the_others_notice_whoever_is_lost(lost: int) -> None:
+def test_a_lost_process_is_reported_by_the_others(lost: int) -> None:
     def work(processes: Processes) -> str:
         processes.exchange(b"here")
         if processes.rank == lost:
@@ -215,7 +242,7 @@ def test_the_others_notice_whoever_is_lost(lost: int) -> None:
     assert f"process {lost} was lost: " in told[1 - lost]
 
 
-def test_processes_that_do_different_things_are_told_apart() -> None:
+def test_processes_that_are_out_of_step_raise_an_error() -> None:
     def work(processes: Processes) -> str:
         with pytest.raises(ProcessLostError) as caught:
             processes.exchange(b"x" * (1 + processes.rank))
@@ -224,7 +251,7 @@ def test_processes_that_do_different_things_are_told_apart() -> None:
     assert "it sends 2 bytes in exchange 1, but 1 in exchange 1 were expected" in together(2, work)[0]
 
 
-def test_strangers_at_the_port_are_sent_away() -> None:
+def test_other_connections_to_the_port_are_closed() -> None:
     port = free_port()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         first = pool.submit(Processes.join, f"127.0.0.1:{port}", 2, 0, 60)
@@ -246,14 +273,14 @@ def test_strangers_at_the_port_are_sent_away() -> None:
             process.close()
 
 
-def test_whoever_does_not_come_is_named() -> None:
+def test_processes_that_do_not_connect_are_named() -> None:
     with pytest.raises(ValueError, match="processes 1, 2 of 3 did not connect"):
         Processes.join(f"127.0.0.1:{free_port()}", 3, 0, timeout=0.05)
     with pytest.raises(ValueError, match="cannot connect to the first process at 127"):
         Processes.join(f"127.0.0.1:{free_port()}", 3, 1, timeout=0.05)
 
 
-def test_a_process_must_be_one_of_them_and_have_an_address() -> None:
+def test_an_invalid_rank_or_address_is_rejected() -> None:
     with pytest.raises(ValueError, match="between 0 and 1, got 2"):
         connect("127.0.0.1:1", 2, 2)
     with pytest.raises(ValueError, match="must be HOST:PORT, got 'here'"):

@@ -1,4 +1,4 @@
-"""Runs that schedulers stop and start: one command for all of it, extensions, warm starts, the best."""
+"""Automatic resumption, extended runs, warm starts and the best checkpoint."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def losses(run: Path) -> dict[int, float]:
     return {line["step"]: line["metrics"]["loss"] for line in read_records(run / "batch_metrics.jsonl")}
 
 
-def test_a_run_that_is_requeued_after_every_update_comes_to_the_same_numbers(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_after_every_update_has_the_same_result(tmp_path: Path) -> None:
     whole = train(Descent(config(num_updates=10)), tmp_path / "whole")
     stops = 0
     while True:
@@ -77,7 +77,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(tmp_path
     assert (run_status(run), read_metadata(run)["status"]) == ("finished", "finished")
 
 
-def test_what_a_start_left_that_was_killed_in_the_middle_is_no_hindrance(tmp_path: Path) -> None:
+def test_a_run_can_be_started_in_the_remains_of_a_killed_start(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.yaml").write_text("rate: 0")
@@ -89,7 +89,7 @@ def test_what_a_start_left_that_was_killed_in_the_middle_is_no_hindrance(tmp_pat
         train(Descent(config()), other, auto_resume=True)
 
 
-def test_a_finished_run_can_be_extended_and_again(tmp_path: Path) -> None:
+def test_a_finished_run_can_be_extended_repeatedly(tmp_path: Path) -> None:
     run = train(Descent(config(num_updates=2)), tmp_path / "run").run_dir
     longer = config(num_updates=4)
     with pytest.raises(ValueError, match="num_updates: 2"):
@@ -113,7 +113,7 @@ def test_a_finished_run_can_be_extended_and_again(tmp_path: Path) -> None:
         train(Descent(config(num_updates=5)), run, resume=True, extend=True)
 
 
-def test_a_run_that_was_killed_while_it_was_extended_is_still_a_run(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_while_it_was_extended_can_be_resumed(tmp_path: Path) -> None:
     run = train(Descent(config(num_updates=2)), tmp_path / "run").run_dir
     text = (run / "config.yaml").read_text()
     train(Descent(config(num_updates=4)), run, resume=True, extend=True)
@@ -123,7 +123,7 @@ def test_a_run_that_was_killed_while_it_was_extended_is_still_a_run(tmp_path: Pa
     assert train(Descent(config(num_updates=3)), run, resume=True, extend=True).update == 3
 
 
-def test_a_run_begins_with_the_weights_of_another_and_says_so(tmp_path: Path) -> None:
+def test_a_run_starts_from_the_parameters_of_another_and_records_it(tmp_path: Path) -> None:
     first = train(Descent(config(checkpoint=CheckpointConfig(every=2, keep=9))), tmp_path / "first")
     outcome = train(Descent(config(seed=7)), tmp_path / "second", init_from=f"{first.run_dir}@4")
     start = float(first.evaluations[0]["distance"])
@@ -183,7 +183,7 @@ class Deep(Descent):
         (Deep, "has another structure; arrays only there: .*; only here: head, trunk"),
     ],
 )
-def test_a_network_of_another_architecture_is_refused_in_words(
+def test_parameters_of_another_architecture_are_rejected(
     tmp_path: Path, algorithm: type[Descent], words: str
 ) -> None:
     first = train(Descent(config(num_updates=1)), tmp_path / "first").run_dir
@@ -198,7 +198,7 @@ class Wandering(Descent):
         return [{"split": "all", "mode": "greedy", "distance": abs(update - 3.0), "name": "x"}]
 
 
-def test_the_best_by_an_evaluation_is_kept_beside_the_newest(tmp_path: Path) -> None:
+def test_the_checkpoint_with_the_best_evaluation_is_kept(tmp_path: Path) -> None:
     kept = CheckpointConfig(every=100, keep=1, best_metric="distance", best_mode="min")
     settings = config(evaluation=EvaluationConfig(every=1), checkpoint=kept)
     outcome = train(Wandering(settings), tmp_path / "run")
@@ -217,7 +217,7 @@ def test_the_best_by_an_evaluation_is_kept_beside_the_newest(tmp_path: Path) -> 
     assert second.state.params == best / 2
 
 
-def test_a_number_that_no_evaluation_has_is_refused_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_best_metric_is_rejected_with_the_available_ones(tmp_path: Path) -> None:
     settings = config(checkpoint=CheckpointConfig(best_metric="succes_rate"))
     with pytest.raises(ValueError, match=r"not a metric of this run's evaluations; choose one of distance$"):
         train(Wandering(settings), tmp_path / "run")

@@ -1,4 +1,4 @@
-"""The loop around every training: when it measures and saves, how it stops, and what it refuses."""
+"""The run loop: evaluations, checkpoints, signals, seeds and rejected run folders."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ def saved(run: Path) -> list[int]:
     return sorted(int(path.name) for path in (run / "checkpoints").iterdir())
 
 
-def test_it_is_measured_first_now_and_then_and_last(tmp_path: Path) -> None:
+def test_a_run_is_evaluated_at_the_start_at_intervals_and_at_the_end(tmp_path: Path) -> None:
     outcome = train(Descent(config(evaluation=EvaluationConfig(every=2))), tmp_path / "run")
     lines = [
         (line["step"], line["steps"], line["last"])
@@ -59,7 +59,7 @@ def test_it_is_measured_first_now_and_then_and_last(tmp_path: Path) -> None:
     assert [line["step"] for line in outcome.evaluations] == [0, 2, 4, 6]
 
 
-def test_progress_tells_how_far_how_fast_and_the_headline(tmp_path: Path) -> None:
+def test_progress_has_counts_speed_and_headline_metrics(tmp_path: Path) -> None:
     seen: list[Progress] = []
     outcome = train(Descent(config()), tmp_path / "run", show=seen.append)
     assert [progress.counts["steps"] for progress in seen] == [3, 6, 9, 12, 15, 18]
@@ -72,7 +72,7 @@ def test_progress_tells_how_far_how_fast_and_the_headline(tmp_path: Path) -> Non
     assert metrics[1]["reward_mean"] == metrics[1]["loss"] == pytest.approx(start / 4)
 
 
-def test_it_is_saved_by_count_and_by_time(tmp_path: Path) -> None:
+def test_checkpoints_are_saved_by_updates_and_by_time(tmp_path: Path) -> None:
     by_count = CheckpointConfig(every=4, minutes=None, keep=9)
     assert saved(train(Descent(config(checkpoint=by_count)), tmp_path / "count").run_dir) == [4, 6]
     at_once = CheckpointConfig(every=100, minutes=1e-9, keep=9)
@@ -82,7 +82,7 @@ def test_it_is_saved_by_count_and_by_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_stops_and_the_run_goes_on_to_the_same_bits(
+def test_a_signal_saves_and_stops_and_the_resumed_run_is_bit_identical(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     whole = train(Descent(config()), tmp_path / "whole")
@@ -108,7 +108,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "run.lock").exists()
 
 
-def test_an_error_is_passed_on_and_leaves_a_run_that_says_so(tmp_path: Path) -> None:
+def test_an_error_is_raised_and_recorded_in_run_json(tmp_path: Path) -> None:
     def show(progress: Progress) -> None:
         assert read_metadata(tmp_path / "run")["status"] == "running"
         raise ZeroDivisionError("in the middle")
@@ -170,7 +170,7 @@ def test_several_seeds_are_interrupted_resumed_and_extended_together(tmp_path: P
         assert losses(ours.run_dir) == losses(theirs.run_dir)
 
 
-def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_a_run_of_another_algorithm_is_rejected(tmp_path: Path) -> None:
     train(Descent(config()), tmp_path / "run")
 
     class Ascent(Descent):
@@ -235,7 +235,7 @@ def test_links_that_wandb_creates_do_not_prevent_a_resume(tmp_path: Path) -> Non
     assert train(Descent(config()), run, resume=True).update == 6
 
 
-def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_version_is_rejected(tmp_path: Path) -> None:
     outcome = train(Descent(config()), tmp_path / "run")
     facts = outcome.run_dir / "checkpoints" / "6" / "metadata" / "metadata"
     told = json.loads(facts.read_text())
@@ -247,7 +247,7 @@ def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
         train(Descent(config()), outcome.run_dir, resume=True)
 
 
-def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
+def test_a_run_that_another_process_trains_is_rejected(tmp_path: Path) -> None:
     said: list[str] = []
 
     def show(progress: Progress) -> None:
@@ -259,7 +259,7 @@ def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
     assert len(said) == 6
 
 
-def test_the_lock_of_a_killed_process_holds_nobody_off(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_does_not_block(tmp_path: Path) -> None:
     run = tmp_path / "run"
     program = (
         "import os, signal, sys; sys.path.insert(0, sys.argv[1])\n"
@@ -284,7 +284,7 @@ def flip(file: Path) -> None:
     file.write_bytes(data)
 
 
-def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_aloud(
+def test_a_corrupt_newest_checkpoint_is_skipped_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
@@ -302,7 +302,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_aloud(
         restore_policy(Descent(wanted), run, 5)
 
 
-def test_a_damaged_checkpoint_is_saved_anew_when_its_step_comes_again(tmp_path: Path) -> None:
+def test_a_corrupt_checkpoint_is_replaced_when_its_step_is_saved_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     wanted = config(checkpoint=CheckpointConfig(every=2, minutes=None, keep=9))
     train(Descent(wanted), run)
@@ -313,7 +313,7 @@ def test_a_damaged_checkpoint_is_saved_anew_when_its_step_comes_again(tmp_path: 
         assert float(restore_policy(Descent(wanted), run, step)) > 0
 
 
-def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_nothing_that_holds_its_space(
+def test_a_checkpoint_that_does_not_fit_on_the_disk_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(*_: object, **__: object) -> None:
@@ -325,7 +325,7 @@ def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_nothing_that_holds_it
     assert list((outcome.run_dir / "checkpoints").iterdir()) == []
 
 
-def test_a_damaged_best_checkpoint_is_passed_over_aloud(
+def test_a_corrupt_best_checkpoint_is_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     best = CheckpointConfig(every=2, minutes=None, best_metric="distance", best_mode="min")
@@ -341,7 +341,7 @@ def test_a_damaged_best_checkpoint_is_passed_over_aloud(
     )
 
 
-def test_a_run_without_a_whole_checkpoint_says_so(tmp_path: Path) -> None:
+def test_a_run_without_an_intact_checkpoint_is_not_resumed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(Descent(config()), run)
     flip(run / "checkpoints/6/metadata/metadata")
@@ -349,7 +349,7 @@ def test_a_run_without_a_whole_checkpoint_says_so(tmp_path: Path) -> None:
         train(Descent(config()), run, resume=True)
 
 
-def test_facts_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
+def test_an_invalid_run_json_is_rejected(tmp_path: Path) -> None:
     run = train(Descent(config()), tmp_path / "run").run_dir
     for text in ("[]", "{", "[" * 100_000, "1" * 5000, "\x00"):
         (run / "run.json").write_text(text)
@@ -357,7 +357,7 @@ def test_facts_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
             train(Descent(config()), run, resume=True)
 
 
-def test_what_a_killed_start_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     run = train(Descent(config()), tmp_path / "run").run_dir
     left = run / f".run.json.999999999-{_machine_id()}0123.tmp"
     other = run / ".run.json.999999999-ffff0123.tmp"  # of another machine, whose processes are not known

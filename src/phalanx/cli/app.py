@@ -1,7 +1,4 @@
-"""The `phalanx` command: its list of commands, `--version`, and the way errors are shown.
-
-Each command is in the module that the list names, and is imported only when it runs.
-"""
+"""The `phalanx` command: list of commands, `--version`, and error messages."""
 
 import sys
 from typing import Annotated
@@ -9,69 +6,59 @@ from typing import Annotated
 import typer
 
 from phalanx import __version__
-from phalanx.cli.errors import Mount, UserError, lazy_group
+from phalanx.cli.errors import LazyCommand, UserError, lazy_group
 
 COMMANDS = {
-    "demo": Mount(
-        "phalanx.cli.demo", "Train the default agent on built-in tasks and write the report.", compiles=True
+    "train": LazyCommand("phalanx.cli.train", "Train a policy, embedding or language model.", compiles=True),
+    "eval": LazyCommand("phalanx.cli.eval", "Evaluate a training run.", compiles=True),
+    "sweep": LazyCommand("phalanx.cli.sweep", "Search for the best settings of a training run."),
+    "report": LazyCommand("phalanx.cli.report", "Write an HTML report of a run, or compare runs."),
+    "render": LazyCommand(
+        "phalanx.cli.render", "Render episodes of a trained policy as GIF or MP4.", compiles=True
     ),
-    "train": Mount(
-        "phalanx.cli.train",
-        "Train an agent on ARC or proofs, embeddings, or a language model.",
-        compiles=True,
+    "export": LazyCommand("phalanx.cli.export", "Export a language model for Hugging Face transformers."),
+    "demo": LazyCommand(
+        "phalanx.cli.demo", "Train an agent on generated tasks and write a report.", compiles=True
     ),
-    "sweep": Mount("phalanx.cli.sweep", "Train with every combination of settings, and compare."),
-    "eval": Mount("phalanx.cli.eval", "Measure the policy of a training run.", compiles=True),
-    "export": Mount("phalanx.cli.export", "Write a language model as Hugging Face reads it."),
-    "info": Mount("phalanx.cli.info", "Show the version, JAX's devices, and which engine is in use."),
-    "data": Mount(
-        "phalanx.cli.data",
-        "Tasks, lengths, batch plans and packs: what comes before training.",
-    ),
-    "arc": Mount("phalanx.cli.arc", "ARC datasets: list, show, download."),
-    "play": Mount("phalanx.cli.play", "Solve ARC tasks in the terminal, or watch a puzzle-server game."),
-    "prove": Mount(
-        "phalanx.cli.prove", "Prove a query from facts and rules; show the proof as a tree or SVG."
-    ),
-    "puzzles": Mount("phalanx.cli.puzzles", "List and show text puzzles; collect from a puzzle server."),
-    "kg": Mount("phalanx.cli.kg", "Knowledge graphs: list, download, mine rules, evaluate, query."),
-    "serve": Mount(
-        "phalanx.cli.serve", "Serve an environment to trainers of language models (OpenEnv).", compiles=True
-    ),
-    "render": Mount(
-        "phalanx.cli.render", "Show a trained policy at work, as a GIF or a film.", compiles=True
-    ),
-    "doctor": Mount("phalanx.cli.doctor", "Say what files and runs are, and whether they are whole."),
-    "report": Mount("phalanx.cli.report", "Make one HTML page of a training run, or compare several."),
+    "data": LazyCommand("phalanx.cli.data", "Token lengths, batch plans and packed datasets."),
+    "arc": LazyCommand("phalanx.cli.arc", "ARC datasets: list, show, download."),
+    "kg": LazyCommand("phalanx.cli.kg", "Knowledge graphs: list, download, mine rules, evaluate, query."),
+    "puzzles": LazyCommand("phalanx.cli.puzzles", "Text puzzles: list, show, collect from a server."),
+    "prove": LazyCommand("phalanx.cli.prove", "Prove a query from facts and rules, and show the proof."),
+    "play": LazyCommand("phalanx.cli.play", "Solve ARC tasks or puzzle-server games in the terminal."),
+    "serve": LazyCommand("phalanx.cli.serve", "Serve a text environment over OpenEnv.", compiles=True),
+    "doctor": LazyCommand("phalanx.cli.doctor", "Check files and run folders for corruption."),
+    "info": LazyCommand("phalanx.cli.info", "Show versions, devices and registered environments."),
 }
 
 app = typer.Typer(
     name="phalanx",
     cls=lazy_group(COMMANDS),
-    help="Train agents that reason; everything moves as a batch.",
+    help="Train and evaluate agents that reason: ARC, proofs, puzzles, knowledge graphs and language models.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
 
-def _print_version(wanted: bool) -> bool:
-    if wanted:
+def _print_version(requested: bool) -> bool:
+    if requested:
         typer.echo(f"phalanx {__version__}")
         raise typer.Exit
-    return wanted
+    return requested
 
 
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Runs the command line and exits with its code: 0, 2 for a user's mistake, 1 for a fault."""
+    """Run the command line. Exit codes: 0 for success, 2 for invalid input, 1 for other errors."""
     try:
         app(prog_name="phalanx")
     except UserError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import working
+from phalanx.cli.output import show_activity
 from phalanx.formatting import escape_untrusted
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _progress_bar() -> Iterator[Callable[[int, int | None], None]]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        with working("downloading"):
+        with show_activity("downloading"):
             yield lambda done, total: None
         return
     columns = (TextColumn("downloading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

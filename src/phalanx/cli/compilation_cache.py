@@ -1,8 +1,8 @@
-"""What XLA has compiled is kept from one command to the next, in a cache folder of bounded size.
+"""Persistent cache of XLA compilations, shared by all commands and limited in size.
 
-JAX reads and writes the entries. It writes them in place, where a kill leaves half of one and another run may
-read it meanwhile; so each command gives it a folder of its own, with links to the entries there are, and puts
-what is new among them when it ends. Where `JAX_COMPILATION_CACHE_DIR` is set, JAX is left to it.
+JAX writes cache entries in place, so a killed process leaves incomplete entries, which other processes may
+read. Therefore, each command lets JAX use a staging folder with links to the existing entries, and moves new
+entries to the shared folder when it exits. If `JAX_COMPILATION_CACHE_DIR` is set, JAX's own cache is used.
 """
 
 import atexit
@@ -17,120 +17,123 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-OFF = "PHALANX_COMPILATION_CACHE"
-"""`off` keeps nothing."""
-JAX_FOLDER = "JAX_COMPILATION_CACHE_DIR"
-MOST_BYTES = 1_000_000_000
-"""What the entries take at most; the oldest go first."""
-_SETTINGS = {
+DISABLE_VARIABLE = "PHALANX_COMPILATION_CACHE"
+"""Environment variable that disables the cache if it is `off`."""
+JAX_CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+MAX_BYTES = 1_000_000_000
+"""Maximum size of all entries; the oldest ones are removed first."""
+_JAX_SETTINGS = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    # Their place would be part of an entry's name, and no command would find those of another.
+    # The paths of these caches are part of the key of an entry, and the staging folder's path is different
+    # for every command.
     "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
 }
-_STAGE, _LOCK = "stage-", "lock"
+_STAGING_PREFIX, _LOCK = "stage-", "lock"
 
 
-def folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the entries are: one folder for each kind of processor, as a home may be shared by several."""
+def cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the entries for this kind of processor; a home folder may be shared by several."""
     root = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "phalanx" / "xla" / _processor()
+    return Path(root) / "phalanx" / "xla" / _processor_id()
 
 
-def reason_against(environment: Mapping[str, str] = os.environ) -> str:
-    """Why nothing is kept here; empty where it is."""
-    if environment.get(OFF, "").lower() in ("off", "0", "no", "false"):
-        return f"{OFF} is {environment[OFF]}"
-    given = environment.get(JAX_FOLDER)
-    return f"{JAX_FOLDER} is {given}" if given and not Path(given).name.startswith(_STAGE) else ""
+def disabled_reason(environment: Mapping[str, str] = os.environ) -> str:
+    """Return why the cache is disabled, or an empty string."""
+    if environment.get(DISABLE_VARIABLE, "").lower() in ("off", "0", "no", "false"):
+        return f"{DISABLE_VARIABLE} is {environment[DISABLE_VARIABLE]}"
+    jax_dir = environment.get(JAX_CACHE_VARIABLE)
+    if jax_dir and not Path(jax_dir).name.startswith(_STAGING_PREFIX):
+        return f"{JAX_CACHE_VARIABLE} is {jax_dir}"
+    return ""
 
 
-def facts() -> dict[str, Any]:
-    """For `phalanx info`."""
-    place, reason = folder(), reason_against()
-    sizes = [size for _, size, _ in _entries(place)]
+def cache_info() -> dict[str, Any]:
+    """Return location, size and state of the cache for `phalanx info`."""
+    folder, reason = cache_dir(), disabled_reason()
+    sizes = [size for _, size, _ in _list_entries(folder)]
     return {
-        "in_use": not reason,
+        "enabled": not reason,
         "reason": reason or None,
-        "folder": str(place),
+        "folder": str(folder),
         "entries": len(sizes),
         "bytes": sum(sizes),
-        "most_bytes": MOST_BYTES,
+        "max_bytes": MAX_BYTES,
     }
 
 
-def keep_compiled() -> None:
-    """Let JAX, which must not have been imported yet, find what earlier commands have compiled.
+def enable_compilation_cache() -> None:
+    """Configure JAX, which must not be imported yet, to use the cache.
 
-    A folder that cannot be written costs the cache and not the command.
+    If the folder is not writable, the command runs without the cache.
     """
-    if reason_against() or JAX_FOLDER in os.environ:
+    if disabled_reason() or JAX_CACHE_VARIABLE in os.environ:
         return
-    place = folder()
+    folder = cache_dir()
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        _sweep(place)
-        stage = Path(tempfile.mkdtemp(prefix=_STAGE, dir=place))
-        # Held until the process ends, however it ends.
-        descriptor = os.open(stage / _LOCK, os.O_CREAT | os.O_RDWR)
-        with contextlib.suppress(OSError):  # a file system without locks
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_stale_staging(folder)
+        staging = Path(tempfile.mkdtemp(prefix=_STAGING_PREFIX, dir=folder))
+        # The lock is held until the process ends, in whatever way.
+        descriptor = os.open(staging / _LOCK, os.O_CREAT | os.O_RDWR)
+        with contextlib.suppress(OSError):  # the file system does not support locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for entry, _, _ in _entries(place):
-            with contextlib.suppress(FileNotFoundError):  # another command has just made room
-                _link(entry, stage / entry.name)
+        for entry, _, _ in _list_entries(folder):
+            with contextlib.suppress(FileNotFoundError):  # another command has just removed the entry
+                _link(entry, staging / entry.name)
     except OSError:
         return
-    os.environ[JAX_FOLDER] = str(stage)
-    for name, value in _SETTINGS.items():
+    os.environ[JAX_CACHE_VARIABLE] = str(staging)
+    for name, value in _JAX_SETTINGS.items():
         os.environ.setdefault(name, value)
-    atexit.register(_publish, stage, place)
+    atexit.register(_publish, staging, folder)
 
 
-def _publish(stage: Path, place: Path) -> None:
-    """Put what is new among the entries, whole, make room, and leave nothing behind."""
+def _publish(staging: Path, folder: Path) -> None:
+    """Move new entries to the shared folder, remove old ones, and remove the staging folder."""
     with contextlib.suppress(OSError):
-        for entry, _, _ in _entries(stage):
+        for entry, _, _ in _list_entries(staging):
             with contextlib.suppress(FileExistsError):
-                _link(entry, place / entry.name)
-        bound(place)
-    shutil.rmtree(stage, ignore_errors=True)
+                _link(entry, folder / entry.name)
+        remove_oldest(folder)
+    shutil.rmtree(staging, ignore_errors=True)
 
 
-def bound(place: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Remove the oldest entries until the others fit."""
-    entries = sorted(_entries(place), key=lambda entry: entry[2])
+def remove_oldest(folder: Path, max_bytes: int = MAX_BYTES) -> None:
+    """Remove the oldest entries until the others fit into `max_bytes`."""
+    entries = sorted(_list_entries(folder), key=lambda entry: entry[2])
     total = sum(size for _, size, _ in entries)
     for entry, size, _ in entries:
-        if total <= most_bytes:
+        if total <= max_bytes:
             return
         entry.unlink(missing_ok=True)
         total -= size
 
 
-def _entries(place: Path) -> list[tuple[Path, int, int]]:
-    """The files of a folder, their sizes, and when they were written."""
-    found = []
-    for path in place.glob("*-cache"):
+def _list_entries(folder: Path) -> list[tuple[Path, int, int]]:
+    """Return path, size and modification time of the entries in a folder."""
+    entries = []
+    for path in folder.glob("*-cache"):
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
-            found.append((path, status.st_size, status.st_mtime_ns))
-    return found
+            entries.append((path, status.st_size, status.st_mtime_ns))
+    return entries
 
 
-def _sweep(place: Path) -> None:
-    """Remove what commands that were killed have left; a command that runs holds its lock."""
-    for stage in place.glob(f"{_STAGE}*"):
+def _remove_stale_staging(folder: Path) -> None:
+    """Remove the staging folders of killed commands. Running commands hold the lock of theirs."""
+    for staging in folder.glob(f"{_STAGING_PREFIX}*"):
         with contextlib.suppress(OSError):
-            descriptor = os.open(stage / _LOCK, os.O_RDWR)
+            descriptor = os.open(staging / _LOCK, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(stage)
+                shutil.rmtree(staging)
             finally:
                 os.close(descriptor)
 
 
 def _link(source: Path, target: Path) -> None:
-    """Both names for one file, which appears at once and whole; a copy where there are no links."""
+    """Create a hard link, or an atomic copy if the file system does not support links."""
     try:
         os.link(source, target)
     except (FileExistsError, FileNotFoundError):
@@ -141,10 +144,10 @@ def _link(source: Path, target: Path) -> None:
         copy.replace(target)
 
 
-def _processor() -> str:
-    """A digest of what code may be compiled for here."""
-    told = [platform.machine(), platform.processor()]
+def _processor_id() -> str:
+    """Return a digest of the processor's model and instruction sets, which compiled code depends on."""
+    features = [platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        told += sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
+        features += sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
+    return hashlib.sha256("\n".join(features).encode()).hexdigest()[:12]

@@ -1,179 +1,183 @@
-"""`phalanx doctor`: what files and folders are, and whether they are whole.
+"""`phalanx doctor`: identifies files and folders and checks that they are intact."""
 
-How each format is read and checked is in its own room; nothing here is written or mended.
-"""
-
+import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from phalanx.cli.errors import UserError
 from phalanx.formatting import escape_untrusted, format_count
+from phalanx.io.archive import ARCHIVE_SUFFIXES, is_archive
 
 app = typer.Typer(add_completion=False)
 
-Finding = tuple[Path, str, str]
-"""Where, what it is, and what is wrong with it; an empty text where nothing is."""
+
+class CheckResult(NamedTuple):
+    """Result of checking a file or folder."""
+
+    path: Path
+    description: str
+    """Format, and a summary of the contents if they are intact."""
+    error: str
+    """Empty if the contents are intact."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A format that `phalanx doctor` can check."""
+
+    name: str
+    check: Callable[[Path], str]
+    """Reads everything and returns a summary; raises `ValueError` or `OSError` if anything is invalid."""
+    marker: str = ""
+    """For folders: a file that identifies the format."""
+    suffixes: tuple[str, ...] = ()
+    """For files: suffixes of the name."""
 
 
 @app.command()
 def doctor(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Runs, files or folders.", show_default=False)
+        list[Path],
+        typer.Argument(metavar="PATH", help="Run folders, other folders or files.", show_default=False),
     ],
 ) -> None:
-    """Say of each path what it is and whether it is whole: exit code 0 if all are, 1 if one is not.
+    """Check that files and run folders are intact. Nothing is changed.
 
-    Reads runs with their checkpoints, embeddings, plans, batch files, length caches, samples, replay buffers,
-    packs, ARC tasks and archives, knowledge bases and settings. Nothing is changed.
+    Supports runs, checkpoints, embeddings, batch plans and files, samples, ARC tasks, and knowledge bases.
+
+    Exits with 1 if anything is corrupt.
     """
-    ill = False
+    is_intact = True
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: no such file or folder")
-        for place, what, wrong in examine(path):
-            ill = ill or bool(wrong)
-            typer.echo(escape_untrusted(f"{place}: {what}, " + (f"NOT WHOLE: {wrong}" if wrong else "whole")))
-    raise typer.Exit(1 if ill else 0)
+        for result in check_path(path):
+            is_intact = is_intact and not result.error
+            state = (
+                f"CORRUPT {result.description}: {result.error}"
+                if result.error
+                else f"OK, {result.description}"
+            )
+            typer.echo(escape_untrusted(f"{result.path}: {state}"))
+    raise typer.Exit(0 if is_intact else 1)
 
 
-def examine(path: Path) -> Iterator[Finding]:
-    """What a path is; a run also tells of its parts."""
+def check_path(path: Path) -> Iterator[CheckResult]:
+    """Check a file or folder. A run folder has one result per part."""
     if (path / "run.json").is_file():
-        yield from _run(path)
-        return
-    name, read = _kind(path)
-    yield _read(path, name, read)
+        yield from _check_run(path)
+    else:
+        yield _check(path, _find_format(path))
 
 
-def _read(path: Path, name: str, read: Callable[[Path], str]) -> Finding:
-    if not path.is_file() and not path.is_dir():  # reading a pipe would wait for ever
-        return path, name, "it is neither a file nor a folder"
+def _check(path: Path, format: Format) -> CheckResult:
+    # Reading from a pipe would block.
+    if not path.is_file() and not path.is_dir():
+        return CheckResult(path, format.name, "it is neither a file nor a folder")
     try:
-        told = read(path)
+        summary = format.check(path)
     except (ValueError, OSError) as error:
-        return path, name, " ".join(str(error).split())
-    return path, f"{name}{' of ' if told else ''}{told}", ""
+        return CheckResult(path, format.name, " ".join(str(error).split()))
+    return CheckResult(path, f"{format.name}: {summary}" if summary else format.name, "")
 
 
-def _kind(path: Path) -> tuple[str, Callable[[Path], str]]:
-    """What a path seems to be, and what reads all of it."""
+def _find_format(path: Path) -> Format:
     if path.is_dir():
-        for mark, name, read in (
-            ("plan.json", "a batch plan", _plan),
-            ("manifest.json", "batch files", _batches),
-            ("config.json", "an embedding", _embedding),
-            ("_CHECKPOINT_METADATA", "a checkpoint", _checkpoint),
-            ("checksums.json", "a checkpoint", _checkpoint),
-            ("train.txt", "a knowledge base", _knowledge),
-        ):
-            if (path / mark).exists():
-                return name, read
-        return "ARC tasks", _tasks
-    from phalanx.io.archive import ARCHIVE_SUFFIXES, is_archive
-
-    endings: Any = (
-        (".npz", "sealed arrays", _arrays),
-        (".arrow", "a length cache", _lengths),
-        (".jsonl", "lines of JSON", _lines),
-        (".json", "JSON", _json),
-        (".yaml", "settings", _settings),
-        (ARCHIVE_SUFFIXES, "an archive", _archive),
-    )
-    for ending, name, read in endings:
-        if path.name.lower().endswith(ending):
-            return name, read
+        return next((format for format in FORMATS if format.marker and (path / format.marker).exists()), ARC)
+    name = path.name.lower()
+    for format in FORMATS:
+        if format.suffixes and name.endswith(format.suffixes):
+            return format
     if is_archive(path):
-        return "an archive", _archive
-    raise UserError(f"{path}: no kind of file that Phalanx writes or reads, by its name and first bytes")
+        return ARCHIVE
+    raise UserError(f"{path}: unknown file format")
 
 
-def _run(path: Path) -> Iterator[Finding]:
+def _check_run(path: Path) -> Iterator[CheckResult]:
     from phalanx.io.atomic import is_stale_temporary
-    from phalanx.training.run_dir import read_metadata
 
-    def facts(run: Path) -> str:
-        about = read_metadata(run)
-        return f"algorithm {about.get('algorithm')}, {about.get('status')}, {about.get('updates', 0)} updates"
-
-    yield _read(path, "a run", facts)
-    yield _read(path / "config.yaml", "settings", _settings)
-    steps = [one for one in _inside(path / "checkpoints") if one.name.isdecimal()]
-    for step in sorted(steps, key=lambda one: int(one.name)):
-        yield _read(step, "a checkpoint", _checkpoint)
-    for replay in _inside(path / "replay"):
-        if replay.suffix == ".npz":
-            yield _read(replay, "sealed arrays", _arrays)
+    yield _check(path, RUN)
+    yield _check(path / "config.yaml", SETTINGS)
+    steps = [step for step in _list_folder(path / "checkpoints") if step.name.isdecimal()]
+    for step in sorted(steps, key=lambda step: int(step.name)):
+        yield _check(step, CHECKPOINT)
+    for file in _list_folder(path / "replay"):
+        if file.suffix == ".npz":
+            yield _check(file, ARRAYS)
     if (path / "kge").is_dir():
-        yield _read(path / "kge", "an embedding", _embedding)
-    for lines in sorted(path.rglob("*.jsonl")):
-        yield _read(lines, "lines of JSON", _lines)
-    for left in _inside(path):
-        if is_stale_temporary(left.name):
-            yield left, "left by a process that was killed; the next start removes it", ""
+        yield _check(path / "kge", EMBEDDING)
+    for file in sorted(path.rglob("*.jsonl")):
+        yield _check(file, JSON_LINES)
+    for file in _list_folder(path):
+        if is_stale_temporary(file.name):
+            yield CheckResult(file, "temporary file of a killed process, removed when the run is resumed", "")
 
 
-def _inside(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def _checkpoint(path: Path) -> str:
+def _check_metadata(path: Path) -> str:
+    from phalanx.training.run_dir import read_metadata
+
+    metadata = read_metadata(path)
+    return f"{metadata.get('algorithm')}, {metadata.get('status')}, {metadata.get('updates', 0)} updates"
+
+
+def _check_checkpoint(path: Path) -> str:
     from phalanx.training.checkpoints import verify_checkpoint
 
     return format_count(verify_checkpoint(path), "file")
 
 
-def _plan(path: Path) -> str:
+def _check_plan(path: Path) -> str:
     from phalanx.data.plans.plan_files import load_batch_plan
 
     plan = load_batch_plan(path, verify=True)
     samples = format_count(len(plan.table.as_dict()), "sample")
-    return f"{samples} and {format_count(plan.num_epochs, 'epoch')}, fingerprint {plan.fingerprint}"
+    return f"{samples}, {format_count(plan.num_epochs, 'epoch')}, fingerprint {plan.fingerprint}"
 
 
-def _batches(path: Path) -> str:
+def _check_batches(path: Path) -> str:
     from phalanx.data.batch_files import BatchReader
 
     reader = BatchReader(path)
-    return f"{format_count(reader.verify(), 'batch')} of plan {reader.fingerprint}".replace(
-        "batchs", "batches"
-    )
+    num_batches = reader.verify()
+    return f"{num_batches:,} batch{'' if num_batches == 1 else 'es'} of plan {reader.fingerprint}"
 
 
-def _embedding(path: Path) -> str:
+def _check_embedding(path: Path) -> str:
     from phalanx.kg.kge.embedding import check_kge
 
     entities, relations = check_kge(path)
-    return f"{entities:,} entities and {relations:,} relations"
+    return f"{entities:,} entities, {relations:,} relations"
 
 
-def _knowledge(path: Path) -> str:
+def _check_knowledge_base(path: Path) -> str:
     from phalanx.kg.knowledge_base import KnowledgeBase
 
-    base = KnowledgeBase.load(path)
-    return format_count(len(base.facts), "fact")
+    return format_count(len(KnowledgeBase.load(path).facts), "fact")
 
 
-def _tasks(path: Path) -> str:
+def _check_arc_tasks(path: Path) -> str:
     from phalanx.arc.task_files import read_splits
 
     return format_count(sum(map(len, read_splits(path).values())), "task")
 
 
-def _archive(path: Path) -> str:
-    from phalanx.arc.task_files import read_splits
+def _check_archive(path: Path) -> str:
     from phalanx.io.archive import unpack
 
-    with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
-        unpack(path, Path(scratch), str(path))
-        return format_count(sum(map(len, read_splits(Path(scratch)).values())), "task")
+    with tempfile.TemporaryDirectory(prefix="phalanx-") as folder:
+        unpack(path, Path(folder), str(path))
+        return _check_arc_tasks(Path(folder))
 
 
-def _arrays(path: Path) -> str:
-    """Sealed NPZ files: length caches, samples, replay buffers, packs and single batches."""
+def _check_arrays(path: Path) -> str:
     import numpy as np
 
     from phalanx.io.checksum import open_verified
@@ -181,48 +185,74 @@ def _arrays(path: Path) -> str:
     with open_verified(path) as file, np.load(file, allow_pickle=False) as archive:
         names = archive.files
         if "id_bytes" in names:
-            return f"a length cache: {_lengths(path)}"
+            return f"length cache, {_check_lengths(path)}"
         if "serial" in names:
             from phalanx.data.replay.files import read_rows
 
             _, header = read_rows(path)
-            kind = "a replay buffer" if "buffer" in header else "samples"
-            return f"{kind}: {format_count(header['samples'], 'sample')}"
+            kind = "replay buffer" if "buffer" in header else "samples"
+            return f"{kind}, {format_count(header['samples'], 'sample')}"
         return ", ".join(names)
 
 
-def _lengths(path: Path) -> str:
+def _check_lengths(path: Path) -> str:
     from phalanx.data.length_records import read_arrays
 
     ids, lengths, tokenizer = read_arrays(path)
-    return f"{format_count(len(ids.as_list()), 'sample')} and {int(lengths.sum()):,} tokens by {tokenizer}"
+    samples = format_count(len(ids.as_list()), "sample")
+    return f"{samples}, {int(lengths.sum()):,} tokens, tokenizer {tokenizer}"
 
 
-def _lines(path: Path) -> str:
+def _check_json_lines(path: Path) -> str:
     from phalanx.io.untrusted import parse_json
 
-    count = 0
+    number = 0
     with path.open("rb") as file:
-        for count, line in enumerate(file, 1):
+        for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
-                raise ValueError(f"{path}:{count}: the last line is cut off")
-            parse_json(line, f"{path}:{count}")
-    return format_count(count, "line")
+                raise ValueError(f"{path}:{number}: the last line is incomplete")
+            parse_json(line, f"{path}:{number}")
+    return format_count(number, "line")
 
 
-def _json(path: Path) -> str:
+def _check_json(path: Path) -> str:
     from phalanx.arc.task_files import read_task_file
     from phalanx.io.checksum import CHECKSUM_FIELD, read_verified_json
     from phalanx.io.untrusted import read_json
 
     value: Any = read_json(path)
     if isinstance(value, dict) and CHECKSUM_FIELD in value:
-        return f"sealed fields {', '.join(read_verified_json(path))}"
-    return f"ARC tasks: {format_count(len(read_task_file(path)), 'task')}"
+        return f"fields {', '.join(read_verified_json(path))}"
+    return f"ARC, {format_count(len(read_task_file(path)), 'task')}"
 
 
-def _settings(path: Path) -> str:
+def _check_settings(path: Path) -> str:
     from phalanx.io.untrusted import read_yaml
 
     value = read_yaml(path)
     return format_count(len(value) if isinstance(value, dict) else 0, "section")
+
+
+RUN = Format("run", _check_metadata, marker="run.json")
+CHECKPOINT = Format("checkpoint", _check_checkpoint, marker="_CHECKPOINT_METADATA")
+EMBEDDING = Format("embedding", _check_embedding, marker="config.json")
+ARC = Format("ARC tasks", _check_arc_tasks)
+ARCHIVE = Format("archive", _check_archive, suffixes=ARCHIVE_SUFFIXES)
+ARRAYS = Format("arrays", _check_arrays, suffixes=(".npz",))
+JSON_LINES = Format("JSON Lines", _check_json_lines, suffixes=(".jsonl",))
+SETTINGS = Format("settings", _check_settings, suffixes=(".yaml",))
+FORMATS = (
+    Format("batch plan", _check_plan, marker="plan.json"),
+    Format("batch files", _check_batches, marker="manifest.json"),
+    EMBEDDING,
+    CHECKPOINT,
+    Format("checkpoint", _check_checkpoint, marker="checksums.json"),
+    Format("knowledge base", _check_knowledge_base, marker="train.txt"),
+    ARRAYS,
+    Format("length cache", _check_lengths, suffixes=(".arrow",)),
+    JSON_LINES,
+    Format("JSON", _check_json, suffixes=(".json",)),
+    SETTINGS,
+    ARCHIVE,
+)
+"""All formats in the order in which they are tried. Any other folder is checked as a folder of ARC tasks."""

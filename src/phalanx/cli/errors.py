@@ -1,7 +1,4 @@
-"""How the command line tells a user's mistake from a fault of the program.
-
-A mistake is one line on stderr and exit code 2; a fault keeps its traceback.
-"""
+"""One-line error messages for invalid input, and commands that are imported when they run."""
 
 import contextlib
 import dataclasses
@@ -16,7 +13,7 @@ from phalanx.formatting import escape_untrusted
 
 
 class UserError(Exception):
-    """Something the user can put right; its text is the line that is shown, safe for a terminal."""
+    """Invalid input. The message is printed in one line, and the command exits with code 2."""
 
     def __init__(self, text: str) -> None:
         super().__init__(escape_untrusted(text))
@@ -24,19 +21,18 @@ class UserError(Exception):
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Turns the refusals of settings, files and data inside the block into a `UserError`.
+    """Convert `ValueError` and `OSError` in the block to `UserError`.
 
-    Put it around what reads the user's input, and not around the work itself: a ValueError in there is
-    a fault that must show where it came from.
+    Use it only around code that reads input: anywhere else, a `ValueError` is a bug that needs a traceback.
     """
     try:
         yield
     except (ValueError, OSError) as error:
-        raise UserError(_one_line(error)) from error
+        raise UserError(_format_error(error)) from error
 
 
-def _one_line(error: ValueError | OSError) -> str:
-    # Pydantic's ValidationError prints a paragraph for each field; `errors()` has the parts.
+def _format_error(error: ValueError | OSError) -> str:
+    # The text of a Pydantic ValidationError has several lines per field.
     details = getattr(error, "errors", None)
     if callable(details):
         return "; ".join(
@@ -49,40 +45,40 @@ def _one_line(error: ValueError | OSError) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Mount:
-    """A command or a group of them that another module keeps in its `app`."""
+class LazyCommand:
+    """A command or group of commands in a module that is imported when the command runs."""
 
     module: str
-    """The module to import on use; its `app` is a Typer with one command or several."""
+    """Module with a Typer application called `app`."""
     help: str
-    """One line for the list of commands, read without importing the module."""
+    """One line for the list of commands."""
     compiles: bool = False
-    """Whether it compiles with XLA, whose work is then kept for the next time."""
+    """Use the compilation cache, because the command compiles with XLA."""
 
 
-class _Deferred(TyperCommand):
-    """Stands in the list for a command; becomes the real one when the command line names it."""
+class _Placeholder(TyperCommand):
+    """Represents a lazy command in the list of commands and runs the actual one."""
 
-    def __init__(self, name: str, mount: Mount) -> None:
-        super().__init__(name=name, help=mount.help)
-        self.module, self.compiles = mount.module, mount.compiles
+    def __init__(self, name: str, command: LazyCommand) -> None:
+        super().__init__(name=name, help=command.help)
+        self.module, self.compiles = command.module, command.compiles
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         if self.compiles:
-            from phalanx.cli.compilation_cache import keep_compiled
+            from phalanx.cli.compilation_cache import enable_compilation_cache
 
-            keep_compiled()
+            enable_compilation_cache()
         command = typer.main.get_command(importlib.import_module(self.module).app)
         return command.make_context(info_name, args, parent=parent, **extra)
 
 
-def lazy_group(mounts: Mapping[str, Mount]) -> type[TyperGroup]:
-    """A group class, for `typer.Typer(cls=...)`, that lists `mounts` and imports the one that is used."""
+def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
+    """Return a group class for `typer.Typer(cls=...)` that contains lazy commands."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            for name, mount in mounts.items():
-                self.add_command(_Deferred(name, mount))
+            for name, command in commands.items():
+                self.add_command(_Placeholder(name, command))
 
     return LazyGroup

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import working
+from phalanx.cli.output import show_activity
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def evaluate_run(
 
     began, run = time.perf_counter(), origin.run
     given = {"mode": mode, "kge": None if kge is None else str(kge), "split": split, "dataset": dataset}
-    with user_errors(), working(f"ranking the {split} queries by {mode}"):
+    with user_errors(), show_activity(f"ranking the {split} queries by {mode}"):
         config = load_config(LinkPredictionConfig, None, settings, settings=given)
         name, result = (_evaluate_proofs if kind == "proofs" else _evaluate_kge)(origin, config, untrained)
     seconds = time.perf_counter() - began
@@ -279,11 +279,11 @@ def _arc(
         raise UserError("ARC tasks are held-out or training; there is no split 'valid' of them")
     from phalanx.arc.evaluation import ArcEvalConfig
 
-    with user_errors(), working(f"loading {origin.run}{_of_seed(origin)}"):
+    with user_errors(), show_activity(f"loading {origin.run}{_of_seed(origin)}"):
         training, network = _load_arc(origin, untrained)
     config = training.config
     evaluated = config.evaluation.split if split is Split.held_out else config.arc.dataset.split
-    with user_errors(), working(f"evaluating on the {split} tasks"):
+    with user_errors(), show_activity(f"evaluating on the {split} tasks"):
         chosen = config.evaluation.model_dump() | {"split": evaluated, "num_samples": attempts, "seed": seed}
         results = training.environment.evaluate(network, ArcEvalConfig(**chosen), True)
     if _seed_field(origin) and not as_json:
@@ -326,7 +326,7 @@ def _hand_in(
     from phalanx.logging.report.page import write_report
 
     run = origin.run
-    with user_errors(), working(f"submitting answers to {data}{_of_seed(origin)}"):
+    with user_errors(), show_activity(f"submitting answers to {data}{_of_seed(origin)}"):
         training, network = _load_arc(origin, untrained)
         settings = ArcEvalConfig(dataset=data, attempts=attempts, seed=seed)
         (result,) = training.environment.evaluate(network, settings, True)

@@ -8,7 +8,7 @@ import typer
 from pydantic import Field
 
 from phalanx.cli.errors import user_errors
-from phalanx.cli.output import working
+from phalanx.cli.output import show_activity
 
 if TYPE_CHECKING:
     from phalanx.lm.evaluation import TaskScore, TextEvalConfig
@@ -33,7 +33,7 @@ def evaluate_language_model(
     from phalanx.training.text_env import TrainingEnvConfig
     from phalanx.training.trained_lm import load_trained_lm
 
-    with user_errors(), working(f"loading {ref.run}"):
+    with user_errors(), show_activity(f"loading {ref.run}"):
         config = load_config(TextEvalConfig, None, settings)
         trained = load_trained_lm(ref.run, ref.which)
         env_config = TrainingEnvConfig(id=config.env) if config.env else trained.env
@@ -75,7 +75,7 @@ def evaluate_on_server(
         max_steps: int = Field(default=99, ge=1)
         max_invalid_answers: int = Field(default=3, ge=1)
 
-    with user_errors(), working(f"loading {ref.run}"):
+    with user_errors(), show_activity(f"loading {ref.run}"):
         config = load_config(PuzzleServerEvalConfig, None, settings)
         env = PuzzleServerConfig(
             address=address,
@@ -117,7 +117,7 @@ def _evaluate(
         for name, model in models.items()
     }
     policies["random"] = RandomTextPolicy(seed)
-    with working(f"running {config.num_episodes} episodes of each of {len(env.tasks)} tasks"):
+    with show_activity(f"running {config.num_episodes} episodes of each of {len(env.tasks)} tasks"):
         return evaluate_policy(
             policies,
             env,

@@ -1,4 +1,4 @@
-"""`phalanx export`: exports a run's language model to Hugging Face."""
+"""`phalanx export`: exports the language model of a run to Hugging Face."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,9 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN[@STEP]", help="A run of `train sft` or `train grpo`.")],
-    folder: Annotated[Path, typer.Argument(help="Folder for config.json and model.safetensors.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder for config.json and model.safetensors.")
+    ],
 ) -> None:
     """Export a run's language model as a LlamaForCausalLM for Hugging Face transformers."""
     from phalanx.lm.huggingface import export_huggingface

@@ -1,7 +1,4 @@
-"""`phalanx info`: what is installed here, which engine will step the environments, and which ones there are.
-
-How the native engine is found and switched off is in `phalanx.core.backends`, ids are in `core.registry`.
-"""
+"""`phalanx info`: shows versions, devices, the native extension and registered environments."""
 
 import json
 import platform
@@ -10,15 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from phalanx import __version__
+from phalanx.cli.output import format_table
 
 app = typer.Typer(add_completion=False)
 
 
-def collect() -> dict[str, Any]:
-    """Everything that `phalanx info --json` prints."""
+def collect_info() -> dict[str, Any]:
+    """Collect the values that `phalanx info --json` prints."""
     import jax
 
-    from phalanx.cli.compilation_cache import facts as cache_facts
+    from phalanx.cli.compilation_cache import cache_info
     from phalanx.native import instruction_set, is_native_available, native_unavailable_reason
 
     return {
@@ -29,53 +27,49 @@ def collect() -> dict[str, Any]:
         "backend": jax.default_backend(),
         "devices": [str(device) for device in jax.devices()],
         "native": {
-            "in_use": is_native_available(),
-            "isa": instruction_set() if is_native_available() else None,
+            "available": is_native_available(),
+            "instruction_set": instruction_set() if is_native_available() else None,
             "reason": native_unavailable_reason() or None,
         },
-        "compilation_cache": cache_facts(),
+        "compilation_cache": cache_info(),
     }
 
 
-def describe(facts: dict[str, Any]) -> str:
-    """The same for people: one line for each fact, the native engine's last."""
-    native = facts["native"]
-    engine = f"in use ({native['isa']})" if native["in_use"] else f"not in use: {native['reason']}"
-    cache = facts["compilation_cache"]
-    held = f"{cache['bytes'] / 1e6:,.1f} MB of at most {cache['most_bytes'] / 1e6:,.0f} in {cache['folder']}"
+def format_info(info: dict[str, Any]) -> str:
+    """Format the values as text."""
+    native, cache = info["native"], info["compilation_cache"]
+    size = f"{cache['bytes'] / 1e6:,.1f} of {cache['max_bytes'] / 1e6:,.0f} MB in {cache['folder']}"
     rows = {
-        "phalanx": facts["version"],
-        "python": f"{facts['python']} on {facts['platform']}",
-        "jax": f"{facts['jax']}, backend {facts['backend']}, devices {', '.join(facts['devices'])}",
-        "compiled": held if cache["in_use"] else f"not kept: {cache['reason']}",
-        "native engine": engine,
+        "phalanx": info["version"],
+        "python": f"{info['python']} on {info['platform']}",
+        "jax": f"{info['jax']}, backend {info['backend']}, devices {', '.join(info['devices'])}",
+        "cache": size if cache["enabled"] else f"disabled: {cache['reason']}",
+        "native": native["instruction_set"] if native["available"] else f"unavailable: {native['reason']}",
     }
-    return "\n".join(f"{name:<15}{value}" for name, value in rows.items())
+    return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
 
 
-def list_environments(as_json: bool) -> str:
-    """The ids of `phalanx.make`, each with its version and a line about it."""
+def format_environments(as_json: bool) -> str:
+    """Format the registered environments as a table or as JSON."""
     from phalanx.registry import registered_environments
 
-    found = registered_environments()
+    specs = registered_environments()
     if as_json:
-        return json.dumps(
-            [{"id": one.id, "version": one.version, "description": one.description} for one in found]
-        )
-    width = max(len(one.id) for one in found)
-    return "\n".join(f"{one.id:<{width}}  version {one.version}  {one.description}".rstrip() for one in found)
+        return json.dumps([{"id": s.id, "version": s.version, "description": s.description} for s in specs])
+    rows = [[spec.id, spec.version, spec.description] for spec in specs]
+    return format_table(["ID", "VERSION", "DESCRIPTION"], rows)
 
 
 @app.command()
 def info(
     environments: Annotated[
-        bool, typer.Option("--environments", help="List the environments that phalanx.make knows.")
+        bool, typer.Option("--environments", help="List the registered environments.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the version, JAX's devices and the engine that is used, or the environments that can be made."""
+    """Show versions, JAX devices, the compilation cache and the native extension."""
     if environments:
-        typer.echo(list_environments(as_json))
+        typer.echo(format_environments(as_json))
         return
-    facts = collect()
-    typer.echo(json.dumps(facts) if as_json else describe(facts))
+    values = collect_info()
+    typer.echo(json.dumps(values) if as_json else format_info(values))

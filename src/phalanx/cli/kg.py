@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import columns, facts, print_json, working
+from phalanx.cli.output import format_fields, format_table, print_json, show_activity
 
 if TYPE_CHECKING:
     from phalanx.kg.atoms import Atom
@@ -83,7 +83,9 @@ def list_(
         print_json(rows)
     else:
         shown = ("name", "entities", "predicates", "rules", "facts", "valid", "test")
-        typer.echo(columns([key.upper() for key in shown], [[row[key] for key in shown] for row in rows]))
+        typer.echo(
+            format_table([key.upper() for key in shown], [[row[key] for key in shown] for row in rows])
+        )
 
 
 @app.command()
@@ -114,7 +116,7 @@ def show(data: OptionalData = Path("generated"), as_json: AsJson = False) -> Non
         lines.append((f"{split} leaks", f"{len(atoms)} queries are facts, such as {atoms[0]}"))
     if not found["leaks"]:
         lines.append(("leaks", "none: no valid or test query is a fact"))
-    typer.echo(facts(lines))
+    typer.echo(format_fields(lines))
 
 
 @app.command()
@@ -167,7 +169,7 @@ def depths(
         counts = _count(exact.values())
         rows: list[list[object]] = [[_format_depth(depth, max_depth), n] for depth, n in counts.items()]
         rows += [["undecided", undecided]] if undecided else []
-        typer.echo(columns(["DEPTH", "QUERIES"], rows))
+        typer.echo(format_table(["DEPTH", "QUERIES"], rows))
         if given is not None:
             typer.echo(f"{split}_depths.txt: {len(given):,} depths, {len(wrong):,} wrong")
             for (stated, depth), count in _count((stated, depth) for _, stated, depth in wrong).items():
@@ -221,10 +223,10 @@ def download(
         rows = [
             [name, str(dataset_folder(name, to)), source.description] for name, source in DATASETS.items()
         ]
-        typer.echo(columns(["NAME", "FOLDER", "DESCRIPTION"], rows))
+        typer.echo(format_table(["NAME", "FOLDER", "DESCRIPTION"], rows))
         return
     for name in names:
-        with user_errors(), working(f"downloading {name}"):
+        with user_errors(), show_activity(f"downloading {name}"):
             folder, base = download_dataset(name, to, host=host or HOST, verify=not no_verify)
         typer.echo(f"{folder}: {_format_sizes(base)}")
 

@@ -1,7 +1,4 @@
-"""How commands show what they found: tables that fit a terminal, JSON for machines, progress on long work.
-
-What is shown is up to each command.
-"""
+"""Output of commands: tables, JSON and progress."""
 
 import contextlib
 import json
@@ -15,96 +12,95 @@ import typer
 
 from phalanx.formatting import escape_untrusted
 
+PROGRESS_INTERVAL = 10.0
+"""Seconds between two lines of progress if the output is not a terminal."""
 _TERMINAL_COLUMNS = 80
 
 
 def print_json(value: Any) -> None:
-    """The value as indented JSON."""
+    """Print a value as indented JSON."""
     typer.echo(json.dumps(value, indent=2))
 
 
-def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows under a header; whole numbers get their commas, and columns of numbers stand right.
+def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Format rows as a table. Columns of numbers are right-aligned, with thousands separators.
 
-    >>> print(columns(["NAME", "SAMPLES"], [["a", 12000], ["bb", 7]]))
+    >>> print(format_table(["NAME", "SAMPLES"], [["a", 12000], ["bb", 7]]))
     NAME  SAMPLES
     a      12,000
     bb          7
     """
-    right = [all(isinstance(row[place], int | float) for row in rows) for place in range(len(header))]
-    cells = [list(header), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(header))]
-    lines = [
+    is_number = [all(isinstance(row[column], int | float) for row in rows) for column in range(len(header))]
+    lines = [list(header), *([_format_cell(value) for value in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    padded = [
         "  ".join(
-            cell.rjust(width) if stands_right else cell.ljust(width)
-            for cell, width, stands_right in zip(line, widths, right, strict=True)
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, is_number, strict=True)
         )
-        for line in cells
+        for line in lines
     ]
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(line.rstrip() for line in padded)
 
 
-def facts(pairs: Sequence[tuple[str, object]]) -> str:
-    """One fact a line, names lined up; long texts go on in lines below.
+def format_fields(fields: Sequence[tuple[str, object]]) -> str:
+    """Format named values with one field per line. Long values are wrapped.
 
-    >>> print(facts([("samples", 12000), ("fingerprint", "ab12")]))
+    >>> print(format_fields([("samples", 12000), ("fingerprint", "ab12")]))
     samples      12,000
     fingerprint  ab12
     """
-    width = max(len(name) for name, _ in pairs)
-    below = " " * (width + 2)
+    width = max(len(name) for name, _ in fields)
+    indent = " " * (width + 2)
     return "\n".join(
         textwrap.fill(
-            f"{name.ljust(width)}  {_cell(value)}",
+            f"{name.ljust(width)}  {_format_cell(value)}",
             _TERMINAL_COLUMNS,
-            subsequent_indent=below,
+            subsequent_indent=indent,
             break_long_words=False,
             break_on_hyphens=False,
         )
-        for name, value in pairs
+        for name, value in fields
     )
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        # Names may be strangers': of tasks, files, games.
+        # Names of tasks, files and games may be untrusted.
         return escape_untrusted(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
-EVERY = 10.0
-"""Seconds between two lines of progress where there is no terminal."""
-
-
-class Pace:
-    """Lets a line of progress pass every `EVERY` seconds, and tells how long the rest will take."""
+class ProgressTimer:
+    """Limits lines of progress to one per `PROGRESS_INTERVAL` and estimates the remaining time."""
 
     def __init__(self) -> None:
-        self._began = self._said = time.monotonic()
+        self._started = self._last_line = time.monotonic()
 
     def is_due(self) -> bool:
-        """Whether it is time for the next line; if so, the clock starts again."""
+        """Return whether the next line is due, and if so, restart the interval."""
         now = time.monotonic()
-        if now - self._said < EVERY:
+        if now - self._last_line < PROGRESS_INTERVAL:
             return False
-        self._said = now
+        self._last_line = now
         return True
 
     @property
-    def spent(self) -> float:
-        """Seconds since the beginning."""
-        return time.monotonic() - self._began
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
 
-    def left(self, done: int, total: int | None) -> str:
-        """The time that is left, in words; nothing where that cannot be known."""
+    def remaining_text(self, done: int, total: int | None) -> str:
+        """Return `, 0:01:40 left`, or an empty string if the remaining time is unknown."""
         if total is None or not done:
             return ""
-        return f", {clock(self.spent * (total - done) / done)} left"
+        return f", {format_clock(self.elapsed * (total - done) / done)} left"
 
 
-def clock(seconds: float) -> str:
-    """
-    >>> clock(8.4), clock(161), clock(7384)
+def format_clock(seconds: float) -> str:
+    """Format a duration as hours, minutes and seconds.
+
+    >>> format_clock(8.4), format_clock(161), format_clock(7384)
     ('0:00:08', '0:02:41', '2:03:04')
     """
     minutes, rest = divmod(round(seconds), 60)
@@ -115,38 +111,49 @@ def clock(seconds: float) -> str:
 def progress(
     what: str, unit: str, total: int | None = None, *, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """A function that is told how much more is done.
+    """Show a progress bar on stderr; if that is not a terminal, print a line every ten seconds.
 
-    It moves a bar on stderr; where that is no terminal it says a line every ten seconds.
+    Args:
+        what: Description of the work.
+        unit: Plural name of the items.
+        total: Number of items, if known.
+        quiet: Show nothing.
+
+    Yields:
+        A function to call with the number of newly finished items.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        done, pace = 0, Pace()
+        done, timer = 0, ProgressTimer()
 
-        def advance(more: int) -> None:
+        def advance(count: int) -> None:
             nonlocal done
-            done += more
-            if pace.is_due() and not quiet:
-                of = "" if total is None else f" of {total:,}"
-                rate = f"{done / pace.spent:,.0f}/s{pace.left(done, total)}"
-                typer.echo(f"{what}: {done:,}{of} {unit}, {rate}", err=True)
+            done += count
+            if timer.is_due() and not quiet:
+                of_total = "" if total is None else f" of {total:,}"
+                rate = f"{done / timer.elapsed:,.0f}/s{timer.remaining_text(done, total)}"
+                typer.echo(f"{what}: {done:,}{of_total} {unit}, {rate}", err=True)
 
         yield advance
         return
-    parts = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeElapsedColumn())
-    with Progress(*parts, console=console, transient=True, disable=quiet) as bar:
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda more: bar.advance(task, more)
+        yield lambda count: bar.advance(task, count)
 
 
 @contextlib.contextmanager
-def working(what: str, *, err: bool = True) -> Iterator[None]:
-    """Shows that something goes on which cannot tell how far it is, as what is compiled cannot.
+def show_activity(what: str, *, err: bool = True) -> Iterator[None]:
+    """Show a spinner during work of unknown length, such as compilation.
 
-    In a terminal something turns; elsewhere a line is said every ten seconds.
+    If the output is not a terminal, print a line every ten seconds.
+
+    Args:
+        what: Description of the work.
+        err: Write to stderr instead of stdout.
     """
     from rich.console import Console
 
@@ -155,16 +162,16 @@ def working(what: str, *, err: bool = True) -> Iterator[None]:
         with console.status(what):
             yield
         return
-    pace, over = Pace(), threading.Event()
+    timer, finished = ProgressTimer(), threading.Event()
 
-    def speak() -> None:
-        while not over.wait(EVERY):
-            typer.echo(f"{what}: {clock(pace.spent)}", err=err)
+    def print_lines() -> None:
+        while not finished.wait(PROGRESS_INTERVAL):
+            typer.echo(f"{what}: {format_clock(timer.elapsed)}", err=err)
 
-    speaker = threading.Thread(target=speak, daemon=True)
-    speaker.start()
+    thread = threading.Thread(target=print_lines, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        over.set()
-        speaker.join()
+        finished.set()
+        thread.join()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import columns, print_json, progress
+from phalanx.cli.output import format_table, print_json, progress
 from phalanx.formatting import escape_untrusted, format_count
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def list_kinds(
         )
         return
     rows = [[kind.name, "one" if kind.has_unique_solution else "any", kind.description] for kind in kinds]
-    typer.echo(columns(["KIND", "SOLUTIONS", "DESCRIPTION"], rows))
+    typer.echo(format_table(["KIND", "SOLUTIONS", "DESCRIPTION"], rows))
 
 
 @app.command()

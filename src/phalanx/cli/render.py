@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import working
+from phalanx.cli.output import show_activity
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def render(
     """Write a GIF, or an MP4, of greedy episodes on tasks that the policy never saw."""
     if gif is not None and mp4 is not None:
         raise UserError("--gif and --mp4 are two files: give one of them")
-    with user_errors(), working(f"playing {format_count(episodes, 'episode')}"):
+    with user_errors(), show_activity(f"playing {format_count(episodes, 'episode')}"):
         origin, played = _played(run, episodes, seed)
     frames = _enlarged([picture for pictures in played for picture in pictures], scale)
     holds = [hold for pictures in played for hold in [1] * (len(pictures) - 1) + [_HOLD]]

@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False)
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN_DIR...", help="Run folders. Several are compared.", show_default=False),
+        typer.Argument(metavar="RUN_DIR", help="Run folders. Several are compared.", show_default=False),
     ],
     out: Annotated[
         Path | None,

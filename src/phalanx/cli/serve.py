@@ -18,16 +18,16 @@ def serve(
         str,
         typer.Argument(
             metavar="ENV",
-            help="A puzzle kind (sudoku), an environment id (arc-v2, proofs-v1), a game of a puzzle server "
+            help="Puzzle kind (sudoku), environment id (arc-v2), puzzle-server game "
             "(puzzle_server:sudoku), or module:Class.",
         ),
     ],
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...",
-            help="Settings: difficulty=hard turns=single for puzzles, config overrides for ids (config=NAME "
-            "selects a preset), host=... port=... difficulty=... for puzzle-server games.",
+            metavar="KEY=VALUE",
+            help="Settings of the environment, for example difficulty=hard turns=single for puzzles, "
+            "config=NAME for the preset of an id, or host=HOST port=PORT for a puzzle server.",
         ),
     ] = None,
     host: Annotated[
@@ -70,7 +70,7 @@ def _factory(environment: str, settings: list[str]) -> "TextFactory":
     from phalanx.text.env_spec import parse_env_spec, text_env_factory
 
     if invalid := [text for text in settings if not text.partition("=")[1]]:
-        raise ValueError(f"settings must be NAME=VALUE, got {invalid[0]!r}")
+        raise ValueError(f"settings must be KEY=VALUE, got {invalid[0]!r}")
     values: dict[str, Any] = OmegaConf.to_container(OmegaConf.from_dotlist(settings))  # type: ignore[assignment]
     if parse_env_spec(environment)[0].interface == "jax":
         overrides = [text for text in settings if not text.startswith("config=")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import columns
+from phalanx.cli.output import format_table
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _print_ranking(sweep: "Sweep") -> None:
         name = sweep.chosen_metric(last_metrics(best))
     varied = [key for key in sweep.space if len({_cell(trial.params[key]) for trial in sweep.trials}) > 1]
     rows = [[trial.name, value, *(_cell(trial.params[key]) for key in varied)] for trial, value in ranking]
-    typer.echo(columns(["TRIAL", name.upper(), *varied], rows))
+    typer.echo(format_table(["TRIAL", name.upper(), *varied], rows))
     report = write_report([sweep.folder / trial.name for trial, _ in ranking], sweep.folder / "report.html")
     finished = f"{len(ranking)} of {format_count(sweep.num_trials, 'trial')} finished"
     typer.echo(f"{finished}; best {best}; report {report}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from phalanx.cli.errors import user_errors
-from phalanx.cli.output import Pace, working
+from phalanx.cli.output import ProgressTimer, show_activity
 from phalanx.formatting import escape_untrusted
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _progress_bar(console: "Console", algorithm: "Algorithm") -> Iterator[Callab
 @contextlib.contextmanager
 def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Callable[["Progress"], None]]:
     """Lines for a log: the first update, the last, and in between one every ten seconds."""
-    pace, begun = Pace(), -1
+    pace, begun = ProgressTimer(), -1
 
     def show(progress: "Progress") -> None:
         nonlocal pace, begun
@@ -118,10 +118,10 @@ def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Call
         if first:
             # Compiling is over: from here on the updates tell how long the others will take.
             silent.close()
-            pace, begun = Pace(), progress.update
+            pace, begun = ProgressTimer(), progress.update
         if not (pace.is_due() or first or progress.update == total):
             return
-        left = pace.left(progress.update - begun, total - begun)
+        left = pace.remaining_text(progress.update - begun, total - begun)
         numbers = _numbers(progress, algorithm.unit)
         console.print(
             f"update {progress.update}/{total}: {numbers}{left}",
@@ -130,13 +130,13 @@ def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Call
             markup=False,
         )
         if progress.update == total:
-            silent.enter_context(working("measuring and saving", err=False))
+            silent.enter_context(show_activity("measuring and saving", err=False))
 
     with contextlib.ExitStack() as silent:
         if console.quiet:
             yield lambda progress: None
             return
-        silent.enter_context(working(f"{algorithm.num_updates} updates to make; compiling", err=False))
+        silent.enter_context(show_activity(f"{algorithm.num_updates} updates to make; compiling", err=False))
         yield show
 
 

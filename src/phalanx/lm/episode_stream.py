@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int64, PyTree
 
-from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
+from phalanx.core.environment import Environment, Keys
 from phalanx.core.episodes import AgentFunction
 from phalanx.core.vector import batch_reset
 from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
@@ -47,7 +47,7 @@ class EnvironmentStream(IteratedStream):
     random episodes do not depend on `batch_size` either.
 
     Args:
-        env: An environment, or a config that creates one.
+        env: The environment.
         agent: `agent(states, agent_states, key)` returns `(actions, agent_states)` for a batch, as in
             `run_episode_batch`. None chooses random legal actions.
         tokenizer: Encodes steps. None uses the tokenizer of the environment.
@@ -63,7 +63,7 @@ class EnvironmentStream(IteratedStream):
 
     def __init__(
         self,
-        env: Environment | EnvironmentConfigLike,
+        env: Environment,
         agent: AgentFunction | None = None,
         *,
         tokenizer: EpisodeTokenizer | None = None,
@@ -79,7 +79,7 @@ class EnvironmentStream(IteratedStream):
         super().__init__()
         if batch_size < 1 or (episodes is not None and episodes < 1):
             raise ValueError(f"batch_size and episodes must be at least 1, got {batch_size} and {episodes}")
-        self.environment = as_environment(env)
+        self.environment = env
         default, name = self.environment.tokenizer(), type(self.environment).__name__
         tokenizer = tokenizer or default
         if tokenizer is None:

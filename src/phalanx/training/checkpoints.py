@@ -38,8 +38,8 @@ CHECKSUMS = "checksums.json"
 """File of a checkpoint with the SHA-256 digests of its other files."""
 _WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
 """Files that Orbax still changes after the checksums are written."""
-_RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]")
-"""Characters that Orbax and TensorStore interpret in a path."""
+_RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]|:/")
+"""Parts of a path that Orbax and TensorStore interpret as a pattern, an escape or a URL."""
 Which = int | Literal["newest", "best"]
 """A checkpoint: its step, the newest one, or the best one by `checkpoint.best_metric`."""
 _NOT_COMPUTED_WITH = ("checkpoint", "logging")
@@ -307,7 +307,7 @@ def _checksummed_path_class() -> Any:
 
 @contextlib.contextmanager
 def _path_for_orbax(folder: Path) -> Iterator[Path]:
-    """Yield a path of a folder without characters that Orbax and TensorStore interpret.
+    """Yield a path of a folder without anything that Orbax and TensorStore interpret.
 
     In a folder such as `a[1]`, Orbax does not find the files that it has just written, and saves a checkpoint
     without arrays. It therefore gets the path of a temporary symbolic link instead.
@@ -320,7 +320,7 @@ def _path_for_orbax(folder: Path) -> Iterator[Path]:
         if _RESERVED_IN_PATHS.search(str(link)):
             raise ValueError(
                 f"neither {folder} nor the temporary folder {temporary} can store checkpoints: their paths "
-                "contain one of * ? [ ] \\; set TMPDIR to another folder"
+                "contain one of * ? [ ] \\ :/ ; set TMPDIR to another folder"
             )
         link.symlink_to(folder, target_is_directory=True)
         yield link

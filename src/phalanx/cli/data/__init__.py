@@ -6,17 +6,19 @@ other modules named here.
 
 import typer
 
-from phalanx.cli.errors import Mount, lazy_group
+from phalanx.cli.errors import LazyCommand, lazy_group
 
 app = typer.Typer(
     name="data",
     cls=lazy_group(
         {
-            "lengths": Mount("phalanx.cli.data.lengths", "Length caches: build, stats."),
-            "batchplan": Mount("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
-            "batching": Mount("phalanx.cli.data.analyze", "Lengths analyzed: analyze, histogram, suggest."),
-            "batch": Mount("phalanx.cli.data.export", "Batch files: generate."),
-            "pack": Mount("phalanx.cli.data.pack", "Pack samples into rows of one length."),
+            "lengths": LazyCommand("phalanx.cli.data.lengths", "Length caches: build, stats."),
+            "batchplan": LazyCommand("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
+            "batching": LazyCommand(
+                "phalanx.cli.data.analyze", "Lengths analyzed: analyze, histogram, suggest."
+            ),
+            "batch": LazyCommand("phalanx.cli.data.export", "Batch files: generate."),
+            "pack": LazyCommand("phalanx.cli.data.pack", "Pack samples into rows of one length."),
         }
     ),
     help="The data that environments use, and token batches: lengths, plans, packs, files.",

@@ -10,7 +10,7 @@ import typer
 
 from phalanx.cli.data.options import AsJson, BucketEdges, CachePath, parse_edges, read_lengths
 from phalanx.cli.errors import user_errors
-from phalanx.cli.output import facts, print_json
+from phalanx.cli.output import format_fields, print_json
 
 app = typer.Typer(
     name="batching",
@@ -121,7 +121,7 @@ def suggest(
         print_json({"cache": str(cache), **found.model_dump(mode="json")})
         return
     typer.echo(
-        facts(
+        format_fields(
             [
                 ("edges", ",".join(map(str, found.edges))),
                 ("overflow", found.overflow_max),

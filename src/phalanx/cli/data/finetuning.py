@@ -12,7 +12,7 @@ import typer
 
 from phalanx.cli.data.options import PackMode, Tokens, input_errors
 from phalanx.cli.errors import UserError
-from phalanx.cli.output import facts, print_json, progress
+from phalanx.cli.output import format_fields, print_json, progress
 
 if TYPE_CHECKING:
     from phalanx.data.chat_template import ChatTemplate
@@ -92,7 +92,7 @@ def pack_finetuning(
         "efficiency": metrics.efficiency,
         "fingerprint": plan.fingerprint,
     }
-    print_json(found) if as_json else typer.echo(facts(list(found.items())))
+    print_json(found) if as_json else typer.echo(format_fields(list(found.items())))
 
 
 def _read(

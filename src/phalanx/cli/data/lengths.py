@@ -23,7 +23,7 @@ from phalanx.cli.data.options import (
     read_lengths,
 )
 from phalanx.cli.errors import UserError
-from phalanx.cli.output import facts, print_json, progress
+from phalanx.cli.output import format_fields, print_json, progress
 
 if TYPE_CHECKING:
     from phalanx.data.length_cache import LengthCache
@@ -169,7 +169,7 @@ def stats(cache: CachePath, as_json: AsJson = False) -> None:
         return
     percentiles = ("p25", "p50", "p75", "p90", "p95", "p99")
     typer.echo(
-        facts(
+        format_fields(
             [
                 ("cache", cache),
                 ("tokenizer", lengths.tokenizer_hash),

@@ -24,7 +24,7 @@ from phalanx.cli.data.options import (
     read_tokens,
 )
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import facts, print_json, progress
+from phalanx.cli.output import format_fields, print_json, progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -197,7 +197,7 @@ def pack(
         )
         return
     names = ("num_packs", "num_segments", "total_tokens", "packing_ratio", "efficiency")
-    typer.echo(facts([("output", output), *((name, figures[name]) for name in names)]))
+    typer.echo(format_fields([("output", output), *((name, figures[name]) for name in names)]))
     if skipped:
         typer.echo(f"skipped: {len(skipped):,} samples longer than {max_length}: {_listed(skipped)}")
 

@@ -12,7 +12,7 @@ import typer
 
 from phalanx.cli.data.options import AsJson, BucketEdges, PackMode, parse_edges, read_lengths, read_plan
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import columns, facts, print_json, progress, working
+from phalanx.cli.output import format_fields, format_table, print_json, progress, show_activity
 
 if TYPE_CHECKING:
     from phalanx.data.lengths import SkippedSample
@@ -104,7 +104,7 @@ def build(
                 mode=pack_mode, max_length=pack_length or min(overflow_max, token_budget), overlong=overlong
             )
         builder = BatchPlanBuilder(cache.table(), config, dataset_hash, cache.tokenizer_hash, packing)
-    with working("planning"):
+    with show_activity("planning"):
         plan = builder.build_now(epochs)
     with user_errors():
         save_batch_plan(plan, output, overwrite=overwrite)
@@ -154,7 +154,9 @@ def info(
     typer.echo(_text(opened, plan))
     if batches:
         typer.echo("")
-        typer.echo(columns([name.upper() for name in batches[0]], [list(row.values()) for row in batches]))
+        typer.echo(
+            format_table([name.upper() for name in batches[0]], [list(row.values()) for row in batches])
+        )
 
 
 @app.command()
@@ -229,7 +231,7 @@ def shard(
     if as_json:
         print_json({"output": str(output), "policy": policy, "slowest_over_ideal": slowest, "ranks": rows})
         return
-    typer.echo(columns([name.upper() for name in rows[0]], [list(row.values()) for row in rows]))
+    typer.echo(format_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows]))
     cost = "attention cost" if model_width is None else f"FLOPs of a model of width {model_width}"
     typer.echo(f"{output}: {world_size} ranks, slowest over ideal {max(slowest, default=1.0):.4f} in {cost}")
 
@@ -292,8 +294,10 @@ def _text(plan: "BatchPlan", path: Path) -> str:
         )
     lines.append(("samples", f"{len(plan.table):,}, {plan.num_skipped:,} skipped"))
     rows = _epoch_rows(plan)
-    table = columns([name.upper() for name in rows[0]], [list(row.values()) for row in rows]) if rows else ""
-    return f"{facts(lines)}\n\n{table}"
+    table = (
+        format_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows]) if rows else ""
+    )
+    return f"{format_fields(lines)}\n\n{table}"
 
 
 def _skipped(plan: "BatchPlan") -> list[dict[str, Any]]:
