@@ -259,7 +259,7 @@ def _connect(coordinator: str | None, num_processes: int | None, process_id: int
         return
     if coordinator is None or num_processes is None or process_id is None:
         raise UserError("several processes need --coordinator, --num-processes and --process-id")
-    from phalanx.training import processes
+    from phalanx.training.distributed import initialize
 
     with user_errors():
-        processes.connect(coordinator, num_processes, process_id)
+        initialize(coordinator, num_processes, process_id)

@@ -180,9 +180,9 @@ def _act_batch(network: PolicyNetwork, observations: PyTree, keys: Keys | None) 
 
 def _without_native_code(network: Any) -> Any:
     """Return the network without native code, which other machines do not have."""
-    if not getattr(network, "native", False):
+    if getattr(network, "backend", "xla") != "native":
         return network
     copied = copy.copy(network)
     # A module is frozen, and this field is not an array that `tree_at` could change.
-    object.__setattr__(copied, "native", False)
+    object.__setattr__(copied, "backend", "xla")
     return copied
