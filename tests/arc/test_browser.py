@@ -46,7 +46,7 @@ EVERYTHING = (
 def arc_config(*overrides: str) -> ArcConfig:
     """Grids of up to 4 x 4, examined."""
     names = ("dataset.max_grid_height=4", "dataset.max_grid_width=4", "episode.max_episode_steps=5")
-    own = (name.removeprefix("arc.") for name in overrides)
+    own = (name.removeprefix("env.") for name in overrides)
     see = ("episode.mode=evaluation", "observation.input_grid=true")
     return load_config(ArcConfig, None, (*names, *see, *own))
 

@@ -27,9 +27,7 @@ def test_one_command_starts_a_run_and_says_that_it_is_finished(
     written = (out / "run.json").read_bytes()
     second = phalanx(*command)
     assert (second.code, second.err) == (0, "")
-    assert second.out == (
-        f"{out} is finished, after 3 updates, as its config.yaml asks; --extend N goes on to N.\n"
-    )
+    assert second.out == (f"{out} is finished after 3 updates; use --extend N to continue up to update N.\n")
     assert (out / "run.json").read_bytes() == written
     other = phalanx(*command, "rate=0.25")
     assert other.code == 2
@@ -41,7 +39,7 @@ def test_a_finished_run_is_extended_by_a_command_that_may_be_given_twice(
 ) -> None:
     out = tmp_path / "run"
     assert phalanx("train", DESCENT, "num_updates=2", "--out", out).code == 0
-    for said in ("Finished after 4 updates", "is finished, after 4 updates"):
+    for said in ("Finished after 4 updates", "is finished after 4 updates"):
         done = phalanx("train", DESCENT, "--out", out, "--extend", "4")
         assert done.code == 0, done.err
         assert said in done.out
