@@ -1,4 +1,4 @@
-"""What workers are given in the tests: each of them imports this, so that it imports little."""
+"""Functions for worker processes. Each worker imports this module, so it imports little."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from phalanx.data.corpus import FilePart
 
 
 class DyingTokenizer(ByteTokenizer):
-    """Takes its whole process down, as running out of memory does."""
+    """End the process abruptly, as if it had run out of memory."""
 
     def count_many(self, texts: Any) -> list[int]:
         if "deadly" in texts:
@@ -18,7 +18,7 @@ class DyingTokenizer(ByteTokenizer):
 
 
 class FaultyTokenizer(ByteTokenizer):
-    """Has a fault that nobody foresaw."""
+    """Raise an unexpected error."""
 
     def count_many(self, texts: Any) -> list[int]:
         raise TypeError("texts must be singing")
