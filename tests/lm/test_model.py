@@ -1,5 +1,6 @@
 """The language model: what a token sees, where it stands, and what its loss depends on."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.data import PackingConfig, pack_tokens
+from phalanx.data import PackingConfig, TokenBatch, pack_tokens
+from phalanx.data.collation import TOKEN_ARRAYS
 from phalanx.lm.attention import apply_rotary, rotary_angles
 from phalanx.lm.flops import train_flops
 from phalanx.lm.generation import generate
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
-from phalanx.training import SFT, NoData, OptimizerConfig, SFTConfig, TokenBatch, sft, sft_loss
+from phalanx.training import SFT, OptimizerConfig, SFTConfig, SFTData, sft, sft_loss
 from phalanx.training.algorithm import TrainState
 from phalanx.training.optimizer import lr_schedule
 
@@ -24,10 +26,14 @@ CONFIG = LanguageModelConfig(vocab_size=11, d_model=8, num_layers=2, num_heads=2
 WIDTH = 12
 
 
-@jax.jit
 def measure(model: LanguageModel, batch: TokenBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Mean loss, accuracy and number of tokens."""
-    sums = sft_loss(model, batch)
+    return measure_arrays(model, batch.arrays())
+
+
+@jax.jit
+def measure_arrays(model: LanguageModel, arrays: sft.TokenArrays) -> tuple[jax.Array, jax.Array, jax.Array]:
+    sums = sft_loss(model, arrays)
     count = jnp.maximum(sums.num_tokens, 1)
     return sums.loss / count, sums.num_correct / count, sums.num_tokens
 
@@ -50,7 +56,7 @@ def begun() -> TrainState:
 
 def trainer(num_updates: int = 5, **optimizer: object) -> SFT:
     config = SFTConfig(num_updates=num_updates, model=CONFIG, optimizer=OptimizerConfig(**optimizer))
-    return SFT(config, NoData())
+    return SFT(config, SFTData())
 
 
 def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed: bool = True) -> TokenBatch:
@@ -66,9 +72,12 @@ def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed:
         )
         for group in together
     ]
-    names = ("input_ids", "loss_mask", "segment_ids", "position_ids")
-    arrays = [np.concatenate([getattr(part, name) for part in parts]).astype(np.int32) for name in names]
-    return TokenBatch(*(np.pad(array, ((0, 4 - len(array)), (0, 0))) for array in arrays))
+    return stack_rows(parts).pad_rows(4)
+
+
+def stack_rows(batches: list[TokenBatch]) -> TokenBatch:
+    arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in TOKEN_ARRAYS}
+    return dataclasses.replace(batches[0], **arrays)
 
 
 def test_rotary_products_depend_only_on_the_distance() -> None:
@@ -132,7 +141,8 @@ def test_new_model_predicts_nearly_uniformly() -> None:
 
 def test_batch_of_padding_changes_only_the_step() -> None:
     kept = begun().params
-    empty = TokenBatch(*(np.zeros((4, WIDTH), np.int32) for _ in range(4)))
+    batch = rows([[1]])
+    empty = dataclasses.replace(batch, **{name: np.zeros_like(batch[name]) for name in TOKEN_ARRAYS})
     after, metrics = trainer().train_step(begun(), [empty])
     assert (float(metrics["loss"]), int(metrics["num_loss_tokens"]), int(after.step)) == (0.0, 0, 1)
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.params), kept)
@@ -202,8 +212,7 @@ def test_large_vocabulary_embeds_like_a_small_one() -> None:
 def test_gradient_accumulation_equals_one_large_batch() -> None:
     # Of unequal counts, so that a mean of means would not do.
     first, second = rows([[1, 2, 3, 4, 5]]), rows([[9, 7], [6, 5, 4]])
-    whole = TokenBatch(*(np.concatenate(parts) for parts in zip(first, second, strict=True)))
-    large, expected = trainer().train_step(begun(), [whole])
+    large, expected = trainer().train_step(begun(), [stack_rows([first, second])])
     small, metrics = trainer().train_step(begun(), [first, second])
     assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-5)
     for a, b in zip(jax.tree.leaves(small.params), jax.tree.leaves(large.params), strict=True):
@@ -217,7 +226,7 @@ def test_gradients_do_not_depend_on_the_number_of_microbatches(monkeypatch: pyte
     for min_tokens, count in ((1, 4), (2 * batch.input_ids.shape[1], 2), (10**9, 1)):
         monkeypatch.setattr(sft, "_MIN_MICROBATCH_TOKENS", min_tokens)
         assert sft._num_microbatches(*batch.input_ids.shape) == count
-        compute = jax.jit(lambda params: sft.loss_and_grads(params, structure, batch))
+        compute = jax.jit(lambda params: sft.loss_and_grads(params, structure, batch.arrays()))
         results.append(compute(params))
     for result in results[:2]:
         for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(results[2]), strict=True):
