@@ -102,7 +102,7 @@ class ProofTokenizer:
         )
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[dict[str, list[Any]], int]:
-        """Decode goals and successors as lists of (predicate, first, second), and the action; -1 is invalid."""
+        """Decode goals and successors, as lists of atoms, and the action, which is -1 if it is invalid."""
         rest = tokens.tolist()
         frame = [_ProofMark.GOALS, _ProofMark.ACTION, _ProofMark.END]
         if len(rest) < 4 or [rest[0], rest[-3], rest[-1]] != frame:
