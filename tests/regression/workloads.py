@@ -577,13 +577,13 @@ def candidate_lists() -> Digests:
 @workload("integers")
 def proof_depths() -> Digests:
     """Digest the lengths of shortest proofs of all queries."""
-    from phalanx.kg.proof_depths import proof_depths
+    from phalanx.kg.proof_depths import compute_proof_depths
 
     queries = np.concatenate([_family().triples("test"), _family().triples("valid")])
     facts, rules = _family().triples("train"), _family().encoded_rules
     return {
-        "held-out queries": digest_arrays(proof_depths(queries, facts, rules, 6)),
-        "facts": digest_arrays(proof_depths(facts, facts, rules, 4)),
+        "held-out queries": digest_arrays(compute_proof_depths(queries, facts, rules, 6)),
+        "facts": digest_arrays(compute_proof_depths(facts, facts, rules, 4)),
     }
 
 
