@@ -37,8 +37,10 @@ from phalanx.arc import (
     PointAction,
     TaskBuffer,
     as_grid,
+    batch_reset,
+    batch_step,
 )
-from phalanx.core import AutoReset, AutoResetState, batch_reset, batch_step
+from phalanx.core import AutoReset, AutoResetState
 from phalanx.native import instruction_set, is_native_available, native_unavailable_reason
 
 _ACTIONS: dict[str, type[Action]] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}

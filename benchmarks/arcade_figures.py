@@ -16,7 +16,7 @@ from arcade_server import HANDLERS, MISSING, RealServer, installed_server
 from cutting_proxy import CuttingProxy
 from measuring.verdicts import Verdict, show_verdicts
 
-from phalanx.data.samples import StreamSample
+from phalanx.compat.chuk_lazarus.data.batching.streaming import StreamSample
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.episodes import CollectConfig, PuzzleSampleStream
 from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs

@@ -15,6 +15,7 @@ import numpy as np
 from measuring.conditions import conditions
 from measuring.memory import peak_mebibytes
 from measuring.records import held_to
+from tests.helpers.simulated_source import SimulatedSource
 
 from phalanx.data import (
     BatchingConfig,
@@ -22,7 +23,6 @@ from phalanx.data import (
     LengthTable,
     Mixture,
     PackingConfig,
-    SimulatedSource,
     StreamingPlan,
     StreamingPlanConfig,
 )
@@ -36,7 +36,9 @@ MILLION = 1_000_000
 def plan() -> StreamingPlan:
     """Four streams without end, of other lengths each."""
     sources = {name: SimulatedSource(seed, MEANS[name]) for seed, name in enumerate(WEIGHTS)}
-    config = StreamingPlanConfig(packing=PackingConfig(max_length=CAPACITY), rows=16, balance=False)
+    config = StreamingPlanConfig(
+        packing=PackingConfig(max_length=CAPACITY), packs_per_batch=16, balance=False
+    )
     return StreamingPlan(sources, config, Mixture(weights=WEIGHTS))
 
 
@@ -84,7 +86,9 @@ def mixture_error(live: StreamingPlan) -> float:
 def kills(count: int) -> Iterator[dict[str, Any]]:
     """Kill and resume over 8, 3 and 5 ranks: which samples are lost or repeated."""
     rng = np.random.default_rng(0)
-    config = StreamingPlanConfig(packing=PackingConfig(max_length=512), rows=2, pool_packs=64)
+    config = StreamingPlanConfig(
+        packing=PackingConfig(max_length=512), packs_per_batch=2, packing_buffer_size=64
+    )
 
     def fresh() -> StreamingPlan:
         sources = {name: SimulatedSource(seed, 60.0, 512) for seed, name in enumerate(WEIGHTS)}
@@ -138,7 +142,7 @@ def growth(samples: int) -> Iterator[dict[str, Any]]:
             for _ in range(3):
                 table = LengthTable.from_arrays([f"s{row}" for row in range(size)], lengths)
                 begin = time.process_time()
-                made = BatchPlanBuilder(table, mode).build_now()
+                made = BatchPlanBuilder(table, mode).build()
                 planned = time.process_time()
                 made.full_hash  # noqa: B018 - computed when asked for
                 times.append((planned - begin, time.process_time() - planned))

@@ -18,7 +18,7 @@ from pathlib import Path
 from arcade_server import MISSING, RealServer, installed_server
 from measuring.verdicts import Verdict, show_verdicts
 
-from phalanx.data.offline_stream import write_samples
+from phalanx.data import write_samples
 from phalanx.puzzles.server import CollectConfig, PuzzleClientConfig, PuzzleSampleStream
 from phalanx.training import SFT, SFTConfig, train
 

@@ -19,8 +19,9 @@ import torch
 from torch import nn
 
 from phalanx.core.backends import resolve_backend
+from phalanx.data import PackingConfig, TokenBatch, pack_tokens
 from phalanx.lm import LanguageModel, LanguageModelConfig, SamplingConfig, export_huggingface, generate_batch
-from phalanx.training import SFT, NoData, SFTConfig, TokenBatch
+from phalanx.training import SFT, SFTConfig, SFTData
 
 ROWS, WIDTH = 4, 1056
 ENGINE = resolve_backend("auto")
@@ -75,17 +76,15 @@ def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
 
 
 def rows_of(segments: int) -> TokenBatch:
-    """Rows of random tokens in so many segments."""
-    places = np.arange(WIDTH)
-    size = WIDTH // segments
-    tile = lambda row: np.tile(row.astype(np.int32), (ROWS, 1))  # noqa: E731 - four times the same
-    tokens = np.random.default_rng(0).integers(0, CONFIG.vocab_size, (ROWS, WIDTH)).astype(np.int32)
-    return TokenBatch(tokens, np.ones_like(tokens), tile(places // size + 1), tile(places % size))
+    """Return rows of random tokens, each with this number of segments."""
+    tokens = np.random.default_rng(0).integers(0, CONFIG.vocab_size, ROWS * WIDTH)
+    offsets = np.arange(ROWS * segments + 1) * (WIDTH // segments)
+    return pack_tokens(tokens, offsets, PackingConfig(max_length=WIDTH, mode="next_fit"))
 
 
 def ours(segments: int) -> Callable[[], int]:
     """A step of Phalanx."""
-    sft, batch = SFT(SFTConfig(model=CONFIG), NoData()), rows_of(segments)
+    sft, batch = SFT(SFTConfig(model=CONFIG), SFTData()), rows_of(segments)
     state = sft.init(jax.random.key(0))
 
     def step() -> int:

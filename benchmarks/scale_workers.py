@@ -39,11 +39,11 @@ def plan(settings: dict[str, Any]) -> Measure:
         fingerprint = whole.fingerprint
         digested = time.perf_counter()
         rank, ranks = settings["rank"], settings["ranks"]
-        mine = whole.shard(rank, ranks, balance=True, model_width=MODEL_WIDTH)
+        mine = whole.shard(rank, ranks, balance=True, d_model=MODEL_WIDTH)
         dealt = time.perf_counter()
         return {
             "fingerprint": fingerprint,
-            "batches": mine.total_microbatches,
+            "batches": mine.num_batches,
             "tokens": mine.get_epoch(0).total_tokens,
             "samples": mine.get_epoch(0).total_samples,
             "plan_seconds": planned - begun,
@@ -51,7 +51,7 @@ def plan(settings: dict[str, Any]) -> Measure:
             "shard_seconds": dealt - digested,
             "peak_megabytes": peak_mebibytes(),
             "megabytes_for_the_plan": peak_mebibytes() - before,
-            "flop_balance": whole.measure_balance(0, ranks, model_width=MODEL_WIDTH).model_dump(),
+            "flop_balance": whole.measure_balance(0, ranks, d_model=MODEL_WIDTH).model_dump(),
         }
 
     return measure

@@ -25,10 +25,11 @@ from phalanx.arc import (
     TaskBuffer,
     arc_reset,
     arc_step,
+    batch_reset,
+    batch_step,
     create_point_action,
     load_tasks,
 )
-from phalanx.core import batch_reset, batch_step
 from phalanx.io import atomic_write
 from phalanx.native import is_native_available, native_unavailable_reason
 

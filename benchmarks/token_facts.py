@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from phalanx.data import BatchPlan, PackedBatch
+    from phalanx.data import BatchPlan, TokenBatch
 
 EDGES = (128, 256, 512, 1024)
 OVERFLOW = 2048
@@ -63,7 +63,7 @@ def bin_facts(bins: np.ndarray, lengths: np.ndarray, capacity: int = CAPACITY) -
     }
 
 
-def check_packs(batch: "PackedBatch", tokens: np.ndarray, offsets: np.ndarray) -> None:
+def check_packs(batch: "TokenBatch", tokens: np.ndarray, offsets: np.ndarray) -> None:
     """Every segment of every pack holds its sample's tokens, and what is left is padding."""
     layout = batch.layout
     real = batch.segment_ids > 0

@@ -39,7 +39,6 @@ from phalanx.data import (
     BatchPlan,
     BatchPlanBuilder,
     LengthCache,
-    Lengths,
     LengthTable,
     PackingConfig,
     PackingMode,
@@ -50,6 +49,7 @@ from phalanx.data import (
     save_batch_plan,
     suggest_bucket_edges,
 )
+from phalanx.data.lengths import Lengths
 from phalanx.native import is_native_available
 
 Result = TypeVar("Result")
@@ -126,7 +126,11 @@ class Benchmark:
         cases: tuple[tuple[str, PackingMode, Targets], ...] = (
             ("lognormal", PackingMode.BEST_FIT_DECREASING, {"over_bound": {"at_most": 0.0001}}),
             ("hard", PackingMode.BEST_FIT_DECREASING, {"fill": {"at_least": 0.9893}}),
-            ("hard", PackingMode.HYBRID, {"fill": {"at_least": 0.995}, "seconds_worst": {"at_most": 2.0}}),
+            (
+                "hard",
+                PackingMode.SUBSET_SUM,
+                {"fill": {"at_least": 0.995}, "seconds_worst": {"at_most": 2.0}},
+            ),
         )
         for distribution, mode, targets in cases:
             lengths = draw_lengths(distribution, self.samples)
@@ -178,7 +182,7 @@ class Benchmark:
         size = sum(file.stat().st_size for file in target.iterdir())
         yield self._record("save plan", seconds, {"bytes": size}, {"bytes": {"at_most": 12_900_000}})
         seconds, loaded = self._time(partial(load_batch_plan, target))
-        assert loaded.total_microbatches == plan.total_microbatches
+        assert loaded.num_batches == plan.num_batches
         yield self._record("load plan", seconds, {"bytes": size}, {"seconds_median": {"at_most": 0.05}})
 
     def length_caches(self, folder: pathlib.Path) -> Iterator[dict[str, Any]]:
@@ -214,12 +218,12 @@ class Benchmark:
         for name, packing in (("padded", None), ("packed", PackingConfig(max_length=CAPACITY))):
             plan = build_plan(self._table, config, packing)
             seconds, shards = self._time(partial(_shards, plan))
-            found = plan.measure_balance(0, RANKS, "pad", balance=True, model_width=MODEL_WIDTH)
-            plain = plan.measure_balance(0, RANKS, "pad", balance=False, model_width=MODEL_WIDTH)
-            counts = {shard.total_microbatches for shard in shards}
+            found = plan.measure_balance(0, RANKS, "split", balance=True, d_model=MODEL_WIDTH)
+            plain = plan.measure_balance(0, RANKS, "split", balance=False, d_model=MODEL_WIDTH)
+            counts = {shard.num_batches for shard in shards}
             facts = {
                 "ranks": RANKS,
-                "model_width": MODEL_WIDTH,
+                "d_model": MODEL_WIDTH,
                 "rows": name,
                 "slowest_over_ideal": round(found.by_rank, 6),
                 "slowest_over_ideal_each_step": round(found.by_step, 6),
@@ -280,11 +284,11 @@ class Benchmark:
 
 def build_plan(lengths: Lengths, config: BatchingConfig, packing: PackingConfig | None = None) -> BatchPlan:
     """A plan of one epoch."""
-    return BatchPlanBuilder(lengths, config, packing=packing).build_now()
+    return BatchPlanBuilder(lengths, config, packing=packing).build()
 
 
 def _shards(plan: BatchPlan) -> list[BatchPlan]:
-    return [plan.shard(rank, RANKS, "pad", balance=True, model_width=MODEL_WIDTH) for rank in range(RANKS)]
+    return [plan.shard(rank, RANKS, "split", balance=True, d_model=MODEL_WIDTH) for rank in range(RANKS)]
 
 
 def _table(lengths: np.ndarray) -> LengthTable:

@@ -91,7 +91,7 @@ def test_a_preset_and_overrides_build_on_a_base(tmp_path):
         ("engine.fuel=${missing}", "cannot read override .*'missing' not found"),
     ],
 )
-def test_a_bad_override_is_refused_in_words(override, words):
+def test_invalid_override_is_rejected(override, words):
     with pytest.raises(ValueError, match=words):
         load_config(Cart, overrides=[override])
 
@@ -243,7 +243,7 @@ def test_an_empty_preset_changes_nothing(tmp_path):
     ],
     ids=["environment", "within", "itself", "deep", "deep mappings", "anchors", "objects", "large"],
 )
-def test_a_strangers_file_is_data(tmp_path, monkeypatch, text, words):
+def test_untrusted_file_is_not_executed(tmp_path, monkeypatch, text, words):
     """As `config.yaml` of a run, and a preset given by its path, may be."""
     monkeypatch.setenv("CART_SECRET", "42")
     (tmp_path / "cart.yaml").write_text(text)
@@ -252,7 +252,7 @@ def test_a_strangers_file_is_data(tmp_path, monkeypatch, text, words):
     assert "42" not in str(refused.value)
 
 
-def test_letters_that_look_like_a_reference_can_be_written(tmp_path):
+def test_text_that_looks_like_a_reference_round_trips(tmp_path):
     (tmp_path / "cart.yaml").write_text("engine: {fuel: '\\${oats}'}\n")
     assert load_config(Cart, tmp_path / "cart.yaml").engine.fuel == "${oats}"
 

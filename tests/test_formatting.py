@@ -17,5 +17,5 @@ from phalanx.formatting import format_percent
         (1.25, 1, "125%"),
     ],
 )
-def test_only_a_whole_share_reads_100_percent(share: float, digits: int, text: str) -> None:
+def test_only_one_is_formatted_as_100_percent(share: float, digits: int, text: str) -> None:
     assert format_percent(share, digits) == text

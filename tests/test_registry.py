@@ -94,12 +94,12 @@ def test_a_version_that_the_environment_has_not_is_an_error() -> None:
         ("chess", "unknown environment 'chess'; choose from arc-v2, proofs-v1"),
     ],
 )
-def test_an_unknown_id_says_what_there_is(id: str, words: str) -> None:
+def test_unknown_id_lists_the_known_ones(id: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         phalanx.make(id)
 
 
-def test_ids_and_factories_that_cannot_be_are_refused_in_words() -> None:
+def test_invalid_ids_and_factories_are_rejected() -> None:
     with pytest.raises(ValueError, match="ends in its version, such as 'maze-v1', got 'maze'"):
         phalanx.register("maze", Corridor)
     with pytest.raises(ValueError, match=r"has the form 'package\.module:name', got 'mazes\.Maze'"):
@@ -110,7 +110,7 @@ def test_ids_and_factories_that_cannot_be_are_refused_in_words() -> None:
         phalanx.register("arc-v2", Corridor)
 
 
-def test_a_class_that_is_defined_again_takes_its_own_place() -> None:
+def test_redefined_class_replaces_its_registration() -> None:
     first = type("Maze", (Corridor,), {"__module__": "notebook", "__qualname__": "Maze"})
     second = type("Maze", (Corridor,), {"__module__": "notebook", "__qualname__": "Maze"})
     phalanx.register("maze-v1", first)
@@ -152,7 +152,7 @@ def test_arc_takes_a_config_sections_overrides_and_tasks() -> None:
     assert [task.id for task in phalanx.make("arc-v2", task=wanted, dataset=small).task_buffer] == [wanted]
 
 
-def test_settings_that_cannot_be_are_refused_in_words() -> None:
+def test_invalid_settings_of_environments_are_rejected() -> None:
     tasks = generate_tasks(num_tasks=1, max_height=5, max_width=5)
     with pytest.raises(TypeError, match="both task and tasks were given"):
         phalanx.make("arc-v2", task=tasks[0], tasks=tasks)

@@ -68,7 +68,7 @@ class Phalanx:
 
         batching = BatchingConfig.throughput(ROWS * WIDTH, (WIDTH - 1,), WIDTH, SEED)
         table = LengthTable.from_arrays(None, data.lengths)
-        plan = BatchPlanBuilder(table, batching, packing=PackingConfig(max_length=WIDTH)).build_now()
+        plan = BatchPlanBuilder(table, batching, packing=PackingConfig(max_length=WIDTH)).build()
         save_batch_plan(plan, folder / "plan")
 
     def open(self, folder: pathlib.Path, data: Stored, state: Any) -> Opened:
@@ -90,11 +90,12 @@ class PhalanxLive:
         return
 
     def open(self, folder: pathlib.Path, data: Stored, state: Any) -> Opened:
-        from phalanx.data import DatasetSource, LengthTable, PackingConfig, StreamingPlan, StreamingPlanConfig
         from phalanx.integrations.live_loader import LiveTokens
 
+        from phalanx.data import DatasetSource, LengthTable, PackingConfig, StreamingPlan, StreamingPlanConfig
+
         source = DatasetSource(LengthTable.from_arrays(None, data.lengths), data, seed=SEED, epochs=1)
-        config = StreamingPlanConfig(packing=PackingConfig(max_length=WIDTH), rows=ROWS)
+        config = StreamingPlanConfig(packing=PackingConfig(max_length=WIDTH), packs_per_batch=ROWS)
         plan = StreamingPlan({"data": source}, config)
         if state is not None:
             plan.load_state_dict(state)

@@ -5,7 +5,8 @@ Runs in the interpreter that runs the comparison; see `replay_work.py` for the o
 
 import replay_work
 
-from phalanx.data import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
+from phalanx.compat.chuk_lazarus.data.batching.streaming import SampleSource, StreamSample
+from phalanx.data import ReplayBuffer, ReplayBufferConfig
 
 
 def main() -> None:

@@ -19,9 +19,12 @@ from phalanx.arc import (
     TaskBuffer,
     VectorizedRandomAgent,
     arc_reset,
+    batch_reset,
+    batch_step,
     create_point_action,
     generate_tasks,
     operation_name,
+    run_episode_batch,
 )
 from phalanx.compat.jaxarc.batch_processing import (
     BatchPerformanceMonitor,
@@ -30,7 +33,6 @@ from phalanx.compat.jaxarc.batch_processing import (
     inspect_batch_states,
     process_dynamic_batch,
 )
-from phalanx.core import batch_reset, batch_step, run_episode_batch
 
 
 def reset_and_step(config: ArcConfig, tasks: TaskBuffer, batch_size: int) -> ArcState:

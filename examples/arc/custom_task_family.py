@@ -14,7 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
-from phalanx.arc import ActionConfig, ArcConfig, ArcEnvironment, ArcTask, BboxAction, generate_tasks
+from phalanx.arc import (
+    ActionConfig,
+    ArcConfig,
+    ArcEnvironment,
+    ArcTask,
+    BboxAction,
+    batch_step,
+    generate_tasks,
+)
 from phalanx.arc.generators import (
     GridPairBuilder,
     PairSampler,
@@ -26,7 +34,6 @@ from phalanx.arc.generators import (
     register_family,
 )
 from phalanx.arc.rendering import render_task
-from phalanx.core import batch_step
 from phalanx.training import CloningTraining, Progress, load_cloning, next_free_dir, train
 
 NAME = "shadow"

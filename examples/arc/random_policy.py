@@ -19,10 +19,11 @@ from phalanx.arc import (
     EpisodeConfig,
     TaskBuffer,
     VectorizedRandomAgent,
+    batch_reset,
     generate_tasks,
+    run_episode_batch,
 )
 from phalanx.arc.rendering import episode_frames, render_episode
-from phalanx.core import batch_reset, run_episode_batch
 
 SIDE = 4
 

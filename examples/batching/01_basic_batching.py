@@ -3,8 +3,6 @@
 python examples/batching/01_basic_batching.py
 """
 
-import asyncio
-
 import numpy as np
 
 from phalanx.data import BatchingConfig, BucketSpec, TokenBudgetBatchSampler
@@ -17,9 +15,9 @@ def draw_lengths(samples: int = 2_000) -> dict[str, int]:
     return {f"sample-{row}": int(length) for row, length in enumerate(lengths)}
 
 
-async def first_batches(sampler: TokenBudgetBatchSampler, count: int) -> None:
+def first_batches(sampler: TokenBudgetBatchSampler, count: int) -> None:
     """Batches come as ids; collating them is up to you."""
-    async for batch in sampler.iter_epoch(epoch=0):
+    for batch in sampler.iter_batches(epoch=0):
         print(f"  {batch.batch_size:>3} samples, padded to {batch.max_length:>4}: {batch.sample_ids[0]}, ...")
         count -= 1
         if count == 0:
@@ -33,7 +31,7 @@ def main() -> None:
 
     sampler = TokenBudgetBatchSampler(lengths=lengths, bucket_spec=buckets, token_budget=16_384, seed=42)
     print(f"{sampler.num_samples} samples in {sampler.estimate_batches_per_epoch()} batches")
-    asyncio.run(first_batches(sampler, 3))
+    first_batches(sampler, 3)
     for sample in sampler.skipped[:2]:
         print(f"  skipped {sample.sample_id}: {sample.length} tokens, {sample.reason}")
 
@@ -43,10 +41,12 @@ def main() -> None:
     ):
         config = make(token_budget=16_384, bucket_edges=buckets.edges, overflow_max=buckets.overflow_max)
         metrics = TokenBudgetBatchSampler.from_config(lengths, config).compute_metrics()
-        shapes = len(metrics.shape_histogram.shapes)
+        shapes = len(metrics.shapes)
         print(f"{name}: {metrics.efficiency:.3f} of all tokens are real, {shapes} shapes")
-    for row in sampler.compute_metrics().bucket_summary():
-        print(f"  up to {row['max_length']:>4}: {row['samples']:>4} samples, {row['efficiency']:.3f} real")
+    for bucket in sampler.compute_metrics().buckets:
+        print(
+            f"  up to {bucket.max_length:>4}: {bucket.num_samples:>4} samples, {bucket.efficiency:.3f} real"
+        )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 python examples/batching/03_batch_plan.py
 """
 
-import asyncio
 import pathlib
 import tempfile
 
@@ -17,12 +16,12 @@ from phalanx.data import (
 )
 
 
-async def main() -> None:
+def main() -> None:
     lengths = {f"s{i}": 20 + (i * 37) % 500 for i in range(1_000)}
     config = BatchingConfig.throughput(token_budget=4096, bucket_edges=(128, 256), overflow_max=512, seed=7)
     builder = BatchPlanBuilder(lengths, config, dataset_hash="corpus-v1", tokenizer_hash="bytes")
-    plan = await builder.build(num_epochs=3)
-    print(f"{plan.total_microbatches} batches in {plan.num_epochs} epochs, fingerprint {plan.fingerprint}")
+    plan = builder.build(num_epochs=3)
+    print(f"{plan.num_batches} batches in {plan.num_epochs} epochs, fingerprint {plan.fingerprint}")
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "plan")
@@ -34,17 +33,21 @@ async def main() -> None:
         assert difference is not None
         print(f"with another length: {difference.cause} changed, first in batch {difference.batch}")
 
-    done = [batch.samples for batch in plan.get_epoch(0)[:5]]
-    rest = [batch.samples for _, _, batch in plan.iter_from(epoch=0, microbatch_idx=5)]
-    everything = [batch.samples for epoch in range(3) for batch in plan.iter_epoch(epoch)]
+    batches = plan.batches()
+    done = [next(batches).sample_ids for _ in range(5)]
+    state = batches.state_dict()
+    resumed = plan.batches()
+    resumed.load_state_dict(state)
+    rest = [batch.sample_ids for batch in resumed]
+    everything = [batch.sample_ids for batch in plan.batches()]
     print(f"five batches, a crash, and the rest are the whole run: {done + rest == everything}")
 
     packing = PackingConfig(max_length=512)
-    packed = await BatchPlanBuilder(lengths, config, packing=packing).build(num_epochs=1)
+    packed = BatchPlanBuilder(lengths, config, packing=packing).build(num_epochs=1)
     first = packed.get_epoch(0)[0]
     assert first.packs is not None
     print(f"packed: {packed.compute_metrics().efficiency:.3f} real; first row holds {first.packs[0]}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -3,7 +3,6 @@
 python examples/batching/05_e2e_pipeline.py
 """
 
-import asyncio
 import json
 import pathlib
 import tempfile
@@ -15,10 +14,9 @@ from phalanx.data import (
     BatchWriter,
     LengthCache,
     PackingConfig,
-    iterate_lengths,
-    iterate_samples,
+    iter_lengths,
     load_tokenizer,
-    tokenize_samples,
+    tokenize_dataset,
 )
 
 
@@ -30,15 +28,15 @@ def write_dataset(path: pathlib.Path) -> None:
             file.write(json.dumps({"id": f"q{number}", "text": text}) + "\n")
 
 
-async def main(folder: pathlib.Path) -> None:
+def main(folder: pathlib.Path) -> None:
     dataset = folder / "train.jsonl"
     write_dataset(dataset)
     tokenizer = load_tokenizer("bytes")
 
-    async with LengthCache.create(folder / "lengths.jsonl", tokenizer.tokenizer_hash) as cache:
-        for ids, lengths in iterate_lengths(iterate_samples(dataset), tokenizer):
-            await cache.add_many(ids, lengths)
-    cache = await LengthCache.load(folder / "lengths.jsonl", tokenizer.tokenizer_hash)
+    with LengthCache.create(folder / "lengths.jsonl", tokenizer.tokenizer_hash) as cache:
+        for ids, lengths in iter_lengths(dataset, tokenizer, workers=1):
+            cache.add_many(ids, lengths)
+    cache = LengthCache.load(folder / "lengths.jsonl", tokenizer.tokenizer_hash)
     print(f"{len(cache)} lengths, {cache.lengths.min()} to {cache.lengths.max()} tokens")
 
     builder = BatchPlanBuilder(
@@ -47,19 +45,19 @@ async def main(folder: pathlib.Path) -> None:
         tokenizer_hash=cache.tokenizer_hash,
         packing=PackingConfig(max_length=512),
     )
-    plan = await builder.build(num_epochs=2)
-    print(f"{plan.total_microbatches} batches, {plan.compute_metrics().efficiency:.3f} real")
+    plan = builder.build(num_epochs=2)
+    print(f"{plan.num_batches} batches, {plan.compute_metrics().efficiency:.3f} real")
 
-    samples = {s.sample_id: s for s in tokenize_samples(iterate_samples(dataset), tokenizer)}
+    samples = tokenize_dataset(dataset, tokenizer, add_eos=False)
     files = BatchWriter(plan, samples, folder / "batches", pad_id=tokenizer.pad_token_id or 0).write_all()
     reader = BatchReader(folder / "batches")
     print(f"{len(files)} files, of this plan: {reader.verify_fingerprint(plan.fingerprint)}")
     for batch in reader.iter_epoch(0):
         row, segments = batch["input_ids"][0], batch["segment_ids"][0]
-        print(f"first row of the first batch: {tokenizer.decode(row[segments == 1].tolist())!r}")
+        print(f"first row of the first batch: {tokenizer.decode(row[segments == 1])!r}")
         break
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(main(pathlib.Path(name)))
+        main(pathlib.Path(name))

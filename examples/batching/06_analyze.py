@@ -13,11 +13,9 @@ from phalanx.data import (
     OptimizationGoal,
     compute_length_histogram,
     create_efficiency_report,
-    draw_bucketing_vs_packing,
-    draw_length_histogram,
-    save_chart,
     suggest_bucket_edges,
 )
+from phalanx.data.length_charts import draw_bucketing_vs_packing, draw_length_histogram, save_chart
 
 
 def main() -> None:

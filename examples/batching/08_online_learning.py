@@ -1,57 +1,55 @@
-"""Online learning: episodes stream into a replay buffer, windows of it are packed, a language model learns.
-
-The stream is a mock with the interface of the real one (09): no server is needed.
+"""Online learning: expert answers stream into a replay buffer, and a language model trains on windows of it.
 
 python examples/batching/08_online_learning.py
 """
 
-import asyncio
+import functools
+import itertools
 
 import jax
 
-from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.data import (
     BatchingConfig,
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    RollingBatchPlanWindow,
-    WindowConfig,
-    collate_microbatch,
+    ReplayPlanner,
+    ReplayPlannerConfig,
+    collate,
 )
-from phalanx.lm import LanguageModelConfig
-from phalanx.training import SFT, NoData, OptimizerConfig, SFTConfig, token_batch
+from phalanx.lm import LanguageModelConfig, generate_expert_samples
+from phalanx.text import make_text_vector_env
+from phalanx.training import SFT, OptimizerConfig, SFTConfig, SFTData
 
-WIDTH = 256
+MAX_LENGTH = 128
 
 
-async def main() -> None:
+def main() -> None:
+    make_env = functools.partial(make_text_vector_env, "lights_out:easy:multi", prompt_format="compact")
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=1_000))
-    async with MockGymStream(num_episodes=40, steps_per_episode=5, seed=0) as stream:
-        async for sample in stream:
-            buffer.add(sample)
-    print(f"{buffer.size} samples of {stream.metrics.episodes_completed} episodes")
+    buffer.add_batch(list(itertools.islice(generate_expert_samples(make_env, "characters"), 200)))
+    print(f"{buffer.size} samples in the buffer")
 
-    packing = PackingConfig(max_length=WIDTH)
+    packing = PackingConfig(max_length=MAX_LENGTH)
     batching = BatchingConfig.predictable(
-        token_budget=4 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH
+        token_budget=8 * MAX_LENGTH, bucket_edges=(MAX_LENGTH // 2,), overflow_max=MAX_LENGTH
     )
-    window = RollingBatchPlanWindow(buffer, WindowConfig(window_size=100, overlap=20), batching, packing)
-    model = LanguageModelConfig(d_model=32, num_layers=1, num_heads=2, d_ff=64)
+    planner = ReplayPlanner(buffer, ReplayPlannerConfig(window_size=100, overlap=20), batching, packing)
+    model = LanguageModelConfig(vocab_size=98, d_model=32, num_layers=1, num_heads=2, d_ff=64)
     optimizer = OptimizerConfig(learning_rate=0.01, warmup_steps=5, weight_decay=0.01, b2=0.98)
-    sft = SFT(SFTConfig(num_updates=60, model=model, optimizer=optimizer), NoData())
+    sft = SFT(SFTConfig(num_updates=60, model=model, optimizer=optimizer), SFTData())
     state = sft.init(jax.random.key(0))
 
-    losses = []
+    losses: list[float] = []
     while len(losses) < 60:
-        plan = await window.next_window()
+        plan = planner.next_plan()
         for spec in plan.iter_epoch(0):
-            batch = collate_microbatch(spec, window.samples, packing=packing)
-            state, metrics = sft.train_step(state, [token_batch(batch, batching.token_budget)])
+            # All batches have 8 rows, so the update is compiled once.
+            state, metrics = sft.train_step(state, [collate(spec, planner.samples, num_rows=8)])
             losses.append(float(metrics["loss"]))
     print(f"loss {losses[0]:.2f} at first, {losses[-1]:.2f} after {len(losses)} updates")
-    print(f"below a fifth: {losses[-1] < losses[0] / 5}")
+    print(f"below half: {losses[-1] < losses[0] / 2}")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

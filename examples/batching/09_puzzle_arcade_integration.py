@@ -13,8 +13,8 @@ from phalanx.data import (
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    RollingBatchPlanWindow,
-    WindowConfig,
+    ReplayPlanner,
+    ReplayPlannerConfig,
 )
 from phalanx.puzzles.server import (
     CollectConfig,
@@ -46,14 +46,14 @@ async def main(host: str, port: int) -> None:
             buffer.add(sample)
     print(f"{buffer.size} samples of 8 episodes, solved: {buffer.success_rate:.0%}")
 
-    window = RollingBatchPlanWindow(
+    planner = ReplayPlanner(
         buffer,
-        WindowConfig(window_size=1_000, overlap=0),
+        ReplayPlannerConfig(window_size=1_000, overlap=0),
         BatchingConfig.predictable(token_budget=8_192, bucket_edges=(512,), overflow_max=1_024),
         PackingConfig(max_length=1_024),
     )
-    plan = await window.next_window()
-    print(f"{plan.total_microbatches} batches, {plan.compute_metrics().efficiency:.0%} full")
+    plan = planner.next_plan()
+    print(f"{plan.num_batches} batches, {plan.compute_metrics().efficiency:.0%} full")
 
 
 if __name__ == "__main__":

@@ -1,113 +1,115 @@
-"""A language model that learns while puzzles are being played: stream, replay buffer, rolling window, model.
+"""A language model that learns while puzzles are being solved: expert samples, replay buffer, batch plans.
 
-One task plays and fills the buffer; the other plans packed batches over the newest samples and learns from
-them. Neither waits for the other to finish. Without arguments the puzzles are made up (Latin squares, cell by
-cell); with the host and port of a puzzle server they are its own, solved by its hints.
+One thread solves puzzles and fills the buffer. The main thread plans packed batches over the newest samples
+and trains on them. Without arguments, the puzzles are generated here and solved by a solver; with the host
+and port of a puzzle server, they are its own and solved with its hints.
 
 python examples/lm/online_language_model.py                   (half a minute of CPU time)
 python examples/lm/online_language_model.py 127.0.0.1 8023    (docs/streams.md says how to start a server)
 """
 
 import argparse
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+import functools
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 import jax
-import numpy as np
 
-from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.data import (
     BatchingConfig,
-    ByteTokenizer,
+    CharTokenizer,
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    RollingBatchPlanWindow,
-    StreamSample,
-    WhenCovered,
-    WindowConfig,
-    collate_microbatch,
+    ReplayPlanner,
+    ReplayPlannerConfig,
+    Sample,
+    collate,
 )
-from phalanx.lm import LanguageModelConfig, generate
-from phalanx.puzzles.server import CollectConfig, PuzzleClientConfig, PuzzleSampleStream
-from phalanx.training import SFT, NoData, OptimizerConfig, SFTConfig, token_batch
+from phalanx.lm import LanguageModelConfig, generate, generate_expert_samples
+from phalanx.puzzles.server.env import PuzzleServerConfig
+from phalanx.text import TextVectorEnvironment, make_text_vector_env
+from phalanx.training import SFT, OptimizerConfig, SFTConfig, SFTData
 
-TEXT = ByteTokenizer()
-WINDOW = 128
-
-
-async def play(samples: AsyncIterator[StreamSample], window: RollingBatchPlanWindow) -> None:
-    """Fill the buffer, at most two windows ahead of the learning."""
-    async for sample in samples:
-        window.buffer.add(sample)
-        while window.buffer.count_since(window.state.stop) >= 2 * WINDOW:
-            await asyncio.sleep(0.01)
+TEXT = CharTokenizer()
+WINDOW_SIZE = 128
+TOKEN_BUDGET = 1024
 
 
-def moves(model: object, samples: list[StreamSample]) -> list[tuple[str, str]]:
-    """What the model writes after each prompt, and what was played."""
+def environment(arguments: argparse.Namespace) -> Callable[[], TextVectorEnvironment]:
+    """Return a function that creates the puzzles."""
+    if arguments.host is None:
+        return functools.partial(make_text_vector_env, "lights_out:easy:multi", prompt_format="compact")
+    address = f"{arguments.host}:{arguments.port}"
+    return PuzzleServerConfig(address=address, games=("lights",), num_connections=4).make
+
+
+def fill(planner: ReplayPlanner, samples: Iterator[Sample], stop: threading.Event) -> None:
+    """Add samples to the buffer, at most two windows ahead of the training."""
+    for sample in samples:
+        planner.buffer.add(sample)
+        while planner.buffer.count_since(planner.state.stop) >= 2 * WINDOW_SIZE and not stop.is_set():
+            time.sleep(0.01)
+        if stop.is_set():
+            return
+
+
+def answers(model: object, samples: list[Sample]) -> list[tuple[str, str]]:
+    """Return what the model generates for each prompt, and the expert's answer."""
     pairs = []
     for sample in samples:
-        first = int(np.argmax(sample.mask))
-        written = generate(model, sample.input_ids[:first], sample.length - first)
-        pairs.append((TEXT.decode(written), TEXT.decode(sample.input_ids[first:])))
+        first = int(sample.loss_mask.argmax())
+        generated = generate(model, sample.input_ids[:first].tolist(), sample.length - first)
+        pairs.append((TEXT.decode(generated), TEXT.decode(sample.input_ids[first:])))
     return pairs
 
 
-async def main(arguments: argparse.Namespace) -> None:
-    if arguments.host is None:
-        stream, width = MockGymStream(num_episodes=1_000_000, success_rate=1.0), 128
-    else:
-        config = CollectConfig(
-            client=PuzzleClientConfig(host=arguments.host, port=arguments.port), games=("binary",)
-        )
-        stream, width = PuzzleSampleStream(config), 1056
-    packing = PackingConfig(max_length=width)
+def main(arguments: argparse.Namespace) -> None:
+    max_length = 128 if arguments.host is None else 512
+    samples = generate_expert_samples(environment(arguments), TEXT)
+    # The first samples are not trained on.
+    unseen = list(itertools.islice(samples, 16))
     batching = BatchingConfig.predictable(
-        token_budget=max(1024, width), bucket_edges=(width // 2,), overflow_max=width
+        token_budget=max(TOKEN_BUDGET, max_length), bucket_edges=(max_length // 2,), overflow_max=max_length
     )
-    settings = WindowConfig(window_size=WINDOW, overlap=0, min_samples=WINDOW, when_covered=WhenCovered.WAIT)
     buffer = ReplayBuffer(ReplayBufferConfig(max_size=1_000))
-    window = RollingBatchPlanWindow(buffer, settings, batching, packing)
+    window = ReplayPlannerConfig(window_size=WINDOW_SIZE, overlap=0, min_samples=WINDOW_SIZE, at_end="wait")
+    planner = ReplayPlanner(buffer, window, batching, PackingConfig(max_length=max_length))
     config = SFTConfig(
         num_updates=arguments.updates,
-        model=LanguageModelConfig(d_model=64, num_layers=2, num_heads=4, d_ff=128),
+        model=LanguageModelConfig(
+            vocab_size=TEXT.vocab_size, d_model=64, num_layers=2, num_heads=4, d_ff=128
+        ),
         optimizer=OptimizerConfig(learning_rate=0.006, warmup_steps=10, weight_decay=0.01, b2=0.98),
     )
-    sft = SFT(config, NoData())
+    sft = SFT(config, SFTData())
     state = sft.init(jax.random.key(0))
 
-    async with stream:
-        samples = aiter(stream)
-        # The first samples are kept apart and never learned from.
-        unseen = [await anext(samples) for _ in range(16)]
-        playing = asyncio.create_task(play(samples, window))
-        update, read = 0, 0
-        while update < arguments.updates:
-            plan = await window.next_window()
-            for spec in plan.get_epoch(0)[: arguments.updates - update]:
-                batch = token_batch(
-                    collate_microbatch(spec, window.samples, packing=packing), batching.token_budget
-                )
-                state, metrics = sft.train_step(state, [batch])
-                update, read = update + 1, read + batch.num_tokens
-                if update == 1 or update % max(1, arguments.updates // 8) == 0:
-                    loss = float(metrics["loss"])
-                    print(
-                        f"update {update:3}  {'#' * round(8 * loss):46} loss {loss:.2f}, {read:,} tokens read"
-                    )
-        playing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await playing
+    stop = threading.Event()
+    thread = threading.Thread(target=fill, args=(planner, samples, stop), daemon=True)
+    thread.start()
+    update, num_tokens = 0, 0
+    while update < arguments.updates:
+        plan = planner.next_plan()
+        for spec in plan.get_epoch(0)[: arguments.updates - update]:
+            batch = collate(spec, planner.samples, num_rows=batching.token_budget // max_length)
+            state, metrics = sft.train_step(state, [batch])
+            update, num_tokens = update + 1, num_tokens + batch.real_tokens
+            if update == 1 or update % max(1, arguments.updates // 8) == 0:
+                loss = float(metrics["loss"])
+                print(f"update {update:3}  {'#' * round(8 * loss):46} loss {loss:.2f}, {num_tokens:,} tokens")
+    stop.set()
+    thread.join()
 
-    print(f"{stream.metrics.episodes_completed} puzzles played, {buffer.size} samples held")
-    pairs = moves(sft.policy(state), unseen)
-    print(f"unseen board:\n{TEXT.decode(unseen[0].input_ids)}\nthe model's move: {pairs[0][0]}")
-    # The form of a move is learned first; which cell, and which number, takes longer than this run.
-    formed = sum(written[:6] == "place " and len(written.split()) == 4 for written, _ in pairs)
-    right = sum(written == played for written, played in pairs)
-    print(f"of {len(pairs)} unseen moves {formed} are well formed, {right} are those that were played")
+    print(f"{buffer.total_added} samples, {buffer.size} in the buffer")
+    pairs = answers(sft.policy(state), unseen)
+    print(f"unseen prompt and answer:\n{TEXT.decode(unseen[0].input_ids)}\nthe model's answer: {pairs[0][0]}")
+    # The form of a move is learned first; which cell takes longer than this run.
+    num_formed = sum(generated.split()[:1] == expert.split()[:1] for generated, expert in pairs)
+    num_equal = sum(generated == expert for generated, expert in pairs)
+    print(f"of {len(pairs)} unseen moves, {num_formed} are well formed and {num_equal} are the expert's")
 
 
 if __name__ == "__main__":
@@ -115,4 +117,4 @@ if __name__ == "__main__":
     parser.add_argument("host", nargs="?")
     parser.add_argument("port", nargs="?", type=int, default=8023)
     parser.add_argument("--updates", type=int, default=160)
-    asyncio.run(main(parser.parse_args()))
+    main(parser.parse_args())

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from phalanx.data import BatchingConfig, BatchPlanBuilder, ByteTokenizer, PackingConfig
+from phalanx.data import BatchingConfig, BatchPlanBuilder, ByteTokenizer, PackingConfig, ShardSpec
 from phalanx.integrations.torch_data import PlanDataset, PlanLoader, TorchBatch
 
 WIDTH = 64
@@ -48,8 +48,9 @@ def loader_of(rank: int, world_size: int, count: int, epochs: int = 2, *, packed
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
     packing = PackingConfig(max_length=WIDTH) if packed else None
-    plan = BatchPlanBuilder(lengths, batching, packing=packing).build_now(epochs)
-    tokens = PlanDataset(plan, samples, rank=rank, world_size=world_size, balance=True, attention="segments")
+    plan = BatchPlanBuilder(lengths, batching, packing=packing).build(epochs)
+    shard = ShardSpec(world_size=world_size, balance=True)
+    tokens = PlanDataset(plan, samples, rank=rank, world_size=shard, attention="segments")
     return PlanLoader(tokens)
 
 

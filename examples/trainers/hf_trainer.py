@@ -16,12 +16,12 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from transformers.utils.logging import disable_progress_bar
 
 from phalanx.data import BatchPlan
-from phalanx.integrations.hf_trainer import PlannedBatches
-from phalanx.integrations.torch_data import PlanDataset, PlanSteps
+from phalanx.integrations.hf_trainer import PlanTrainerMixin
+from phalanx.integrations.torch_data import PlanDataset
 
 
-class PlannedTrainer(PlannedBatches, Trainer):
-    """That is all."""
+class PlanTrainer(PlanTrainerMixin, Trainer):
+    """A trainer that takes the batches of a plan."""
 
 
 class Killed(TrainerCallback):
@@ -78,7 +78,7 @@ def main() -> None:
     plan = planned(samples, options.epochs)
     print(f"batches of each epoch: {[len(epoch) for epoch in plan.epochs]}")
 
-    def trainer(folder: str, *callbacks: TrainerCallback) -> PlannedTrainer:
+    def trainer(folder: str, *callbacks: TrainerCallback) -> PlanTrainer:
         arguments = TrainingArguments(
             output_dir=folder,
             gradient_accumulation_steps=options.accumulate,
@@ -89,8 +89,8 @@ def main() -> None:
             disable_tqdm=True,
             use_cpu=True,
         )
-        batches = PlanSteps(PlanDataset(plan, samples))
-        made = PlannedTrainer(model=tiny_model(), args=arguments, batches=batches, callbacks=callbacks)
+        batches = PlanDataset(plan, samples, all_epochs=True)
+        made = PlanTrainer(model=tiny_model(), args=arguments, batches=batches, callbacks=callbacks)
         made.remove_callback(PrinterCallback)
         return made
 

@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     torch.manual_seed(0)
-    tokenizer = ByteTokenizer(add_eos=True)
+    tokenizer = ByteTokenizer(add_special_tokens=True)
     samples = HFDatasetSamples(corpus(options.samples), "text", tokenizer=tokenizer)
     lengths = samples.lengths()
     print(f"{len(lengths)} samples of {lengths.lengths.min()} to {lengths.lengths.max()} tokens")
@@ -100,8 +100,8 @@ def main() -> None:
     batching = BatchingConfig.throughput(
         token_budget=8 * WIDTH, bucket_edges=(64,), overflow_max=WIDTH, pool_batches=1
     )
-    padded = BatchPlanBuilder(lengths, batching).build_now()
-    packed = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=WIDTH)).build_now(4)
+    padded = BatchPlanBuilder(lengths, batching).build()
+    packed = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=WIDTH)).build(4)
     for name, plan in (("padded", padded), ("packed", packed)):
         epoch = plan.get_epoch(0)
         print(f"{name}: {len(epoch)} batches an epoch, {plan.compute_metrics().efficiency:.0%} real tokens")

@@ -25,7 +25,7 @@ def planned(samples: Samples, epochs: int, *, packed: bool = True) -> BatchPlan:
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     batching = BatchingConfig.throughput(2 * WIDTH, bucket_edges=(WIDTH // 2,), overflow_max=WIDTH)
     packing = PackingConfig(max_length=WIDTH) if packed else None
-    return BatchPlanBuilder(lengths, batching, packing=packing).build_now(epochs)
+    return BatchPlanBuilder(lengths, batching, packing=packing).build(epochs)
 
 
 def tiny_model(vocabulary: int = ByteTokenizer().vocab_size, dropout: float = 0.1) -> LlamaForCausalLM:

@@ -18,8 +18,8 @@ from trl import SFTConfig, SFTTrainer
 
 from phalanx.data import TokenizeConfig, load_chat_template, load_tokenizer, tokenize_rows
 from phalanx.integrations.hf_datasets import to_iterable_dataset
-from phalanx.integrations.hf_trainer import PlannedBatches
-from phalanx.integrations.torch_data import PlanDataset, PlanSteps
+from phalanx.integrations.hf_trainer import PlanTrainerMixin
+from phalanx.integrations.torch_data import PlanDataset
 
 TEMPLATE = (
     "{% for message in messages %}{{ '<' + message.role[0] + '>' + message.content + '<end>' }}{% endfor %}"
@@ -27,8 +27,8 @@ TEMPLATE = (
 )
 
 
-class PlannedSFTTrainer(PlannedBatches, SFTTrainer):
-    """That is all."""
+class PlanSFTTrainer(PlanTrainerMixin, SFTTrainer):
+    """An SFT trainer that takes the batches of a plan."""
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -63,7 +63,7 @@ def tokenized(count: int, processing: PreTrainedTokenizerFast) -> Samples:
     with tempfile.TemporaryDirectory() as folder:
         processing.save_pretrained(folder)
         tokenizer, chat = load_tokenizer(folder), load_chat_template(folder)
-    rows = tokenize_rows(conversations(count), tokenizer, TokenizeConfig(template="chat"), chat=chat)
+    rows = tokenize_rows(conversations(count), tokenizer, TokenizeConfig(format="chat"), chat=chat)
     return {row.sample_id: {"input_ids": row.input_ids, "loss_mask": row.loss_mask} for row in rows}
 
 
@@ -78,7 +78,7 @@ def main() -> None:
     plan = planned(samples, options.epochs)
     print(f"batches of each epoch: {[len(epoch) for epoch in plan.epochs]}")
 
-    def trainer(folder: str, *callbacks: TrainerCallback) -> PlannedSFTTrainer:
+    def trainer(folder: str, *callbacks: TrainerCallback) -> PlanSFTTrainer:
         arguments = SFTConfig(
             output_dir=folder,
             dataset_kwargs={"skip_prepare_dataset": True},
@@ -91,10 +91,10 @@ def main() -> None:
             bf16=False,
             gradient_checkpointing=False,
         )
-        made = PlannedSFTTrainer(
+        made = PlanSFTTrainer(
             model=tiny_model(len(processing)),
             args=arguments,
-            batches=PlanSteps(PlanDataset(plan, samples)),
+            batches=PlanDataset(plan, samples, all_epochs=True),
             train_dataset=to_iterable_dataset(plan, samples),  # which it looks at, to see what rows are
             processing_class=processing,
             callbacks=callbacks,

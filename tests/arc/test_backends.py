@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from phalanx.arc import batch_reset, batch_step
 from phalanx.arc.task_buffer import TaskBuffer
-from phalanx.core.vector import batch_reset, batch_step
 from tests.helpers.arc_grids import selection_text, text
 from tests.helpers.arc_rollouts import BACKENDS, batch_action, info_view, skip_without, view
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, Turn, keys_of, oracle_run, tasks_of

@@ -22,12 +22,13 @@ from phalanx.arc import (
     arc_reset,
     arc_step,
     as_grid,
+    batch_reset,
+    batch_step,
     generate_tasks,
     legal_operations,
     validate_action_jax,
 )
 from phalanx.arc.bitplanes import pack_grid, unpack_cells
-from phalanx.core import batch_reset, batch_step
 from phalanx.native import is_native_available, native_unavailable_reason
 
 BACKENDS = ["native", "xla"]

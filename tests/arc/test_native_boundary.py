@@ -226,7 +226,7 @@ def test_both_engines_take_damaged_registers_for_invalid_states(data: st.DataObj
 PUBLIC = """
 import jax, jax.numpy as jnp
 from phalanx.arc import ArcConfig, ArcEnvironment, PointAction, generate_tasks
-from phalanx.core import batch_reset, batch_step
+from phalanx.arc import batch_reset, batch_step
 
 config, tasks = ArcConfig(), generate_tasks(num_tasks=3)
 one, _ = batch_reset(jax.random.split(jax.random.key(0), 1), config, tasks)

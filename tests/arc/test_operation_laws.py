@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import ndimage
 
+from phalanx.arc import batch_step
 from phalanx.arc.config import ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.core.vector import batch_step
 from tests.helpers.arc_rollouts import BACKENDS, Starts, batch_action, read, skip_without
 from tests.helpers.arc_scenarios import random_grid
 

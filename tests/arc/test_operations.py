@@ -9,11 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from phalanx.arc import arc_reset, arc_step
+from phalanx.arc import arc_reset, arc_step, batch_step
 from phalanx.arc.actions import create_bbox_action
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig, RewardConfig
 from phalanx.arc.task_buffer import TaskBuffer
-from phalanx.core.vector import batch_step
 from tests.helpers.arc_grids import mask, selection_text, task, text
 from tests.helpers.arc_operation_cases import CASES, FAR, Case
 from tests.helpers.arc_rollouts import BACKENDS, FORMATS, Starts, batch_action, info_view, skip_without, view

@@ -28,7 +28,7 @@ from phalanx.arc.play.session import PlayTask, play_config
 from phalanx.arc.rendering.palette import palette_named
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 from phalanx.cli.play import _summary
-from phalanx.data import OfflineDatasetStream
+from phalanx.compat.chuk_lazarus.data.batching.streaming import OfflineDatasetStream
 
 pytestmark = pytest.mark.slow
 

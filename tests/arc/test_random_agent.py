@@ -5,13 +5,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.arc import ArcEnvironment, RandomAgent, VectorizedRandomAgent, arc_reset, arc_step
+from phalanx.arc import (
+    ArcEnvironment,
+    RandomAgent,
+    VectorizedRandomAgent,
+    arc_reset,
+    arc_step,
+    batch_reset,
+    run_episode_batch,
+)
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ActionConfig, ArcConfig, DatasetConfig
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.core import batch_reset, run_episode_batch
 
 BATCH = 512
 CONFIG = ArcConfig(dataset=DatasetConfig(max_grid_height=6, max_grid_width=7))

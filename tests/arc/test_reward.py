@@ -20,9 +20,9 @@ from phalanx.arc import (
     RewardConfig,
     Transition,
     as_grid,
+    batch_reset,
 )
 from phalanx.arc.reward import REWARD_WEIGHTS, as_reward_function
-from phalanx.core import batch_reset
 from tests.helpers.arc_rollouts import BACKENDS, batch_action, skip_without
 from tests.helpers.arc_scenarios import SCENARIOS, Scenario, keys_of, oracle_run, tasks_of
 

@@ -13,10 +13,10 @@ from phalanx.arc import (
     GridPair,
     TaskBuffer,
     as_grid,
+    batch_reset,
 )
 from phalanx.arc.task_sampling import cumulative_weights
 from phalanx.compat.jaxarc.batch_processing import stack_states
-from phalanx.core import batch_reset
 from tests.helpers.arc_rollouts import BACKENDS, oracle_starts, oracle_view, skip_without, view
 from tests.helpers.arc_scenarios import random_tasks
 

@@ -21,9 +21,12 @@ from phalanx.arc import (
     ObservationConfig,
     RewardConfig,
     TaskBuffer,
+    batch_reset,
+    batch_step,
     generate_tasks,
+    run_episode_batch,
 )
-from phalanx.core import AutoReset, batch_reset, batch_step, run_episode_batch
+from phalanx.core import AutoReset
 from phalanx.core.vector import _reset, _step
 from tests.helpers.arc_rollouts import BACKENDS, skip_without
 from tests.helpers.arc_scenarios import random_tasks

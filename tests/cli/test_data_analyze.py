@@ -55,7 +55,7 @@ def test_suggest_finds_the_edges_that_waste_nothing(phalanx):
         "overflow    64",
         "goal        waste",
         "efficiency  100.00%",
-        "because     no other 3 buckets need fewer padded tokens",
+        "reason      no other 3 buckets need fewer padded tokens",
     ]
     assert is_svg("s.svg")
 
@@ -70,8 +70,8 @@ def test_suggest_takes_every_goal_and_says_it_in_json(phalanx, goal: str):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["analyze", "--bucket-edges", "32,16"], "must ascend strictly"),
-        (["analyze", "--bucket-edges", "1,2", "--overflow-max", "4"], "no bucket takes any sample"),
+        (["analyze", "--bucket-edges", "32,16"], "must be strictly ascending"),
+        (["analyze", "--bucket-edges", "1,2", "--overflow-max", "4"], "all buckets are empty"),
         (["suggest", "--max-length", "4"], "every sample is longer than max_length 4"),
         (["suggest", "--goal", "speed"], "'speed' is not one of"),
         (["histogram", "--bins", "0"], "greater than or equal to 1"),

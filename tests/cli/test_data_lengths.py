@@ -43,7 +43,7 @@ def test_several_files_of_any_kind_are_counted_one_after_another(phalanx):
     lines = [json.loads(line) for line in Path("lengths.jsonl").read_text().splitlines()]
     assert [(line["sample_id"], line["length"]) for line in lines[3:]] == [("d", 10), ("4", 4), ("5", 5)]
     result = phalanx("data", "lengths", "build", "-o", "lengths.jsonl")
-    assert result.code == 2 and result.err.startswith("phalanx: name the files to count")
+    assert result.code == 2 and result.err.startswith("phalanx: no files to read")
 
 
 def test_json_tells_the_same_to_machines(phalanx):
@@ -100,7 +100,7 @@ def test_a_bad_row_is_named_with_file_and_line_and_code_2(phalanx):
         file.write('{"id": "a", "text": "again"}\n')
     result = build(phalanx)
     assert (result.code, result.out) == (2, "")
-    assert result.err == "phalanx: train.jsonl:5: sample id 'a' is at train.jsonl:1 already\n"
+    assert result.err == "phalanx: train.jsonl:5: sample id 'a' is already used at train.jsonl:1\n"
 
 
 def test_a_negative_length_in_a_cache_is_named_with_its_line(phalanx):
@@ -117,7 +117,7 @@ def test_a_truncated_cache_is_named_with_its_line(phalanx):
     Path("lengths.jsonl").write_bytes(Path("lengths.jsonl").read_bytes()[:-10])
     result = phalanx("data", "lengths", "stats", "--cache", "lengths.jsonl")
     assert result.code == 2
-    assert result.err.startswith("phalanx: lengths.jsonl:4: the last line is cut off")
+    assert result.err.startswith("phalanx: lengths.jsonl:4: the last line is incomplete")
 
 
 def test_missing_files_and_an_empty_cache_are_refused(phalanx):
@@ -133,5 +133,5 @@ def test_a_cache_of_another_tokenizer_is_not_continued(phalanx):
     Path("lengths.jsonl").write_text('{"sample_id":"a","tokenizer_hash":"other","length":7}\n')
     result = build(phalanx)
     assert result.code == 2
-    assert result.err.startswith("phalanx: lengths.jsonl:1: made with tokenizer 'other'")
+    assert result.err.startswith("phalanx: lengths.jsonl:1: counted with tokenizer 'other'")
     assert Path("lengths.jsonl").read_text().count("\n") == 1

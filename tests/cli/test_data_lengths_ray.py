@@ -36,14 +36,14 @@ def test_ray_builds_the_same_cache_and_leaves_nothing_running(phalanx):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--ray-address", "auto"), "--ray-address is for --ray; add it, or leave it out"),
-        (("--ray", "--split", "a"), "--split chooses from a saved Hugging Face dataset, which is not read"),
+        (("--ray-address", "auto"), "--ray-address needs --ray"),
+        (("--ray", "--split", "a"), "train.jsonl has no splits"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(phalanx, options, complaint):
     result = build(phalanx, "lengths.jsonl", *options)
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(f"phalanx: {complaint}")
+    assert complaint in result.err
     assert not Path("lengths.jsonl").exists()
 
 

@@ -27,8 +27,8 @@ def test_lengths_alone_decide_who_shares_a_pack(phalanx):
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [
         "output         packs.jsonl",
-        "num_packs      2",
-        "num_segments   4",
+        "num_rows       2",
+        "num_samples    4",
         "total_tokens   14",
         "packing_ratio  2.0000",
         "efficiency     1.0000",
@@ -40,9 +40,9 @@ def test_lengths_alone_decide_who_shares_a_pack(phalanx):
 
 
 def test_a_dataset_is_packed_with_its_tokens_segments_and_positions(phalanx):
-    options = ["--max-length", 8, "--output", "packs.npz", "--separator", 1, "--json"]
+    options = ["--max-length", 8, "--output", "packs.npz", "--no-add-eos", "--separator", 1, "--json"]
     figures = json.loads(pack(phalanx, "--dataset", "train.jsonl", *options).out)
-    assert (figures["num_packs"], figures["separator_tokens"], figures["padding_tokens"]) == (2, 2, 0)
+    assert (figures["num_rows"], figures["separator_tokens"], figures["padding_tokens"]) == (2, 2, 0)
     with np.load("packs.npz") as packs:
         row = packs["segment_samples"].tolist().index("b") // 2
         # "xyz", a separator, "pqrs": bytes are moved up by two.
@@ -60,10 +60,10 @@ def test_every_text_ends_when_asked_and_the_end_carries_loss(phalanx):
         assert ends.sum() == 4 and packs["loss_mask"][ends].all()
         assert sorted(packs["segment_lengths"].tolist()) == [2, 4, 5, 7]
     refused = pack(phalanx, "--dataset", "train.jsonl", *options[:4], "--add-bos")
-    assert refused.code == 2 and "the vocabulary has no token for the begin of a text" in refused.err
+    assert refused.code == 2 and "the tokenizer has no beginning-of-text token" in refused.err
 
 
-@pytest.mark.parametrize("mode", ["best_fit_decreasing", "hybrid", "best_fit", "first_fit", "greedy"])
+@pytest.mark.parametrize("mode", ["best_fit_decreasing", "subset_sum", "best_fit", "first_fit", "next_fit"])
 def test_every_mode_packs_every_sample_once(phalanx, mode: str):
     options = ["--lengths", "lengths.jsonl", "--max-length", 6, "--mode", mode, "--output", "packs.npz"]
     assert pack(phalanx, *options).code == 0
@@ -76,7 +76,7 @@ def test_every_mode_packs_every_sample_once(phalanx, mode: str):
 def test_overlong_samples_are_an_error_that_names_the_first(phalanx):
     result = pack(phalanx, "--lengths", "lengths.jsonl", "--max-length", 5, "--output", "packs.jsonl")
     assert (result.code, result.out) == (2, "")
-    assert "sample 3 ('d') has 6 tokens, more than a pack's max_length 5" in result.err
+    assert "sample 3 ('d') has 6 tokens, more than max_length 5" in result.err
     assert not Path("packs.jsonl").exists()
 
 
@@ -89,15 +89,21 @@ def test_overlong_samples_can_be_skipped_and_are_then_listed(phalanx):
 def test_overlong_samples_can_be_split(phalanx):
     options = ["--lengths", "lengths.jsonl", "--max-length", 5, "--overlong", "split", "--output", "p.jsonl"]
     figures = json.loads(pack(phalanx, *options, "--json").out)
-    assert (figures["num_segments"], figures["total_tokens"]) == (5, 14)
+    assert (figures["num_samples"], figures["total_tokens"]) == (5, 14)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--output", "p.npz"], "give either --lengths"),
-        (["--lengths", "lengths.jsonl", "--dataset", "train.jsonl", "--output", "p.npz"], "give either"),
-        (["--dataset", "train.jsonl", "--output", "p.jsonl"], "--output must end in .npz, got p.jsonl"),
+        (["--output", "p.npz"], "pass files to pack, or --lengths"),
+        (
+            ["--lengths", "lengths.jsonl", "--dataset", "train.jsonl", "--output", "p.npz"],
+            "pass files to pack",
+        ),
+        (
+            ["--dataset", "train.jsonl", "--output", "p.jsonl"],
+            "--output must be a folder or a .npz file, got p.jsonl",
+        ),
         (["--lengths", "none.jsonl", "--output", "p.npz"], "there is no length cache none.jsonl"),
         (["--lengths", "lengths.jsonl", "--output", "no/p.npz"], "the folder"),
     ],
@@ -121,21 +127,33 @@ def test_fine_tuning_data_becomes_a_folder_of_batches(phalanx):
     Path("chat.jsonl").write_text("".join(json.dumps(row) + "\n" for row in CHAT))
     common = ("--tokenizer", "bytes", "--chat-template", "chatml")
     result = pack(
-        phalanx, "chat.jsonl", *common, "--template", "chat", "--length", 160, "--out", "packed", "--rows", 2
+        phalanx,
+        "chat.jsonl",
+        *common,
+        "--format",
+        "chat",
+        "--max-length",
+        160,
+        "--out",
+        "packed",
+        "--packs-per-batch",
+        2,
     )
     assert (result.code, result.err) == (0, "")
     assert "samples      3" in result.out and "loss_tokens  42" in result.out
     reader = BatchReader("packed")
-    assert reader.verify_fingerprint(load_batch_plan("packed/plan").fingerprint)
+    assert reader.verify_fingerprint(load_batch_plan("packed").fingerprint)
     batches = list(reader.iter_epoch(0))
-    assert sorted(name for batch in batches for name in batch.sample_ids) == ["0", "1", "2"]
+    assert sorted(name for batch in batches for name in batch.spec.sample_ids) == ["0", "1", "2"]
     assert sum(int(batch["loss_mask"].sum()) for batch in batches) == 3 * len("yes<|im_end|>\n")
     assert {batch["input_ids"].shape[1] for batch in batches} == {160}
     for mistake, message in (
-        (("chat.jsonl", *common, "--length", 40, "--out", "x"), "more than 40; choose a truncation"),
-        (("chat.jsonl", "--template", "chat", "--out", "x"), "carries no chat template"),
-        (("chat.jsonl", *common, "--out", "x.npz"), "--out is a folder"),
-        (("chat.jsonl", "--dataset", "d.jsonl", "--out", "x"), "give the data itself"),
+        (
+            ("chat.jsonl", *common, "--max-length", 40, "--out", "x"),
+            "more than max_length 40; choose a truncation",
+        ),
+        (("chat.jsonl", "--format", "chat", "--out", "x"), "has no chat template"),
+        (("chat.jsonl", *common, "--out", "x.jsonl"), "--output must be a folder or a .npz file"),
     ):
         result = pack(phalanx, *mistake)
         assert result.code == 2 and message in result.err
@@ -148,7 +166,7 @@ def test_every_choice_of_fine_tuning_data_is_a_flag(phalanx):
         "all",
         "--truncation",
         "skip",
-        "--length",
+        "--max-length",
         4,
         "--no-add-eos",
         "--epochs",
@@ -164,7 +182,7 @@ def test_every_choice_of_fine_tuning_data_is_a_flag(phalanx):
 
 def test_several_files_are_packed_together_and_workers_are_for_files(phalanx):
     Path("more.jsonl").write_text('{"id": "e", "text": "ab"}\n')
-    options = ["--length", 16, "--out", "packed", "--workers", 2, "--json"]
+    options = ["--max-length", 16, "--out", "packed", "--workers", 2, "--json"]
     assert json.loads(pack(phalanx, "train.jsonl", "more.jsonl", *options).out)["samples"] == 5
     refused = pack(phalanx, "--lengths", "lengths.jsonl", "--output", "packs.jsonl", "--workers", 2)
-    assert refused.code == 2 and refused.err.startswith("phalanx: --workers read files of fine-tuning data")
+    assert refused.code == 2 and refused.err.startswith("phalanx: --workers cannot be used with --lengths")

@@ -8,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.arc import ArcConfig, ArcEnvironment, ArcState, ArcTask, GridPair, PointAction
+from phalanx.arc import (
+    ArcConfig,
+    ArcEnvironment,
+    ArcState,
+    ArcTask,
+    GridPair,
+    PointAction,
+    batch_reset,
+    batch_step,
+)
 from phalanx.arc.config import DatasetConfig, EpisodeConfig
 from phalanx.compat.jaxarc.batch_processing import (
     NetworkPolicy,
@@ -16,7 +25,6 @@ from phalanx.compat.jaxarc.batch_processing import (
     compute_batch_values,
     extract_state_features,
 )
-from phalanx.core import batch_reset, batch_step
 from tests.helpers.policies import CELL, EVERY_COLOR, cell_task, only
 
 SMALL = ArcConfig(

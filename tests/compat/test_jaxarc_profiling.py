@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from phalanx.arc import batch_reset, batch_step
 from phalanx.compat.jaxarc import batch_processing as profiling
 from phalanx.compat.jaxarc.batch_processing import (
     BatchPerformanceMonitor,
@@ -16,7 +17,7 @@ from phalanx.compat.jaxarc.batch_processing import (
     stack_states,
     warm_up_batch_functions,
 )
-from phalanx.core.vector import _reset, _step, batch_reset, batch_step
+from phalanx.core.vector import _reset, _step
 from tests.helpers.corridor import RIGHT, Corridor, CorridorConfig, walker
 
 

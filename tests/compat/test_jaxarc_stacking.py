@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from phalanx.arc import batch_step
 from phalanx.compat.jaxarc.batch_processing import (
     combine_batch_results,
     pad_actions,
@@ -16,7 +17,7 @@ from phalanx.compat.jaxarc.batch_processing import (
     stack_states,
     unpad_results,
 )
-from phalanx.core.vector import _step, batch_step, select_rows
+from phalanx.core.vector import _step, select_rows
 from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
 

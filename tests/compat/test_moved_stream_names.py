@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import phalanx.data as streams
-from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import GymConfig, GymEpisodeStream
-from phalanx.data import (
+import phalanx.compat.chuk_lazarus.data.batching.streaming as streams
+from phalanx.compat.chuk_lazarus.data.batching.streaming import (
     AsyncOfflineDatasetStream,
     OfflineDatasetStream,
     ReplayBuffer,
@@ -17,16 +16,17 @@ from phalanx.data import (
     WindowConfig,
     WindowState,
 )
+from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import GymConfig, GymEpisodeStream
 
 
 @pytest.mark.parametrize(
     ("ask", "sentence"),
     [
-        (lambda: ReplayBuffer().to_dict, r"ReplayBuffer has no to_dict: save\(path\)"),
+        (lambda: ReplayBuffer().to_dict, r"ReplayBuffer has no to_dict: use save\(path\)"),
         (lambda: RollingBatchPlanWindow(ReplayBuffer()).build_next_window, r"await next_window\(\)"),
         (lambda: GymEpisodeStream().connect, "it connects when it is iterated"),
-        (lambda: WindowState().progress, r"WindowState has no progress: who iterates counts"),
-        (lambda: WindowConfig().to_batching_config, "takes a batching_config beside the window's"),
+        (lambda: WindowState().progress, r"WindowState has no progress: use plan"),
+        (lambda: WindowConfig().to_batching_config, "use the argument batching_config"),
         (lambda: ReplayBuffer().nonsense, "'ReplayBuffer' object has no attribute 'nonsense'"),
         (lambda: streams.nonsense, "nonsense"),
     ],
@@ -41,11 +41,11 @@ def test_a_name_that_moved_says_where(ask, sentence: str):
     [
         (
             lambda: WindowConfig(window_microbatches=3),
-            "WindowConfig has no window_microbatches: say window_size",
+            "WindowConfig has no window_microbatches: use window_size",
         ),
-        (lambda: WindowConfig(token_budget=9), "takes a batching_config"),
-        (lambda: GymConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: set games"),
-        (lambda: ReplayBufferConfig(default_priority=2.0), "a StreamSample has its own priority"),
+        (lambda: WindowConfig(token_budget=9), "use the argument batching_config"),
+        (lambda: GymConfig(puzzle_types=["sudoku"]), "GymConfig has no puzzle_types: use set games"),
+        (lambda: ReplayBufferConfig(default_priority=2.0), "the priority of each StreamSample"),
     ],
 )
 def test_an_argument_that_moved_says_where(make, sentence: str):
@@ -73,7 +73,7 @@ def test_the_meta_of_a_row_says_what_the_sample_is(tmp_path: Path):
     assert (second.sample_id, second.episode_id, second.dataset_id) == ("c", "e", "train")
     assert stream.metrics.samples_filtered == 1
     (tmp_path / "bad.jsonl").write_text('{"input_ids": [1], "meta": {"difficulty": "odd"}}\n')
-    with pytest.raises(ValueError, match=r"bad.jsonl:1: difficulty must be a number or trivial"):
+    with pytest.raises(ValueError, match=r"bad.jsonl:1: difficulty must be a number or one of trivial"):
         list(OfflineDatasetStream(tmp_path / "bad.jsonl"))
     with pytest.raises(TypeError, match="needs a source"):
         OfflineDatasetStream()

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.data import (
+from phalanx.compat.chuk_lazarus.data.batching import (
     BatchingConfig,
     BatchPlanBuilder,
     BucketSpec,
@@ -16,13 +16,13 @@ from phalanx.data import (
     PackingMetrics,
     SequenceToPack,
     TokenBudgetBatchSampler,
-    assign_packs,
     collate_microbatch,
     compute_packing_metrics,
     create_segment_attention_mask,
     default_collate,
     pack_sequences,
 )
+from phalanx.data import assign_packs
 
 
 def test_a_length_entry_is_a_line():
@@ -39,7 +39,7 @@ def test_goals_have_two_names():
 
 def test_a_plan_takes_its_packing_under_either_name():
     plans = [
-        BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), **{name: PackingConfig.default(8)}).build_now()
+        BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), **{name: PackingConfig.default(8)}).build_sync()
         for name in ("packing", "pack_config")
     ]
     assert plans[0].fingerprint == plans[1].fingerprint and plans[0].meta.pack_config.max_length == 8
@@ -61,7 +61,7 @@ def test_every_token_counts_where_no_mask_is_given():
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=8)])
 def test_a_collated_batch_goes_through_a_file(tmp_path: Path, packing: PackingConfig | None):
-    plan = BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), packing=packing).build_now()
+    plan = BatchPlanBuilder({"a": 3, "b": 4}, BatchingConfig(), packing=packing).build_sync()
     samples = {"a": {"input_ids": [1, 2, 3]}, "b": {"input_ids": [4, 5, 6, 7]}}
     batch = collate_microbatch(plan.get_epoch(0)[0], samples, packing=packing)
     np.savez(tmp_path / "batch.npz", **batch.to_dict())
@@ -91,14 +91,14 @@ def test_a_mask_of_numpy_is_asked_for_as_there():
         create_segment_attention_mask([1, 1], use_mlx=False),
     ):
         assert mask.tolist() == [[True, False], [True, True]]
-    with pytest.raises(ValueError, match=r"leave use_mlx out, and make mlx.core.array\(mask\)"):
+    with pytest.raises(ValueError, match=r"remove use_mlx, and use mlx.core.array\(mask\)"):
         create_segment_attention_mask([1, 1], use_mlx=True)
 
 
 def test_figures_of_packing_that_are_called_otherwise_say_how():
     metrics = compute_packing_metrics(packed_sequences=[])
     for name, ours in (("total_loss_tokens", "loss_tokens"), ("record_skip", "compute_packing_metrics")):
-        with pytest.raises(AttributeError, match=f"PackingMetrics has no {name}: {ours}"):
+        with pytest.raises(AttributeError, match=f"PackingMetrics has no {name}: use {ours}"):
             getattr(metrics, name)
-    with pytest.raises(ValueError, match="PackingMetrics has no num_packed_sequences: num_packs"):
+    with pytest.raises(ValueError, match="PackingMetrics has no num_packed_sequences: use num_packs"):
         PackingMetrics(num_packed_sequences=3)

@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phalanx.data import BatchingConfig, BatchPlan, BucketSpec, TokenBudgetBatchSampler
+from phalanx.compat.chuk_lazarus.data.batching import (
+    BatchingConfig,
+    BatchPlan,
+    BucketSpec,
+    TokenBudgetBatchSampler,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +53,12 @@ def sampler(lengths: dict[str, int], bucket_spec: BucketSpec) -> TokenBudgetBatc
 def test_quick_start(capsys: pytest.CaptureFixture[str]) -> None:
     import asyncio
 
-    from phalanx.data import BatchingConfig, BatchPlanBuilder, BucketSpec, TokenBudgetBatchSampler
+    from phalanx.compat.chuk_lazarus.data.batching import (
+        BatchingConfig,
+        BatchPlanBuilder,
+        BucketSpec,
+        TokenBudgetBatchSampler,
+    )
 
     async def main():
         # Sample lengths (normally from tokenized data)
@@ -83,7 +93,7 @@ def test_quick_start(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_buckets() -> None:
-    from phalanx.data import BucketSpec, BucketStats
+    from phalanx.compat.chuk_lazarus.data.batching import BucketSpec, BucketStats
 
     # Define bucket boundaries
     bucket_spec = BucketSpec(
@@ -109,7 +119,7 @@ def test_length_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = SAMPLES
 
     async def block() -> dict[str, int]:
-        from phalanx.data import LengthCache
+        from phalanx.compat.chuk_lazarus.data.batching import LengthCache
 
         # Build cache
         async with LengthCache.create("lengths.jsonl", "tokenizer_v1") as cache:
@@ -133,7 +143,7 @@ def test_sampler(
     lengths: dict[str, int], bucket_spec: BucketSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def block() -> None:
-        from phalanx.data import BatchSpec, TokenBudgetBatchSampler
+        from phalanx.compat.chuk_lazarus.data.batching import BatchSpec, TokenBudgetBatchSampler
 
         sampler = TokenBudgetBatchSampler(
             lengths=lengths,  # Dict[str, int] from LengthCache
@@ -162,7 +172,7 @@ def test_sampler(
 def test_metrics(sampler: TokenBudgetBatchSampler, capsys: pytest.CaptureFixture[str]) -> None:
     samples = {sample.id: sample for sample in SAMPLES}
 
-    from phalanx.data import BatchMetrics
+    from phalanx.compat.chuk_lazarus.data.batching import BatchMetrics
 
     # Compute metrics
     loss_tokens = {sample_id: sample.num_loss_tokens for sample_id, sample in samples.items()}
@@ -193,7 +203,7 @@ def test_metrics(sampler: TokenBudgetBatchSampler, capsys: pytest.CaptureFixture
 def test_predictability(sampler: TokenBudgetBatchSampler, capsys: pytest.CaptureFixture[str]) -> None:
     batches = list(sampler.iter_batches(0))
 
-    from phalanx.data import (
+    from phalanx.compat.chuk_lazarus.data.batching import (
         BatchingConfig,
         BatchingMode,
         PadPolicy,
@@ -232,7 +242,7 @@ def test_predictability(sampler: TokenBudgetBatchSampler, capsys: pytest.Capture
 
 
 def test_packing(capsys: pytest.CaptureFixture[str]) -> None:
-    from phalanx.data import (
+    from phalanx.compat.chuk_lazarus.data.batching import (
         PackingConfig,
         PackingMode,
         SequenceToPack,
@@ -300,7 +310,12 @@ def test_batch_plan(
     resumed: list[tuple[int, int]] = []
 
     async def block() -> tuple[BatchPlan, BatchPlan]:
-        from phalanx.data import BatchPlan, BatchPlanBuilder, load_batch_plan, save_batch_plan
+        from phalanx.compat.chuk_lazarus.data.batching import (
+            BatchPlan,
+            BatchPlanBuilder,
+            load_batch_plan,
+            save_batch_plan,
+        )
 
         # Build plan
         builder = BatchPlanBuilder(
@@ -348,14 +363,14 @@ def test_batch_files(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    from phalanx.data import BatchPlanBuilder
+    from phalanx.compat.chuk_lazarus.data.batching import BatchPlanBuilder
 
-    plan = BatchPlanBuilder(lengths, config).build_now(num_epochs=1)
+    plan = BatchPlanBuilder(lengths, config).build_sync(num_epochs=1)
     samples: dict[str, Any] = {name: {"input_ids": [7] * length} for name, length in lengths.items()}
     seen: list[np.ndarray] = []
     model = seen.append
 
-    from phalanx.data import BatchReader, BatchWriter
+    from phalanx.compat.chuk_lazarus.data.batching import BatchReader, BatchWriter
 
     # Write batches to disk
     writer = BatchWriter(plan, samples, output_dir="./batches")
@@ -367,13 +382,13 @@ def test_batch_files(
         model(batch["input_ids"])
 
     assert sum(int((array == 7).sum()) for array in seen) == sum(lengths.values())
-    assert reader.fingerprint == plan.fingerprint
+    assert reader.fingerprint == plan.fingerprint == reader.plan.fingerprint
 
 
 def test_analysis(
     lengths: dict[str, int], bucket_spec: BucketSpec, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from phalanx.data import (
+    from phalanx.compat.chuk_lazarus.data.batching import (
         OptimizationGoal,
         analyze_bucket_efficiency,
         compute_length_histogram,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from arcade_server import RealServer
 
-from phalanx.data import BatchingConfig, ReplayBuffer, SampleSource, StreamSample
+from phalanx.compat.chuk_lazarus.data.batching.streaming import ReplayBuffer, SampleSource, StreamSample
+from phalanx.data import BatchingConfig
 from tests.helpers.puzzle_server import running_server
 
 
@@ -87,13 +88,18 @@ def test_complete_online_training_example(
         assert message
         return [1] * len(prompts[-1])
 
+    from phalanx.compat.chuk_lazarus.data.batching.streaming import (
+        ReplayBuffer,
+        ReplayBufferConfig,
+        SampleSource,
+        StreamSample,
+    )
     from phalanx.compat.chuk_lazarus.data.batching.streaming.telnet_client import (
         PuzzleDifficulty,
         PuzzleGame,
         TelnetClientConfig,
         TelnetGymClient,
     )
-    from phalanx.data import ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
 
     async def collect_training_data():
         config = TelnetClientConfig(host="localhost", port=8023)
@@ -142,13 +148,13 @@ def test_complete_online_training_example(
 
 
 def test_replay_buffer(capsys: pytest.CaptureFixture[str]) -> None:
-    from phalanx.data import (
-        EvictionPolicy,
+    from phalanx.compat.chuk_lazarus.data.batching.streaming import (
         ReplayBuffer,
         ReplayBufferConfig,
         SampleSource,
         StreamSample,
     )
+    from phalanx.data import EvictionPolicy
 
     # Create buffer with difficulty tracking
     buffer = ReplayBuffer(
@@ -211,7 +217,7 @@ def test_rolling_window(batching_config: BatchingConfig) -> None:
         trained.extend(sample.sample_id for sample in batch)
 
     async def block() -> Any:
-        from phalanx.data import RollingBatchPlanWindow, WindowConfig
+        from phalanx.compat.chuk_lazarus.data.batching.streaming import RollingBatchPlanWindow, WindowConfig
 
         # Configure rolling window
         window = RollingBatchPlanWindow(

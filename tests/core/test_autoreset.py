@@ -29,7 +29,7 @@ def cells(observations) -> list[int]:
     return np.argmax(observations, axis=1).tolist()
 
 
-def test_same_step_returns_the_new_episodes_first_observation_and_keeps_the_terminal_one():
+def test_same_step_returns_first_observation_and_keeps_terminal_one():
     state, observations, rewards, dones, info = step(
         SAME, batch_of(walker(6), walker(2)), np.array([RIGHT, RIGHT])
     )
@@ -69,7 +69,7 @@ def test_truncation_is_not_termination():
     assert info.terminated.tolist() == [False, False]
 
 
-def test_only_an_environment_that_ended_gets_a_new_key():
+def test_only_finished_environments_get_a_new_key():
     before = batch_of(walker(6), walker(2))
     after, *_ = step(SAME, before, np.array([RIGHT, RIGHT]))
     kept, used = np.asarray(jax.random.split(jax.device_put(KEYS[0])))
@@ -79,7 +79,7 @@ def test_only_an_environment_that_ended_gets_a_new_key():
 
 
 @pytest.mark.parametrize("layer", [SAME, NEXT], ids=lambda layer: layer.mode)
-def test_an_environments_fate_does_not_depend_on_its_batch(layer):
+def test_episodes_do_not_depend_on_the_batch(layer):
     """100 environments together (where keys are split in chunks) against three of them alone."""
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(7), 100))
     actions = np.random.default_rng(8).integers(0, 3, (60, 100), np.int32)
@@ -108,7 +108,7 @@ def test_episodes_of_one_environment_differ():
     assert len(set(starts)) > 1
 
 
-def test_the_first_episode_is_drawn_from_each_environments_own_key():
+def test_first_episode_uses_the_key_of_its_environment():
     state, observations = jax.device_get(reset(SAME, KEYS))
     for index, key in enumerate(KEYS):
         kept, used = np.asarray(jax.random.split(jax.device_put(key)))
@@ -118,7 +118,7 @@ def test_the_first_episode_is_drawn_from_each_environments_own_key():
         assert (state.keys[index] == kept).all()
 
 
-def test_an_unknown_mode_is_refused():
+def test_unknown_mode_is_rejected():
     # Around the annotation checks, which users do not have switched on.
     layer = object.__new__(AutoReset)
     object.__setattr__(layer, "mode", "never")
@@ -126,7 +126,7 @@ def test_an_unknown_mode_is_refused():
         layer.__post_init__()
 
 
-def test_the_layer_is_static_and_hashable():
+def test_autoreset_is_static_and_hashable():
     assert jax.tree.leaves(SAME) == []
     assert AutoReset(Corridor()) == SAME and hash(AutoReset(Corridor())) == hash(SAME)
     assert SAME != NEXT
@@ -137,7 +137,7 @@ squares = jax.jit(lambda mask, rows: map_where(lambda row: (row**2, -row), mask,
 
 @settings(max_examples=30, deadline=None)
 @given(st.sets(st.integers(0, 99)))
-def test_map_where_is_vmap_and_where(named):
+def test_map_where_equals_vmap_and_where(named):
     mask = np.isin(np.arange(100), sorted(named))
     rows = np.arange(100, dtype=np.float32)
     squared, negated = squares(mask, rows)

@@ -11,7 +11,7 @@ import pytest
 from phalanx.compat.jaxarc.batch_processing import stack_states
 from phalanx.core.episodes import run_episode_batch
 from phalanx.core.vector import batch_reset, batch_step
-from tests.helpers.corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
+from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
 STEPS = 5
 
@@ -25,7 +25,7 @@ def by_hand():
     return stack_states([walker(5), walker(0), walker(2, clock=11)])
 
 
-def test_finished_environments_stay_finished_and_earn_nothing_more():
+def test_finished_environments_get_no_further_reward():
     final, totals, trajectory = run_episode_batch(by_hand(), go_right, STEPS, Corridor())
     assert final.position.tolist() == [7, 5, 3]
     assert final.terminated.tolist() == [True, False, False]
@@ -44,15 +44,15 @@ def test_a_trajectory_is_time_first():
     np.testing.assert_allclose(trajectory.rewards.sum(0), totals, atol=1e-6)
 
 
-def test_the_pair_that_batch_reset_returns_is_taken_as_it_is():
+def test_result_of_batch_reset_is_accepted_as_states():
     keys = jax.random.split(jax.random.PRNGKey(0), 3)
-    pair = batch_reset(keys, CorridorConfig())
-    by_pair = run_episode_batch(pair, go_right, STEPS, CorridorConfig())
+    pair = batch_reset(keys, Corridor())
+    by_pair = run_episode_batch(pair, go_right, STEPS, Corridor())
     by_states = run_episode_batch(pair[0], go_right, STEPS, Corridor())
     assert eqx.tree_equal(by_pair, by_states)
 
 
-def test_the_scan_is_a_loop_of_batch_steps():
+def test_scan_equals_loop_of_batch_steps():
     states, totals = by_hand(), 0.0
     for _ in range(STEPS):
         states, _, rewards, _, _ = batch_step(states, jnp.full(3, RIGHT), Corridor())
@@ -62,7 +62,7 @@ def test_the_scan_is_a_loop_of_batch_steps():
     np.testing.assert_allclose(totals, by_scan, atol=1e-6)
 
 
-def test_an_agents_state_travels_from_step_to_step():
+def test_agent_state_is_passed_from_step_to_step():
     def to_and_fro(states, turn, key):
         return jnp.where(turn % 2 == 0, RIGHT, LEFT), turn + 1
 
@@ -76,7 +76,7 @@ def draw(states, agent_state, key):
     return jax.random.randint(key, states.position.shape, 0, 3), agent_state
 
 
-def test_the_key_makes_the_run_and_a_missing_key_is_always_the_same():
+def test_run_depends_on_the_key_and_has_a_default_key():
     def actions(**key):
         return run_episode_batch(by_hand(), draw, STEPS, Corridor(), **key)[2].actions
 
@@ -150,7 +150,7 @@ def test_an_unhashable_agent_still_works():
     assert final.position.tolist() == [0, 0, 1]
 
 
-def test_what_an_agent_gets_wrong_is_said_in_words():
+def test_invalid_agent_output_is_reported():
     def forgets_its_state(states, agent_state, key):
         return jnp.full(states.position.shape, RIGHT)
 

@@ -108,7 +108,7 @@ def burn(network: Burns, lengths: list[int], **settings: Any) -> Any:
     return rollout_episodes(Burning(), act, states, states.left, keys, **{"max_steps": 4} | settings)
 
 
-def test_episodes_end_one_by_one_and_take_no_further_steps() -> None:
+def test_finished_episodes_take_no_further_steps() -> None:
     played = burn(SLOW, [1, 3, 4, 0])
     assert played.lengths.tolist() == [1, 3, 4, 0]
     assert played.returns.tolist() == [1.0, 3.0, 4.0, 0.0]
@@ -116,12 +116,12 @@ def test_episodes_end_one_by_one_and_take_no_further_steps() -> None:
     assert played.final_states.left.tolist() == [0, 0, 0, 0]
 
 
-def test_measures_are_those_of_each_episodes_own_last_step() -> None:
+def test_metrics_are_those_of_the_last_step_of_each_episode() -> None:
     # A step after the end would say -10.
     assert burn(SLOW, [1, 3, 4, 2]).episode_metrics["left"].tolist() == [0, 0, 0, 0]
 
 
-def test_an_episode_that_needs_more_steps_than_it_may_take_is_not_done() -> None:
+def test_episode_longer_than_max_steps_is_not_done() -> None:
     played = burn(SLOW, [1, 3, 9, 6])
     assert played.done.tolist() == [True, True, False, False]
     assert played.lengths.tolist() == [1, 3, 4, 4]
@@ -129,13 +129,13 @@ def test_an_episode_that_needs_more_steps_than_it_may_take_is_not_done() -> None
     assert played.episode_metrics["success_mask"].tolist() == [True, True, False, False]
 
 
-def test_recorded_states_are_those_after_each_step_and_stay_at_the_end() -> None:
+def test_recorded_states_repeat_the_last_one() -> None:
     played = burn(SLOW, [1, 3, 4, 0], record=True)
     assert played.step_states.left.T.tolist() == [[0, 0, 0, 0], [2, 1, 0, 0], [3, 2, 1, 0], [0, 0, 0, 0]]
     assert played.lengths.tolist() == [1, 3, 4, 0]
 
 
-def test_another_network_of_the_same_structure_is_played_without_a_new_compilation() -> None:
+def test_other_weights_do_not_compile_again() -> None:
     slow = burn(SLOW, [1, 3, 4, 0])
     traced = TRACES[0]
     fast = burn(FAST, [1, 3, 4, 0])
@@ -143,7 +143,7 @@ def test_another_network_of_the_same_structure_is_played_without_a_new_compilati
     assert (slow.lengths.tolist(), fast.lengths.tolist()) == ([1, 3, 4, 0], [1, 2, 2, 0])
 
 
-def test_a_sampled_episode_depends_on_its_own_key_alone() -> None:
+def test_sampled_episode_depends_only_on_its_key() -> None:
     lengths, numbers = [9, 9, 9, 9], [0, 1, 2, 3]
     forth = burn(EITHER, lengths, keys=keys_of(numbers))
     back = burn(EITHER, lengths, keys=keys_of(numbers[::-1]))
@@ -151,19 +151,19 @@ def test_a_sampled_episode_depends_on_its_own_key_alone() -> None:
     assert len(set(forth.final_states.left.tolist())) > 1
 
 
-def test_a_large_batch_with_few_running_episodes_is_played_like_a_small_one() -> None:
+def test_large_batch_gives_the_same_episodes_as_a_small_one() -> None:
     lengths = [0, 0, 0, 1] * 74 + [4, 3, 2, 1]
     assert burn(SLOW, lengths).lengths.tolist() == lengths
 
 
-def test_wrong_arguments_are_named() -> None:
+def test_invalid_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="max_steps must be at least 1, got 0"):
         burn(SLOW, [1], max_steps=0)
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         record_episodes(Burning(), SLOW, jax.random.key(0), 0, 4)
 
 
-def test_recorded_episodes_are_whole_and_the_same_for_the_same_key() -> None:
+def test_recorded_episodes_are_complete_and_deterministic() -> None:
     episodes = record_episodes(Burning(), SLOW, jax.random.key(3), 5, 4, episode_num=50)
     again = record_episodes(Burning(), SLOW, jax.random.key(3), 5, 4, episode_num=50)
     other = record_episodes(Burning(), SLOW, jax.random.key(4), 5, 4, episode_num=50)
@@ -191,7 +191,7 @@ def test_the_logger_draws_recorded_arc_episodes(tmp_path: Path) -> None:
     assert drawn == ["final.svg", "initial.svg", "step_0001.svg"]
 
 
-def test_a_recorded_policy_may_be_sampled() -> None:
+def test_recorded_episodes_can_be_sampled() -> None:
     environment = ArcEnvironment.create(CELL, cell_task("red", [2]))
     colors = [
         int(episode["final_state"].working_grid[0, 0])

@@ -36,11 +36,11 @@ def test_episodes_change_only_with_the_version(found: EnvSpec, case: str, engine
     )
 
 
-def test_nothing_is_recorded_that_is_no_longer_there() -> None:
+def test_recorded_environments_still_exist() -> None:
     assert list(read()) == [found.id for found in own_environments()], f"record anew: {COMMAND}"
 
 
-def test_a_change_of_behavior_changes_the_digest_and_is_not_recorded_under_the_old_id() -> None:
+def test_changed_behavior_changes_the_digest_and_needs_a_new_version() -> None:
     found = EnvSpec("corridor-v1", Corridor)
     known = record([found], {})
     assert record([found], known) == known

@@ -1,21 +1,19 @@
-"""`batch_reset` and `batch_step` for any environment or config."""
+"""`batch_reset` and `batch_step`."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from phalanx.compat.jaxarc.batch_processing import stack_states
-from phalanx.core.environment import as_environment
 from phalanx.core.spaces import Box, Composite, Discrete
-from phalanx.core.vector import _reset, _step, batch_reset, batch_step, environment_of
-from tests.helpers.corridor import LEFT, RIGHT, Corridor, CorridorConfig, walker
+from phalanx.core.vector import _reset, _step, batch_reset, batch_step
+from tests.helpers.corridor import LEFT, RIGHT, Corridor, walker
 
 KEYS = jax.random.split(jax.random.PRNGKey(0), 3)
 
 
-def test_a_batch_starts_and_steps_by_hand():
+def test_batch_reset_and_step_match_expected_values():
     states = stack_states([walker(0), walker(3), walker(6)])
     states, observations, rewards, dones, infos = batch_step(
         states, jnp.array([LEFT, LEFT, RIGHT]), Corridor()
@@ -27,18 +25,6 @@ def test_a_batch_starts_and_steps_by_hand():
     assert infos.invalid.tolist() == [True, False, False]
 
 
-def test_a_config_and_its_environment_give_the_same_batch():
-    by_config = batch_reset(KEYS, CorridorConfig())
-    by_environment = batch_reset(KEYS, Corridor())
-    assert eqx.tree_equal(by_config, by_environment)
-
-
-def test_the_task_reaches_the_config():
-    states, _ = batch_reset(KEYS, CorridorConfig(), 5)
-    assert as_environment(CorridorConfig(), 5) == Corridor(5)
-    assert states.position.shape == (3,)
-
-
 def test_calls_with_equal_environments_compile_once():
     environment = Corridor(max_steps=31)
     states, _ = batch_reset(KEYS, environment)
@@ -46,11 +32,11 @@ def test_calls_with_equal_environments_compile_once():
     batch_step(states, actions, environment)
     resets, steps = _reset._cache_size(), _step._cache_size()
     states, _ = batch_reset(KEYS, Corridor(max_steps=31))
-    batch_step(states, actions, CorridorConfig(max_steps=31))
+    batch_step(states, actions, Corridor(max_steps=31))
     assert (_reset._cache_size(), _step._cache_size()) == (resets, steps)
 
 
-def test_donated_states_are_gone_and_the_others_stay():
+def test_only_donated_states_are_deleted():
     actions = jnp.full(3, RIGHT)
     states, _ = batch_reset(KEYS, Corridor())
     kept = batch_step(states, actions, Corridor())
@@ -62,33 +48,17 @@ def test_donated_states_are_gone_and_the_others_stay():
 
 def test_the_functions_work_inside_another_jit():
     @eqx.filter_jit
-    def two_steps(keys, config, task):
-        states, _ = batch_reset(keys, config, task)
+    def two_steps(keys, environment):
+        states, _ = batch_reset(keys, environment)
         for _ in range(2):
-            states, *_ = batch_step(states, jnp.full(3, RIGHT), config)
+            states, *_ = batch_step(states, jnp.full(3, RIGHT), environment)
         return states
 
     states, _ = batch_reset(KEYS, Corridor())
-    assert (two_steps(KEYS, CorridorConfig(), None).position == states.position + 2).all()
+    assert (two_steps(KEYS, Corridor()).position == states.position + 2).all()
 
 
-def test_states_that_hold_their_tasks_name_the_environment():
-    class TaskedStates(eqx.Module):
-        tasks: int = eqx.field(static=True)
-
-    assert environment_of(CorridorConfig(), TaskedStates(tasks=7)) == Corridor(7)
-    assert environment_of(Corridor(9), TaskedStates(tasks=7)) == Corridor(9)
-    assert environment_of(CorridorConfig(), walker(0)) == Corridor(12)
-
-
-def test_an_environment_takes_no_second_task_and_other_things_are_refused():
-    with pytest.raises(TypeError, match="Corridor already has its tasks"):
-        as_environment(Corridor(), 5)
-    with pytest.raises(TypeError, match=r"expected an Environment or a config .* got int"):
-        as_environment.__wrapped__(7)
-
-
-def test_spaces_draw_members_and_refuse_others():
+def test_spaces_sample_members_and_reject_others():
     class Pair(eqx.Module):
         left: jax.Array
         right: jax.Array

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from phalanx.data import (
-    PackedBatch,
     PackingConfig,
     PackingMode,
+    TokenBatch,
     create_segment_attention_mask,
     cu_seqlens,
     pack_tokens,
@@ -72,6 +72,12 @@ def test_segments_that_count_from_zero_are_refused_rather_than_lost(array) -> No
         create_segment_attention_mask(array([[1, 1, 2], [0, 1, 1]]))
 
 
+def test_a_single_row_of_zeros_is_rejected_but_valid_in_a_batch() -> None:
+    with pytest.raises(ValueError, match="segment_ids has only zeros"):
+        create_segment_attention_mask([0, 0, 0, 0])
+    assert not create_segment_attention_mask(np.asarray([[1, 1], [0, 0]]))[1].any()
+
+
 def test_a_mask_needs_integers() -> None:
     with pytest.raises(ValueError, match="segment_ids must be integers"):
         create_segment_attention_mask([0.5, 1.0])
@@ -85,7 +91,7 @@ def test_boundaries_say_where_segments_begin_and_the_last_one_ends() -> None:
 
 
 def test_padding_before_a_segment_has_no_boundaries() -> None:
-    with pytest.raises(ValueError, match=r"padding \(0\) stands at its end"):
+    with pytest.raises(ValueError, match=r"padding \(0\) at its end"):
         cu_seqlens([1, 0, 2])
 
 
@@ -108,7 +114,7 @@ class Model:
         logits = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
         return np.append(0.0, -logits[np.arange(len(ids) - 1), ids[1:]])
 
-    def packed_loss(self, batch: PackedBatch, *, see_all: bool = False) -> float:
+    def packed_loss(self, batch: TokenBatch, *, see_all: bool = False) -> float:
         total = 0.0
         for pack in range(len(batch)):
             segments = batch.segment_ids[pack]
@@ -143,14 +149,14 @@ def test_packed_loss_is_unpacked_loss(
     rows = [random.integers(0, VOCABULARY, length) for length in lengths]
     masks = [random.integers(0, 2, length) for length in lengths]
     config = PackingConfig(
-        mode=mode, max_length=LONGEST, add_separator=separator, separator_token_id=3, separator_loss=False
+        mode=mode, max_length=LONGEST, separator_token_id=3 if separator else None, separator_loss=False
     )
     batch = pack_tokens(
         np.concatenate(rows),
         np.cumsum([0, *lengths]),
         config,
         loss_mask=np.concatenate(masks),
-        pad_token_id=5,
+        pad_id=5,
     )
     assert MODEL.packed_loss(batch) == pytest.approx(MODEL.loss(rows, masks), rel=1e-9, abs=1e-9)
 

@@ -6,20 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phalanx.data import (
-    BatchingConfig,
-    BatchPlan,
-    BatchPlanBuilder,
+from phalanx.compat.chuk_lazarus.data.batching.generation import (
     BatchReader,
     BatchWriter,
-    MicrobatchSpec,
-    OverlongPolicy,
-    PackingConfig,
-    TokenizedSample,
-    collate_microbatch,
+    collate_microbatch as collate,
     default_collate,
     pad_sequences,
 )
+from phalanx.compat.chuk_lazarus.data.batching.planning import BatchPlan, BatchPlanBuilder, MicrobatchSpec
+from phalanx.data import BatchingConfig, OverlongPolicy, PackingConfig, Sample
 from phalanx.io.atomic import _machine_id
 from phalanx.io.checksum import CorruptFileError
 from tests.helpers.file_damage import write_json
@@ -37,7 +32,7 @@ def samples(lengths: dict[str, int] = LENGTHS) -> dict[str, dict[str, list[int]]
 
 def plan(num_epochs: int = 2, packing: PackingConfig | None = None, seed: int = 1) -> BatchPlan:
     config = BatchingConfig.predictable(token_budget=32, bucket_edges=(8,), overflow_max=16, seed=seed)
-    return BatchPlanBuilder(LENGTHS, config, packing=packing).build_now(num_epochs)
+    return BatchPlanBuilder(LENGTHS, config, packing=packing).build_sync(num_epochs)
 
 
 def test_rows_are_filled_up_to_one_width() -> None:
@@ -62,11 +57,11 @@ def spec(**changes: object) -> MicrobatchSpec:
     return MicrobatchSpec.model_validate(fields | changes)
 
 
-TOKENS = {"a": TokenizedSample("a", [5, 6], [0, 1]), "b": {"input_ids": [7]}}
+TOKENS = {"a": Sample("a", [5, 6], [0, 1]), "b": {"input_ids": [7]}}
 
 
 def test_a_batch_knows_its_samples_and_gives_its_arrays_by_name() -> None:
-    batch = collate_microbatch(spec(), TOKENS)
+    batch = collate(spec(), TOKENS)
     assert batch["input_ids"].tolist() == [[5, 6, 0, 0], [7, 0, 0, 0]]
     assert batch["loss_mask"].tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
     assert dict(batch).keys() >= {"input_ids"}
@@ -78,7 +73,7 @@ def test_a_batch_knows_its_samples_and_gives_its_arrays_by_name() -> None:
 
 def test_a_packed_batch_has_segments_and_positions_that_begin_anew() -> None:
     packed = spec(packs=(("a", "b"),))
-    batch = collate_microbatch(packed, TOKENS, packing=PackingConfig(max_length=4))
+    batch = collate(packed, TOKENS, packing=PackingConfig(max_length=4))
     assert batch["input_ids"].tolist() == [[5, 6, 7, 0]]
     assert batch["segment_ids"].tolist() == [[1, 1, 2, 0]]
     assert batch["position_ids"].tolist() == [[0, 1, 0, 0]]
@@ -88,7 +83,7 @@ def test_a_packed_batch_has_segments_and_positions_that_begin_anew() -> None:
 
 def test_a_narrow_pack_is_padded_to_the_planned_width() -> None:
     config = PackingConfig(max_length=4, pad_to_max=False)
-    batch = collate_microbatch(spec(packs=(("a", "b"),)), TOKENS, packing=config, pad_id=9)
+    batch = collate(spec(packs=(("a", "b"),)), TOKENS, packing=config, pad_id=9)
     assert batch["input_ids"].tolist() == [[5, 6, 7, 9]]
 
 
@@ -96,15 +91,15 @@ def test_truncation_that_was_planned_is_done_and_any_other_is_an_error() -> None
     long = {"a": {"input_ids": [1, 2, 3, 4, 5]}}
     one = spec(samples=("a",), packs=(("a",),), lengths=(4,))
     config = PackingConfig(max_length=4, overlong=OverlongPolicy.TRUNCATE)
-    assert collate_microbatch(one, long, packing=config)["input_ids"].tolist() == [[1, 2, 3, 4]]
+    assert collate(one, long, packing=config)["input_ids"].tolist() == [[1, 2, 3, 4]]
     with pytest.raises(ValueError, match="'a' has 5 tokens, but 4 were planned"):
-        collate_microbatch(one, long, packing=PackingConfig(max_length=4))
+        collate(one, long, packing=PackingConfig(max_length=4))
 
 
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        ({"a": TOKENS["a"]}, "the plan holds sample 'b', but the dataset does not"),
+        ({"a": TOKENS["a"]}, "the plan has sample 'b', but the dataset does not"),
         ({"a": {"input_ids": [1]}, "b": TOKENS["b"]}, "'a' has 1 tokens, but 2 were planned"),
         ({"a": {"text": "x"}, "b": TOKENS["b"]}, "'a' has no input_ids; it has text"),
         ({"a": {"input_ids": [1, 2], "loss_mask": [1]}, "b": TOKENS["b"]}, "2 input_ids but 1 entries"),
@@ -112,7 +107,7 @@ def test_truncation_that_was_planned_is_done_and_any_other_is_an_error() -> None
 )
 def test_a_sample_that_is_not_as_planned_is_named(tokens: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        collate_microbatch(spec(), tokens)
+        collate(spec(), tokens)
 
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=16)])
@@ -169,7 +164,7 @@ def test_interrupted_writing_goes_on_where_it_stopped(tmp_path: Path) -> None:
     (first.parent / f".batch_000003.npz.999999999-{_machine_id()}0123.tmp").write_bytes(
         b"left by a killed run"
     )
-    with pytest.raises(FileNotFoundError, match=r"batch_000003\.npz is missing \(writing it was not fin"):
+    with pytest.raises(FileNotFoundError, match=r"batch_000003\.npz is missing \(the epoch is incomplete\)"):
         BatchReader(tmp_path / "out").iter_epoch(0)
     paths = writer.write_all()
     assert first.stat().st_mtime_ns == before
@@ -192,21 +187,27 @@ def test_a_file_of_other_samples_is_not_taken_for_ones_own(tmp_path: Path) -> No
     BatchWriter(plan(), samples(), tmp_path / "out").write_all()
     other = samples()
     other["s4"]["input_ids"][0] += 1
-    with pytest.raises(ValueError, match=r"batch_\d+\.npz differs from what the plan and the samples give"):
+    with pytest.raises(
+        ValueError, match=r"batch_000001\.npz differs from the batch of the plan and the samples: the samples"
+    ):
         BatchWriter(plan(), other, tmp_path / "out").write_all()
 
 
 def test_a_folder_of_another_plan_is_refused(tmp_path: Path) -> None:
     BatchWriter(plan(), samples(), tmp_path / "out").write_all()
-    with pytest.raises(ValueError, match=r"holds batches of plan \w+, not of this plan"):
+    with pytest.raises(
+        ValueError, match="out has batches of plan fff0a2cc905f11d2, not of this plan 2c3e0f438eddc85f"
+    ):
         BatchWriter(plan(seed=2), samples(), tmp_path / "out").write_all()
-    with pytest.raises(ValueError, match="was begun with pad_id 0, not 5"):
+    with pytest.raises(ValueError, match="was written with pad_id 0, not 5"):
         BatchWriter(plan(), samples(), tmp_path / "out", pad_id=5).write_all()
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"is not empty but has no manifest\.json"):
+    with pytest.raises(
+        FileExistsError, match=r"test_a_folder_with_other_thing0 is not empty and has no manifest\.json"
+    ):
         BatchWriter(plan(), samples(), tmp_path).write_all()
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -238,7 +239,9 @@ def test_files_that_were_swapped_are_found(tmp_path: Path) -> None:
     one, two = paths[0].read_bytes(), paths[1].read_bytes()
     paths[0].write_bytes(two)
     paths[1].write_bytes(one)
-    with pytest.raises(ValueError, match=r"batch_000000\.npz holds batch 1 of epoch 0 .*not batch 0"):
+    with pytest.raises(
+        ValueError, match=r"batch_000000\.npz has batch 1 of epoch 0 of plan fff0a2cc905f11d2, not batch 0 of"
+    ):
         list(BatchReader(tmp_path / "out").iter_epoch(0))
 
 
@@ -249,16 +252,16 @@ def test_one_epoch_can_be_written_and_read_before_the_others(tmp_path: Path) -> 
     assert len(list(reader.iter_epoch(1))) == reader.num_batches(1)
     with pytest.raises(FileNotFoundError, match=r"epoch_0/batch_000000\.npz is missing"):
         reader.iter_epoch(0)
-    with pytest.raises(ValueError, match=r"has no epoch 5; it has \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"out has the epochs \[0, 1\], not epoch 5"):
         reader.iter_epoch(5)
-    with pytest.raises(ValueError, match="there is no batch 99"):
+    with pytest.raises(ValueError, match="batch index must be between 0 and"):
         reader.get_batch(1, 99)
 
 
 def test_a_shard_with_empty_batches_can_be_written(tmp_path: Path) -> None:
     whole = plan(num_epochs=1)
     ranks = whole.total_microbatches + 1
-    shards = [whole.shard(rank, ranks, policy="pad") for rank in range(ranks)]
+    shards = [whole.shard(rank, ranks, policy="split") for rank in range(ranks)]
     seen: list[str] = []
     for rank, shard in enumerate(shards):
         BatchWriter(shard, samples(), tmp_path / str(rank)).write_all()
@@ -292,7 +295,7 @@ def test_a_folder_that_holds_no_batches_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match=r"manifest\.json is corrupt"):
         BatchReader(tmp_path)
     write_json(tmp_path / "manifest.json", {"fingerprint": "x"})
-    with pytest.raises(ValueError, match="is not a manifest of batches: pad_id is"):
+    with pytest.raises(ValueError, match=r"manifest\.json is not a batch manifest: pad_id is required"):
         BatchReader(tmp_path)
 
 
@@ -301,18 +304,18 @@ LABELS = {"input_ids": [5, 6, 7], "loss_mask": [-100, -100, 7]}
 
 @pytest.mark.parametrize("packing", [None, PackingConfig(max_length=8)])
 def test_labels_given_as_a_loss_mask_are_refused_in_words(packing: PackingConfig | None) -> None:
-    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8), packing=packing).build_now()
-    with pytest.raises(ValueError, match=r"sample 'a': entry 0 of loss_mask .* got -100; .*labels"):
-        collate_microbatch(plan.get_epoch(0)[0], {"a": LABELS}, packing=packing)
-    with pytest.raises(ValueError, match="row 0: entry 0 of loss_mask must be 0 or 1"):
+    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8), packing=packing).build_sync()
+    with pytest.raises(ValueError, match=r"sample 'a': loss_mask\[0\] must be 0 or 1, got -100"):
+        collate(plan.get_epoch(0)[0], {"a": LABELS}, packing=packing)
+    with pytest.raises(ValueError, match="row 0: loss_mask\\[0\\] must be 0 or 1"):
         default_collate([LABELS], 4)
-    with pytest.raises(ValueError, match=r"entry 1 of loss_mask must be 0 or 1, got 0\.5"):
-        collate_microbatch(plan.get_epoch(0)[0], {"a": {**LABELS, "loss_mask": [0, 0.5, 1]}}, packing=packing)
+    with pytest.raises(ValueError, match=r"loss_mask\[1\] must be 0 or 1, got 0\.5"):
+        collate(plan.get_epoch(0)[0], {"a": {**LABELS, "loss_mask": [0, 0.5, 1]}}, packing=packing)
 
 
 def test_a_batch_says_which_arrays_it_has() -> None:
-    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8)).build_now()
-    batch = collate_microbatch(plan.get_epoch(0)[0], {"a": {"input_ids": [5, 6, 7]}})
+    plan = BatchPlanBuilder({"a": 3}, BatchingConfig.throughput(8)).build_sync()
+    batch = collate(plan.get_epoch(0)[0], {"a": {"input_ids": [5, 6, 7]}})
     assert "input_ids" in batch and "loss_mask" in batch
     assert "segment_ids" not in batch and "index" not in batch and "labels" not in batch
 
@@ -324,7 +327,7 @@ def test_without_a_loss_mask_every_token_counts_when_collated() -> None:
 
 
 def test_the_largest_token_is_noted_and_otherwise_found_by_reading(tmp_path: Path) -> None:
-    plan = BatchPlanBuilder({"a": 2, "b": 3}, BatchingConfig.throughput(4)).build_now(2)
+    plan = BatchPlanBuilder({"a": 2, "b": 3}, BatchingConfig.throughput(4)).build_sync(2)
     data = {"a": {"input_ids": [5, 7]}, "b": {"input_ids": [1, 2, 3]}}
     BatchWriter(plan, data, tmp_path / "files", pad_id=4).write_all()
     assert BatchReader(tmp_path / "files").largest_token() == 7

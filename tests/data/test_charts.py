@@ -13,12 +13,14 @@ from phalanx.data import (
     analyze_bucket_efficiency,
     compute_length_histogram,
     create_efficiency_report,
+)
+from phalanx.data.length_charts import (
+    WIDTH,
     draw_bucket_efficiency,
     draw_bucketing_vs_packing,
     draw_length_histogram,
     save_chart,
 )
-from phalanx.data.analysis.charts import WIDTH
 
 SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
 
@@ -71,7 +73,7 @@ def test_crowded_edges_leave_out_numbers_and_not_lines(lengths: LengthTable) -> 
     chart = draw_length_histogram(compute_length_histogram(lengths, 40), spec)
     dashed = [line for line in elements(chart, "path") if line.get("stroke-dasharray")]
     low, high = int(lengths.lengths.min()), int(lengths.lengths.max())
-    assert len(dashed) == 1 + sum(low <= edge <= high for edge in spec.upper_lengths)  # one in the legend
+    assert len(dashed) == 1 + sum(low <= edge <= high for edge in spec.max_lengths)  # one in the legend
     assert_inside(chart)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from phalanx.compat.chuk_lazarus.data.batching.analyze import visualize_buckets
 from phalanx.data import (
     BucketSpec,
     LengthTable,
@@ -15,7 +16,6 @@ from phalanx.data import (
     compute_length_histogram,
     create_efficiency_report,
     suggest_bucket_edges,
-    visualize_buckets,
 )
 from phalanx.data.length_analysis import Bar, bar_lines
 
@@ -213,7 +213,7 @@ def test_balanced_buckets_hold_like_numbers_of_samples(million: LengthTable) -> 
 def test_fewer_lengths_than_buckets_are_said_so() -> None:
     found = suggest_bucket_edges({"a": 3, "b": 7}, num_buckets=6)
     assert (found.edges, found.overflow_max, found.estimated_efficiency) == ((3,), 7, 1.0)
-    assert "6 were asked for, but only 2 different lengths" in found.rationale
+    assert "6 were requested, but there are only 2 possible ends" in found.rationale
 
 
 def test_samples_of_one_length_still_get_buckets() -> None:
@@ -226,7 +226,7 @@ def test_samples_of_one_length_still_get_buckets() -> None:
 def test_samples_beyond_max_length_are_left_out_and_said_so() -> None:
     found = suggest_bucket_edges({"a": 3, "b": 7, "c": 90}, num_buckets=2, max_length=7)
     assert (found.edges, found.overflow_max, found.estimated_efficiency) == ((3,), 7, 1.0)
-    assert "1 samples longer than 7 are left out" in found.rationale
+    assert "1 samples longer than 7 are ignored" in found.rationale
     with pytest.raises(ValueError, match="every sample is longer than max_length 2"):
         suggest_bucket_edges({"a": 3}, max_length=2)
 
@@ -282,5 +282,7 @@ def test_a_report_advises_better_edges_and_names_idle_and_crowded_buckets() -> N
 
 
 def test_a_report_without_any_kept_sample_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no bucket takes any sample: lengths are 50 to 60, buckets"):
+    with pytest.raises(
+        ValueError, match="all buckets are empty: lengths are 50 to 60, but buckets have lengths 1 to 8"
+    ):
         create_efficiency_report({"a": 50, "b": 60}, BucketSpec(edges=(4,), overflow_max=8))

@@ -56,7 +56,7 @@ def test_a_table_made_by_hand_is_checked_when_it_is_used():
 
 
 def test_ids_and_lengths_must_be_as_many():
-    with pytest.raises(ValueError, match="2 ids for 3 lengths"):
+    with pytest.raises(ValueError, match="got 2 ids but 3 lengths"):
         LengthTable.from_arrays(["a", "b"], [1, 2, 3])
 
 

@@ -32,13 +32,13 @@ lengths = {f"s{i}": 1 + i % 50 for i in range(200)}
 samples = {name: {"input_ids": [1] * length} for name, length in lengths.items()}
 for name, packing in (("padded", None), ("packed", PackingConfig(max_length=64))):
     config = BatchingConfig.throughput(256)
-    plan = BatchPlanBuilder(lengths, config, packing=packing).build_now(2)
+    plan = BatchPlanBuilder(lengths, config, packing=packing).build(2)
     save_batch_plan(plan, folder / name)
     loaded = load_batch_plan(folder / name, verify=True)
     assert verify_batch_plan(loaded, lengths) is None
-    save_batch_plan(loaded.shard(0, 3, "pad", True, 64), folder / f"{name}-shard")
+    save_batch_plan(loaded.shard(0, 3, "split", True, 64), folder / f"{name}-shard")
     BatchWriter(plan, samples, folder / f"{name}-batches").write_all()
-    assert BatchReader(folder / f"{name}-batches").verify() == plan.total_microbatches
+    assert BatchReader(folder / f"{name}-batches").verify() == plan.num_batches
 batch = pack_tokens(np.arange(8), [0, 3, 7, 8], PackingConfig(max_length=4))
 create_segment_attention_mask(batch.segment_ids, causal=True)
 print(create_efficiency_report(lengths, config.bucket_spec).to_ascii()[:7])

@@ -1,6 +1,6 @@
 """Rolling windows: which samples they cover, that they are reproducible, and that they go on after a stop."""
 
-import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,10 @@ from phalanx.data import (
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    RollingBatchPlanWindow,
-    WhenCovered,
-    WindowConfig,
+    ReplayPlanner,
+    ReplayPlannerConfig,
 )
+from phalanx.data.replay_planner import WindowEnd
 from tests.helpers.sample_cases import sample
 
 BATCHING = BatchingConfig.predictable(token_budget=64, bucket_edges=(4, 8), overflow_max=16)
@@ -32,15 +32,13 @@ def grow(buffer: ReplayBuffer, count: int) -> None:
     buffer.add_batch([sample(f"s{n}", length=1 + n % 9) for n in range(first, first + count)])
 
 
-def window_over(buffer: ReplayBuffer, size: int, overlap: int, **settings: object) -> RollingBatchPlanWindow:
-    return RollingBatchPlanWindow(
-        buffer, WindowConfig(window_size=size, overlap=overlap, **settings), BATCHING
-    )
+def window_over(buffer: ReplayBuffer, size: int, overlap: int, **settings: object) -> ReplayPlanner:
+    return ReplayPlanner(buffer, ReplayPlannerConfig(window_size=size, overlap=overlap, **settings), BATCHING)
 
 
-def take(window: RollingBatchPlanWindow) -> list[int]:
+def take(window: ReplayPlanner) -> list[int]:
     """The numbers of the samples that the next window covers, in order."""
-    asyncio.run(window.next_window())
+    window.next_plan()
     return window.snapshot.serials.tolist()
 
 
@@ -65,13 +63,13 @@ def test_samples_that_were_evicted_are_passed_over() -> None:
 
 def test_a_plan_names_every_sample_once_and_knows_it() -> None:
     window = window_over(filled(30), 20, 5)
-    plan = asyncio.run(window.next_window(num_epochs=2))
+    plan = window.next_plan(num_epochs=2)
     for epoch in range(2):
-        seen = [name for batch in plan.iter_epoch(epoch) for name in batch.samples]
+        seen = [name for batch in plan.iter_epoch(epoch) for name in batch.sample_ids]
         assert sorted(seen) == sorted(f"s{n}" for n in range(20))
     for batch, batch_samples in window.iter_batches():
-        assert [one.sample_id for one in batch_samples] == list(batch.samples)
-        assert all(one.length <= batch.max_len for one in batch_samples)
+        assert [one.sample_id for one in batch_samples] == list(batch.sample_ids)
+        assert all(one.length <= batch.max_length for one in batch_samples)
     assert len(window.samples) == 20
     assert list(window.samples)[:2] == ["s0", "s1"]
 
@@ -80,15 +78,15 @@ def test_a_sample_that_is_held_twice_has_two_names() -> None:
     buffer = ReplayBuffer()
     buffer.add_batch([sample("a"), sample("a", length=5)])
     window = window_over(buffer, 10, 0)
-    asyncio.run(window.next_window())
+    window.next_plan()
     assert {name: one.length for name, one in window.samples.items()} == {"a": 3, "a#1": 5}
 
 
 def test_a_plan_follows_from_samples_seed_and_number_alone() -> None:
     def prints(buffer: ReplayBuffer, seed: int = 42) -> list[str]:
         batching = BATCHING.model_copy(update={"seed": seed})
-        window = RollingBatchPlanWindow(buffer, WindowConfig(window_size=20, overlap=0), batching)
-        return [asyncio.run(window.next_window()).fingerprint for _ in range(3)]
+        window = ReplayPlanner(buffer, ReplayPlannerConfig(window_size=20, overlap=0), batching)
+        return [window.next_plan().fingerprint for _ in range(3)]
 
     first = prints(filled(20))
     assert first == prints(filled(20))
@@ -104,11 +102,11 @@ def test_a_plan_follows_from_samples_seed_and_number_alone() -> None:
 def test_a_window_is_found_again_after_a_stop(tmp_path: Path) -> None:
     window = window_over(filled(50, max_size=40), 12, 3)
     for _ in range(2):
-        asyncio.run(window.next_window())
+        window.next_plan()
     window.buffer.save(tmp_path / "buffer.npz")
     window.save(tmp_path / "window.json")
     again = window_over(ReplayBuffer.load(tmp_path / "buffer.npz"), 12, 3)
-    asyncio.run(again.load(tmp_path / "window.json"))
+    again.load(tmp_path / "window.json")
     assert again.plan.fingerprint == window.plan.fingerprint
     assert list(again.samples) == list(window.samples)
     for each in (window, again):
@@ -119,52 +117,35 @@ def test_a_window_is_found_again_after_a_stop(tmp_path: Path) -> None:
 
 def test_a_state_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     window = window_over(filled(10), 4, 1)
-    with pytest.raises(ValueError, match="no window yet"):
+    with pytest.raises(ValueError, match="no window has been planned yet"):
         window.plan  # noqa: B018
-    asyncio.run(window.next_window())
+    window.next_plan()
     other = window_over(filled(3), 4, 1)
-    with pytest.raises(ValueError, match="no longer holds additions 0 to 3"):
-        asyncio.run(other.load_state_dict(window.state_dict()))
-    assert not other.has_window
-    with pytest.raises(ValueError, match="not the state of a window"):
-        asyncio.run(other.load_state_dict({"window": -1}))
+    with pytest.raises(ValueError, match="no longer has the additions 0 to 3"):
+        other.load_state_dict(window.state_dict())
+    assert not other.has_plan
+    with pytest.raises(ValueError, match="not the state of a replay planner"):
+        other.load_state_dict({"window": -1})
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(ValueError, match=r"bad\.json is corrupt"):
-        asyncio.run(other.load(tmp_path / "bad.json"))
+        other.load(tmp_path / "bad.json")
     fresh = window_over(filled(10), 4, 1)
-    asyncio.run(fresh.load_state_dict(window_over(filled(1), 4, 1).state_dict()))
+    fresh.load_state_dict(window_over(filled(1), 4, 1).state_dict())
     assert take(fresh) == [0, 1, 2, 3]
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"overlap \(5\) must be below window_size \(5\)"):
-        WindowConfig(window_size=5, overlap=5)
-    with pytest.raises(ValueError, match="the buffer holds 0 samples, a window needs 1"):
-        asyncio.run(window_over(ReplayBuffer(), 4, 1).next_window())
-
-
-def test_a_window_may_wait_for_new_samples() -> None:
-    async def run() -> list[list[int]]:
-        window = window_over(filled(4), 4, 1, when_covered=WhenCovered.WAIT, min_samples=2)
-        await window.next_window()
-        seen = [window.snapshot.serials.tolist()]
-        assert not window.can_build_window
-        waiting = asyncio.create_task(window.next_window())
-        grow(window.buffer, 1)
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        grow(window.buffer, 1)
-        await asyncio.wait_for(waiting, 5)
-        return [*seen, window.snapshot.serials.tolist()]
-
-    assert asyncio.run(run()) == [[0, 1, 2, 3], [3, 4, 5]]
+    with pytest.raises(ValueError, match=r"overlap \(5\) must be less than window_size \(5\)"):
+        ReplayPlannerConfig(window_size=5, overlap=5)
+    with pytest.raises(ValueError, match="the buffer has 0 samples, but a window needs at least 1"):
+        window_over(ReplayBuffer(), 4, 1).next_plan()
 
 
 def test_a_window_may_be_packed() -> None:
-    window = RollingBatchPlanWindow(
-        filled(30), WindowConfig(window_size=30, overlap=0), BATCHING, PackingConfig(max_length=16)
+    window = ReplayPlanner(
+        filled(30), ReplayPlannerConfig(window_size=30, overlap=0), BATCHING, PackingConfig(max_length=16)
     )
-    plan = asyncio.run(window.next_window())
+    plan = window.next_plan()
     packs = [pack for batch in plan.iter_epoch(0) for pack in batch.packs]
     assert sorted(name for pack in packs for name in pack) == sorted(f"s{n}" for n in range(30))
 
@@ -200,3 +181,14 @@ def test_what_holds_of_every_window(
         else:
             assert covered == held[:size]
         last = covered
+
+
+def test_a_planner_can_wait_for_new_samples() -> None:
+    planner = window_over(filled(4), 4, 1, at_end=WindowEnd.WAIT, min_samples=2)
+    planner.next_plan()
+    assert not planner.can_plan
+    thread = threading.Thread(target=planner.next_plan)
+    thread.start()
+    planner.buffer.add_batch([sample("new0"), sample("new1")])
+    thread.join(timeout=10)
+    assert not thread.is_alive() and planner.state.window == 2

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from phalanx.data import EvictionPolicy, ReplayBuffer, ReplayBufferConfig, SampleSource, StreamSample
-from phalanx.data.replay.stats import DIFFICULTY_BINS
+from phalanx.data import EvictionPolicy, ReplayBuffer, ReplayBufferConfig, Sample, SampleOrigin
 from tests.helpers.sample_cases import PRIORITIES, samples
+
+DIFFICULTY_BINS = 10
 
 
 @dataclasses.dataclass
@@ -21,12 +22,12 @@ class Held:
     """What the oracle knows of a sample."""
 
     serial: int
-    sample: StreamSample
+    sample: Sample
     priority: float
     replays: int
 
-    def as_sample(self, **changes: Any) -> StreamSample:
-        return self.sample.replace(priority=self.priority, replay_count=self.replays, **changes)
+    def as_sample(self, **changes: Any) -> Sample:
+        return self.sample.replace_info(priority=self.priority, replay_count=self.replays, **changes)
 
 
 class ReplayMachine(RuleBasedStateMachine):
@@ -39,7 +40,7 @@ class ReplayMachine(RuleBasedStateMachine):
         self.held: list[Held] = []
         self.added = 0
 
-    def _add(self, sample: StreamSample, priority: float) -> None:
+    def _add(self, sample: Sample, priority: float) -> None:
         """FIFO and PRIORITY are known beforehand; which one RANDOM gives up is asked of the buffer."""
         if len(self.held) == self.config.max_size:
             match self.config.eviction_policy:
@@ -52,20 +53,20 @@ class ReplayMachine(RuleBasedStateMachine):
                     gone = [held for held in self.held if held.serial not in left]
                     assert len(gone) == 1
                     self.held.remove(gone[0])
-        self.held.append(Held(self.added, sample, priority, sample.replay_count))
+        self.held.append(Held(self.added, sample, priority, sample.info.replay_count))
         self.added += 1
 
     @rule(sample=samples(), priority=st.none() | PRIORITIES)
-    def add(self, sample: StreamSample, priority: float | None) -> None:
+    def add(self, sample: Sample, priority: float | None) -> None:
         self.buffer.add(sample, priority)
-        self._add(sample, sample.priority if priority is None else priority)
+        self._add(sample, sample.info.priority if priority is None else priority)
 
     @precondition(lambda self: self.config.eviction_policy is not EvictionPolicy.RANDOM)
     @rule(batch=st.lists(samples(), max_size=12))
-    def add_many_before_looking(self, batch: list[StreamSample]) -> None:
+    def add_many_before_looking(self, batch: list[Sample]) -> None:
         self.buffer.add_batch(batch)
         for sample in batch:
-            self._add(sample, sample.priority)
+            self._add(sample, sample.info.priority)
 
     @rule(
         n=st.integers(0, 9),
@@ -76,8 +77,11 @@ class ReplayMachine(RuleBasedStateMachine):
         fitting = [
             held
             for held in self.held
-            if (low is None or (held.sample.difficulty is not None and held.sample.difficulty >= low))
-            and (success is None or held.sample.success is success)
+            if (
+                low is None
+                or (held.sample.info.difficulty is not None and held.sample.info.difficulty >= low)
+            )
+            and (success is None or held.sample.info.success is success)
         ]
         if n and fitting and all(held.priority == 0.0 for held in fitting):
             with pytest.raises(ValueError, match="have priority 0"):
@@ -89,15 +93,15 @@ class ReplayMachine(RuleBasedStateMachine):
         counts = {serial: row for row, serial in enumerate(self.buffer.snapshot().serials.tolist())}
         after = self.buffer.get_all()
         for held in self.held:
-            held.replays = after[counts[held.serial]].replay_count
-        wanted = [h.as_sample(source=SampleSource.REPLAY) for h in fitting if h.priority > 0]
+            held.replays = after[counts[held.serial]].info.replay_count
+        wanted = [h.as_sample(origin=SampleOrigin.REPLAY) for h in fitting if h.priority > 0]
         assert all(sample in wanted for sample in drawn)
 
     @rule(n=st.integers(0, 9))
     def draw_uniformly(self, n: int) -> None:
         before = [held.replays for held in self.held]
         drawn = self.buffer.sample_uniform(n)
-        after = [sample.replay_count for sample in self.buffer.get_all()]
+        after = [sample.info.replay_count for sample in self.buffer.get_all()]
         assert len(drawn) == min(n, len(self.held))
         assert sorted(np.subtract(after, before).tolist(), reverse=True) == [1] * len(drawn) + [0] * (
             len(self.held) - len(drawn)
@@ -116,7 +120,7 @@ class ReplayMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: any(held.priority for held in self.held))
     @rule(n=st.integers(1, 5), priority=PRIORITIES, later=st.lists(samples(), max_size=3))
-    def change_priorities_of_a_draw(self, n: int, priority: float, later: list[StreamSample]) -> None:
+    def change_priorities_of_a_draw(self, n: int, priority: float, later: list[Sample]) -> None:
         drawn = self.buffer.draw(n)
         for sample in later:
             self.add(sample, None)
@@ -134,8 +138,8 @@ class ReplayMachine(RuleBasedStateMachine):
     def follow_rewards(self) -> None:
         self.buffer.update_priorities_by_reward(alpha=0.5)
         for held in self.held:
-            if held.sample.reward is not None:
-                held.priority = 0.5 * held.priority + 0.5 * max(held.sample.reward + 1.0, 0.0)
+            if held.sample.info.reward is not None:
+                held.priority = 0.5 * held.priority + 0.5 * max(held.sample.info.reward + 1.0, 0.0)
 
     @rule()
     def clear(self) -> None:
@@ -161,9 +165,9 @@ class ReplayMachine(RuleBasedStateMachine):
     @invariant()
     def statistics_equal_recomputation(self) -> None:
         stats, all_of_them = self.buffer.stats(), [held.sample for held in self.held]
-        difficulties = [s.difficulty for s in all_of_them if s.difficulty is not None]
-        rewards = [s.reward for s in all_of_them if s.reward is not None]
-        outcomes = [s.success for s in all_of_them if s.success is not None]
+        difficulties = [s.info.difficulty for s in all_of_them if s.info.difficulty is not None]
+        rewards = [s.info.reward for s in all_of_them if s.info.reward is not None]
+        outcomes = [s.info.success for s in all_of_them if s.info.success is not None]
         assert stats.total_tokens == sum(s.length for s in all_of_them)
         assert stats.mean_difficulty == pytest.approx(_mean(difficulties), rel=1e-15)
         assert stats.mean_reward == pytest.approx(_mean(rewards), rel=1e-15)
@@ -172,9 +176,11 @@ class ReplayMachine(RuleBasedStateMachine):
         assert stats.difficulty_counts == tuple(bins.count(b) for b in range(DIFFICULTY_BINS))
         for b, rate in enumerate(stats.success_by_difficulty):
             inside = [
-                s.success
+                s.info.success
                 for s in all_of_them
-                if s.success is not None and s.difficulty is not None and min(int(s.difficulty * 10), 9) == b
+                if s.info.success is not None
+                and s.info.difficulty is not None
+                and min(int(s.info.difficulty * 10), 9) == b
             ]
             assert rate == (sum(inside) / len(inside) if inside else None)
 

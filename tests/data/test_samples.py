@@ -1,185 +1,116 @@
-"""Samples, metrics and what the package offers."""
+"""Samples, datasets of samples and sample files."""
 
-import copy
 import json
-import pickle
-import subprocess
-import sys
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-import phalanx.data
 from phalanx.data import (
-    EpisodeStatus,
-    OfflineDatasetStream,
-    SampleSource,
-    SampleStream,
-    StreamMetrics,
-    StreamSample,
-    StreamState,
+    BatchingConfig,
+    BatchPlanBuilder,
+    Sample,
+    TokenDataset,
+    collate,
+    read_samples,
+    write_samples,
 )
+from phalanx.data.samples import SampleFileError
 from tests.helpers.sample_cases import sample, samples
 
 
-def test_a_sample_has_the_fields_that_it_was_made_of() -> None:
-    made = StreamSample(
-        input_ids=(1, 2, 3, 4, 5),
-        loss_mask=(0, 0, 1, 1, 1),
-        sample_id="sudoku_42_step0",
-        dataset_id="puzzle_arcade",
-        source=SampleSource.GYM,
-        episode_id="sudoku_42",
-        step_index=0,
-        difficulty=0.3,
-        success=True,
-    )
-    assert made.input_ids == (1, 2, 3, 4, 5)
-    assert made.loss_mask == (0, 0, 1, 1, 1)
-    assert (made.sample_id, made.dataset_id, made.episode_id) == (
-        "sudoku_42_step0",
-        "puzzle_arcade",
-        "sudoku_42",
-    )
-    assert (made.source, made.step_index, made.difficulty, made.success) == (SampleSource.GYM, 0, 0.3, True)
-    assert (made.segment_ids, made.episode_status, made.total_steps, made.reward) == (None, None, None, None)
-    assert (made.length, made.num_loss_tokens, made.replay_count, made.priority) == (5, 3, 0, 1.0)
-    assert made.is_gym_sample
-    assert not made.is_replay
-
-
-@pytest.mark.parametrize("kind", [tuple, list, np.array, lambda v: np.array(v, np.uint16)])
-def test_tokens_may_be_any_sequence_of_integers(kind: Any) -> None:
-    made = sample(input_ids=kind([7, 8, 9]), loss_mask=kind([0, 1, 1]), segment_ids=kind([0, 0, 1]))
-    assert (made.input_ids, made.loss_mask, made.segment_ids) == ((7, 8, 9), (0, 1, 1), (0, 0, 1))
-    assert {type(token) for token in made.input_ids} == {int}
-    np.testing.assert_array_equal(made.tokens, np.array([7, 8, 9], np.int32))
-    np.testing.assert_array_equal(made.mask, np.array([0, 1, 1], np.uint8))
+@pytest.mark.parametrize("kind", [tuple, list, np.array, lambda values: np.array(values, np.uint16)])
+def test_tokens_can_be_any_sequence_of_integers(kind: Any):
+    created = sample(input_ids=kind([7, 8, 9]), loss_mask=kind([0, 1, 1]), segment_ids=kind([0, 0, 1]))
+    assert created.input_ids.dtype == np.int32 and created.loss_mask.dtype == np.int8
+    assert created.input_ids.tolist() == [7, 8, 9] and created.loss_mask.tolist() == [0, 1, 1]
+    assert (created.length, created.num_loss_tokens) == (3, 2)
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "message"),
     [
-        ({"loss_mask": (0, 1)}, "sample 'a': 3 input_ids but 2 in loss_mask"),
-        ({"loss_mask": (0, 1, 2)}, "loss_mask must hold 0 and 1 only, got 2"),
-        ({"loss_mask": (0, 1, -1)}, "loss_mask must hold 0 and 1 only"),
-        ({"loss_mask": (0, 1, 0.5)}, "loss_mask must hold 0 and 1 only"),
-        ({"loss_mask": np.array([0, 1, 0.5])}, "loss_mask must hold 0 and 1 only"),
-        ({"loss_mask": np.array([0, 1, 257])}, "loss_mask must hold 0 and 1 only"),
-        ({"input_ids": (1, 2, -3)}, "input_ids must not be negative, got -3"),
-        ({"input_ids": (1, 2, 2**31)}, "input_ids must be integers from 0 to 2147483647"),
-        ({"input_ids": (1, 2, 3.5)}, "input_ids must be integers"),
-        ({"input_ids": np.array([1, 2, -3])}, "input_ids must be integers from 0 to 2147483647, got -3"),
-        ({"input_ids": np.array([1.0, 2.0, 3.0])}, "input_ids must be integers"),
+        ({"loss_mask": (0, 1)}, "sample 'a': 3 input_ids but 2 entries in loss_mask"),
+        ({"loss_mask": (0, 1, 2)}, r"loss_mask\[2\] must be 0 or 1, got 2"),
+        ({"input_ids": (1, 2, -3)}, "input_ids must be between 0 and 2147483647, got -3"),
+        ({"input_ids": (1, 2, 2**31)}, "input_ids must be between 0 and 2147483647, got 2147483648"),
+        ({"input_ids": (1, 2, 3.5)}, "input_ids must be a list of integers"),
         ({"input_ids": (), "loss_mask": ()}, "at least one token"),
-        ({"segment_ids": (0, 0)}, "3 input_ids but 2 segment_ids"),
-        ({"difficulty": 1.1}, "difficulty must lie between 0 and 1, got 1.1"),
-        ({"difficulty": float("nan")}, "difficulty must lie between 0 and 1"),
-        ({"reward": float("inf")}, "reward must be a finite number"),
-        ({"priority": -1.0}, "priority must be a finite number of at least 0"),
-        ({"step_index": -1}, "count from 0"),
-        ({"total_steps": 2**31}, "a number does not fit"),
-        ({"episode_id": "a\0b"}, "ids must not hold a NUL"),
-        ({"source": "radio"}, "'radio' is not a valid SampleSource"),
+        ({"segment_ids": (0, 0)}, "3 input_ids but 2 entries in segment_ids"),
+        ({"difficulty": 1.1}, "difficulty must be between 0 and 1, got 1.1"),
+        ({"reward": float("inf")}, "reward must be finite"),
+        ({"priority": -1.0}, "priority must be finite and at least 0"),
+        ({"step_index": -1}, "step_index must be between 0"),
+        ({"episode_id": "a\0b"}, "must not contain a NUL"),
+        ({"origin": "radio"}, "'radio' is not a valid SampleOrigin"),
     ],
 )
-def test_a_sample_that_makes_no_sense_is_refused_in_words(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_invalid_samples_are_rejected(fields: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
         sample(**fields)
 
 
-def test_a_sample_cannot_be_changed() -> None:
-    made = sample()
-    with pytest.raises(AttributeError, match="cannot be changed"):
-        made.reward = 1.0  # type: ignore[misc]
-    with pytest.raises(ValueError, match="read-only"):
-        made.tokens[0] = 5
-
-
-def test_a_replay_counts_and_says_so() -> None:
-    again = sample(reward=0.5).with_replay().with_replay()
-    assert (again.source, again.replay_count, again.is_replay) == (SampleSource.REPLAY, 2, True)
-    assert again.replace(source=SampleSource.GYM, replay_count=0) == sample(reward=0.5)
-
-
-def test_time_is_kept_to_the_microsecond_and_does_not_count() -> None:
-    then = datetime(2024, 2, 29, 12, 0, 0, 123457, tzinfo=timezone(timedelta(hours=2)))
-    assert sample(timestamp=then).timestamp == then
-    assert sample(timestamp=then).timestamp.tzinfo is UTC
-    assert sample(timestamp=then) == sample()
-    assert sample() != sample(length=4)
-    assert sample() != "a"
+def test_the_timestamp_does_not_count_in_comparisons():
+    assert sample(timestamp=datetime(2024, 2, 29, tzinfo=UTC)) == sample()
+    assert sample() != sample(length=4) and sample() != "a"
 
 
 @settings(deadline=None)
 @given(samples())
-def test_a_sample_survives_json_pickle_and_copying(made: StreamSample) -> None:
-    assert StreamSample.from_dict(json.loads(json.dumps(made.to_dict()))) == made
-    assert StreamSample.from_dict(made.to_dict()).timestamp == made.timestamp
-    assert pickle.loads(pickle.dumps(made)) == made
-    assert copy.deepcopy(made) == made
-    assert hash(made.replace()) == hash(made)
+def test_samples_survive_json(created: Sample):
+    assert Sample.from_dict(json.loads(json.dumps(created.to_dict()))) == created
 
 
-def test_a_dictionary_that_is_no_sample_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="a sample needs 'loss_mask'"):
-        StreamSample.from_dict({"input_ids": [1]})
+def test_fields_of_earlier_versions_are_rejected():
+    with pytest.raises(ValueError, match="'source', which was renamed to 'origin'"):
+        Sample.from_dict({**sample().to_dict(), "source": "gym"})
     with pytest.raises(ValueError, match="no field 'color'"):
-        StreamSample.from_dict({**sample().to_dict(), "color": 3})
+        Sample.from_dict({**sample().to_dict(), "color": 1})
 
 
-def test_metrics_count_samples_and_episodes() -> None:
-    metrics = StreamMetrics()
-    metrics.record_sample(sample(length=2, difficulty=0.5, reward=1.0))
-    metrics.record_sample(sample(length=4))
-    metrics.record_filtered()
-    metrics.record_error()
-    metrics.record_episode(success=True)
-    metrics.record_episode(success=False)
-    metrics.total_time_seconds = 2.0
-    assert (metrics.samples_total, metrics.samples_errored, metrics.total_tokens) == (3, 1, 6)
-    assert metrics.to_dict() == {
-        "samples_produced": 2,
-        "samples_filtered": 1,
-        "filter_rate": 1 / 3,
-        "samples_per_second": 1.0,
-        "tokens_per_second": 3.0,
-        "mean_length": 3.0,
-        "mean_difficulty": 0.5,
-        "mean_reward": 1.0,
-        "success_rate": 0.5,
-        "episodes_completed": 2,
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(created=st.lists(samples(), max_size=5))
+@pytest.mark.parametrize("suffix", [".jsonl", ".npz"])
+def test_sample_files_are_read_back_unchanged(tmp_path: Path, suffix: str, created: list[Sample]):
+    path = tmp_path / f"a{suffix}"
+    assert write_samples(path, created) == len(created)
+    assert read_samples(path) == created
+
+
+def test_damaged_sample_files_are_rejected(tmp_path: Path):
+    write_samples(tmp_path / "a.npz", [sample()])
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-30])
+    with pytest.raises(SampleFileError, match=r"a\.npz"):
+        read_samples(tmp_path / "a.npz")
+    (tmp_path / "b.jsonl").write_text('{"sample_id": "a"}\n')
+    with pytest.raises(ValueError, match=r"b\.jsonl:1: not a sample: a sample needs the field 'input_ids'"):
+        read_samples(tmp_path / "b.jsonl")
+
+
+def test_a_dataset_is_a_mapping_and_collates_like_one():
+    found = [sample(f"s{n}", length=1 + n % 7) for n in range(30)]
+    dataset = TokenDataset.from_samples(found)
+    assert len(dataset) == 30 and dataset["s4"] == found[4] and "nothing" not in dataset
+    plan = BatchPlanBuilder(dataset.lengths, BatchingConfig.throughput(32, (4,), 8)).build()
+    for spec in plan.batches():
+        ours, theirs = collate(spec, dataset), collate(spec, {s.sample_id: s for s in found})
+        for name in ours.keys():  # noqa: SIM118 - a batch is not iterable
+            np.testing.assert_array_equal(ours[name], theirs[name])
+    with pytest.raises(ValueError, match="sample id 's0' occurs more than once"):
+        TokenDataset.from_samples([found[0], found[0]])
+
+
+def test_columns_are_collated():
+    found = {
+        f"s{n}": Sample(f"s{n}", [n + 1] * (n + 1), [1] * (n + 1), {"logps": np.full(n + 1, n + 0.5)})
+        for n in range(4)
     }
-    assert (metrics.min_length_seen, metrics.max_length_seen, metrics.total_loss_tokens) == (2, 4, 2)
-    assert StreamMetrics().to_dict()["mean_length"] == 0.0
-
-
-def test_a_stream_is_known_by_what_it_offers() -> None:
-    stream = OfflineDatasetStream([sample()])
-    assert isinstance(stream, SampleStream)
-    assert stream.state is StreamState.IDLE
-    assert not isinstance([sample()], SampleStream)
-
-
-def test_every_public_name_is_there_and_is_loaded_when_asked_for() -> None:
-    for name in phalanx.data.__all__:
-        assert getattr(phalanx.data, name) is not None
-    with pytest.raises(AttributeError, match="attribute Nothing"):
-        phalanx.data.Nothing  # noqa: B018
-    code = "import sys, phalanx.data; sys.exit('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_kinds_have_the_names_that_users_know() -> None:
-    assert [source.value for source in SampleSource] == ["offline", "gym", "replay", "synthetic"]
-    assert [status.value for status in EpisodeStatus] == [
-        "pending",
-        "running",
-        "success",
-        "failure",
-        "timeout",
-        "error",
-    ]
+    plan = BatchPlanBuilder(
+        {k: s.length for k, s in found.items()}, BatchingConfig.throughput(64, (2,), 4)
+    ).build()
+    batch = collate(next(plan.batches()), found, num_rows=6)
+    assert batch["logps"].shape == batch.input_ids.shape and len(batch) == 6
+    assert (batch["logps"][batch.segment_ids > 0] == batch.input_ids[batch.segment_ids > 0] - 0.5).all()

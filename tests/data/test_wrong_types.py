@@ -21,7 +21,6 @@ CASES = {
     "TokenBudgetBatchSampler.from_config({'a': 3}, spec)": "batching_config must be a BatchingConfig, got",
     "analyze_bucket_efficiency({'a': 3}, config)": "bucket_spec must be a BucketSpec, got BatchingConfig",
     "create_efficiency_report({'a': 3}, [8])": "bucket_spec must be a BucketSpec, got [8] (list)",
-    "pack_sequences([], 2048)": "config must be a PackingConfig, got 2048 (int)",
     "save_batch_plan('plan', '/tmp/never')": "plan must be a BatchPlan, got 'plan' (str)",
 }
 PROGRAM = """

@@ -18,7 +18,7 @@ PROMISES = {
     "05_e2e_pipeline.py": ["of this plan: True", "'What is "],
     "06_analyze.py": ["Recommendations", "waste: edges"],
     "07_replay_buffer.py": ["500 of 800 samples are held", "the same samples is True", "window 2: from s600"],
-    "08_online_learning.py": ["200 samples of 40 episodes", "below a fifth: True"],
+    "08_online_learning.py": ["200 samples in the buffer", "below half: True"],
     "09_puzzle_arcade_integration.py": ["accepted is True", "8 episodes, solved: 100%"],
 }
 

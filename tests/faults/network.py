@@ -315,7 +315,7 @@ def _warnings_told(world: World) -> Iterator[None]:
         def emit(self, record: logging.LogRecord) -> None:
             world.told.append(f"the client: {record.getMessage()}")
 
-    logger, telling = logging.getLogger("phalanx.data"), Telling()
+    logger, telling = logging.getLogger("phalanx.puzzles.server"), Telling()
     logger.addHandler(telling)
     logger.propagate = False
     try:

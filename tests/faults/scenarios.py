@@ -3,7 +3,6 @@
 Each runs processes that are killed or fail until one gets to the end, and looks at the disk in between.
 """
 
-import asyncio
 import itertools
 import warnings
 from collections.abc import Callable
@@ -19,10 +18,10 @@ from phalanx.data import (
     PackingConfig,
     ReplayBuffer,
     ReplayBufferConfig,
-    SampleSource,
+    Sample,
+    ShardSpec,
     StreamingPlan,
     StreamingPlanConfig,
-    StreamSample,
     load_batch_plan,
     save_batch_plan,
 )
@@ -32,7 +31,7 @@ from tests.faults.puzzle_server_scenarios import PUZZLE_SERVER
 from tests.faults.simulator import MOST_PROCESSES, World
 
 LENGTHS = {f"s{n}": 1 + n % 5 for n in range(24)}
-PLANS = [BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(12, seed=n)).build_now(1) for n in range(3)]
+PLANS = [BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(12, seed=n)).build(1) for n in range(3)]
 SAMPLES = {name: {"input_ids": list(range(1, 1 + length))} for name, length in LENGTHS.items()}
 
 
@@ -59,7 +58,7 @@ def counter(world: World) -> None:
 
 def overwritten_plan(world: World) -> None:
     """A plan that is replaced again and again is always one of them, whole."""
-    path = world.folder / "plan"
+    path = world.folder / "train.plan"
     prints = [plan.fingerprint for plan in PLANS]
     saved = False
     for _ in range(3):
@@ -91,12 +90,12 @@ def length_cache(world: World) -> None:
     path = world.folder / "lengths.jsonl"
     kept: set[str] = set()
 
-    async def add() -> None:
-        async with await LengthCache.load_or_create(path, "bytes") as cache:
+    def add() -> None:
+        with LengthCache.load_or_create(path, "bytes") as cache:
             assert kept <= set(cache.get_all()), "what was synced is gone"
             for name, length in LENGTHS.items():
                 if name not in cache.get_all() and world.chance.random() < 0.6:
-                    await cache.add(name, length)
+                    cache.add(name, length)
         kept.update(cache.get_all())
 
     with warnings.catch_warnings():
@@ -104,10 +103,10 @@ def length_cache(world: World) -> None:
         for _ in range(5):
             with world.process():
                 try:
-                    asyncio.run(add())
+                    add()
                 except OSError:
                     continue
-        found = asyncio.run(LengthCache.load(path, drop_torn_line=True)).get_all() if path.exists() else {}
+        found = LengthCache.load(path, drop_torn_line=True).get_all() if path.exists() else {}
     assert kept <= set(found)
     assert all(LENGTHS[name] == length for name, length in found.items())
 
@@ -141,12 +140,12 @@ def changing_ranks(world: World) -> None:
     for place, (ranks, steps) in enumerate(history):
         begun = _left(plan, history[:place], balance)
         shards = [begun.shard(rank, ranks, balance=balance) for rank in range(ranks)]
-        parts = [[spec for _, _, spec in itertools.islice(shard.iter_from(0), steps)] for shard in shards]
+        parts = [list(itertools.islice(shard.batches(), steps)) for shard in shards]
         # Where batches do not come out even, some are dealt twice in the last step of all.
-        stage = {name for part in parts for spec in part for name in spec.samples}
+        stage = {name for part in parts for spec in part for name in spec.sample_ids}
         assert not stage & set(learned), "a sample was learned again"
         learned += stage
-    untouched = {name for spec in _left(plan, history, balance).get_epoch(0) for name in spec.samples}
+    untouched = {name for spec in _left(plan, history, balance).get_epoch(0) for name in spec.sample_ids}
     assert not untouched & set(learned)
     assert untouched | set(learned) == set(LENGTHS)
 
@@ -157,42 +156,41 @@ def _left(plan: Any, history: list[list[int]], balance: bool) -> Any:
     return plan
 
 
-def live_ranks(world: World) -> None:
-    """The same by a live plan, whose state is a few numbers: each place of its source is handed out once."""
+def streaming_ranks(world: World) -> None:
+    """The same with a streaming plan: each position of its source is used once."""
     path = world.folder / "place.json"
     config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=10), rows=1, pool_packs=4, balance=world.chance.random() < 0.5
+        packing=PackingConfig(max_length=10), packs_per_batch=1, packing_buffer_size=4
     )
-    plan = StreamingPlan({"all": DatasetSource(LENGTHS, epochs=2)}, config)
+    plan = StreamingPlan({"all": DatasetSource(LENGTHS, num_epochs=2)}, config)
+    balance = world.chance.random() < 0.5
+    state = plan.batches().state_dict()
     learned: list[int] = []
     ended = False
     while not ended:
         ranks = world.chance.choice([1, 2, 3])
         with world.process(within=20):
             while not ended:
-                before = plan.state_dict()
-                batches, after = list[Any](), before
+                batches, after = list[Any](), state
                 for rank in range(ranks):  # every rank plans for itself, and takes its own packs
-                    own = StreamingPlan({"all": DatasetSource(LENGTHS, epochs=2)}, config)
-                    own.load_state_dict(before)
-                    batches.append(own.next_batch(rank, ranks))
+                    own = plan.batches(rank, ShardSpec(world_size=ranks, balance=balance))
+                    own.load_state_dict(state)
+                    batches.append(next(own, None))
                     after = own.state_dict()
                 ended = batches[0] is None
                 if ended:
                     break
-                step = {int(place) for batch in batches for place in batch.places}
+                step = {int(name.partition("/")[2]) for batch in batches for name in batch.sample_ids}
                 try:
                     with atomic_write(path, "w", checksum=True) as file:
                         write_json(file, {"plan": after, "learned": [*learned, *sorted(step)]})
                 except OSError:
                     continue
                 learned += sorted(step)
-                plan.load_state_dict(after)
-        found = read_verified_json(path) if path.exists() else {"plan": plan.state_dict(), "learned": []}
+                state = after
+        found = read_verified_json(path) if path.exists() else {"plan": state, "learned": []}
         assert found["learned"][: len(learned)] == learned, "acknowledged steps are lost"
-        learned = found["learned"]
-        plan = StreamingPlan({"all": DatasetSource(LENGTHS, epochs=2)}, config)
-        plan.load_state_dict(found["plan"] if learned else plan.state_dict())
+        learned, state = found["learned"], found["plan"]
     assert sorted(learned) == list(range(2 * len(LENGTHS))), "not every sample came once an epoch"
 
 
@@ -224,10 +222,8 @@ def _state(buffer: ReplayBuffer) -> tuple[list[str], int, str]:
     )
 
 
-def _sample(name: str) -> StreamSample:
-    return StreamSample(
-        input_ids=(1, 2, 3), loss_mask=(0, 1, 1), sample_id=name, dataset_id="d", source=SampleSource.GYM
-    )
+def _sample(name: str) -> Sample:
+    return Sample(name, input_ids=(1, 2, 3), loss_mask=(0, 1, 1))
 
 
 def _until_done(world: World, work: Callable[[], object]) -> None:
@@ -258,7 +254,7 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
         batch_files,
         length_cache,
         changing_ranks,
-        live_ranks,
+        streaming_ranks,
         replay,
         *PUZZLE_SERVER,
     )

@@ -1,6 +1,5 @@
 """Damage of any kind to any sealed file is named when it is read: never other data, never a crash."""
 
-import asyncio
 import os
 import random
 from pathlib import Path
@@ -12,8 +11,12 @@ import numpy as np
 import pytest
 
 from phalanx.cli.doctor import check_path
-from phalanx.data import (
+from phalanx.compat.chuk_lazarus.data.batching.planning import (
     BatchFingerprint,
+    EpochPlan,
+    compute_batch_fingerprint,
+)
+from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
     BatchReader,
@@ -21,14 +24,13 @@ from phalanx.data import (
     LengthCache,
     ReplayBuffer,
     ReplayBufferConfig,
-    SampleSource,
-    StreamSample,
-    compute_batch_fingerprint,
+    Sample,
+    SampleInfo,
     load_batch_plan,
+    read_samples,
     save_batch_plan,
     write_samples,
 )
-from phalanx.data.offline_stream import OfflineDatasetStream
 from phalanx.kg import Atom, KnowledgeBase
 from phalanx.kg.kge.embedding import KGE, load_kge, read_kge_metadata, save_kge
 from phalanx.kg.kge.models import KGEModelConfig
@@ -40,24 +42,21 @@ pytestmark = pytest.mark.slow
 
 DAMAGES = int(os.environ.get("PHALANX_DAMAGES", "200"))
 LENGTHS = {f"s{n}": 1 + n % 7 for n in range(40)}
-PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build_now(2)
+PLAN = BatchPlanBuilder(LENGTHS, BatchingConfig.throughput(64)).build(2)
 FACTS = (Atom("likes", "a", "b"), Atom("knows", "b", "c"))
 NAMES = Vocabulary(KnowledgeBase(train=FACTS, valid=(), test=(), rules=()))
 STATE = {"weights": jnp.arange(600, dtype=jnp.float32), "count": jnp.int32(3)}
 
 
 def cache(path: Path) -> None:
-    async def write() -> None:
-        async with LengthCache.create(path, "bytes") as opened:
-            for name, length in LENGTHS.items():
-                await opened.add(name, length)
-
-    asyncio.run(write())
+    with LengthCache.create(path, "bytes") as opened:
+        for name, length in LENGTHS.items():
+            opened.add(name, length)
 
 
 def read_plan(path: Path) -> Any:
-    plan = load_batch_plan(path)
-    batches = [[spec.samples for spec in epoch] for epoch in plan.epochs]
+    plan = load_batch_plan(path, verify=True)
+    batches = [[spec.sample_ids for spec in epoch] for epoch in plan.epochs]
     return plan.full_hash, plan.table.as_dict(), batches
 
 
@@ -69,24 +68,15 @@ def batches(path: Path) -> None:
 def read_batches(path: Path) -> Any:
     found = BatchReader(path)
     return found.fingerprint, [
-        (batch.sample_ids, batch.input_ids.tolist(), batch.loss_mask.tolist())
+        (batch.spec.sample_ids, batch.input_ids.tolist(), batch.loss_mask.tolist())
         for epoch in (0, 1)
         for batch in found.iter_epoch(epoch)
     ]
 
 
-def samples() -> list[StreamSample]:
-    return [
-        StreamSample(
-            input_ids=tuple(range(1, 9)),
-            loss_mask=(0, 1) * 4,
-            sample_id=f"s{n}",
-            dataset_id="d",
-            source=SampleSource.GYM,
-            reward=n / 7,
-        )
-        for n in range(20)
-    ]
+def samples() -> list[Sample]:
+    infos = [SampleInfo(dataset_id="d", origin="environment", reward=n / 7) for n in range(20)]
+    return [Sample(f"s{n}", range(1, 9), (0, 1) * 4, info=info) for n, info in enumerate(infos)]
 
 
 def replay(path: Path) -> None:
@@ -125,15 +115,15 @@ def read_checkpoint(path: Path) -> Any:
 FORMATS = {
     "plan": Format(lambda path: save_batch_plan(PLAN, path), read_plan),
     "batches": Format(batches, read_batches),
-    "lengths.npz": Format(cache, lambda path: asyncio.run(LengthCache.load(path)).get_all()),
-    "lengths.arrow": Format(cache, lambda path: asyncio.run(LengthCache.load(path)).get_all()),
+    "lengths.npz": Format(cache, lambda path: LengthCache.load(path).get_all()),
     "samples.npz": Format(
         lambda path: write_samples(path, samples()),
-        lambda path: [one.to_dict() for one in OfflineDatasetStream(path)],
+        lambda path: [one.to_dict() for one in read_samples(path)],
     ),
     "replay.npz": Format(replay, read_replay),
     "fingerprint.json": Format(
-        lambda path: compute_batch_fingerprint(PLAN.get_epoch(0)).save(path), BatchFingerprint.load
+        lambda path: compute_batch_fingerprint(EpochPlan.from_epoch(PLAN.get_epoch(0))).save(path),
+        BatchFingerprint.load,
     ),
     "kge": Format(embedding, read_embedding),
     "checkpoints": Format(checkpoint, read_checkpoint),
@@ -145,7 +135,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_damage_is_named_and_never_read_as_data(tmp_path: Path, name: str) -> None:
+def test_damaged_files_are_reported_and_never_read_as_data(tmp_path: Path, name: str) -> None:
     path, (make, read, _) = tmp_path / name, FORMATS[name]
     make(path)
     whole, patient, chance = read(path), Patient(path), random.Random(name)
@@ -170,7 +160,7 @@ def test_damage_is_named_and_never_read_as_data(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"checkpoints", "fingerprint.json"}))
-def test_the_doctor_sees_what_is_whole_and_what_is_not(tmp_path: Path, name: str) -> None:
+def test_doctor_distinguishes_intact_and_damaged_files(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     FORMATS[name].make(path)
     assert [wrong for *_, wrong in check_path(path)] == [""]

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.slow
 WORLDS = int(os.environ.get("PHALANX_WORLDS", "300"))
 
 
-def test_every_promise_holds_in_every_world() -> None:
+def test_invariants_hold_in_every_simulated_world() -> None:
     played = {play(seed) for seed in range(WORLDS)}
     assert played == set(SCENARIOS)
 
 
-def test_a_seed_replays_its_world_to_the_last_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulation_is_deterministic(capsys: pytest.CaptureFixture[str]) -> None:
     told = []
     for _ in range(2):
         names = {play(seed, aloud=True) for seed in range(20)}
@@ -34,7 +34,7 @@ def test_a_seed_replays_its_world_to_the_last_word(capsys: pytest.CaptureFixture
     assert told[0] == told[1] and "kill at call" in told[0] and "the clock jumps" in told[0]
 
 
-def test_a_writer_that_does_not_sync_is_caught(tmp_path: Path) -> None:
+def test_missing_sync_is_detected(tmp_path: Path) -> None:
     """The worlds can tell: bytes that were never synced, renamed at once, are torn in some of them."""
     torn = 0
     for seed in range(80):
@@ -61,7 +61,7 @@ def caught(name: str, folder: Path) -> str:
     return "nothing was noticed"
 
 
-def test_a_client_that_forgets_its_moves_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_loses_moves_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def forgetful(self: PuzzleClient, puzzle: _Puzzle) -> None:
         await self._start(puzzle.game, puzzle.start)
 
@@ -69,12 +69,12 @@ def test_a_client_that_forgets_its_moves_is_caught(tmp_path: Path, monkeypatch: 
     assert "is answered otherwise" in caught("one_client", tmp_path)
 
 
-def test_a_client_that_waits_too_long_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_waits_too_long_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Retries, "seconds_left", math.inf)
     assert "a request took" in caught("one_client", tmp_path)
 
 
-def test_a_collection_that_writes_again_what_was_there_is_caught(
+def test_collection_that_repeats_episodes_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def append(out: Path, last: object, made: object) -> None:
@@ -85,7 +85,7 @@ def test_a_collection_that_writes_again_what_was_there_is_caught(
     assert "other samples than of a calm run" in noticed or "not a sample" in noticed
 
 
-def test_time_passes_only_while_everybody_waits_and_a_wait_without_end_is_an_error(tmp_path: Path) -> None:
+def test_time_passes_only_while_all_tasks_wait(tmp_path: Path) -> None:
     async def sleep(loop: network.SimulatedLoop) -> float:
         began = loop.time()
         await asyncio.sleep(86_400)

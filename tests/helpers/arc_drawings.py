@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import jax
 import jax.numpy as jnp
 
+from phalanx.arc import batch_reset, run_episode_batch
 from phalanx.arc.actions import PointAction
 from phalanx.arc.config import ArcConfig, DatasetConfig
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair, as_grid
-from phalanx.core.episodes import Trajectory, run_episode_batch
-from phalanx.core.vector import batch_reset
+from phalanx.core.episodes import Trajectory
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = 'a<b> & "c" \x00'

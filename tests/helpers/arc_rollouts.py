@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phalanx.arc import batch_reset, batch_step
 from phalanx.arc.actions import BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask
-from phalanx.core.vector import batch_reset, batch_step
 from phalanx.native import is_native_available, native_unavailable_reason
 from tests.helpers.arc_grids import mask, text
 from tests.reference.arc import OracleState, reset_oracle, start_candidates, step_oracle, views_of

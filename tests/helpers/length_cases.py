@@ -50,7 +50,7 @@ class Recipe:
 
     def plan(self, num_epochs: int = 1) -> BatchPlan:
         packing = None if self.packing is None else PackingConfig(**self.packing)
-        return BatchPlanBuilder(self.lengths, self.config, packing=packing).build_now(num_epochs)
+        return BatchPlanBuilder(self.lengths, self.config, packing=packing).build(num_epochs)
 
 
 @st.composite
@@ -79,7 +79,6 @@ def settings_of_packing(draw: st.DrawFn, token_budget: int) -> dict[str, Any] | 
         "mode": draw(st.sampled_from(PackingMode)),
         "max_length": draw(st.integers(3, token_budget)),
         "pad_to_max": draw(st.booleans()),
-        "add_separator": separate,
         "separator_token_id": 0 if separate else None,
         "overlong": draw(st.sampled_from([OverlongPolicy.SKIP, OverlongPolicy.TRUNCATE])),
     }
@@ -97,9 +96,9 @@ def small_plan(num_epochs: int = 1, samples: int = 50, packing: PackingConfig | 
     """The seed's lengths: 100, 110, 120, ..."""
     lengths = {f"s{i}": 100 + i * 10 for i in range(samples)}
     config = BatchingConfig.predictable(token_budget=2048, bucket_edges=(128, 256, 512), overflow_max=1024)
-    return BatchPlanBuilder(lengths, config, "data_v1", "tokenizer_v1", packing).build_now(num_epochs)
+    return BatchPlanBuilder(lengths, config, "data_v1", "tokenizer_v1", packing).build(num_epochs)
 
 
 def sample_lists(plan: BatchPlan, epoch: int = 0) -> list[tuple[str, ...]]:
     """The ids of every batch."""
-    return [batch.samples for batch in plan.iter_epoch(epoch)]
+    return [batch.sample_ids for batch in plan.iter_epoch(epoch)]

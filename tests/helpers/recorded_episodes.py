@@ -67,7 +67,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "proofs": {
         "families": {
-            "data": _FAMILY,
+            "knowledge_base": _FAMILY,
             "split": "valid",
             "max_actions": 5,
             "max_goals": 3,

@@ -13,9 +13,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from phalanx.arc import ArcConfig, DatasetConfig, PointAction, TaskBuffer, generate_tasks
+from phalanx.arc import (
+    ArcConfig,
+    DatasetConfig,
+    PointAction,
+    TaskBuffer,
+    batch_reset,
+    batch_step,
+    generate_tasks,
+)
 from phalanx.arc.rendering import draw_state
-from phalanx.core import batch_reset, batch_step
 from phalanx.io.jsonl import JsonlFile
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, SVGHandler
 

@@ -1,25 +1,29 @@
-"""Samples to test with: literal ones, and Hypothesis's.
-
-What must hold of them is in the tests.
-"""
+"""Samples to test with: literal ones, and Hypothesis strategies."""
 
 from typing import Any
 
 from hypothesis import strategies as st
 
-from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample
+from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 
 
-def sample(name: str = "a", length: int = 3, **fields: Any) -> StreamSample:
-    """A short sample whose tokens count from 1."""
-    given = {
-        "input_ids": tuple(range(1, length + 1)),
-        "loss_mask": (0,) * (length - 1) + (1,),
-        "sample_id": name,
-        "dataset_id": "test",
-        "source": SampleSource.GYM,
-    }
-    return StreamSample(**{**given, **fields})
+def sample(
+    name: str = "a",
+    length: int = 3,
+    *,
+    input_ids: Any = None,
+    loss_mask: Any = None,
+    segment_ids: Any = None,
+    **info: Any,
+) -> Sample:
+    """Create a short sample whose tokens count from 1."""
+    return Sample(
+        name,
+        tuple(range(1, length + 1)) if input_ids is None else input_ids,
+        (0,) * (length - 1) + (1,) if loss_mask is None else loss_mask,
+        {} if segment_ids is None else {"segment_ids": segment_ids},
+        SampleInfo(**{"dataset_id": "test", "origin": SampleOrigin.ENVIRONMENT, **info}),
+    )
 
 
 # Few values, so that ties and repeats are common; and some that do not add up without rounding.
@@ -30,19 +34,18 @@ IDS = st.text(st.characters(blacklist_characters="\0"), min_size=0, max_size=5)
 
 
 @st.composite
-def samples(draw: st.DrawFn) -> StreamSample:
-    """Any sample; token ids beyond 16 bits now and then."""
+def samples(draw: st.DrawFn) -> Sample:
+    """Draw any sample; some have token ids beyond 16 bits."""
     length = draw(st.integers(1, 6))
     top = draw(st.sampled_from([9, 2**15 - 1, 2**15, 2**31 - 1]))
-    tokens = draw(st.lists(st.integers(0, top), min_size=length, max_size=length))
     segments = st.none() | st.lists(st.integers(0, 3), min_size=length, max_size=length)
-    return StreamSample(
-        input_ids=tokens,
+    return sample(
+        draw(IDS),
+        input_ids=draw(st.lists(st.integers(0, top), min_size=length, max_size=length)),
         loss_mask=draw(st.lists(st.integers(0, 1), min_size=length, max_size=length)),
         segment_ids=draw(segments),
-        sample_id=draw(IDS),
         dataset_id=draw(IDS),
-        source=draw(st.sampled_from(SampleSource)),
+        origin=draw(st.sampled_from(SampleOrigin)),
         episode_id=draw(st.none() | IDS),
         episode_status=draw(st.none() | st.sampled_from(EpisodeStatus)),
         step_index=draw(st.none() | st.integers(0, 2**31 - 1)),

@@ -113,7 +113,7 @@ GYMNAX_RESET, GYMNAX_STEP = (compiled(GymnaxEnv, m) for m in ("reset", "step_env
 
 
 @pytest.mark.parametrize("adapter", [gymnasium, torchrl, stoa, gymnax_style], ids=lambda f: f.__name__)
-def test_an_adapter_tells_the_same_in_worlds_that_differ_in_their_answers(
+def test_integrations_do_not_leak_hidden_outputs(
     adapter: Callable[[ArcEnvironment], Told],
 ) -> None:
     apart = 0

@@ -24,7 +24,7 @@ SMALL = {"max_grid_height": 5, "max_grid_width": 5}
 
 
 @pytest.mark.parametrize(("name", "settings"), [("arc-v2", PAINTINGS), ("proofs-v1", ANCESTORS)])
-def test_gymnasiums_checker_has_nothing_to_say(name: str, settings: dict) -> None:
+def test_gymnasium_checker_passes(name: str, settings: dict) -> None:
     """Its warnings are errors here."""
     env = gym.make(f"phalanx/{name}", **settings)
     check_env(env.unwrapped)
@@ -37,7 +37,7 @@ def test_every_form_of_action_passes_the_checker(selection: str) -> None:
     check_env(GymnasiumEnv(arc(selection)), skip_render_check=True)
 
 
-def test_a_vector_environment_is_made_by_its_id_and_its_spec_makes_it_again() -> None:
+def test_vector_environment_is_created_by_id_and_spec() -> None:
     envs = gym.make_vec("phalanx/arc-v2", num_envs=2, vectorization_mode="vector_entry_point", config="mini")
     assert isinstance(envs, GymnasiumVectorEnv) and envs.num_envs == 2
     assert envs.single_observation_space["observation"].shape == (5, 5)
@@ -67,7 +67,7 @@ def test_tasks_are_shared_and_not_copied() -> None:
     assert lists[0].environment.task_buffer == buffer
 
 
-def test_settings_change_what_they_name_and_nothing_else() -> None:
+def test_settings_change_only_their_section() -> None:
     base = ArcConfig(episode={"max_episode_steps": 9, "mode": "evaluation"}, backend="xla")
     envs = gym.make_vec(
         "phalanx/arc-v2", num_envs=1, config=base, max_episode_steps=3, action={"selection_format": "bbox"}
@@ -81,7 +81,7 @@ def test_settings_change_what_they_name_and_nothing_else() -> None:
     assert proving.environment.config.max_episode_steps == 7 and proving.environment.config.reward.type == 2
 
 
-def test_the_section_of_a_config_that_is_called_observation_can_be_given() -> None:
+def test_section_named_observation_can_be_set() -> None:
     env = gym.make("phalanx/arc-v2", config="mini", observation={"scalars": True, "input_grid": True})
     fields = set(env.observation_space.spaces)
     assert fields == {
@@ -93,7 +93,7 @@ def test_the_section_of_a_config_that_is_called_observation_can_be_given() -> No
     assert flat.single_observation_space.shape == (25 + 2 + 42,)
 
 
-def test_settings_that_do_not_exist_are_refused_in_words() -> None:
+def test_unknown_settings_are_rejected() -> None:
     with pytest.raises(
         TypeError, match=r"unexpected keyword argument 'max_steps'; did you mean 'max_episode_s"
     ):
@@ -110,7 +110,7 @@ def test_settings_that_do_not_exist_are_refused_in_words() -> None:
         gym.make("phalanx/arc-v2", render_mode="human")
 
 
-def test_arc_is_drawn_as_text_and_as_pixels() -> None:
+def test_arc_is_rendered_as_text_and_pixels() -> None:
     text, pixels = (GymnasiumEnv(arc(), render_mode=mode) for mode in ("ansi", "rgb_array"))
     for env in (text, pixels):
         env.reset(seed=0)
@@ -126,7 +126,7 @@ def test_arc_is_drawn_as_text_and_as_pixels() -> None:
     assert picture[120, 40].tolist() == picture[40, 246].tolist() == sheet
 
 
-def test_a_proof_is_drawn_as_its_goals_and_its_choices() -> None:
+def test_proof_is_rendered_with_goals_and_choices() -> None:
     env = gym.make("phalanx/proofs-v1", render_mode="ansi", **ANCESTORS)
     env.reset(seed=0)
     head, *choices = env.render().splitlines()
@@ -134,7 +134,7 @@ def test_a_proof_is_drawn_as_its_goals_and_its_choices() -> None:
     assert len(choices) == env.unwrapped.action_masks().sum()
 
 
-def test_a_picture_needs_a_render_mode() -> None:
+def test_rendering_needs_a_render_mode() -> None:
     env = GymnasiumEnv(arc())
     env.reset(seed=0)
     with pytest.raises(gym.error.Error, match=r"pass a render_mode.*svg, ansi, rgb_array"):
@@ -144,7 +144,7 @@ def test_a_picture_needs_a_render_mode() -> None:
     assert len(vector.render() or ()) == 2
 
 
-def test_stepping_past_the_end_is_refused() -> None:
+def test_step_after_the_end_is_rejected() -> None:
     env = GymnasiumEnv(ancestors)
     env.reset(seed=0)
     done = False
@@ -156,7 +156,7 @@ def test_stepping_past_the_end_is_refused() -> None:
         env.step(0)
 
 
-def test_a_space_that_gymnasium_has_not_is_refused_in_words() -> None:
+def test_unsupported_space_is_rejected() -> None:
     class Odd(Space):
         def sample(self, key: object) -> None: ...
 
@@ -167,7 +167,7 @@ def test_a_space_that_gymnasium_has_not_is_refused_in_words() -> None:
         convert_space(Odd())
 
 
-def test_without_gymnasium_the_adapter_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gymnasium_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     for loaded in [name for name in sys.modules if name.startswith("phalanx.integrations.gymnasium")]:
         monkeypatch.delitem(sys.modules, loaded)
     for loaded in [name for name in sys.modules if name.partition(".")[0] == "gymnasium"]:

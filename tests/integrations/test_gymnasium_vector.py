@@ -49,7 +49,7 @@ def random_actions(envs: GymnasiumVectorEnv, observations: Any, random: np.rando
 
 @pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_whole_episodes_are_those_of_a_sync_vector_env(name: str, mode: AutoresetMode) -> None:
+def test_episodes_equal_sync_vector_env(name: str, mode: AutoresetMode) -> None:
     environment = ENVIRONMENTS[name]
     ours = GymnasiumVectorEnv(environment, COUNT, autoreset_mode=mode)
     theirs = SyncVectorEnv([lambda: GymnasiumEnv(environment)] * COUNT, autoreset_mode=mode)
@@ -89,7 +89,7 @@ def lane(count: Any, **settings: Any) -> GymnasiumVectorEnv:
     return GymnasiumVectorEnv(Lane(), count, **settings)
 
 
-def test_the_step_after_an_end_ignores_the_action_and_pays_nothing_in_next_step_mode() -> None:
+def test_next_step_mode_ignores_the_action_after_an_end() -> None:
     envs = lane(1)
     envs.reset(seed=0)
     for _ in range(5):
@@ -104,7 +104,7 @@ def test_the_step_after_an_end_ignores_the_action_and_pays_nothing_in_next_step_
     assert infos == {}
 
 
-def test_the_terminal_observation_is_in_the_infos_in_same_step_mode() -> None:
+def test_same_step_mode_has_the_terminal_observation_in_the_infos() -> None:
     envs = lane(2, autoreset_mode="SameStep")
     first, _ = envs.reset(seed=[0, 1])
     start = first["observation"].argmax(1)
@@ -128,7 +128,7 @@ def starts(envs: GymnasiumVectorEnv, episodes: int, **seed: Any) -> list[list[in
     return np.array(found).T.tolist()
 
 
-def test_an_environments_episodes_depend_on_its_seed_alone() -> None:
+def test_episodes_depend_only_on_the_seed_of_the_environment() -> None:
     three = starts(lane(3), 24, seed=7)
     assert starts(lane(3), 24, seed=[7, 8, 9]) == three
     assert starts(lane(1), 24, seed=8) == [three[1]]
@@ -140,7 +140,7 @@ def test_an_environments_episodes_depend_on_its_seed_alone() -> None:
     assert starts(lane(3), 24) != starts(lane(3), 24), "without a seed no two runs are alike"
 
 
-def test_a_partial_reset_leaves_the_others_alone_and_seeds_only_those_it_names() -> None:
+def test_partial_reset_affects_only_selected_environments() -> None:
     envs = lane(3, autoreset_mode="Disabled")
     envs.reset(seed=0)
     seen, *_ = envs.step(np.array([1, 1, 1]))
@@ -152,7 +152,7 @@ def test_a_partial_reset_leaves_the_others_alone_and_seeds_only_those_it_names()
     assert list(options) == ["reset_mask"] and infos == {}
 
 
-def test_without_autoreset_an_ended_environment_must_be_reset_before_it_is_stepped() -> None:
+def test_disabled_autoreset_requires_reset_after_an_end() -> None:
     envs = GymnasiumVectorEnv(ENVIRONMENTS["arc"], COUNT, autoreset_mode=AutoresetMode.DISABLED)
     envs.reset(seed=0)
     _, _, terminated, _, _ = envs.step(np.array([[34, 0, 0], [2, 0, 0], [34, 0, 0]]))
@@ -170,14 +170,14 @@ def test_without_autoreset_an_ended_environment_must_be_reset_before_it_is_stepp
         (np.zeros(3, bool), ValueError, "at least one environment"),
     ],
 )
-def test_a_mask_that_names_no_environments_is_refused(mask: Any, error: Any, words: str) -> None:
+def test_invalid_reset_mask_is_rejected(mask: Any, error: Any, words: str) -> None:
     envs = lane(3)
     envs.reset(seed=0)
     with pytest.raises(error, match=words):
         envs.reset(options={"reset_mask": mask})
 
 
-def test_what_cannot_be_is_refused_in_words() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     envs = lane(2)
     with pytest.raises(gym.error.ResetNeeded, match=r"call reset\(\) first"):
         envs.step(np.zeros(2, int))
@@ -210,14 +210,14 @@ def test_what_cannot_be_is_refused_in_words() -> None:
         envs.action_masks()
 
 
-def test_an_action_out_of_range_is_illegal_and_no_other_action() -> None:
+def test_action_out_of_range_is_illegal() -> None:
     envs = GymnasiumVectorEnv(ENVIRONMENTS["arc"], 2)
     envs.reset(seed=[0, 0])
     *_, infos = envs.step(np.array([[3, 2**32, 0], [2**40 + 3, 0, 0]]))
     assert infos["operation_type"].tolist() == [-1, -1]
 
 
-def test_what_is_returned_belongs_to_the_user() -> None:
+def test_returned_arrays_are_copies() -> None:
     def play(spoil: bool) -> list[Any]:
         envs = GymnasiumVectorEnv(ENVIRONMENTS["arc"], COUNT, autoreset_mode="SameStep")
         results: list[Any] = [envs.reset(seed=1)]
@@ -236,7 +236,7 @@ def test_what_is_returned_belongs_to_the_user() -> None:
     assert play(spoil=True) == play(spoil=False)
 
 
-def test_boxes_are_five_numbers_and_masks_of_cells_a_dictionary() -> None:
+def test_bbox_actions_are_vectors_and_mask_actions_dictionaries() -> None:
     boxes = GymnasiumVectorEnv(arc("bbox"), 2)
     assert boxes.single_action_space == gym.spaces.MultiDiscrete([42, 2, 3, 2, 3])
     boxes.reset(seed=0)
@@ -259,7 +259,7 @@ def test_boxes_are_five_numbers_and_masks_of_cells_a_dictionary() -> None:
         masks.step(np.zeros(2))
 
 
-def test_masks_say_what_is_legal() -> None:
+def test_masks_contain_legal_actions() -> None:
     envs = GymnasiumVectorEnv(arc("point"), 2)
     seen, infos = envs.reset(seed=0)
     assert np.flatnonzero(seen["action_mask"][0]).tolist() == [2, 3, 34]
@@ -276,7 +276,7 @@ def test_masks_say_what_is_legal() -> None:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_a_flat_observation_is_the_environments_own_in_one_vector(name: str) -> None:
+def test_flat_observation_is_one_vector(name: str) -> None:
     environment: Environment = ENVIRONMENTS[name]
     flat, whole = (GymnasiumVectorEnv(environment, 2, flatten=flat) for flat in (True, False))
     row, _ = flat.reset(seed=5)

@@ -18,7 +18,7 @@ ENVIRONMENTS = {"lane": Lane(), "arc": arc(), "proofs": proofs()}
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_a_loop_in_the_manner_of_purejaxrl_is_the_cores_auto_reset(name: str) -> None:
+def test_purejaxrl_loop_equals_auto_reset(name: str) -> None:
     core = ENVIRONMENTS[name]
     env, layer = GymnaxEnv(core), AutoReset(core)
     params = env.default_params
@@ -66,7 +66,7 @@ def walk(env: GymnaxEnv, actions: list[int], raw: bool = False) -> list[tuple[An
     return steps
 
 
-def test_six_values_tell_the_two_ends_apart() -> None:
+def test_six_values_distinguish_termination_and_truncation() -> None:
     steps = walk(GymnaxEnv(Lane(), step_values=6), [LEFT] * 6 + [RIGHT] * 4)
     assert all(len(step) == 6 for step in steps)
     ends = [(bool(terminated), bool(truncated)) for *_, terminated, truncated, _ in steps]
@@ -78,7 +78,7 @@ def test_six_values_tell_the_two_ends_apart() -> None:
     assert seen[:2].sum() == 1 and seen[CELLS] == 0
 
 
-def test_the_raw_step_does_not_reset_and_a_finished_state_stays() -> None:
+def test_step_env_does_not_reset() -> None:
     env = GymnaxEnv(Lane())
     steps = walk(env, [LEFT] * 7, raw=True)
     seen = np.stack([step[0] for step in steps])
@@ -88,8 +88,8 @@ def test_the_raw_step_does_not_reset_and_a_finished_state_stays() -> None:
     assert bool(env.is_terminal(steps[-1][1])) and env.get_obs(steps[-1][1]).tolist() == seen[-1].tolist()
 
 
-def test_it_says_what_gymnax_says_of_an_environment() -> None:
-    lane, puzzles = GymnaxEnv(Lane()), GymnaxEnv.create(arc().config, arc().tasks)
+def test_properties_match_gymnax() -> None:
+    lane, puzzles = GymnaxEnv(Lane()), GymnaxEnv(arc())
     assert lane.name == "Lane" and lane.num_actions == lane.action_space(EnvParams()).n == 2
     assert lane.observation_space(lane.default_params).shape == (CELLS + 1,)
     assert isinstance(puzzles.action_space(), Composite) and puzzles == GymnaxEnv(arc())

@@ -20,7 +20,7 @@ def test_the_mask_has_an_entry_for_each_choice_and_some_environments_have_none()
     assert [mask_size(environment) for environment in (LightsOut(), arc(), Lane())] == [LAMPS, 42, None]
 
 
-def test_gymnasium_has_it_in_observations_infos_and_for_maskable_ppo() -> None:
+def test_gymnasium_mask_is_in_observations_infos_and_action_masks() -> None:
     gym = pytest.importorskip("gymnasium")
     from phalanx.integrations.gymnasium import GymnasiumEnv, GymnasiumVectorEnv, register_environments
 
@@ -42,7 +42,7 @@ def test_gymnasium_has_it_in_observations_infos_and_for_maskable_ppo() -> None:
     assert set(single.render()) <= set("#. \n")
 
 
-def test_gymnasiums_final_mask_is_that_of_the_terminal_state() -> None:
+def test_gymnasium_final_mask_belongs_to_the_terminal_state() -> None:
     pytest.importorskip("gymnasium")
     from phalanx.integrations.gymnasium import GymnasiumVectorEnv
 
@@ -54,7 +54,7 @@ def test_gymnasiums_final_mask_is_that_of_the_terminal_state() -> None:
     assert [one["action_mask"].astype(bool).tolist() for one in infos["final_obs"]] == MIXED
 
 
-def test_torchrl_has_it_where_action_mask_transforms_look() -> None:
+def test_torchrl_mask_is_found_by_action_mask_transform() -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("torchrl")
     from tensordict import TensorDict
@@ -74,7 +74,7 @@ def test_torchrl_has_it_where_action_mask_transforms_look() -> None:
     assert ((presses[:, 1:] != presses[:, :-1]) | ~going_on).all(), "no lamp twice in a row"
 
 
-def test_stoa_has_it_in_the_extras_and_beside_the_observation() -> None:
+def test_stoa_mask_is_in_extras_and_observation() -> None:
     pytest.importorskip("stoa")
     from phalanx.integrations.stoa import PhalanxToStoa
 
@@ -88,7 +88,7 @@ def test_stoa_has_it_in_the_extras_and_beside_the_observation() -> None:
     assert set(env.render(state)) <= set("#. \n")
 
 
-def test_gymnax_style_has_it_in_the_info() -> None:
+def test_gymnax_mask_is_in_the_info() -> None:
     env = GymnaxEnv(LightsOut())
     key = jax.random.PRNGKey(0)
     _, state = env.reset(key)
@@ -102,7 +102,7 @@ def test_gymnax_style_has_it_in_the_info() -> None:
 
 
 @pytest.mark.parametrize("environment", [LightsOut(), arc(), Lane()], ids=lambda e: type(e).__name__)
-def test_floats_are_refused_and_not_cut(environment: Environment) -> None:
+def test_float_actions_are_rejected(environment: Environment) -> None:
     key = jax.random.PRNGKey(0)
     state, _ = environment.reset(key)
     own = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), environment.sample_action(key, state))
@@ -127,7 +127,7 @@ def test_floats_are_refused_and_not_cut(environment: Environment) -> None:
         envs.step(numbers[None])
 
 
-def test_float_masks_of_cells_are_refused_too() -> None:
+def test_float_cell_masks_are_rejected() -> None:
     pytest.importorskip("gymnasium")
     from phalanx.integrations.gymnasium import GymnasiumVectorEnv
 

@@ -15,7 +15,7 @@ import pytest
         ("openenv", "websockets", "serve"),
     ],
 )
-def test_a_missing_library_is_named_with_the_way_to_get_it(
+def test_missing_library_is_reported_with_the_install_command(
     module: str, name: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for loaded in [found for found in sys.modules if found.startswith(f"phalanx.integrations.{module}")]:

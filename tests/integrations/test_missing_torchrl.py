@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.parametrize("name", ["torch", "tensordict", "torchrl"])
-def test_a_missing_library_is_named_with_the_way_to_get_it(
+def test_missing_library_is_reported_with_the_install_command(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for loaded in [module for module in sys.modules if module.startswith("phalanx.integrations.torch")]:

@@ -56,7 +56,7 @@ def plays(server: OpenEnvServer, seed: int) -> None:
             client.recv(20)
 
 
-def test_an_episode_goes_as_it_does_without_the_server(server: OpenEnvServer) -> None:
+def test_episode_is_the_same_with_and_without_the_server(server: OpenEnvServer) -> None:
     plays(server, 5)
 
 
@@ -82,7 +82,7 @@ def test_an_episode_goes_as_it_does_without_the_server(server: OpenEnvServer) ->
         ({"type": "reset", "data": {"episode_id": "x" * 256}}, "VALIDATION_ERROR"),
     ],
 )
-def test_what_cannot_be_answered_is_an_error_and_the_session_goes_on(
+def test_invalid_message_is_an_error_and_the_session_continues(
     server: OpenEnvServer, message: Any, code: str
 ) -> None:
     with opened(server) as client:
@@ -91,7 +91,7 @@ def test_what_cannot_be_answered_is_an_error_and_the_session_goes_on(
         assert asked(client, {"type": "reset", "data": {"seed": 1}})["type"] == "observation"
 
 
-def test_states_drawn_seeds_and_numbers_as_answers(server: OpenEnvServer) -> None:
+def test_state_random_seed_and_numeric_answer(server: OpenEnvServer) -> None:
     with opened(server) as client:
         assert asked(client, {"type": "state"})["data"] == {"episode_id": None, "step_count": 0, "seed": None}
         seed = asked(client, {"type": "reset", "data": {"episode_id": "e"}})["data"]["metadata"]["seed"]
@@ -110,7 +110,7 @@ def fetched(server: OpenEnvServer, path: str, body: bytes | None = None) -> tupl
             return error.code, error.read().decode()
 
 
-def test_the_http_routes_keep_no_session(server: OpenEnvServer) -> None:
+def test_http_routes_are_stateless(server: OpenEnvServer) -> None:
     assert fetched(server, "/health") == (200, {"status": "healthy"})
     assert fetched(server, "/metadata")[1]["name"] == "test"
     assert fetched(server, "/schema")[1]["action"]["required"] == ["answer"]
@@ -130,7 +130,7 @@ def test_the_http_routes_keep_no_session(server: OpenEnvServer) -> None:
         assert fetched(server, path, body)[0] == status
 
 
-def test_sessions_are_bounded_and_places_of_clients_that_vanish_come_free(server: OpenEnvServer) -> None:
+def test_number_of_sessions_is_limited_and_lost_clients_free_theirs(server: OpenEnvServer) -> None:
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(opened(server)) for _ in range(8)]
         for number, client in enumerate(clients):
@@ -149,7 +149,7 @@ def test_sessions_are_bounded_and_places_of_clients_that_vanish_come_free(server
     plays(server, 8)
 
 
-def test_a_message_that_is_too_long_ends_its_session_only(server: OpenEnvServer) -> None:
+def test_message_that_is_too_long_ends_only_its_session(server: OpenEnvServer) -> None:
     with opened(server) as client, opened(server) as other:
         asked(other, {"type": "reset", "data": {"seed": 1}})
         with pytest.raises(ConnectionClosed) as closed:
@@ -158,7 +158,7 @@ def test_a_message_that_is_too_long_ends_its_session_only(server: OpenEnvServer)
         assert asked(other, {"type": "state"})["data"]["seed"] == 1
 
 
-def test_garbage_of_all_kinds_leaves_the_server_as_it_was(server: OpenEnvServer) -> None:
+def test_invalid_input_does_not_affect_the_server(server: OpenEnvServer) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     draw = random.Random(0)
     handshake = (
@@ -185,7 +185,7 @@ def test_garbage_of_all_kinds_leaves_the_server_as_it_was(server: OpenEnvServer)
     plays(server, 9)
 
 
-def test_a_connection_that_says_nothing_is_closed(server: OpenEnvServer) -> None:
+def test_silent_connection_is_closed(server: OpenEnvServer) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     for start in (b"", b"GET /health HTTP/1.1\r\nHost:"):
         with socket.create_connection((host, int(port)), 20) as raw:
@@ -228,7 +228,7 @@ def test_silent_clients_and_clients_that_do_not_read_are_closed() -> None:
             deaf.close_socket()
 
 
-def test_what_an_environment_cannot_do_is_told() -> None:
+def test_unsupported_environment_is_reported() -> None:
     session = Session(Slow())
     session.reply('{"type": "reset"}')
     told = json.loads(session.reply('{"type": "step", "data": {"answer": "gone"}}') or "")
@@ -240,7 +240,7 @@ def test_limits_are_checked() -> None:
         ServerLimits(max_sessions=0)
 
 
-def test_the_command_serves_on_this_machine_and_sigterm_ends_it() -> None:
+def test_serve_command_ends_on_sigterm() -> None:
     command = [sys.executable, "-m", "phalanx", "serve", "lights_out", "difficulty=medium", "--port", "0",
                "--max-sessions", "2", "--idle-timeout", "60", "--max-message-bytes", "2048",
                "--host", "127.0.0.1"]  # fmt: skip

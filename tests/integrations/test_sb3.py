@@ -12,7 +12,7 @@ from phalanx.integrations.sb3 import SB3VecEnv  # noqa: E402
 from tests.helpers.small_environments import Lane, arc  # noqa: E402
 
 
-def test_steps_are_those_of_the_vector_environment_and_ends_are_told_in_the_infos() -> None:
+def test_steps_equal_the_vector_environment_and_infos_report_ends() -> None:
     venv = SB3VecEnv(Lane(), 3, flatten=False, seed=4)
     twin = GymnasiumVectorEnv(Lane(), 3, autoreset_mode="SameStep")
     seen, (like, _) = venv.reset(), twin.reset(seed=[4, 5, 6])
@@ -35,7 +35,7 @@ def test_steps_are_those_of_the_vector_environment_and_ends_are_told_in_the_info
     assert ended >= 3
 
 
-def test_masks_are_given_for_each_environment_and_missing_ones_are_told() -> None:
+def test_masks_are_returned_per_environment_or_reported_missing() -> None:
     venv = SB3VecEnv(arc(), 2, seed=0)
     venv.reset()
     assert venv.has_attr("action_masks")

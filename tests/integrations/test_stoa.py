@@ -37,7 +37,7 @@ def vector(action: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_an_episode_is_the_cores_own_step_by_step(name: str) -> None:
+def test_episode_equals_core_steps(name: str) -> None:
     core, env = ENVIRONMENTS[name], PhalanxToStoa(ENVIRONMENTS[name])
 
     @jax.jit
@@ -80,7 +80,7 @@ def walk(actions: list[int]) -> list[TimeStep]:
     return steps
 
 
-def test_a_terminated_episode_has_discount_nought_and_a_truncated_one_keeps_it() -> None:
+def test_discount_is_zero_only_after_termination() -> None:
     reached, cut = walk([RIGHT] * 5), walk([LEFT] * 7)
     kinds = [int(step.step_type) for step in reached]
     goal = kinds.index(int(StepType.TERMINATED))
@@ -92,7 +92,7 @@ def test_a_terminated_episode_has_discount_nought_and_a_truncated_one_keeps_it()
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_time_steps_and_drawn_actions_lie_in_the_spaces(name: str) -> None:
+def test_time_steps_and_sampled_actions_are_in_the_spaces(name: str) -> None:
     env = PhalanxToStoa(ENVIRONMENTS[name])
     spaces = env.environment_space()
     state, _ = reset(env, jax.random.PRNGKey(1))
@@ -124,7 +124,7 @@ def test_arc_takes_a_vector_of_numbers_a_dictionary_or_its_own_action() -> None:
         step(cells, state, jnp.array([3, 0]))
 
 
-def test_the_mask_of_legal_actions_is_in_the_extras_and_in_the_observation_when_asked_for() -> None:
+def test_mask_is_in_extras_and_optionally_in_the_observation() -> None:
     _, timestep = reset(PhalanxToStoa(proofs()), jax.random.PRNGKey(1))
     assert timestep.extras["action_mask"].tolist() == timestep.observation["action_mask"].tolist()
     shown = PhalanxToStoa(arc(), mask_in_observation=True)
@@ -168,7 +168,7 @@ def test_an_auto_reset_starts_a_new_episode_and_keeps_the_last_observation() -> 
     assert np.allclose(metrics["episode_return"][ends], returns)
 
 
-def test_a_cached_auto_reset_begins_the_same_episode_again() -> None:
+def test_cached_auto_reset_repeats_the_episode() -> None:
     first, steps = run(CachedAutoResetWrapper(PhalanxToStoa(Lane())))
     ends = np.flatnonzero(steps.last())
     assert len(ends) >= 3
@@ -184,7 +184,7 @@ def test_a_vmapped_stack_runs_many_environments_at_once() -> None:
     assert (jnp.argmax(steps.last(), axis=0) == CELLS - 2 - starts).all()
 
 
-def test_a_vmapped_stack_of_arc_environments_starts_anew() -> None:
+def test_vmapped_arc_environments_are_reset() -> None:
     stack = VmapWrapper(stoa.AutoResetWrapper(PhalanxToStoa(ENVIRONMENTS["arc"]), next_obs_in_extras=True), 2)
     state, first = jax.jit(stack.reset)(jax.random.PRNGKey(0))
     # Operation 3 at the left cell solves the task, at the right one it does not.
@@ -194,7 +194,7 @@ def test_a_vmapped_stack_of_arc_environments_starts_anew() -> None:
     assert steps.extras["next_obs"][0].tolist() == [[3, 0, -1], [-1, -1, -1]]
 
 
-def test_a_vmapped_stack_of_proofs_starts_anew() -> None:
+def test_vmapped_proof_environments_are_reset() -> None:
     stack = VmapWrapper(stoa.AutoResetWrapper(PhalanxToStoa(ENVIRONMENTS["proofs"])), 3)
 
     @jax.jit
@@ -239,7 +239,7 @@ def test_arcs_vector_of_numbers_can_be_one_number() -> None:
     assert timestep.observation.tolist() == [[0, 0, -1], [-1, -1, -1]]
 
 
-def test_an_arc_state_draws_itself_under_wrappers_and_others_say_that_they_do_not() -> None:
+def test_rendering_works_through_wrappers() -> None:
     env = stoa.RecordEpisodeMetrics(PhalanxToStoa(arc()))
     state, _ = jax.jit(env.reset)(jax.random.PRNGKey(0))
     assert "<svg" in env.render(state)
@@ -301,15 +301,9 @@ def test_reinforce_learns_to_walk_under_stoas_wrappers() -> None:
     assert returns[0] < 0.0 and returns[-5:].mean() > 0.6
 
 
-def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     for loaded in [name for name in sys.modules if name.partition(".")[0] == "stoa"]:
         monkeypatch.setitem(sys.modules, loaded, None)
     monkeypatch.delitem(sys.modules, "phalanx.integrations.stoa")
     with pytest.raises(ModuleNotFoundError, match=r'needs stoa.*: pip install "phalanx\[stoa\]"'):
         importlib.import_module("phalanx.integrations.stoa")
-
-
-def test_a_config_and_a_task_do_for_an_environment() -> None:
-    environment = arc()
-    made = PhalanxToStoa(environment.config, environment.tasks)
-    assert made == PhalanxToStoa(environment)

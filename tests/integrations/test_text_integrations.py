@@ -192,7 +192,7 @@ def verifiers(case: Case) -> Transcript:
 
 @pytest.mark.parametrize("adapter", [trl, openenv, openenv_client, skyrl, verifiers])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_adapter_gives_the_episodes_and_rewards_of_the_environment(
+def test_integration_gives_the_episodes_and_rewards_of_the_environment(
     case: Case, adapter: Callable[[Case], Transcript], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PHALANX_STUB_KEY", "none")
@@ -230,7 +230,7 @@ def test_skyrl_needs_an_environment_and_a_seed() -> None:
     assert "sudoku" in given.init([])[0][0]["content"]
 
 
-def test_a_name_may_be_registered_with_skyrl_again_but_not_taken_from_another() -> None:
+def test_skyrl_registration_can_be_repeated_but_not_taken_over() -> None:
     skyrl_gym = pytest.importorskip("skyrl_gym")
     from phalanx.integrations.skyrl import register
 

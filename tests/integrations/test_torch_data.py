@@ -12,13 +12,20 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader  # noqa: E402
 
-from phalanx.data import BatchingConfig, BatchPlan, BatchPlanBuilder, PackingConfig  # noqa: E402
-from phalanx.integrations.model_inputs import labels_of  # noqa: E402
+from phalanx.data import (  # noqa: E402
+    BatchingConfig,
+    BatchPlan,
+    BatchPlanBuilder,
+    DatasetSource,
+    PackingConfig,
+    ShardSpec,
+    StreamingPlan,
+    StreamingPlanConfig,
+)
 from phalanx.integrations.torch_data import (  # noqa: E402
     PackedCollator,
     PlanDataset,
     PlanLoader,
-    PlanSteps,
     TorchBatch,
     attention_bias,
 )
@@ -32,7 +39,7 @@ CONFIG = BatchingConfig.throughput(token_budget=16, bucket_edges=(4,), overflow_
 def plan_of(*, packed: bool = True, epochs: int = 2) -> BatchPlan:
     lengths = {name: len(sample["input_ids"]) for name, sample in SAMPLES.items()}
     packing = PackingConfig(max_length=8) if packed else None
-    return BatchPlanBuilder(lengths, CONFIG, packing=packing).build_now(epochs)
+    return BatchPlanBuilder(lengths, CONFIG, packing=packing).build(epochs)
 
 
 PACKED, PADDED = plan_of(), plan_of(packed=False)
@@ -41,7 +48,7 @@ PACKED, PADDED = plan_of(), plan_of(packed=False)
 def small(**settings: Any) -> PlanDataset:
     """One packed row: `b` of two tokens, and `a` of three, of which the last alone counts."""
     samples = {"a": {"input_ids": [5, 6, 7], "loss_mask": [0, 0, 1]}, "b": {"input_ids": [8, 9]}}
-    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG, packing=PackingConfig(max_length=6)).build_now()
+    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG, packing=PackingConfig(max_length=6)).build()
     return PlanDataset(plan, samples, **settings)
 
 
@@ -84,7 +91,7 @@ def test_a_packed_row_has_no_dense_mask_unless_asked() -> None:
 
 def test_a_padded_row_has_a_mask_of_zeros_and_ones() -> None:
     samples = {"a": {"input_ids": [5, 6, 7]}, "b": {"input_ids": [8, 9]}}
-    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG).build_now()
+    plan = BatchPlanBuilder({"a": 3, "b": 2}, CONFIG).build()
     (batch,) = PlanDataset(plan, samples)
     rows = dict(zip(batch.sample_ids, range(2), strict=True))
     order = [rows["a"], rows["b"]]
@@ -100,7 +107,7 @@ def test_an_epoch_holds_every_sample_once_in_the_plans_order(plan: BatchPlan) ->
     for epoch in (0, 1):
         dataset.set_epoch(epoch)
         batches = list(DataLoader(dataset, batch_size=None))
-        assert ids(batches) == [batch.samples for batch in plan.get_epoch(epoch)]
+        assert ids(batches) == [batch.sample_ids for batch in plan.get_epoch(epoch)]
         tokens = np.concatenate([batch["input_ids"][batch["input_ids"] > 0].numpy() for batch in batches])
         assert sorted(tokens) == sorted(token for s in SAMPLES.values() for token in s["input_ids"])
     assert len(dataset) == len(plan.get_epoch(1))
@@ -128,34 +135,53 @@ def test_a_loader_goes_on_from_its_state_and_then_begins_anew() -> None:
     batches = iter(first)
     done = ids([next(batches), next(batches)])
     state = first.state_dict()
-    assert (state["epoch"], state["batch"], state["world_size"]) == (0, 2, 1)
+    assert (state["epoch"], state["step"], state["shard"]["world_size"]) == (0, 2, 1)
     second = loader()
     second.load_state_dict(pickle.loads(pickle.dumps(state)))
     assert second.state_dict() == state
     assert done + ids(second) == whole
-    assert second.state_dict()["batch"] == len(whole) == len(second)
+    assert second.state_dict()["step"] == len(whole) == len(second)
     assert ids(second) == whole, "a place to resume from counts once"
     second.set_epoch(1)
-    assert second.state_dict()["batch"] == 0 and ids(second) == [
-        batch.samples for batch in PACKED.get_epoch(1)
+    assert second.state_dict()["step"] == 0 and ids(second) == [
+        batch.sample_ids for batch in PACKED.get_epoch(1)
     ]
     finished = loader()
-    finished.load_state_dict(state | {"batch": len(whole)})
+    finished.load_state_dict(state | {"step": len(whole)})
     assert ids(finished) == []
 
 
 def test_one_ranks_state_serves_all_ranks_and_no_other_plan() -> None:
-    state = loader(rank=0, world_size=2).state_dict() | {"batch": 1}
+    state = loader(rank=0, world_size=2).state_dict() | {"step": 1}
     other = loader(rank=1, world_size=2)
     whole = ids(other)
     other.load_state_dict(state)
     assert ids(other) == whole[1:]
-    with pytest.raises(ValueError, match=r"the state is of 2 ranks, but there are 1; .*step=1, world_size=2"):
-        loader().load_state_dict(state)
-    with pytest.raises(ValueError, match=f"the state is of plan {PACKED.fingerprint}, but this is plan"):
+    with pytest.raises(ValueError, match="the dataset, the settings or the seed differ"):
         PlanLoader(PlanDataset(PADDED, SAMPLES)).load_state_dict(loader().state_dict())
-    with pytest.raises(ValueError, match="not the state of a token loader: it lacks batch, plan, world_size"):
+    with pytest.raises(ValueError, match="only world_size may differ"):
+        loader(world_size=ShardSpec(world_size=2, balance=True)).load_state_dict(state)
+    with pytest.raises(ValueError, match="not the state of a batch plan"):
         loader().load_state_dict({"epoch": 0})
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_state_of_two_ranks_resumes_on_another_number_of_ranks(after: int) -> None:
+    used: list[str] = []
+    for rank in range(2):
+        before = loader(rank=rank, world_size=2)
+        batches = iter(before)
+        used += [name for _ in range(2) for name in next(batches).sample_ids]
+        state = before.state_dict()
+    for rank in range(after):
+        resumed = loader(rank=rank, world_size=after)
+        resumed.load_state_dict(state)
+        batches = iter(resumed)
+        first = next(batches)
+        again = loader(rank=rank, world_size=after)
+        again.load_state_dict(resumed.state_dict())
+        used += [*first.sample_ids, *(name for batch in again for name in batch.sample_ids)]
+    assert sorted(used) == sorted(SAMPLES)
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # on one core
@@ -164,10 +190,10 @@ def test_workers_share_the_batches_and_hand_them_on_in_order() -> None:
     many = PlanLoader(PlanDataset(PACKED, SAMPLES), num_workers=2, persistent_workers=True)
     assert ids(many) == ids(expected)
     many.set_epoch(1)
-    assert ids(many) == [batch.samples for batch in PACKED.get_epoch(1)], (
+    assert ids(many) == [batch.sample_ids for batch in PACKED.get_epoch(1)], (
         "workers that go on running hear of the new epoch"
     )
-    many.load_state_dict(expected.state_dict() | {"epoch": 0, "batch": 3})
+    many.load_state_dict(expected.state_dict() | {"epoch": 0, "step": 3})
     batches = list(many)
     assert ids(batches) == ids(expected)[3:]
     assert batches[0]["labels"].shape == batches[0]["input_ids"].shape
@@ -189,28 +215,20 @@ def test_a_collator_makes_the_same_batch_of_rows_without_padding() -> None:
         PackedCollator()([rows[0], {"input_ids": [1]}])
 
 
-def test_labels_leave_out_what_the_loss_mask_leaves_out() -> None:
-    assert labels_of(np.array([[5, 6, 7]]), np.array([[1, 0, 1]]), np.array([[0, 1, 2]])).tolist() == [
-        [-100, -100, 7]
-    ]
-
-
 def test_a_plan_of_other_samples_is_refused_at_once() -> None:
     some = {name: sample for name, sample in SAMPLES.items() if name not in ("s3", "s7")}
-    with pytest.raises(
-        ValueError, match=r"2 of its 23 samples are not there \('s3', 's7'\); plan the lengths"
-    ):
+    with pytest.raises(ValueError, match=r"2 of its 23 samples are not in this one \('s3', 's7'\)"):
         PlanDataset(PACKED, some)
 
 
 def test_what_the_plan_settles_cannot_be_asked_of_the_loader() -> None:
-    with pytest.raises(TypeError, match=r"expected PlannedTokens\(plan, samples\), got BatchPlan"):
+    with pytest.raises(TypeError, match=r"expected a PlanDataset, got BatchPlan"):
         PlanLoader(PACKED)
-    with pytest.raises(TypeError, match="shuffle is settled by the plan"):
+    with pytest.raises(TypeError, match="shuffle is determined by the plan"):
         PlanLoader(PlanDataset(PACKED, SAMPLES), shuffle=True)
-    with pytest.raises(ValueError, match=r"epoch 0 has \d+ batches, so none begins at 99"):
+    with pytest.raises(ValueError, match=r"batch must be between 0 and \d+ in epoch 0, got 99"):
         PlanDataset(PACKED, SAMPLES).set_epoch(0, 99)
-    with pytest.raises(ValueError, match="there is no epoch 5; the plan holds epochs 0 to 1"):
+    with pytest.raises(ValueError, match="the plan has epochs 0 to 1, not epoch 5"):
         PlanDataset(PACKED, SAMPLES).set_epoch(5)
 
 
@@ -230,7 +248,7 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
     }
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
     packing = PackingConfig(max_length=4)
-    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(8), packing=packing).build_now()
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(8), packing=packing).build()
     (batch,) = PlanDataset(plan, samples, attention="varlen")
     order = batch.sample_ids
     expected = [token for name in order for token in samples[name]["input_ids"]]
@@ -247,7 +265,7 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
         assert mine == samples[name]["input_ids"] + [9] * (4 - lengths[name])
         assert aligned["position_ids"][0, 4 * place : 4 * place + 4].tolist() == [0, 1, 2, 3]
     assert (aligned["labels"] != -100).sum() == 2 + 1
-    with pytest.raises(ValueError, match="aligned with attention='varlen' only"):
+    with pytest.raises(ValueError, match="align can only be used with attention='varlen'"):
         PlanDataset(plan, samples, align=4)
     with pytest.raises(ValueError, match="align must be at least 1"):
         list(PlanDataset(plan, samples, attention="varlen", align=0))
@@ -255,7 +273,7 @@ def test_samples_of_a_batch_end_to_end_are_the_packed_ones():
 
 def test_unpacked_rows_lose_their_padding_end_to_end():
     samples = {"a": {"input_ids": [1, 2, 3]}, "b": {"input_ids": [4]}}
-    plan = BatchPlanBuilder({"a": 3, "b": 1}, BatchingConfig.throughput(8)).build_now()
+    plan = BatchPlanBuilder({"a": 3, "b": 1}, BatchingConfig.throughput(8)).build()
     (batch,) = PlanDataset(plan, samples, attention="varlen")
     assert sorted(batch["input_ids"][0].tolist()) == [1, 2, 3, 4]
     assert sorted(batch["cu_seqlens"].diff().tolist()) == [1, 3]
@@ -264,11 +282,35 @@ def test_unpacked_rows_lose_their_padding_end_to_end():
 def test_the_steps_of_a_plan_go_through_all_epochs_from_anywhere():
     samples = {str(n): {"input_ids": [n + 1] * (n % 5 + 1)} for n in range(20)}
     lengths = {name: len(sample["input_ids"]) for name, sample in samples.items()}
-    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(10)).build_now(2)
-    steps = PlanSteps(PlanDataset(plan, samples))
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(10)).build(2)
+    steps = PlanDataset(plan, samples, all_epochs=True)
     whole = [batch.sample_ids for batch in steps]
-    assert whole == [spec.samples for epoch in range(2) for spec in plan.iter_epoch(epoch)]
+    assert whole == [spec.sample_ids for epoch in range(2) for spec in plan.iter_epoch(epoch)]
     steps.set_step(len(plan.get_epoch(0)) + 1)
     assert [batch.sample_ids for batch in steps] == whole[len(plan.get_epoch(0)) + 1 :]
-    with pytest.raises(ValueError, match="so none begins at -1"):
+    with pytest.raises(ValueError, match="step must be at least 0, got -1"):
         steps.set_step(-1)
+
+
+def test_a_streaming_plan_continues_from_its_state() -> None:
+    lengths = {name: len(sample["input_ids"]) for name, sample in SAMPLES.items()}
+    config = StreamingPlanConfig(
+        packing=PackingConfig(max_length=8), packs_per_batch=2, packing_buffer_size=4
+    )
+
+    def dataset() -> PlanDataset:
+        return PlanDataset(
+            StreamingPlan({"t": DatasetSource(lengths, SAMPLES)}, config), attention="segments"
+        )
+
+    first = dataset()
+    batches = iter(PlanLoader(first))
+    used = ids([next(batches) for _ in range(5)])
+    state = first.state_dict()
+    rest = ids([next(batches) for _ in range(5)])
+    resumed = PlanLoader(dataset())
+    resumed.load_state_dict(state)
+    again = iter(resumed)
+    assert ids([next(again) for _ in range(5)]) == rest and used != rest
+    with pytest.raises(TypeError, match="has no length"):
+        len(first)

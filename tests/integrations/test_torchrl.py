@@ -68,7 +68,7 @@ def test_arc_masks_of_cells_and_observations_with_scalars_pass_the_specs() -> No
     assert data["legal_operations"].shape == data["action_mask"].shape == (2, 2, 42)
 
 
-def test_an_action_that_lacks_a_part_is_refused_in_words() -> None:
+def test_incomplete_action_is_rejected() -> None:
     env = arc("point")
     env.reset()
     with pytest.raises(KeyError, match="'action' has no entry 'row'; it has operation"):
@@ -77,7 +77,7 @@ def test_an_action_that_lacks_a_part_is_refused_in_words() -> None:
         env.step(TensorDict({"action": torch.zeros(2, dtype=torch.int64)}, [2]))
 
 
-def test_an_environment_without_queries_says_so() -> None:
+def test_environment_without_queries_is_reported() -> None:
     env = arc("point")
     assert not hasattr(env, "queries")
     with pytest.raises(AttributeError, match="ArcEnvironment has no queries"):
@@ -135,7 +135,7 @@ class Counter(Environment[CountState, Outer, Array]):
         return self.action_space.sample(key)
 
 
-def test_records_in_records_become_nested_keys_and_no_value_is_lost() -> None:
+def test_nested_composites_become_nested_keys() -> None:
     env = BatchedVecEnv.from_environment(Counter(), 2)
     check_env_specs(env)
     data = env.rollout(5)
@@ -148,7 +148,7 @@ def test_records_in_records_become_nested_keys_and_no_value_is_lost() -> None:
     assert "action_mask" not in list(data.keys())
 
 
-def test_a_discrete_space_is_categorical_and_an_unknown_one_is_refused_in_words() -> None:
+def test_discrete_space_is_categorical_and_unknown_space_is_rejected() -> None:
     spec = make_spec(Discrete(5), torch.Size([2]), None)
     assert isinstance(spec, Categorical) and spec.n == 5 and not isinstance(spec, Composite)
 
@@ -167,7 +167,7 @@ def test_a_discrete_space_is_categorical_and_an_unknown_one_is_refused_in_words(
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint8", "int16", "int32", "float16", "bfloat16", "float32"]
 )
-def test_arrays_cross_the_border_and_back_without_sharing_memory(dtype: str) -> None:
+def test_array_conversion_copies_memory(dtype: str) -> None:
     array = jnp.asarray([[0, 1, 1], [1, 0, 1]], dtype)
     tensor = to_torch(array, torch_dtype(dtype))
     back = to_jax(tensor, dtype)
@@ -182,7 +182,7 @@ def test_arrays_cross_the_border_and_back_without_sharing_memory(dtype: str) -> 
     assert to_jax(torch.ones(2, 3).t(), jnp.float32).shape == (3, 2)
 
 
-def test_torchrls_own_gymnasium_wrapper_works() -> None:
+def test_gymnasium_wrapper_of_torchrl() -> None:
     """`GymEnv` passes `frameskip` and repeats the call without it after a `TypeError` about that argument."""
     from torchrl.envs import GymEnv
 

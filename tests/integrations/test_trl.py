@@ -17,7 +17,7 @@ from phalanx.integrations.trl import (
 from phalanx.puzzles import PuzzleEnvironment, puzzle_kind
 
 
-def test_a_rollout_gets_the_episodes_and_rewards_of_the_environment() -> None:
+def test_rollout_has_the_episodes_and_rewards_of_the_environment() -> None:
     tools = environment_factory("sudoku")()
     plain = PuzzleEnvironment("sudoku")
     for seed in (3, 4):

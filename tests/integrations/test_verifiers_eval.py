@@ -23,7 +23,7 @@ def solver(messages: list[dict[str, Any]]) -> str:
     return (puzzle.expert_actions() or [""])[0]
 
 
-def test_the_command_plays_the_taskset(tmp_path: Path) -> None:
+def test_eval_command_runs_the_taskset(tmp_path: Path) -> None:
     pytest.importorskip("verifiers", minversion="0.4")
     taskset = {
         "environment": "lights_out",

@@ -13,12 +13,12 @@ from phalanx.kg import (
     KnowledgeBase,
     Prover,
     Rule,
+    compute_proof_depths,
     entail,
     mine_rules,
     parse_atom,
     parse_query,
     parse_rule,
-    proof_depths,
     prove,
 )
 from phalanx.kg.formats import read_table
@@ -116,7 +116,7 @@ def test_proofs_and_depths_are_those_of_the_rules(data):
     assert [str(proof.goal) for proof in answers] == ["chain(ada,bob,eve)"]
     index = data.vocabulary
     queries = index.encode([parse_atom(text) for text in (*TRUE, *FALSE)])
-    depths = proof_depths(queries, index.encode(data.facts), index.encode_rules(data.rules))
+    depths = compute_proof_depths(queries, index.encode(data.facts), index.encode_rules(data.rules))
     assert depths.tolist() == [*TRUE.values(), *[-1] * len(FALSE)]
 
 
@@ -212,7 +212,7 @@ def test_random_mixed_programs_have_one_meaning_for_chaining_proofs_and_search(s
     some = [everything[place] for place in rng.permutation(len(everything))]
     # What follows is rare among all atoms.
     queries = [*(atom for atom in some if atom in model)][:24] + [*(a for a in some if a not in model)][:16]
-    depths = proof_depths(index.encode(queries), encoded, encoded_rules, 5)
+    depths = compute_proof_depths(index.encode(queries), encoded, encoded_rules, 5)
     prover = Prover(facts, rules)
     for query, depth in zip(queries, depths.tolist(), strict=True):
         proof = next(prover.proofs(parse_query(data, query), 5), None)

@@ -1,16 +1,15 @@
 """Forward chaining: rounds and depths in literals, and against a search that tries every proof."""
 
-import importlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from phalanx.kg import joins
+from phalanx.kg import joins, proof_depths
 from phalanx.kg.atoms import parse_atom, parse_rule
 from phalanx.kg.chaining import chaining_rounds, entail
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.proof_depths import proof_depths
+from phalanx.kg.proof_depths import compute_proof_depths
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +32,7 @@ def ask(function, queries, facts, rules, *limit):
 
 
 def depths(queries, facts, rules, limit=6):
-    return ask(proof_depths, queries, facts, rules, limit)
+    return ask(compute_proof_depths, queries, facts, rules, limit)
 
 
 INVERSE = ["wife(y,x) -> husband(x,y)", "husband(y,x) -> wife(x,y)"]
@@ -116,14 +115,14 @@ def test_everything_that_follows_is_listed_once_and_in_order():
 def test_nothing_asked_and_nothing_known_are_fine():
     nothing = np.zeros((0, 3), np.int32)
     rule = ((1, -1, -2), ((1, -2, -1),))
-    assert proof_depths(nothing, nothing, [rule]).shape == (0,)
-    assert proof_depths(np.array([[1, 1, 2]], np.int32), nothing, [rule]).tolist() == [-1]
+    assert compute_proof_depths(nothing, nothing, [rule]).shape == (0,)
+    assert compute_proof_depths(np.array([[1, 1, 2]], np.int32), nothing, [rule]).tolist() == [-1]
     assert entail(nothing, [rule])[0].shape == (0, 3)
 
 
 def test_rules_that_hold_of_everything_are_refused():
     fact, rule = np.array([[1, 1, 2]], np.int32), ((1, -1, -2), ((1, -1, -3),))
-    for function in (lambda: proof_depths(fact, fact, [rule]), lambda: entail(fact, [rule])):
+    for function in (lambda: compute_proof_depths(fact, fact, [rule]), lambda: entail(fact, [rule])):
         with pytest.raises(ValueError, match="head that does not occur in its body"):
             function()
 
@@ -146,7 +145,7 @@ def test_a_constant_that_no_fact_and_no_query_has_is_not_taken_for_another():
     fact, rule = np.array([[1, 1, 2]], np.int32), ((2, -1, 9), ((1, -1, -2),))
     atoms, rounds = entail(fact, [rule])
     assert atoms.tolist() == [[1, 1, 2], [2, 1, 9]] and rounds.tolist() == [0, 1]
-    assert proof_depths(np.array([[2, 1, 2]], np.int32), fact, [rule]).tolist() == [-1]
+    assert compute_proof_depths(np.array([[2, 1, 2]], np.int32), fact, [rule]).tolist() == [-1]
 
 
 def shortest_by_search(query, facts, rules, limit):
@@ -231,14 +230,14 @@ def random_program(seed):
 def test_depths_are_those_of_a_search_through_all_proofs(seed, monkeypatch):
     # Small pieces, so that the ways round large joins and many queries are taken too.
     monkeypatch.setattr(joins, "MAX_CHUNK_ROWS", 7)
-    monkeypatch.setattr(importlib.import_module("phalanx.kg.proof_depths"), "_QUERIES_PER_BATCH", 5)
+    monkeypatch.setattr(proof_depths, "_QUERIES_PER_BATCH", 5)
     facts, rules = random_program(seed)
     random = np.random.default_rng(seed)
     others = np.stack([random.integers(1, high, 6) for high in (4, 5, 5)], axis=1).astype(np.int32)
     queries = np.concatenate([facts, others])
     known = [tuple(fact) for fact in facts.tolist()]
     expected = [shortest_by_search(tuple(query), known, rules, 3) for query in queries.tolist()]
-    np.testing.assert_array_equal(proof_depths(queries, facts, rules, 3), expected)
+    np.testing.assert_array_equal(compute_proof_depths(queries, facts, rules, 3), expected)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -280,7 +279,7 @@ def test_the_depth_files_of_the_shared_countries_are_right():
     program = index.encode(data.facts), index.encode_rules(data.rules)
     for split in ("train", "valid", "test"):
         given = data.depths(split)
-        found = proof_depths(index.encode(list(given)), *program, 10)
+        found = compute_proof_depths(index.encode(list(given)), *program, 10)
         assert found.tolist() == list(given.values())
 
 
@@ -290,5 +289,5 @@ def test_the_depth_file_of_the_shared_family_overlooks_822_proofs_of_two_steps()
     index = data.vocabulary
     program = index.encode(data.facts), index.encode_rules(data.rules)
     unproved = [atom for atom, depth in data.depths("test").items() if depth == -1]
-    found = proof_depths(index.encode(unproved), *program, 2)
+    found = compute_proof_depths(index.encode(unproved), *program, 2)
     assert (len(unproved), int((found == 2).sum())) == (1261, 822)

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from phalanx.kg.atoms import Atom, Rule, parse_atom, parse_rule
 from phalanx.kg.chaining import entail
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.proof_depths import proof_depths
+from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.kg.proving import Proof, ProofQuery, Prover, parse_query, prove
 from phalanx.proofs.vocabulary import ProofVocabulary
 from tests.reference import resolution as oracle
@@ -239,7 +239,7 @@ def encoded(facts, rules):
 def test_the_shortest_proof_has_the_depth_that_forward_chaining_computes(program, max_depth):
     facts, rules = made(program)
     index, *arrays = encoded(facts, rules)
-    depths = proof_depths(index.encode(EVERYTHING), *arrays, max_depth)
+    depths = compute_proof_depths(index.encode(EVERYTHING), *arrays, max_depth)
     prover = Prover(facts, rules)
     for atom, depth in zip(EVERYTHING, depths.tolist(), strict=True):
         proof = next(prover.proofs(ProofQuery(atom), max_depth), None)

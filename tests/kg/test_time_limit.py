@@ -8,7 +8,7 @@ import pytest
 
 from phalanx.kg import KnowledgeBase, Prover, time_limit as budgets
 from phalanx.kg.chaining import chaining_rounds
-from phalanx.kg.proof_depths import UNDECIDED, proof_depths
+from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
 from phalanx.kg.proving import parse_query
 from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.proofs import ProofConfig, ProofEnvironment, QueryConfig, QuerySet, env as environment
@@ -50,7 +50,7 @@ def test_a_budget_speaks_every_four_seconds_and_ends_in_time(clock):
 
 def test_without_time_nothing_is_settled_and_it_is_said(queries, program):
     said: list[str] = []
-    depths = proof_depths(queries, *program, 5, TimeLimit(0, said.append))
+    depths = compute_proof_depths(queries, *program, 5, TimeLimit(0, said.append))
     assert (depths == UNDECIDED).all()
     assert len(said) == 1 and said[0].startswith(
         "out of time after 0 s: the search for proofs of 1 and more steps is incomplete"
@@ -58,10 +58,10 @@ def test_without_time_nothing_is_settled_and_it_is_said(queries, program):
 
 
 def test_what_is_settled_in_time_is_right_and_small_depths_come_first(queries, program, clock):
-    exact = proof_depths(queries, *program, 5)
+    exact = compute_proof_depths(queries, *program, 5)
     shares = []
     for seconds in (20, 80, 320, 1280, 5120, 10_000_000):
-        depths = proof_depths(queries, *program, 5, TimeLimit(seconds))
+        depths = compute_proof_depths(queries, *program, 5, TimeLimit(seconds))
         settled = depths != UNDECIDED
         assert np.array_equal(depths[settled], exact[settled])
         if not settled.all():
@@ -99,7 +99,7 @@ def test_a_prover_stops_when_its_time_is_up(data):
 
 
 def test_without_a_depth_limit_no_depth_is_computed(data, monkeypatch):
-    monkeypatch.setattr(environment, "proof_depths", None)
+    monkeypatch.setattr(environment, "compute_proof_depths", None)
     bare = data.replace(split_depths={})
     config = ProofConfig(max_actions=8)
     assert (ProofEnvironment.from_knowledge_base(bare, config, "test").queries.depths == -1).all()

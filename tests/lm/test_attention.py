@@ -61,7 +61,7 @@ SHAPES = [(2, 203, 2, 8), (1, 1, 1, 2), (3, 97, 2, 6), (1, 49, 3, 40), (0, 7, 2,
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_native_kernel_and_its_gradient_are_those_of_xla(shape: tuple[int, int, int, int]) -> None:
+def test_native_attention_and_gradient_match_xla(shape: tuple[int, int, int, int]) -> None:
     qkv, angles, cotangent = drawn(*shape)
     for kind in KINDS:
         segments = segments_of(kind, *shape[:2])
@@ -73,7 +73,7 @@ def test_the_native_kernel_and_its_gradient_are_those_of_xla(shape: tuple[int, i
             np.testing.assert_allclose(found / scale, expected / scale, atol=1e-5, err_msg=kind)
 
 
-def test_nothing_of_a_segment_reaches_another_by_a_bit_not_even_nan() -> None:
+def test_segments_do_not_affect_each_other_even_with_nan() -> None:
     qkv, angles, cotangent = drawn(2, 203, 2, 8)
     segments = segments_of("packed, then padding", 2, 203)
     other = np.asarray(segments) == 2
@@ -85,7 +85,7 @@ def test_nothing_of_a_segment_reaches_another_by_a_bit_not_even_nan() -> None:
     assert np.isnan(np.asarray(after[0])[other]).all()
 
 
-def test_the_bits_do_not_depend_on_the_number_of_threads() -> None:
+def test_result_does_not_depend_on_the_number_of_threads() -> None:
     import phalanx._native as kernels
 
     qkv, angles, cotangent = drawn(2, 203, 2, 8)
@@ -99,7 +99,7 @@ def test_the_bits_do_not_depend_on_the_number_of_threads() -> None:
     jax.tree.map(np.testing.assert_array_equal, many, alone)
 
 
-def test_scores_far_beyond_what_can_be_exponentiated_take_the_greatest() -> None:
+def test_very_large_scores_select_the_maximum() -> None:
     qkv, angles, _ = drawn(1, 49, 3, 40)
     segments = segments_of("one segment", 1, 49)
     far = np.array(qkv)
@@ -111,7 +111,7 @@ def test_scores_far_beyond_what_can_be_exponentiated_take_the_greatest() -> None
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-def test_short_floats_are_computed_in_float32_and_keep_their_type(dtype: jnp.dtype) -> None:
+def test_bfloat16_is_computed_in_float32(dtype: jnp.dtype) -> None:
     qkv, angles, cotangent = drawn(1, 49, 3, 40)
     segments = segments_of("packed, then padding", 1, 49)
     short, short_cotangent = (np.asarray(array).astype(dtype) for array in (qkv, cotangent))
@@ -122,7 +122,7 @@ def test_short_floats_are_computed_in_float32_and_keep_their_type(dtype: jnp.dty
         np.testing.assert_array_equal(one, np.asarray(two).astype(dtype))
 
 
-def test_a_row_by_itself_and_rows_under_vmap_attend_alike() -> None:
+def test_single_row_and_vmap_give_the_same_attention() -> None:
     qkv, angles, _ = drawn(3, 97, 2, 6)
     segments = segments_of("packed, then padding", 3, 97)
 

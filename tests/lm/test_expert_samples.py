@@ -28,26 +28,28 @@ def test_expert_answers_solve_the_puzzles(kind: str) -> None:
     found = samples()
     assert found == samples()
     for sample in found[::2]:
-        answer = tokenizer.decode(sample.tokens[sample.mask == 1].tolist())
+        answer = tokenizer.decode(sample.input_ids[sample.loss_mask == 1].tolist())
         env = make_text_env(kind, turns="single", prompt_format="compact")
         prompt = env.reset(int(sample.sample_id.split("-")[-2]))
-        assert tokenizer.decode(sample.tokens[sample.mask == 0].tolist()) == f"{prompt}>"
+        assert tokenizer.decode(sample.input_ids[sample.loss_mask == 0].tolist()) == f"{prompt}>"
         assert split_of(env.episode_key) == "train"
         assert env.step(answer).info.solved
-    assert {sample.dataset_id for sample in found[1::2]} == {f"{kind}:easy:multi"}
+    assert {sample.info.dataset_id for sample in found[1::2]} == {f"{kind}:easy:multi"}
 
 
 def test_mixture_sets_the_number_of_samples_per_kind() -> None:
     make_env = functools.partial(environment, "sudoku,hitori")
     stream = generate_expert_samples(make_env, "characters", mixture={"hitori": 2})
-    kinds = [sample.dataset_id.partition(":")[0] for sample in itertools.islice(stream, 6)]
+    kinds = [sample.info.dataset_id.partition(":")[0] for sample in itertools.islice(stream, 6)]
     assert kinds == ["sudoku", "hitori", "hitori"] * 2
 
 
 def test_random_behavior_policy_uses_all_legal_actions() -> None:
     make_env = functools.partial(environment, "lights_out::multi")
     stream = generate_expert_samples(make_env, "characters", behavior_policy="random")
-    answers = {tuple(sample.tokens[sample.mask == 1].tolist()) for sample in itertools.islice(stream, 80)}
+    answers = {
+        tuple(sample.input_ids[sample.loss_mask == 1].tolist()) for sample in itertools.islice(stream, 80)
+    }
     assert len(answers) == 9
     with pytest.raises(ValueError, match=r"set env\.turns=multi"):
         next(

@@ -22,12 +22,12 @@ def model() -> LanguageModel:
     return jax.jit(lambda key: LanguageModel(config, key=key))(jax.random.key(3))
 
 
-def test_a_batch_writes_after_each_prompt_what_it_would_write_alone() -> None:
+def test_batch_generates_the_same_as_single_prompts() -> None:
     said = generate_batch(model(), PROMPTS, 6)
     assert said.completion_ids == [generate(model(), prompt, 6) for prompt in PROMPTS]
 
 
-def test_log_probabilities_are_those_of_the_whole_model() -> None:
+def test_logps_equal_those_of_the_full_model() -> None:
     sampling = SamplingConfig(temperature=0.7)
     said = generate_batch(model(), PROMPTS, 6, sampling=sampling, key=jax.random.key(0), stop_token_id=END)
     whole = jax.jit(lambda t: jax.nn.log_softmax(model()(t, jnp.ones(14, jnp.int32), jnp.arange(14)) / 0.7))
@@ -39,7 +39,7 @@ def test_log_probabilities_are_those_of_the_whole_model() -> None:
         np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
-def test_a_text_ends_with_its_stop_token_and_others_go_on() -> None:
+def test_row_ends_with_its_stop_token_while_others_continue() -> None:
     free = generate_batch(model(), PROMPTS, 6)
     stop = free.completion_ids[0][2]
     said = generate_batch(model(), PROMPTS, 6, stop_token_id=stop)
@@ -48,7 +48,7 @@ def test_a_text_ends_with_its_stop_token_and_others_go_on() -> None:
         assert (written, bool(ended)) == (without[:cut], stop in without)
 
 
-def test_only_the_choices_are_written_and_the_likeliest_first_token_wins() -> None:
+def test_generation_is_restricted_to_the_choices() -> None:
     choices = [[[5, 6, END], [5, END]], [[9, END]], [[1, 1, 1, END], [10, END], [2, 4, END]]]
     for key in range(4):
         said = generate_batch(
@@ -68,7 +68,7 @@ def test_only_the_choices_are_written_and_the_likeliest_first_token_wins() -> No
         generate_batch(model(), PROMPTS, 5, choices=choices)
 
 
-def test_top_k_and_top_p_draw_from_the_likeliest_only() -> None:
+def test_top_k_and_top_p_sample_only_likely_tokens() -> None:
     logs = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 400, np.float32))
     draw, uniform = jax.jit(sample_tokens, static_argnums=2), np.random.default_rng(0).random(400, np.float32)
 
@@ -84,7 +84,7 @@ def test_top_k_and_top_p_draw_from_the_likeliest_only() -> None:
     assert set(np.asarray(draw(logs, np.float32(0), 0, None, np.zeros(400, np.float32))).tolist()) == {0}
 
 
-def test_draws_follow_the_probabilities() -> None:
+def test_sampled_tokens_follow_the_probabilities() -> None:
     logs = np.log(np.array([[0.5, 0.3, 0.15, 0.05]] * 20_000, np.float32))
     uniform = np.random.default_rng(1).random(20_000, np.float32)
     found = np.asarray(jax.jit(sample_tokens, static_argnums=2)(logs, np.float32(1), 0, None, uniform))

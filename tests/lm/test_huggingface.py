@@ -25,7 +25,7 @@ def model() -> LanguageModel:
     )
 
 
-def test_llama_has_the_same_logits_and_comes_back_as_it_went(model: LanguageModel, tmp_path: Path) -> None:
+def test_llama_export_has_the_same_logits_and_imports_unchanged(model: LanguageModel, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     export_huggingface(model, tmp_path / "hf")
@@ -45,7 +45,7 @@ def test_llama_has_the_same_logits_and_comes_back_as_it_went(model: LanguageMode
         jax.tree.map(np.testing.assert_array_equal, back, model)
 
 
-def test_what_cannot_be_taken_over_is_refused(model: LanguageModel, tmp_path: Path) -> None:
+def test_unsupported_models_are_rejected(model: LanguageModel, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no config\.json"):
         import_huggingface(tmp_path)
     export_huggingface(model, tmp_path)

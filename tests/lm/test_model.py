@@ -1,5 +1,6 @@
 """The language model: what a token sees, where it stands, and what its loss depends on."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from phalanx.data import PackingConfig, pack_tokens
+from phalanx.data import PackingConfig, TokenBatch, pack_tokens
+from phalanx.data.collation import TOKEN_ARRAYS
 from phalanx.lm.attention import apply_rotary, rotary_angles
 from phalanx.lm.flops import train_flops
 from phalanx.lm.generation import generate
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
-from phalanx.training import SFT, NoData, OptimizerConfig, SFTConfig, TokenBatch, sft, sft_loss
+from phalanx.training import SFT, OptimizerConfig, SFTConfig, SFTData, sft, sft_loss
 from phalanx.training.algorithm import TrainState
 from phalanx.training.optimizer import lr_schedule
 
@@ -24,10 +26,14 @@ CONFIG = LanguageModelConfig(vocab_size=11, d_model=8, num_layers=2, num_heads=2
 WIDTH = 12
 
 
-@jax.jit
 def measure(model: LanguageModel, batch: TokenBatch) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Mean loss, accuracy and number of tokens."""
-    sums = sft_loss(model, batch)
+    return measure_arrays(model, batch.arrays())
+
+
+@jax.jit
+def measure_arrays(model: LanguageModel, arrays: sft.TokenArrays) -> tuple[jax.Array, jax.Array, jax.Array]:
+    sums = sft_loss(model, arrays)
     count = jnp.maximum(sums.num_tokens, 1)
     return sums.loss / count, sums.num_correct / count, sums.num_tokens
 
@@ -50,7 +56,7 @@ def begun() -> TrainState:
 
 def trainer(num_updates: int = 5, **optimizer: object) -> SFT:
     config = SFTConfig(num_updates=num_updates, model=CONFIG, optimizer=OptimizerConfig(**optimizer))
-    return SFT(config, NoData())
+    return SFT(config, SFTData())
 
 
 def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed: bool = True) -> TokenBatch:
@@ -66,12 +72,15 @@ def rows(samples: list[list[int]], masks: list[list[int]] | None = None, packed:
         )
         for group in together
     ]
-    names = ("input_ids", "loss_mask", "segment_ids", "position_ids")
-    arrays = [np.concatenate([getattr(part, name) for part in parts]).astype(np.int32) for name in names]
-    return TokenBatch(*(np.pad(array, ((0, 4 - len(array)), (0, 0))) for array in arrays))
+    return stack_rows(parts).pad_rows(4)
 
 
-def test_rotated_vectors_meet_by_their_distance_alone() -> None:
+def stack_rows(batches: list[TokenBatch]) -> TokenBatch:
+    arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in TOKEN_ARRAYS}
+    return dataclasses.replace(batches[0], **arrays)
+
+
+def test_rotary_products_depend_only_on_the_distance() -> None:
     queries, keys = np.random.default_rng(0).standard_normal((2, 1, 1, 8), np.float32)
     turn = jax.jit(lambda vectors, places: apply_rotary(vectors, rotary_angles(places, 8, 100.0)))
 
@@ -89,9 +98,7 @@ samples_of = st.lists(st.lists(st.integers(1, 10), min_size=2, max_size=5), min_
 
 @settings(max_examples=15, deadline=None)
 @given(samples=samples_of, data=st.data())
-def test_changing_one_packed_sample_never_changes_anothers_loss(
-    samples: list[list[int]], data: st.DataObject
-) -> None:
+def test_packed_samples_do_not_affect_each_other(samples: list[list[int]], data: st.DataObject) -> None:
     changed = data.draw(st.integers(0, len(samples) - 1))
     # Only the others count in the loss, so it must not move at all.
     masks = [[0 if i == changed else 1] * len(sample) for i, sample in enumerate(samples)]
@@ -106,7 +113,7 @@ def test_changing_one_packed_sample_never_changes_anothers_loss(
 
 @settings(max_examples=15, deadline=None)
 @given(samples=samples_of)
-def test_packed_samples_have_the_loss_that_they_have_each_in_a_row_of_its_own(
+def test_packed_and_separate_samples_have_the_same_loss(
     samples: list[list[int]],
 ) -> None:
     packed, alone = measure(model(), rows(samples)), measure(model(), rows(samples, packed=False))
@@ -115,7 +122,7 @@ def test_packed_samples_have_the_loss_that_they_have_each_in_a_row_of_its_own(
     assert float(packed[1]) == pytest.approx(float(alone[1]))
 
 
-def test_the_loss_is_the_mean_over_the_tokens_that_the_mask_names() -> None:
+def test_loss_is_the_mean_over_masked_tokens() -> None:
     tokens = [3, 5, 7, 9]
     whole = jax.jit(lambda *given: jax.nn.log_softmax(model()(*given)))
     logs = np.asarray(whole(*np.array([tokens, [1] * 4, range(4)], np.int32)), np.float64)
@@ -125,23 +132,24 @@ def test_the_loss_is_the_mean_over_the_tokens_that_the_mask_names() -> None:
     assert int(found[2]) == 2
 
 
-def test_a_new_model_is_about_as_good_as_guessing() -> None:
+def test_new_model_predicts_nearly_uniformly() -> None:
     wide = made(CONFIG.model_copy(update={"d_model": 64}), jax.random.key(0))
     assert float(measure(wide, rows([[1, 2, 3, 4, 5], [9, 7, 5, 3, 1]]))[0]) == pytest.approx(
         np.log(CONFIG.vocab_size), abs=0.6
     )
 
 
-def test_a_batch_of_padding_has_no_loss_and_moves_nothing_but_the_count() -> None:
+def test_batch_of_padding_changes_only_the_step() -> None:
     kept = begun().params
-    empty = TokenBatch(*(np.zeros((4, WIDTH), np.int32) for _ in range(4)))
+    batch = rows([[1]])
+    empty = dataclasses.replace(batch, **{name: np.zeros_like(batch[name]) for name in TOKEN_ARRAYS})
     after, metrics = trainer().train_step(begun(), [empty])
     assert (float(metrics["loss"]), int(metrics["num_loss_tokens"]), int(after.step)) == (0.0, 0, 1)
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, after.params), kept)
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_a_model_learns_one_sentence_by_heart_and_says_it(name: str) -> None:
+def test_model_memorizes_one_sentence(name: str) -> None:
     algorithm = trainer(60, name=name, learning_rate=0.02, warmup_steps=5, weight_decay=0.01, b2=0.98)
     state = jax.jit(algorithm.init)(jax.random.key(0))
     sentence = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -155,7 +163,7 @@ def test_a_model_learns_one_sentence_by_heart_and_says_it(name: str) -> None:
     assert generate(learned, sentence[:3], 9, stop_token_id=9) == [4, 5, 6, 7, 8]
 
 
-def test_the_cache_writes_what_the_whole_model_would() -> None:
+def test_generation_with_cache_equals_full_model() -> None:
     prompt, new = [4, 9, 2], 6
     whole = jax.jit(lambda tokens: model()(tokens, jnp.ones(WIDTH, jnp.int32), jnp.arange(WIDTH)))
     written = list(prompt)
@@ -166,7 +174,7 @@ def test_the_cache_writes_what_the_whole_model_would() -> None:
     assert generate(model(), prompt, new) == written[len(prompt) :]
 
 
-def test_what_is_drawn_depends_on_the_key_and_on_nothing_else() -> None:
+def test_samples_depend_only_on_the_key() -> None:
     said = [generate(model(), [1, 2], 8, temperature=1.0, key=jax.random.key(k)) for k in (0, 0, 1, 2, 3)]
     assert said[0] == said[1]
     assert len({tuple(words) for words in said[1:]}) > 1
@@ -183,17 +191,17 @@ def test_what_is_drawn_depends_on_the_key_and_on_nothing_else() -> None:
         ({"temperature": 1.0}, "needs a key"),
     ],
 )
-def test_what_cannot_be_written_is_refused_in_words(arguments: dict, words: str) -> None:
+def test_invalid_generation_requests_are_rejected(arguments: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         generate(model(), **{"prompt_ids": [1], "max_new_tokens": 2, **arguments})
 
 
-def test_heads_that_cannot_be_rotated_in_pairs_are_refused() -> None:
+def test_odd_head_dimension_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"d_model must be a multiple of 2 \* num_heads"):
         LanguageModelConfig(d_model=12, num_heads=4)
 
 
-def test_a_large_vocabulary_is_looked_up_and_embeds_alike() -> None:
+def test_large_vocabulary_embeds_like_a_small_one() -> None:
     large, small = made(CONFIG.model_copy(update={"vocab_size": 2000}), jax.random.key(0)), model()
     embed = jax.jit(lambda model, tokens: model.embed(tokens))
     for one, tokens, tolerance in ((large, [0, 7, 1999], 1e-6), (small, [0, 7], 1e-5)):
@@ -201,11 +209,10 @@ def test_a_large_vocabulary_is_looked_up_and_embeds_alike() -> None:
         np.testing.assert_allclose(found, np.asarray(one.embedding)[tokens], rtol=tolerance)
 
 
-def test_several_batches_move_a_model_as_one_batch_with_all_their_rows_does() -> None:
+def test_gradient_accumulation_equals_one_large_batch() -> None:
     # Of unequal counts, so that a mean of means would not do.
     first, second = rows([[1, 2, 3, 4, 5]]), rows([[9, 7], [6, 5, 4]])
-    whole = TokenBatch(*(np.concatenate(parts) for parts in zip(first, second, strict=True)))
-    large, expected = trainer().train_step(begun(), [whole])
+    large, expected = trainer().train_step(begun(), [stack_rows([first, second])])
     small, metrics = trainer().train_step(begun(), [first, second])
     assert float(metrics["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-5)
     for a, b in zip(jax.tree.leaves(small.params), jax.tree.leaves(large.params), strict=True):
@@ -219,7 +226,7 @@ def test_gradients_do_not_depend_on_the_number_of_microbatches(monkeypatch: pyte
     for min_tokens, count in ((1, 4), (2 * batch.input_ids.shape[1], 2), (10**9, 1)):
         monkeypatch.setattr(sft, "_MIN_MICROBATCH_TOKENS", min_tokens)
         assert sft._num_microbatches(*batch.input_ids.shape) == count
-        compute = jax.jit(lambda params: sft.loss_and_grads(params, structure, batch))
+        compute = jax.jit(lambda params: sft.loss_and_grads(params, structure, batch.arrays()))
         results.append(compute(params))
     for result in results[:2]:
         for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(results[2]), strict=True):
@@ -229,13 +236,13 @@ def test_gradients_do_not_depend_on_the_number_of_microbatches(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("schedule", "middle", "end"), [("cosine", 0.55, 0.1), ("linear", 0.55, 0.1), ("constant", 1, 1)]
 )
-def test_the_learning_rate_rises_and_falls_as_it_is_told(schedule: str, middle: float, end: float) -> None:
+def test_learning_rate_follows_the_schedule(schedule: str, middle: float, end: float) -> None:
     config = OptimizerConfig(warmup_steps=10, learning_rate=1.0, end_learning_rate=0.1, lr_schedule=schedule)
     rate = lr_schedule(config, 110)
     assert [float(rate(at)) for at in (0, 10, 60, 110)] == pytest.approx([0.1, 1.0, middle, end], abs=1e-3)
 
 
-def test_computing_in_bfloat16_keeps_float32_weights_and_nearly_the_loss() -> None:
+def test_bfloat16_keeps_float32_parameters_and_a_similar_loss() -> None:
     short = CONFIG.model_copy(update={"dtype": "bfloat16"})
     half = made(short, jax.random.key(1))
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(half)} == {"float32"}
@@ -244,7 +251,7 @@ def test_computing_in_bfloat16_keeps_float32_weights_and_nearly_the_loss() -> No
     assert len(generate(half, [1, 2], 3)) == 3
 
 
-def test_the_arithmetic_of_an_update_counts_attention_within_segments_alone() -> None:
+def test_flops_count_attention_within_segments_only() -> None:
     weights = 2 * (8 * 3 * 8 + 8 * 8 + 8 * 16 + 8 * 8) + 2 * 11 * 8
     whole, packed = (np.array([ids], np.int32) for ids in ([1, 1, 1, 1, 1, 1], [1, 1, 1, 2, 2, 0]))
     # Each of n tokens sees half of the n in the mean; a query and a value of all heads have 8 numbers each.

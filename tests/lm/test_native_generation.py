@@ -88,7 +88,7 @@ def assert_alike(model: LanguageModel, request: GenerationRequest, top_k: int = 
         {"vocab_size": 1030, "d_model": 4, "num_heads": 2, "num_layers": 1},
     ],
 )
-def test_the_native_engine_writes_what_xla_writes(sizes: dict[str, int]) -> None:
+def test_native_generation_equals_xla(sizes: dict[str, int]) -> None:
     model = model_of(**sizes)
     # More rows than two threads have places for, prompts longer than are read at once, one row alone.
     for batch, padded in ((90, 32), (7, 64), (1, 1)):
@@ -98,20 +98,20 @@ def test_the_native_engine_writes_what_xla_writes(sizes: dict[str, int]) -> None
 
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(3, 1.0), (0, 0.6), (4, 0.5), (50, 0.999), (1, 1.0)])
-def test_the_native_engine_draws_from_the_same_tokens(top_k: int, top_p: float) -> None:
+def test_native_sampling_uses_the_same_candidates(top_k: int, top_p: float) -> None:
     assert_alike(
         model_of(), request_of(40, 32, temperature=jnp.float32(0.7), top_p=jnp.float32(top_p)), top_k
     )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_native_engine_writes_one_of_the_choices(temperature: float) -> None:
+def test_native_generation_returns_one_of_the_choices(temperature: float) -> None:
     request = request_of(40, 32, temperature=jnp.float32(temperature), choices=texts(40))
     written = assert_alike(model_of(), request)
     assert written.finished.all() and written.lengths.max() > written.lengths.min()
 
 
-def test_what_a_row_writes_does_not_depend_on_other_rows_or_threads_by_a_bit() -> None:
+def test_row_does_not_depend_on_other_rows_or_threads() -> None:
     import phalanx._native as kernels
 
     model, request = model_of(), request_of(90, 32, temperature=jnp.float32(0))
@@ -132,7 +132,7 @@ def test_what_a_row_writes_does_not_depend_on_other_rows_or_threads_by_a_bit() -
     )
 
 
-def test_a_model_that_computes_in_bfloat16_writes_by_xla() -> None:
+def test_bfloat16_model_generates_with_xla() -> None:
     model, request = model_of(dtype="bfloat16"), request_of(3, 32)
     asked, xla = (_generate(model, request, NEW, 0, False, which) for which in ("native", "xla"))
     jax.tree.map(np.testing.assert_array_equal, asked, xla)

@@ -16,7 +16,7 @@ TOKENS = {f"t{i}": [2 + (i + j) % 9 for j in range(3 + i % 5)] for i in range(20
 def planned(tmp_path: Path) -> Path:
     """A plan over tokens of up to 10, its dataset, and its batch files."""
     lengths = {name: len(tokens) for name, tokens in TOKENS.items()}
-    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(64)).build_now(2)
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(64)).build(2)
     save_batch_plan(plan, tmp_path / "plan")
     lines = [json.dumps({"id": name, "input_ids": tokens}) + "\n" for name, tokens in TOKENS.items()]
     (tmp_path / "data.jsonl").write_text("".join(lines))
@@ -26,7 +26,7 @@ def planned(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("source", ["plan", "files"])
-def test_tokens_beyond_the_vocabulary_are_refused(planned: Path, source: str) -> None:
+def test_tokens_outside_the_vocabulary_are_rejected(planned: Path, source: str) -> None:
     settings = [f"data.plan={planned / source}"]
     if source == "plan":
         settings.append(f"data.dataset={planned / 'data.jsonl'}")
@@ -34,4 +34,4 @@ def test_tokens_beyond_the_vocabulary_are_refused(planned: Path, source: str) ->
         ValueError, match=r"tokens up to 10, but model\.vocab_size is 10; set model\.vocab_size=11"
     ):
         open_data(load_config(SFTConfig, None, [*settings, "model.vocab_size=10"]))
-    assert open_data(load_config(SFTConfig, None, [*settings, "model.vocab_size=11"])).num_batches
+    assert open_data(load_config(SFTConfig, None, [*settings, "model.vocab_size=11"])).plan

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import pytest
 from rich.console import Console
 
-from phalanx.arc import ArcConfig, DatasetConfig, TaskBuffer, generate_tasks
+from phalanx.arc import ArcConfig, DatasetConfig, TaskBuffer, batch_reset, generate_tasks
 from phalanx.arc.rendering import draw_state
-from phalanx.core import batch_reset
 from phalanx.logging import ExperimentLogger, LoggingConfig, RichHandler, SVGHandler
 from tests.helpers.recording_handler import RecordingHandler
 

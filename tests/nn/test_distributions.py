@@ -54,7 +54,7 @@ def test_probabilities_and_entropy_are_those_of_the_definition(case: tuple[np.nd
 
 @settings(deadline=None)
 @given(logits_and_masks)
-def test_the_mode_is_the_likeliest_legal_choice(case: tuple[np.ndarray, np.ndarray]) -> None:
+def test_mode_is_the_most_probable_legal_choice(case: tuple[np.ndarray, np.ndarray]) -> None:
     logits, mask = case
     chosen = int(mode(logits, mask))
     assert mask[chosen]
@@ -62,7 +62,7 @@ def test_the_mode_is_the_likeliest_legal_choice(case: tuple[np.ndarray, np.ndarr
     assert logits[chosen] == pytest.approx(logits[mask].max(), abs=1e-4)
 
 
-def test_two_legal_choices_with_equal_logits_have_one_half_each_and_the_third_nothing() -> None:
+def test_equal_logits_share_probability_among_legal_choices() -> None:
     logits, mask = np.array([0.0, 50, 0, 0, 0], np.float32), np.array([True, False, True, False, False])
     np.testing.assert_allclose(
         log_probs(logits, mask), [np.log(0.5), -np.inf, np.log(0.5), -np.inf, -np.inf], rtol=1e-6
@@ -97,13 +97,13 @@ def test_sampled_frequencies_are_the_probabilities() -> None:
     ("uniform", "chosen"),
     [(0.0, 1), (0.24, 1), (0.26, 3), (0.5, 3), (0.99, 3), (JUST_BELOW_ONE, 3)],
 )
-def test_a_draw_passes_over_impossible_choices_at_either_end_and_between(uniform: float, chosen: int) -> None:
+def test_sampling_skips_choices_with_probability_zero(uniform: float, chosen: int) -> None:
     with np.errstate(divide="ignore"):
         logs = np.log(np.array([0.0, 0.25, 0.0, 0.75, 0.0], np.float32))
     assert int(draw(np.float32(uniform), logs)) == chosen
 
 
-def test_no_impossible_choice_is_drawn_where_rounding_lets_the_cumulated_sum_rise_at_it() -> None:
+def test_rounding_never_selects_a_choice_with_probability_zero() -> None:
     generator = np.random.default_rng(0)
     weights = generator.random((4096, 25)) ** 4 * (generator.random((4096, 25)) < 0.5)
 
@@ -124,7 +124,7 @@ def test_no_impossible_choice_is_drawn_where_rounding_lets_the_cumulated_sum_ris
 
 @settings(max_examples=50, deadline=None)
 @given(logits_and_masks, st.floats(0, float(JUST_BELOW_ONE), width=32))
-def test_a_draw_is_legal_whatever_the_number(case: tuple[np.ndarray, np.ndarray], uniform: float) -> None:
+def test_sample_is_legal_for_any_uniform_number(case: tuple[np.ndarray, np.ndarray], uniform: float) -> None:
     uniforms = np.array([0.0, uniform, JUST_BELOW_ONE], np.float32)
     assert case[1][np.asarray(draw_all(uniforms, log_probs(*case)))].all()
 
@@ -170,7 +170,7 @@ def test_the_gradient_is_that_of_finite_differences(measured: str) -> None:
     np.testing.assert_allclose(found, differences, atol=1e-5)
 
 
-def test_a_mask_for_all_kinds_of_logits_is_spread_over_them() -> None:
+def test_mask_is_broadcast_over_leading_axes() -> None:
     @quickly
     def both(logits: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         logs = masked_log_softmax(logits, mask)

@@ -35,21 +35,21 @@ def jaxs_convolution(layer: Conv3x3, x: jax.Array) -> jax.Array:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (3, 2), (6, 6), (7, 6), (9, 4)])
-def test_a_convolution_is_jaxs_own_on_either_side_of_the_small_grids_limit(shape: tuple[int, int]) -> None:
+def test_convolution_equals_jax_for_small_and_large_grids(shape: tuple[int, int]) -> None:
     layer, x = convolution(3, 4), some(*shape, 3)
     found, expected = once(lambda layer, x: (layer(x), jaxs_convolution(layer, x)), layer, x)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("limit", [0, 1000])
-def test_both_ways_to_convolve_are_equal(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_convolution_methods_are_equal(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "_SMALL_GRID", limit)
     layer, x = convolution(3, 4), some(5, 4, 3)
     found, expected = once(lambda layer, x: (layer(x), jaxs_convolution(layer, x)), layer, x)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_convolution_sees_the_eight_cells_around_and_no_further() -> None:
+def test_convolution_depends_only_on_neighboring_cells() -> None:
     x = np.zeros((5, 5, 1), np.float32)
     x[2, 2] = 1.0
     touched = np.asarray(once(lambda layer, x: layer(x), convolution(1, 1), x))[..., 0] != 0
@@ -62,7 +62,7 @@ def test_a_convolution_sees_the_eight_cells_around_and_no_further() -> None:
     ]
 
 
-def test_a_dense_layer_is_a_product_and_a_bias_whatever_the_axes_before() -> None:
+def test_dense_layer_accepts_any_leading_axes() -> None:
     layer = once(lambda key: jax.tree.map(lambda leaf: leaf + 1.0, Dense(3, 2, key=key)), KEY)
     x = some(4, 5, 3)
     expected = np.asarray(x) @ np.asarray(layer.weight) + np.asarray(layer.bias)
@@ -97,7 +97,7 @@ def test_attention_is_the_softmax_of_scaled_products_head_by_head() -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_pooling_takes_mean_and_greatest_of_the_cells_inside_alone() -> None:
+def test_pooling_uses_only_cells_inside() -> None:
     features = np.array([[[1, -5], [3, -1]], [[100, 100], [50, 50]]], np.float32)
     inside = np.array([[True, True], [False, False]])
     assert once(pool, features, inside).tolist() == [2.0, -3.0, 3.0, -1.0]

@@ -10,7 +10,7 @@ import pytest
 from jaxtyping import Array, Float32, Int32
 
 from phalanx.core.device_memory import available_memory, batch_size_for_memory, retry_with_smaller_batches
-from phalanx.kg.proof_depths import proof_depths
+from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
 from phalanx.proofs.search.beam import BeamSearchConfig, SearchResult, beam_search, bytes_per_query
@@ -83,7 +83,7 @@ def test_a_wide_search_proves_exactly_what_forward_chaining_entails_within_the_d
     knowledge: tuple, wide: SearchResult
 ) -> None:
     facts, rules, queries = knowledge
-    depths = proof_depths(queries, facts, rules, DEPTH)
+    depths = compute_proof_depths(queries, facts, rules, DEPTH)
     assert not wide.overflow.any()
     assert 0 < wide.proved.sum() < len(queries)
     np.testing.assert_array_equal(wide.proved, depths >= 0)

@@ -158,7 +158,7 @@ def test_the_wrapper_has_the_capabilities_of_the_environment(environment: ProofE
 
 
 def test_the_default_network_needs_only_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(env_module, "proof_depths", None)
+    monkeypatch.setattr(env_module, "compute_proof_depths", None)
     network = ProofEnvironment.default_network(small(), NETWORK, jax.random.key(0))
     assert network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from phalanx.config import load_config
 from phalanx.kg.evaluation import TripleScores, score_candidates
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.proof_depths import proof_depths
+from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.link_prediction import (
     LinkPredictionConfig,
@@ -149,7 +149,9 @@ def test_rules_that_hold_of_everything_cannot_be_chained_and_are_searched_withou
 
 def test_depths_are_those_of_forward_chaining(ranking: ProofLinkPrediction) -> None:
     queries = ranking.queries("test", 30)
-    expected = proof_depths(queries, ranking.knowledge_base.triples("train"), ranking.rules, SEARCH.max_depth)
+    expected = compute_proof_depths(
+        queries, ranking.knowledge_base.triples("train"), ranking.rules, SEARCH.max_depth
+    )
     np.testing.assert_array_equal(ranking.depths(queries), expected)
 
 

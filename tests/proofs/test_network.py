@@ -14,11 +14,10 @@ from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs import network as proof_scoring
 from phalanx.proofs.network import (
     AtomRows,
-    Composition,
     ProofNetwork,
     ProofNetworkConfig,
+    StateComposition,
     StateEmbedding,
-    create_proof_network,
 )
 from phalanx.proofs.state import ProofObservation
 from phalanx.proofs.vocabulary import ProofVocabulary
@@ -79,7 +78,7 @@ def test_atoms_are_composed_as_their_authors_do() -> None:
     def atom(kind: str, predicate: list, first: list, second: list) -> list:
         @jax.jit
         def compose(key: jax.Array, rows: AtomRows, goals: jax.Array) -> jax.Array:
-            return Composition(kind, "sum", len(first), key=key)(rows, goals)  # type: ignore[arg-type]
+            return StateComposition(kind, "sum", len(first), key=key)(rows, goals)  # type: ignore[arg-type]
 
         rows = AtomRows(*(np.array([row], np.float32) for row in (predicate, first, second)))
         found = compose(jax.random.key(0), rows, state((1, 1, 2), size=1))
@@ -117,7 +116,7 @@ def test_the_ends_have_vectors_of_their_own(index: ProofVocabulary, atoms: str) 
 
 def network(index: ProofVocabulary, **settings: Any) -> ProofNetwork:
     config = ProofNetworkConfig(embedding_dim=WIDTH, **settings)
-    return eqx.filter_jit(lambda key: create_proof_network(config, index, key))(jax.random.key(1))
+    return eqx.filter_jit(lambda key: ProofNetwork(config, index, key=key))(jax.random.key(1))
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +168,7 @@ def test_scores_and_gradients_are_those_of_embedding_everything(
     states: str,
     chunk: int,
 ) -> None:
-    monkeypatch.setattr(proof_scoring, "_CHUNK", chunk)
+    monkeypatch.setattr(proof_scoring, "_CHUNK_SIZE", chunk)
     net = network(index, atom_embedding=atoms, state_pooling=states)
     targets = np.arange(20, dtype=np.float32).reshape(5, 4)
 

@@ -27,7 +27,7 @@ def test_legal_moves_are_taken_and_the_solvers_are_among_them(kind: str, difficu
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_compact_prompts_tell_puzzles_and_states_apart(kind: str) -> None:
+def test_compact_prompts_distinguish_puzzles_and_states(kind: str) -> None:
     environment = PuzzleEnvironment(kind, "medium", prompt_format="compact")
     prompts = {environment.reset(seed) for seed in range(40)}
     assert len(prompts) == 40
@@ -38,7 +38,7 @@ def test_compact_prompts_tell_puzzles_and_states_apart(kind: str) -> None:
     assert single.step(answer).info.solved
 
 
-def test_boards_and_answers_are_as_wide_so_that_a_cell_is_equally_far_from_its_answer() -> None:
+def test_compact_boards_and_answers_have_the_same_width() -> None:
     for kind in ("binary", "bridges", "futoshiki", "hitori", "sudoku"):
         environment = PuzzleEnvironment(kind, turns="single", prompt_format="compact")
         rows = environment.reset(4).split("\n")[1:-1]
@@ -82,7 +82,7 @@ def test_bridges_are_read_from_a_drawn_board_as_from_moves() -> None:
             kind.parse_answer(puzzle, board)
 
 
-def test_sokoban_is_read_from_words_letters_and_letters_with_places() -> None:
+def test_sokoban_answers_are_words_letters_or_letters_with_cells() -> None:
     kind = puzzle_kind("sokoban")
     puzzle = kind.generate(3, "easy")
     words = kind.solution_text(puzzle)
@@ -109,7 +109,7 @@ def test_people_are_named_by_their_first_letters() -> None:
 
 
 @pytest.mark.parametrize("difficulty", ["easy", "medium"])
-def test_lights_are_chased_down_within_an_episode(difficulty: str) -> None:
+def test_light_chasing_fits_into_an_episode(difficulty: str) -> None:
     environment = PuzzleEnvironment("lights_out", difficulty, prompt_format="compact")
     for seed in range(150):
         environment.reset(seed)

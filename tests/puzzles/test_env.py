@@ -39,7 +39,7 @@ GARBLED = (
 
 @pytest.mark.parametrize("turns", TURNS)
 @pytest.mark.parametrize("name", KINDS)
-def test_demonstrations_solve_through_the_text_interface(name: str, turns: str) -> None:
+def test_expert_actions_solve_the_puzzle(name: str, turns: str) -> None:
     for seed in range(25):
         environment = PuzzleEnvironment(name, "easy", turns=turns)
         prompt = environment.reset(seed)
@@ -58,7 +58,7 @@ def test_demonstrations_solve_through_the_text_interface(name: str, turns: str) 
 
 @pytest.mark.parametrize("turns", TURNS)
 @pytest.mark.parametrize("name", KINDS)
-def test_garbled_answers_are_refused_in_words_and_change_nothing(name: str, turns: str) -> None:
+def test_invalid_answers_are_rejected_and_change_nothing(name: str, turns: str) -> None:
     for answer in GARBLED:
         environment = PuzzleEnvironment(name, "medium", turns=turns, max_steps=2)
         prompt = environment.reset(1)
@@ -104,13 +104,13 @@ def test_no_text_ever_raises(name: str, answer: str, turns: str) -> None:
         ("hitori", "1 1 4", "'4' is no symbol here; there are #"),
     ],
 )  # fmt: skip
-def test_the_words_say_why_an_answer_is_no_move(name: str, answer: str, words: str) -> None:
+def test_error_explains_why_an_answer_is_not_a_move(name: str, answer: str, words: str) -> None:
     environment = PuzzleEnvironment(name)
     environment.reset(0)
     assert environment.step(answer).info.error == words
 
 
-def test_a_move_can_be_taken_back_and_mended_by_the_solver() -> None:
+def test_move_can_be_undone_and_solver_continues() -> None:
     environment = PuzzleEnvironment("sudoku")
     prompt = environment.reset(0)
     right = environment.expert_actions()
@@ -123,7 +123,7 @@ def test_a_move_can_be_taken_back_and_mended_by_the_solver() -> None:
     assert environment.prompt == prompt
 
 
-def test_an_episode_is_truncated_and_a_lost_one_terminated() -> None:
+def test_long_episode_is_truncated_and_lost_one_terminated() -> None:
     environment = PuzzleEnvironment("lights_out", max_steps=3)
     environment.reset(0)
     steps = [environment.step(answer) for answer in ("1 1", "1 1", "nonsense", "1 1")]
@@ -144,7 +144,7 @@ def test_rewards_are_settings() -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_batch_does_what_single_environments_do(name: str) -> None:
+def test_batch_equals_single_environments(name: str) -> None:
     seeds = list(range(12))
     batch, alone = PuzzleVectorEnvironment(name), [PuzzleEnvironment(name) for _ in seeds]
     together = TextVectorEnvironment({name: lambda: PuzzleEnvironment(name)})
@@ -161,7 +161,7 @@ def test_a_batch_does_what_single_environments_do(name: str) -> None:
     assert batch.prompts == [each.prompt for each in alone]
 
 
-def test_a_batch_starts_new_episodes_only_where_it_is_told_to() -> None:
+def test_reset_where_restarts_only_selected_rows() -> None:
     batch = PuzzleVectorEnvironment("sudoku")
     first = batch.reset([0, 1, 2])
     texts = batch.reset_where([False, True, False], [7, 8, 9])
@@ -169,7 +169,7 @@ def test_a_batch_starts_new_episodes_only_where_it_is_told_to() -> None:
     assert texts[1] == PuzzleEnvironment("sudoku").reset(8)
 
 
-def test_what_a_batch_cannot_do_is_refused_in_words() -> None:
+def test_invalid_batch_calls_are_rejected() -> None:
     batch = PuzzleVectorEnvironment("sudoku")
     with pytest.raises(ValueError, match="there are no episodes yet; call reset or start"):
         batch.step(["1 1 1"])
@@ -188,7 +188,7 @@ def test_what_a_batch_cannot_do_is_refused_in_words() -> None:
         PuzzleVectorEnvironment("sudoku:easy:multi:3")
 
 
-def test_settings_that_make_no_sense_are_refused_in_words() -> None:
+def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match="there is no episode yet; call reset"):
         PuzzleEnvironment("sudoku").step("1 1 1")
     with pytest.raises(ValueError, match="turns must be 'multi' or 'single', got 'many'"):
@@ -218,7 +218,7 @@ def test_a_batch_of_several_kinds_starts_the_puzzles_of_its_episodes() -> None:
     assert batch.state_keys()[1] != batch.episode_keys()[1]
 
 
-def test_seeds_of_a_split_are_found_without_disturbing_episodes() -> None:
+def test_seeds_of_a_split_do_not_affect_running_episodes() -> None:
     batch = PuzzleVectorEnvironment("lights_out:easy")
     prompts = batch.reset([0, 1])
     for split in ("train", "validation", "test"):

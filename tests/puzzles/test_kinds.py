@@ -131,7 +131,7 @@ def test_puzzles_are_generated_when_native_backends_are_switched_off(monkeypatch
     assert puzzle_kind("sudoku").generate(1) == before
 
 
-def test_a_missing_extension_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extension_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_load", lambda: "it is not installed")
     with pytest.raises(
         RuntimeError, match="puzzle generation needs the compiled extension: it is not installed"
@@ -140,7 +140,7 @@ def test_a_missing_extension_is_one_clear_error(monkeypatch: pytest.MonkeyPatch)
     assert puzzle_kind("countdown").generate(1).clues
 
 
-def test_puzzles_stay_what_they_are_until_a_kinds_version_is_raised() -> None:
+def test_recorded_puzzles_change_only_with_the_version() -> None:
     """`PYTHONPATH=src python tests/puzzles/test_kinds.py` records them anew."""
     assert digests() == json.loads(RECORDED.read_text())
 
@@ -199,7 +199,7 @@ def test_a_box_in_a_corner_cannot_be_solved() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_countdowns_answer_is_worth_its_target_in_python_too(level: str) -> None:
+def test_countdown_answer_evaluates_to_the_target(level: str) -> None:
     kind = puzzle_kind("countdown")
     for seed in range(30):
         puzzle = kind.generate(seed, level)
@@ -232,12 +232,12 @@ def test_countdown_is_solved_from_the_middle_and_lost_at_a_wrong_end() -> None:
         ("", False),
     ],
 )
-def test_countdown_reads_expressions_and_nothing_else(expression: str, verdict: bool) -> None:
+def test_countdown_accepts_only_expressions(expression: str, verdict: bool) -> None:
     puzzle = Puzzle("countdown", 0, "easy", 3, (9, 5, 1), (13,), (9, 0, 5, 14, 1, 1))
     assert puzzle_kind("countdown").verify(puzzle, expression) is verdict
 
 
-def test_a_wrong_board_is_not_verified_and_another_right_one_would_be() -> None:
+def test_verifier_rejects_wrong_boards_and_accepts_any_solution() -> None:
     kind = puzzle_kind("sudoku")
     open_puzzle = Puzzle("sudoku", 0, "easy", 4, (0,) * 16, (), ())
     assert kind.verify(open_puzzle, "1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 1")
@@ -246,7 +246,7 @@ def test_a_wrong_board_is_not_verified_and_another_right_one_would_be() -> None:
     assert not kind.verify(open_puzzle, "1 2 3 4\n3 4 1 2\n2 1 4 3\n4 3 2 .")
 
 
-def test_names_and_difficulties_that_do_not_exist_are_refused_in_words() -> None:
+def test_unknown_kinds_and_difficulties_are_rejected() -> None:
     with pytest.raises(ValueError, match="unknown puzzle kind 'sudko'; did you mean 'sudoku'"):
         puzzle_kind("sudko")
     with pytest.raises(
@@ -259,7 +259,7 @@ def test_names_and_difficulties_that_do_not_exist_are_refused_in_words() -> None
         puzzle_kind("sokoban").count_solutions(puzzle_kind("sokoban").generate(0))
 
 
-def test_the_native_engine_refuses_what_would_leave_its_arrays() -> None:
+def test_native_functions_reject_out_of_range_arguments() -> None:
     extension = native.native_module()
     assert extension is not None
     for kind, parameters in (

@@ -136,15 +136,14 @@ def _lengths(count: int = 400, longest: int = 64) -> np.ndarray:
 
 def _token_samples(count: int = 60, longest: int = 24) -> dict[str, Any]:
     """Make token samples by id: runs of consecutive tokens below 40."""
-    from phalanx.data import StreamSample
+    from phalanx.data import Sample, SampleInfo
 
     return {
-        f"s{row}": StreamSample(
-            input_ids=tuple((7 * row + step) % 38 + 1 for step in range(length)),
-            loss_mask=(0, *(1,) * (length - 1)),
-            sample_id=f"s{row}",
-            dataset_id="counting",
-            source="offline",
+        f"s{row}": Sample(
+            f"s{row}",
+            [(7 * row + step) % 38 + 1 for step in range(length)],
+            (0, *(1,) * (length - 1)),
+            info=SampleInfo(dataset_id="counting"),
         )
         for row, length in enumerate((_lengths(count, longest) + 1).tolist())
     }
@@ -161,7 +160,7 @@ def _batching(mode: str = "predictable", **settings: Any) -> Any:
 @workload("integers")
 def plans() -> Digests:
     """Digest 12 plans: batching modes x packing x (complete, or dropping the last batch and sharded)."""
-    from phalanx.data import BatchPlanBuilder, LengthTable, PackingConfig
+    from phalanx.data import BatchPlanBuilder, LengthTable, PackingConfig, ShardSpec
 
     def arrays(plan: Any) -> Iterator[Any]:
         for epoch in plan.epochs:
@@ -171,7 +170,7 @@ def plans() -> Digests:
 
     table, found = LengthTable.from_arrays(None, _lengths()), {}
     for mode, packing in itertools.product(
-        ("predictable", "throughput"), (None, "best_fit_decreasing", "hybrid")
+        ("predictable", "throughput"), (None, "best_fit_decreasing", "subset_sum")
     ):
         for sharded in (False, True):
             config = _batching(mode, drop_last=sharded, pool_batches=4)
@@ -180,13 +179,16 @@ def plans() -> Digests:
                 if packing is None
                 else PackingConfig(mode=packing, max_length=64, pad_to_max=not sharded)
             )
-            plan = BatchPlanBuilder(table, config, packing=packs).build_now(num_epochs=2)
+            plan = BatchPlanBuilder(table, config, packing=packs).build(num_epochs=2)
             parts = [plan]
             if sharded:
                 parts = [
-                    plan.shard(rank, 3, policy) for policy in ("drop", "repeat", "pad") for rank in range(3)
+                    plan.shard(rank, ShardSpec(world_size=3, policy=policy))
+                    for policy in ("drop", "repeat", "split")
+                    for rank in range(3)
                 ]
-            name = f"{mode}, packing {packing}, {'drop_last and 3 shards' if sharded else 'complete'}"
+            packed = "hybrid" if packing == "subset_sum" else packing
+            name = f"{mode}, packing {packed}, {'drop_last and 3 shards' if sharded else 'complete'}"
             found[name] = digest_arrays(*itertools.chain.from_iterable(map(arrays, parts)))
     return found
 
@@ -197,19 +199,22 @@ def packing_bins() -> Digests:
     from phalanx.data import PackingMode, pack_lengths
 
     lengths = np.random.default_rng(1).integers(300, 1301, 3000)
-    return {str(mode): digest_arrays(pack_lengths(lengths, 2048, mode)) for mode in PackingMode}
+    names = {"next_fit": "greedy", "subset_sum": "hybrid"}
+    return {
+        names.get(mode, str(mode)): digest_arrays(pack_lengths(lengths, 2048, mode)) for mode in PackingMode
+    }
 
 
 @workload("integers")
 def collation() -> Digests:
     """Digest the arrays of collated batches, packed and unpacked."""
-    from phalanx.data import BatchPlanBuilder, PackingConfig, collate_microbatch
+    from phalanx.data import BatchPlanBuilder, PackingConfig, collate
 
     samples, found = _token_samples(), {}
     lengths = {name: sample.length for name, sample in samples.items()}
-    for packing in (None, PackingConfig(max_length=32, add_separator=True, separator_token_id=39)):
-        plan = BatchPlanBuilder(lengths, _batching(), packing=packing).build_now(1)
-        batches = [collate_microbatch(spec, samples, packing=packing) for spec in plan.iter_epoch(0)]
+    for packing in (None, PackingConfig(max_length=32, separator_token_id=39)):
+        plan = BatchPlanBuilder(lengths, _batching(), packing=packing).build()
+        batches = [collate(spec, samples) for spec in plan.iter_epoch(0)]
         arrays: list[Any] = [array for batch in batches for array in (batch.input_ids, batch.loss_mask)]
         if packing is not None:
             arrays += [array for batch in batches for array in (batch.segment_ids, batch.position_ids)]
@@ -220,23 +225,29 @@ def collation() -> Digests:
 @workload("integers")
 def streaming_plan() -> Digests:
     """Digest the batches of a mixture of two streams on 3 ranks, without balancing."""
-    from phalanx.data import Mixture, PackingConfig, SimulatedSource, StreamingPlan, StreamingPlanConfig
+    from phalanx.data import Mixture, PackingConfig, StreamingPlan, StreamingPlanConfig
+
+    # The process may have been started with this file as a script.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from tests.helpers.simulated_source import SimulatedSource
+
+    def arrays(batch: Any) -> Iterator[Any]:
+        names = [sample_id.split("/") for sample_id in batch.sample_ids]
+        yield np.array([("web", "code").index(source) for source, _ in names], np.int16)
+        yield np.array([int(position) for _, position in names], np.int64)
+        yield from (batch.layout.lengths, batch.layout.offsets)
 
     found = {}
     for rank in range(3):
         sources = {
             name: SimulatedSource(seed, mean=20, longest=64) for seed, name in enumerate(("web", "code"))
         }
-        config = StreamingPlanConfig(packing=PackingConfig(max_length=64), rows=2, pool_packs=16, seed=5)
+        config = StreamingPlanConfig(
+            packing=PackingConfig(max_length=64), packs_per_batch=2, packing_buffer_size=16, seed=5
+        )
         plan = StreamingPlan(sources, config, Mixture(weights={"web": 3.0, "code": 1.0}))
         batches = itertools.islice(plan.batches(rank, 3), 40)
-        found[f"rank {rank}"] = digest_arrays(
-            *(
-                array
-                for batch in batches
-                for array in (batch.sources, batch.places, batch.lengths, batch.offsets)
-            )
-        )
+        found[f"rank {rank}"] = digest_arrays(*itertools.chain.from_iterable(map(arrays, batches)))
     return found
 
 
@@ -566,13 +577,13 @@ def candidate_lists() -> Digests:
 @workload("integers")
 def proof_depths() -> Digests:
     """Digest the lengths of shortest proofs of all queries."""
-    from phalanx.kg.proof_depths import proof_depths
+    from phalanx.kg.proof_depths import compute_proof_depths
 
     queries = np.concatenate([_family().triples("test"), _family().triples("valid")])
     facts, rules = _family().triples("train"), _family().encoded_rules
     return {
-        "held-out queries": digest_arrays(proof_depths(queries, facts, rules, 6)),
-        "facts": digest_arrays(proof_depths(facts, facts, rules, 4)),
+        "held-out queries": digest_arrays(compute_proof_depths(queries, facts, rules, 6)),
+        "facts": digest_arrays(compute_proof_depths(facts, facts, rules, 4)),
     }
 
 
@@ -647,7 +658,7 @@ def proof_rewards() -> Digests:
 
 def _token_lines(samples: Iterable[Any], count: int) -> Iterator[str]:
     for sample in itertools.islice(samples, count):
-        yield f"{list(sample.input_ids)} {list(sample.loss_mask)}"
+        yield f"{sample.input_ids.tolist()} {sample.loss_mask.tolist()}"
 
 
 @workload("integers")
@@ -804,15 +815,14 @@ _SMALL_MODEL = ("model.d_model=16", "model.num_layers=1", "model.num_heads=2", "
 def sft_plan() -> Digests:
     """Train a language model on the batches of a plan."""
     from phalanx.data import BatchPlanBuilder, PackingConfig
-    from phalanx.training.sft import SFT, SFTConfig
-    from phalanx.training.sft_data import PlannedBatches
+    from phalanx.training.sft import SFT, SFTConfig, SFTData
 
     samples = _token_samples()
     lengths = {name: sample.length for name, sample in samples.items()}
     packing = PackingConfig(max_length=64)
-    plan = BatchPlanBuilder(lengths, _batching(), packing=packing).build_now(num_epochs=2)
+    plan = BatchPlanBuilder(lengths, _batching(), packing=packing).build(num_epochs=2)
     config = SFTConfig.load(None, (*_SMALL_MODEL, "model.vocab_size=40", "optimizer.warmup_steps=2"))
-    return _train(SFT(config, PlannedBatches.from_plan(plan, samples)), 4, ("loss",))
+    return _train(SFT(config, SFTData.from_plan(plan, samples)), 4, ("loss",))
 
 
 @workload("floats")
@@ -828,7 +838,7 @@ def sft_puzzles() -> Digests:
         "data.mixture={lights_out: 2}",
         "data.max_length=96",
         "data.token_budget=384",
-        "data.window_size=32",
+        "data.packing_buffer_size=8",
         "data.num_eval_samples=8",
         "num_updates=4",
         "optimizer.warmup_steps=2",

@@ -54,7 +54,7 @@ def test_a_wrong_spec_is_rejected(spec: str, message: str) -> None:
         parse_env_spec(spec)
 
 
-def test_environments_are_made_by_name(tmp_path: Path) -> None:
+def test_environments_are_created_by_name(tmp_path: Path) -> None:
     single = make_text_env("sudoku:hard:single", max_steps=3)
     assert isinstance(single, PuzzleEnvironment)
     assert (single.difficulty, single.turns, single.max_steps) == ("hard", "single", 3)
@@ -69,7 +69,7 @@ def test_environments_are_made_by_name(tmp_path: Path) -> None:
     assert proofs.tasks == ("proofs-v1",)
 
 
-def test_what_cannot_be_made_is_rejected() -> None:
+def test_invalid_environments_are_rejected() -> None:
     with pytest.raises(ValueError, match="names 2 environments; use make_text_vector_env"):
         make_text_env("sudoku,binary")
     with pytest.raises(ValueError, match="is a text environment; use make_text_env"):

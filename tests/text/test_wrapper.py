@@ -44,7 +44,7 @@ def make(name: str) -> Environment:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["corridor", "arc-v2", "proofs-v1"])
-def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
+def test_answers_give_the_same_episodes_as_actions(name: str) -> None:
     environment = make(name)
     text = TextWrapper(environment)
     for seed in range(2):
@@ -59,7 +59,7 @@ def test_answers_give_the_episodes_that_actions_give(name: str) -> None:
             assert step.reward == pytest.approx(reward)
 
 
-def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
+def test_batch_rejects_invalid_answers_row_by_row() -> None:
     environment = Corridor()
     batch = TextVectorWrapper(environment, max_invalid_answers=2, rewards=TextRewards(invalid=-0.5))
     first = batch.reset([0, 1, 2])
@@ -81,7 +81,7 @@ def test_a_batch_steps_together_and_refuses_row_by_row() -> None:
     assert again[0] == first[0] and not batch.step(["x", "x", "x"]).dones[0]
 
 
-def test_what_cannot_be_done_is_said_in_words() -> None:
+def test_invalid_calls_are_reported() -> None:
     batch = TextVectorWrapper(Corridor())
     for call in (
         lambda: batch.prompts,

@@ -22,9 +22,9 @@ from typer.testing import CliRunner
 from phalanx.cli.app import app
 from phalanx.logging import LoggingConfig
 from phalanx.training.arc_training import load_arc_policy
-from phalanx.training.distributed import DeviceMesh
+from phalanx.training.distributed import DeviceMesh, initialize
 from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
-from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, Processes, ProcessLostError, connect
+from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, Processes, ProcessLostError
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
 
@@ -282,6 +282,6 @@ def test_processes_that_do_not_connect_are_named() -> None:
 
 def test_an_invalid_rank_or_address_is_rejected() -> None:
     with pytest.raises(ValueError, match="between 0 and 1, got 2"):
-        connect("127.0.0.1:1", 2, 2)
+        initialize("127.0.0.1:1", 2, 2)
     with pytest.raises(ValueError, match="must be HOST:PORT, got 'here'"):
-        connect("here", 2, 1)
+        initialize("here", 2, 1)

@@ -360,7 +360,7 @@ def test_groups_are_lowered_to_divide_the_environments() -> None:
         ),
     ],
 )
-def test_settings_that_cannot_be_are_refused_in_words(settings: dict[str, Any], words: str) -> None:
+def test_invalid_settings_of_environments_are_rejected(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError) as caught:
         PPOConfig(**settings)
     assert words in format_validation_error(caught.value, PPOConfig)

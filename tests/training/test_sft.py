@@ -1,37 +1,38 @@
-"""Training a language model as a run: sources, interruption, resuming to the same numbers, refusals."""
+"""Supervised fine-tuning: data from plans, files and environments, and resuming with the same results."""
 
+import collections
+import itertools
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
 from phalanx.config import load_config
 from phalanx.data import (
     BatchingConfig,
     BatchPlanBuilder,
     BatchWriter,
     PackingConfig,
-    StreamSample,
+    Sample,
+    StreamingPlan,
+    TokenBatch,
+    load_tokenizer,
     save_batch_plan,
     write_samples,
 )
 from phalanx.logging import read_records
 from phalanx.training import (
     SFT,
-    PlannedBatches,
     Progress,
     SFTConfig,
-    StreamedBatches,
+    SFTData,
     TrainResult,
     load_language_model,
     open_data,
     train,
 )
-from phalanx.training.sft_data import TokenBatch, iterate_async
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ TINY = (
     "model.vocab_size=12",
     "data.token_budget=64",
     "data.max_length=16",
-    "data.window_size=12",
+    "data.packing_buffer_size=6",
     "data.num_eval_samples=4",
     "num_updates=8",
     "optimizer.warmup_steps=2",
@@ -60,15 +61,7 @@ def samples(tmp_path: Path) -> Path:
     for index in range(40):
         first, length = int(numbers.integers(1, 5)), int(numbers.integers(3, 7))
         ids = tuple((first + step) % 11 + 1 for step in range(length))
-        made.append(
-            StreamSample(
-                input_ids=ids,
-                loss_mask=(0, *(1,) * (length - 1)),
-                sample_id=f"s{index}",
-                dataset_id="counting",
-                source="offline",
-            )
-        )
+        made.append(Sample(f"s{index}", ids, (0, *(1,) * (length - 1))))
     write_samples(tmp_path / "samples.jsonl", made)
     return tmp_path / "samples.jsonl"
 
@@ -109,10 +102,6 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert rest.counts["num_slots"] > rest.counts["tokens"] > 0
     for a, b in zip(jax.tree.leaves(rest.state), jax.tree.leaves(whole.state), strict=True):
         np.testing.assert_array_equal(a, b)
-    # The files of the buffer go with their checkpoints.
-    kept = {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
-    buffers = {path.stem for path in (tmp_path / "whole" / "replay").iterdir()}
-    assert kept <= buffers <= kept | {"3"}
     loaded, model = load_language_model(tmp_path / "whole")
     assert loaded == config
     for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.state.params), strict=True):
@@ -121,9 +110,11 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
 
 def test_held_out_samples_are_measured_and_never_trained_on(samples: Path, tmp_path: Path) -> None:
     config = config_of(samples)
-    source = open_data(config)
-    assert isinstance(source, StreamedBatches)
-    assert [sample.sample_id for sample in source.eval_samples] == ["s0", "s1", "s2", "s3"]
+    data = open_data(config)
+    assert [sample.sample_id for sample in data.eval_samples] == ["s0", "s1", "s2", "s3"]
+    assert data.plan is not None
+    trained = {name for spec in itertools.islice(data.plan.batches(), 20) for name in spec.sample_ids}
+    assert trained == {f"s{index}" for index in range(4, 40)}
     outcome = run(config, tmp_path / "run")
     assert [line["step"] for line in outcome.evaluations] == [0, 4, 8]
     assert outcome.evaluations[-1]["loss"] < outcome.evaluations[0]["loss"]
@@ -135,7 +126,7 @@ def test_a_plan_and_the_files_made_of_it_give_the_same_training(tmp_path: Path) 
     texts = {f"t{i}": [2 + (i + j) % 9 for j in range(3 + i % 5)] for i in range(20)}
     lengths = {name: len(tokens) for name, tokens in texts.items()}
     batching = BatchingConfig(token_budget=64, bucket_edges=(8,), overflow_max=16)
-    plan = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=16)).build_now(num_epochs=2)
+    plan = BatchPlanBuilder(lengths, batching, packing=PackingConfig(max_length=16)).build(num_epochs=2)
     save_batch_plan(plan, tmp_path / "plan")
     with (tmp_path / "data.jsonl").open("w") as file:
         for name, tokens in texts.items():
@@ -146,30 +137,52 @@ def test_a_plan_and_the_files_made_of_it_give_the_same_training(tmp_path: Path) 
     plain = plan_config(tmp_path / "plan", f"data.dataset={tmp_path / 'data.jsonl'}")
     files = plan_config(tmp_path / "files")
     first, _ = run(plain, tmp_path / "one"), run(files, tmp_path / "two")
-    assert first.update == plan.total_microbatches < 8
+    assert first.update == plan.num_batches < 8
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-6)
     with pytest.raises(ValueError, match=r"set data\.dataset"):
         open_data(plan_config(tmp_path / "plan"))
 
 
-def test_packed_and_unpacked_batches_hold_the_same_tokens_in_different_room(samples: Path) -> None:
-    def window(*overrides: str) -> list[TokenBatch]:
-        source = open_data(config_of(samples, *overrides, "data.window_size=24"))
-        assert isinstance(source, StreamedBatches)
-        batches, seen = [], 0
-        while seen < 24:
-            batch = source.next()
-            assert batch is not None
-            batches.append(batch)
-            seen += int(np.sum((batch.position_ids == 0) & (batch.segment_ids > 0)))
-        return batches
+def all_batches(config: SFTConfig) -> list[TokenBatch]:
+    data = open_data(config)
+    assert data.plan is not None
+    return [data.get_batch(spec) for spec in data.plan.batches()]
 
-    packed, padded = window(), window("data.packing=false")
-    assert sum(batch.num_tokens for batch in packed) == sum(batch.num_tokens for batch in padded)
-    assert sum(batch.num_slots for batch in packed) < sum(batch.num_slots for batch in padded)
+
+def test_packing_needs_fewer_batches_for_the_same_tokens(samples: Path) -> None:
+    packed = all_batches(config_of(samples, "data.repeat=false"))
+    padded = all_batches(config_of(samples, "data.repeat=false", "data.packing=false"))
+    assert sum(batch.real_tokens for batch in packed) == sum(batch.real_tokens for batch in padded)
+    assert sum(batch.padded_tokens for batch in packed) < sum(batch.padded_tokens for batch in padded)
     for batch in (*packed, *padded):
-        assert batch.input_ids.size <= 64
+        assert batch.padded_tokens == 64
         assert not batch.loss_mask[batch.segment_ids == 0].any()
+
+
+@pytest.mark.parametrize("packing", [True, False])
+def test_repeated_samples_are_used_equally_often(samples: Path, packing: bool) -> None:
+    data = open_data(config_of(samples, f"data.packing={packing}".lower()))
+    assert isinstance(data.plan, StreamingPlan)
+    counts: collections.Counter[str] = collections.Counter()
+    for spec in itertools.islice(data.plan.batches(), 60):
+        batch = data.get_batch(spec)
+        assert batch.input_ids.shape == (4, 16)
+        counts.update(spec.sample_ids)
+    assert len(counts) == 36
+    assert max(counts.values()) - min(counts.values()) <= 2
+
+
+def test_a_run_can_be_extended(samples: Path, tmp_path: Path) -> None:
+    run(config_of(samples), tmp_path / "run")
+    longer = SFT(config_of(samples, "num_updates=12"))
+    assert train(longer, tmp_path / "run", resume=True, extend=True).update == 12
+
+
+def test_rows_with_text_are_tokenized(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "abc"}\n{"text": "de"}\n')
+    config = config_of(tmp_path / "texts.jsonl", "data.num_eval_samples=1", "model.vocab_size=300")
+    data = open_data(config)
+    assert load_tokenizer("bytes").decode(data.eval_samples[0].input_ids) == "abc"
 
 
 def test_another_config_and_other_data_are_refused_on_resuming(samples: Path, tmp_path: Path) -> None:
@@ -190,22 +203,32 @@ def test_tokens_that_the_model_does_not_know_are_refused(samples: Path) -> None:
         open_data(config_of(samples, "model.vocab_size=5"))
 
 
-def test_an_asynchronous_stream_is_read_by_a_plain_loop_and_its_errors_arrive() -> None:
-    stream = MockGymStream(num_episodes=3, steps_per_episode=2, seed=1)
-    assert len(list(iterate_async(stream))) == 6
+def test_an_environment_is_a_stream_that_resumes_where_it_stopped(tmp_path: Path) -> None:
+    settings = (*TINY, "env.id=lights_out:easy:multi", "tokenizer=characters", "data.max_length=96")
+    config = load_config(
+        SFTConfig, None, (*settings, "data.token_budget=192", "model.vocab_size=98", "num_updates=6")
+    )
+    complete = run(config, tmp_path / "complete")
+    run(config, tmp_path / "interrupted", stop_after=4)
+    resumed = run(config, tmp_path / "interrupted", resume=True)
+    assert losses(tmp_path / "interrupted") == losses(tmp_path / "complete")
+    assert resumed.counts == complete.counts
 
-    class Broken(MockGymStream):
-        async def __aiter__(self) -> AsyncIterator[StreamSample]:
-            raise ConnectionError("the server is gone")
-            yield
 
-    with pytest.raises(ConnectionError, match="the server is gone"):
-        list(iterate_async(Broken()))
+def test_random_actions_in_a_jax_environment_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SFTConfig.load(
+        None,
+        ("env.id=proofs", "data.behavior_policy=random", "data.num_eval_samples=2", "data.max_length=900"),
+    )
+    [first, _] = open_data(config).eval_samples
+    text = load_tokenizer("bytes").decode(first.input_ids[first.loss_mask == 0])
+    assert "Choices:\n0: " in text
 
 
-def test_a_plan_gives_no_batch_after_its_last() -> None:
-    plan = BatchPlanBuilder({"a": 2}, BatchingConfig(token_budget=8)).build_now(num_epochs=1)
-    source = PlannedBatches.from_plan(plan, {"a": {"input_ids": [1, 2]}})
-    assert source.num_batches == 1
-    assert source.next() is not None
-    assert source.next() is None
+def test_a_plan_ends_after_its_last_batch() -> None:
+    plan = BatchPlanBuilder({"a": 2}, BatchingConfig(token_budget=8)).build()
+    sft = SFT(load_config(SFTConfig, None, TINY), SFTData.from_plan(plan, {"a": {"input_ids": [1, 2]}}))
+    assert sft.num_updates == 1
+    state, _ = sft.update(sft.init(jax.random.key(0)))
+    with pytest.raises(StopIteration):
+        sft.update(state)

@@ -23,7 +23,7 @@ def test_expert_of_proofs_proves_true_queries_and_gives_up_on_false_ones() -> No
     assert samples == list(itertools.islice(proof_samples(env.environment, "characters"), 150))
     answers: dict[int, list[str]] = {}
     for sample in samples:
-        answer = TOKENIZER.decode(sample.tokens[sample.mask == 1].tolist())
+        answer = TOKENIZER.decode(sample.input_ids[sample.loss_mask == 1].tolist())
         answers.setdefault(int(sample.sample_id.split("-")[2]), []).append(answer)
     complete = {seed: own for seed, own in answers.items() if seed < 64}
     env.reset(list(complete))
@@ -36,10 +36,11 @@ def test_expert_of_proofs_proves_true_queries_and_gives_up_on_false_ones() -> No
 
 def test_arc_samples_show_the_other_pairs_but_not_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     few_tasks(monkeypatch)
-    settings = ("env.id=arc", "data.num_eval_samples=3", "data.max_length=512", "data.window_size=64")
+    settings = ("env.id=arc", "data.num_eval_samples=3", "data.max_length=512", "data.packing_buffer_size=4")
     data = open_data(SFTConfig.load(None, settings))
     assert [sample.sample_id.split("-")[1] for sample in data.eval_samples] == ["validation"] * 3
-    assert data.next() is not None
+    assert data.plan is not None
+    assert data.get_batch(next(data.plan.batches())).real_tokens > 0
     (task,) = generate_tasks(["fill_enclosed"], 1)
     text = compact_task(task, 1, task.demos[1].input)
     outputs = ["/".join("".join(map(str, row)) for row in pair.output.tolist()) for pair in task.demos]
@@ -49,5 +50,5 @@ def test_arc_samples_show_the_other_pairs_but_not_the_answer(monkeypatch: pytest
         if outputs.count(output) == 1
     )
     sample = data.eval_samples[0]
-    answer = PromptTokenizer("bytes").decode(sample.tokens[sample.mask == 1].tolist())
+    answer = PromptTokenizer("bytes").decode(sample.input_ids[sample.loss_mask == 1].tolist())
     assert answer.split()[0] in OPERATION_NAMES

@@ -44,9 +44,8 @@ def test_episodes_are_reproducible_and_in_one_split() -> None:
     assert all("Choices:\n0: " in prompt for prompt in prompts["validation"])
 
 
-def test_model_trained_on_episode_tokens_has_no_text_environment() -> None:
+def test_model_trained_on_a_file_has_no_text_environment() -> None:
     assert trained_env(SFTConfig.load(None, ["env.id=arc"])) is not None
-    assert trained_env(SFTConfig.load(None, ["env.id=arc", "data.behavior_policy=random"])) is None
     assert trained_env(SFTConfig.load(None, ["data.samples=samples.jsonl"])) is None
 
 

@@ -40,7 +40,13 @@ from .expert_episodes import (
     ExpertEpisodes as ExpertEpisodes,
     plan_expert_episodes as plan_expert_episodes,
 )
-from .functional import arc_reset as arc_reset, arc_step as arc_step
+from .functional import (
+    arc_reset as arc_reset,
+    arc_step as arc_step,
+    batch_reset as batch_reset,
+    batch_step as batch_step,
+    run_episode_batch as run_episode_batch,
+)
 from .generators.generate import (
     FAMILIES as FAMILIES,
     generate_task as generate_task,

@@ -18,8 +18,7 @@ from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from phalanx.arc.planner import action_from_arrays
 from phalanx.core.expert import ExpertLabels
-from phalanx.data.offline_stream import OfflineDatasetStream
-from phalanx.data.samples import StreamSample
+from phalanx.data.samples import Sample, read_samples
 
 _SHOWN: tuple[tuple[GridName, ...], ...] = (
     ("input", "working"),
@@ -56,15 +55,15 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
     see = environment.config.observation
     if see.target_grid or see.selected or see.clipboard or see.num_demonstrations or see.scalars:
         raise ValueError("episodes from files show the working grid and the input: observe nothing else")
-    episodes: dict[str, list[StreamSample]] = {}
-    for sample in OfflineDatasetStream(path):
-        if sample.success and sample.episode_id is not None:
-            episodes.setdefault(sample.episode_id, []).append(sample)
+    episodes: dict[str, list[Sample]] = {}
+    for sample in read_samples(path):
+        if sample.info is not None and sample.info.success and sample.info.episode_id is not None:
+            episodes.setdefault(sample.info.episode_id, []).append(sample)
     if not episodes:
         raise ValueError(f"{path} has no episode that succeeded: there is nothing to learn from")
     read = _Reader(path, environment)
     for samples in episodes.values():
-        read.add(sorted(samples, key=lambda sample: sample.step_index or 0))
+        read.add(sorted(samples, key=lambda sample: (sample.info and sample.info.step_index) or 0))
     return read.steps()
 
 
@@ -79,7 +78,7 @@ class _Reader:
         self.operations: list[int] = []
         self.cells: list[list[int]] = []
 
-    def add(self, samples: list[StreamSample]) -> None:
+    def add(self, samples: list[Sample]) -> None:
         for sample in samples:
             seen, action = self._decoded(sample)
             if self.environment.config.observation.input_grid and "input" not in seen:
@@ -99,7 +98,7 @@ class _Reader:
         self.operations.append(int(operation))
         self.cells.append(cells)
 
-    def _decoded(self, sample: StreamSample) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def _decoded(self, sample: Sample) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         tokens = np.asarray(sample.input_ids, np.int32)
         selection_format = self.environment.config.action.selection_format
         for grids in _SHOWN:

@@ -1,12 +1,12 @@
-"""Functions of a config: `arc_reset(key, config, task)` and `arc_step(state, action, config)`."""
+"""Functions that take a config: `arc_reset`, `arc_step` and their versions for batches."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float32
+from jaxtyping import Array, Bool, Float, Float32, PyTree
 
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
@@ -15,10 +15,110 @@ from phalanx.arc.observation import Observation
 from phalanx.arc.reward import INPUTS, StepInfo, reward_weights_from_config
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks
-from phalanx.core.environment import Key
-from phalanx.core.vector import environment_of, has_tracers
+from phalanx.core import episodes, vector
+from phalanx.core.environment import Environment, Key, Keys, TransitionInfo
+from phalanx.core.vector import has_tracers
 
 _MAX_CALLS = 256
+_NO_TASKS = object()
+
+
+@runtime_checkable
+class EnvironmentConfigLike(Protocol):
+    """A config that creates an environment."""
+
+    def environment_for(self, task: Any = None) -> Environment: ...
+
+
+def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None) -> Environment:
+    """Return the environment of a config and task, or the environment itself."""
+    if isinstance(config, Environment):
+        if task is not None:
+            raise TypeError(f"{type(config).__name__} already has its tasks; pass a config to select a task")
+        return config
+    # `isinstance` with the protocol would take as long as a step of a few environments.
+    if callable(getattr(config, "environment_for", None)):
+        return config.environment_for(task)
+    raise TypeError(
+        f"expected an Environment or a config with environment_for(task), got {type(config).__name__}"
+    )
+
+
+def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) -> Environment:
+    """Return the environment of states, given the environment or its config.
+
+    States that have the attribute `tasks` determine the environment together with its config.
+    """
+    if isinstance(config, Environment):
+        return config
+    tasks = getattr(states, "tasks", _NO_TASKS)
+    if tasks is _NO_TASKS:
+        return as_environment(config)
+    if tasks is None:
+        raise ValueError(
+            "these states were created in a compiled program that takes the environment as an argument, so "
+            "their tasks are unknown: pass the environment instead of the config, or "
+            "environment.attach_names(states)"
+        )
+    return as_environment(config, tasks)
+
+
+def batch_reset(
+    keys: Keys, config: Environment | EnvironmentConfigLike, task: Any = None
+) -> tuple[PyTree, PyTree]:
+    """Start one episode per key.
+
+    Args:
+        keys: One PRNG key per environment.
+        config: Settings of the environment, or the environment.
+        task: A task, several tasks or a task buffer; None uses the config's dataset.
+
+    Returns:
+        States and observations with a leading batch axis.
+    """
+    return vector.batch_reset(keys, as_environment(config, task))
+
+
+def batch_step(
+    states: PyTree,
+    actions: PyTree,
+    config: Environment | EnvironmentConfigLike,
+    *,
+    donate: bool = False,
+) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
+    """Take a step in every environment of a batch.
+
+    Args:
+        states: States with a leading batch axis.
+        actions: One action per environment.
+        config: Settings of the environment, or the environment.
+        donate: Reuse the memory of `states`, which must not be used afterward.
+
+    Returns:
+        States, observations, rewards, dones and infos.
+    """
+    return vector.batch_step(states, actions, environment_of(config, states), donate=donate)
+
+
+def run_episode_batch(
+    states: PyTree,
+    agent_fn: episodes.AgentFunction,
+    max_steps: int,
+    config: Environment | EnvironmentConfigLike,
+    *,
+    agent_state: PyTree = None,
+    key: Key | None = None,
+    auto_reset: bool = False,
+) -> tuple[PyTree, Float[Array, " batch"], episodes.Trajectory]:
+    """Run an agent in a batch of environments; see `phalanx.core.run_episode_batch`.
+
+    `config` are the settings of the environment, or the environment itself.
+    """
+    # The result of `batch_reset` is accepted, too.
+    environment = environment_of(config, states[0] if type(states) is tuple and states else states)
+    return episodes.run_episode_batch(
+        states, agent_fn, max_steps, environment, agent_state=agent_state, key=key, auto_reset=auto_reset
+    )
 
 
 def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[ArcState, Observation]:

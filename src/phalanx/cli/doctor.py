@@ -105,9 +105,6 @@ def _check_run(path: Path) -> Iterator[CheckResult]:
     steps = [step for step in _list_folder(path / "checkpoints") if step.name.isdecimal()]
     for step in sorted(steps, key=lambda step: int(step.name)):
         yield _check(step, CHECKPOINT)
-    for file in _list_folder(path / "replay"):
-        if file.suffix == ".npz":
-            yield _check(file, ARRAYS)
     if (path / "kge").is_dir():
         yield _check(path / "kge", EMBEDDING)
     for file in sorted(path.rglob("*.jsonl")):
@@ -186,21 +183,21 @@ def _check_arrays(path: Path) -> str:
         names = archive.files
         if "id_bytes" in names:
             return f"length cache, {_check_lengths(path)}"
-        if "serial" in names:
-            from phalanx.data.replay.files import read_rows
+        if "serials" in names:
+            from phalanx.data.samples import read_packed_samples
 
-            _, header = read_rows(path)
+            _, header, _ = read_packed_samples(path)
             kind = "replay buffer" if "buffer" in header else "samples"
             return f"{kind}, {format_count(header['samples'], 'sample')}"
         return ", ".join(names)
 
 
 def _check_lengths(path: Path) -> str:
-    from phalanx.data.length_records import read_arrays
+    from phalanx.data.length_cache import LengthCache
 
-    ids, lengths, tokenizer = read_arrays(path)
-    samples = format_count(len(ids.as_list()), "sample")
-    return f"{samples}, {int(lengths.sum()):,} tokens, tokenizer {tokenizer}"
+    cache = LengthCache.load(path)
+    samples = format_count(len(cache.get_all()), "sample")
+    return f"{samples}, {int(cache.lengths.sum()):,} tokens, tokenizer {cache.tokenizer_hash}"
 
 
 def _check_json_lines(path: Path) -> str:
@@ -242,14 +239,14 @@ ARRAYS = Format("arrays", _check_arrays, suffixes=(".npz",))
 JSON_LINES = Format("JSON Lines", _check_json_lines, suffixes=(".jsonl",))
 SETTINGS = Format("settings", _check_settings, suffixes=(".yaml",))
 FORMATS = (
-    Format("batch plan", _check_plan, marker="plan.json"),
+    # A folder of batch files also contains their plan.
     Format("batch files", _check_batches, marker="manifest.json"),
+    Format("batch plan", _check_plan, marker="batch.plan", suffixes=(".plan",)),
     EMBEDDING,
     CHECKPOINT,
     Format("checkpoint", _check_checkpoint, marker="checksums.json"),
     Format("knowledge base", _check_knowledge_base, marker="train.txt"),
     ARRAYS,
-    Format("length cache", _check_lengths, suffixes=(".arrow",)),
     JSON_LINES,
     Format("JSON", _check_json, suffixes=(".json",)),
     SETTINGS,

@@ -35,10 +35,11 @@ def _format_error(error: ValueError | OSError) -> str:
     # The text of a Pydantic ValidationError has several lines per field.
     details = getattr(error, "errors", None)
     if callable(details):
-        return "; ".join(
-            f"{'.'.join(str(part) for part in detail['loc'])}: {detail['msg'].removeprefix('Value error, ')}"
+        problems = (
+            (".".join(map(str, detail["loc"])), detail["msg"].removeprefix("Value error, "))
             for detail in details()
         )
+        return "; ".join(f"{where}: {message}" if where else message for where, message in problems)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())
@@ -49,18 +50,20 @@ class LazyCommand:
     """A command or group of commands in a module that is imported when the command runs."""
 
     module: str
-    """Module with a Typer application called `app`."""
+    """Module with a Typer application called `app`, or `module:name` for another name."""
     help: str
     """One line for the list of commands."""
     compiles: bool = False
     """Use the compilation cache, because the command compiles with XLA."""
+    hidden: bool = False
+    """Omit the command from the list of commands, because it is an alias."""
 
 
 class _Placeholder(TyperCommand):
     """Represents a lazy command in the list of commands and runs the actual one."""
 
     def __init__(self, name: str, command: LazyCommand) -> None:
-        super().__init__(name=name, help=command.help)
+        super().__init__(name=name, help=command.help, hidden=command.hidden)
         self.module, self.compiles = command.module, command.compiles
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -68,7 +71,8 @@ class _Placeholder(TyperCommand):
             from phalanx.cli.compilation_cache import enable_compilation_cache
 
             enable_compilation_cache()
-        command = typer.main.get_command(importlib.import_module(self.module).app)
+        module, _, name = self.module.partition(":")
+        command = typer.main.get_command(getattr(importlib.import_module(module), name or "app"))
         return command.make_context(info_name, args, parent=parent, **extra)
 
 

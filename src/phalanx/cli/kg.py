@@ -546,10 +546,10 @@ def _exact_depths(
     base: "KnowledgeBase", split: str, max_depth: int, max_seconds: float | None
 ) -> tuple[dict["Atom", int], int]:
     """Return the depths that were decided in time, and the number of undecided queries."""
-    from phalanx.kg.proof_depths import UNDECIDED, proof_depths
+    from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
     from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 
-    found = proof_depths(
+    found = compute_proof_depths(
         base.triples(split),
         base.triples("train"),
         base.encoded_rules,

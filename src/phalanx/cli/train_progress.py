@@ -43,10 +43,10 @@ def run_training(
     """
     from rich.console import Console
 
-    from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, ProcessLostError, is_first_process
+    from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, ProcessLostError
     from phalanx.training.run import train
 
-    console = Console(quiet=not is_first_process())
+    console = Console(quiet=not algorithm.mesh.is_first_process)
     shown = _progress_bar if console.is_terminal else _progress_lines
     try:
         with _warnings_said(), shown(console, algorithm) as show, user_errors():
@@ -63,7 +63,7 @@ def run_training(
     except ProcessLostError as error:
         typer.echo(f"Error: {escape_untrusted(str(error))}", err=True)
         raise typer.Exit(EXIT_CODE_PROCESS_LOST) from error
-    kept = not is_first_process() or _close(console, algorithm, outcome, command)
+    kept = not algorithm.mesh.is_first_process or _close(console, algorithm, outcome, command)
     if outcome.interrupted and outcome.signal is not None:
         raise typer.Exit(_SIGNALED + outcome.signal)
     if not kept:

@@ -191,7 +191,7 @@ def connect(coordinator: str | None, process_id: int | None, num_processes: int 
         return
     if coordinator is None or process_id is None or num_processes is None:
         raise UserError("several processes need --coordinator, --process-id and --num-processes together")
-    from phalanx.training import processes
+    from phalanx.training.distributed import initialize
 
     with user_errors():
-        processes.connect(coordinator, num_processes, process_id)
+        initialize(coordinator, num_processes, process_id)

@@ -7,12 +7,10 @@ from phalanx.core.autoreset import (
 )
 from phalanx.core.environment import (
     Environment as Environment,
-    EnvironmentConfigLike as EnvironmentConfigLike,
     Key as Key,
     Keys as Keys,
     TracedEnvironment as TracedEnvironment,
     TransitionInfo as TransitionInfo,
-    as_environment as as_environment,
 )
 from phalanx.core.episodes import (
     EpisodeResults as EpisodeResults,
@@ -40,7 +38,6 @@ from phalanx.core.spaces import (
 from phalanx.core.vector import (
     batch_reset as batch_reset,
     batch_step as batch_step,
-    environment_of as environment_of,
     map_where as map_where,
     select_rows as select_rows,
 )

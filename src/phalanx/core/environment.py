@@ -344,27 +344,6 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return select_rows(mask, self.batch_reset(keys), (states, observations))
 
 
-@runtime_checkable
-class EnvironmentConfigLike(Protocol):
-    """A config that creates an environment."""
-
-    def environment_for(self, task: Any = None) -> Environment: ...
-
-
-def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None) -> Environment:
-    """Return the environment of a config and task, or the environment itself."""
-    if isinstance(config, Environment):
-        if task is not None:
-            raise TypeError(f"{type(config).__name__} already has its tasks; pass a config to select a task")
-        return config
-    # `isinstance` with the protocol would take as long as a step of a few environments.
-    if callable(getattr(config, "environment_for", None)):
-        return config.environment_for(task)
-    raise TypeError(
-        f"expected an Environment or a config with environment_for(task), got {type(config).__name__}"
-    )
-
-
 def mask_size(environment: Environment) -> int | None:
     """Return the size of the mask of legal actions, or None if all actions are always legal."""
     legal = jax.eval_shape(

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
-from phalanx.core.environment import Environment, EnvironmentConfigLike, Key, Keys
-from phalanx.core.vector import environment_of, map_where
+from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.vector import map_where
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
 MAX_SHOWN_ENVS = 6
@@ -70,7 +70,7 @@ def run_episode_batch(
     states: PyTree,
     agent_fn: AgentFunction,
     max_steps: int,
-    config: Environment | EnvironmentConfigLike,
+    environment: Environment,
     *,
     agent_state: PyTree = None,
     key: Key | None = None,
@@ -85,7 +85,7 @@ def run_episode_batch(
         states: Batch of states, or the pair `(states, observations)` returned by `batch_reset`.
         agent_fn: Function `agent_fn(states, agent_state, key) -> (actions, new_agent_state)`.
         max_steps: Number of steps.
-        config: The environment, or the config that describes it.
+        environment: The environment.
         agent_state: Initial state of the agent.
         key: PRNG key. Default: `jax.random.PRNGKey(0)`.
         auto_reset: Start a new episode in the same step when one ends. Otherwise, finished environments stay
@@ -103,7 +103,6 @@ def run_episode_batch(
                 f"got a tuple of {len(states)}"
             )
         states = states[0]
-    environment = environment_of(config, states)
     key = jax.random.PRNGKey(0) if key is None else key
     return _run(environment, states, _hash_by_value(agent_fn), max_steps, agent_state, key, auto_reset)
 

@@ -11,48 +11,24 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.core.backends import keep_batch_sharding
-from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, TransitionInfo, as_environment
+from phalanx.core.environment import Environment, Keys, TransitionInfo
 
-_NO_TASKS = object()
 _CHUNK_SIZE = 16
 """Default number of rows that `map_where` computes at a time. About 1% of environments end in a step."""
 
 RowFunction = Callable[..., Any]
 
 
-def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) -> Environment:
-    """Return the environment of states, given the environment or its config.
-
-    States that have the attribute `tasks` determine the environment together with its config.
-    """
-    if isinstance(config, Environment):
-        return config
-    tasks = getattr(states, "tasks", _NO_TASKS)
-    if tasks is _NO_TASKS:
-        return as_environment(config)
-    if tasks is None:
-        raise ValueError(
-            "these states were created in a compiled program that takes the environment as an argument, so "
-            "their tasks are unknown: pass the environment instead of the config, or "
-            "environment.attach_names(states)"
-        )
-    return as_environment(config, tasks)
-
-
-def batch_reset(
-    keys: Keys, config: Environment | EnvironmentConfigLike, task: Any = None
-) -> tuple[PyTree, PyTree]:
+def batch_reset(keys: Keys, environment: Environment) -> tuple[PyTree, PyTree]:
     """Start one episode per key.
 
     Args:
         keys: One PRNG key per environment.
-        config: The environment, or a config that describes it.
-        task: Task for a config.
+        environment: The environment.
 
     Returns:
         States and observations with a leading batch axis.
     """
-    environment = as_environment(config, task)
     if has_tracers(environment, keys):
         return environment.batch_reset(keys)
     states, observations = _reset(environment, keys)
@@ -60,24 +36,19 @@ def batch_reset(
 
 
 def batch_step(
-    states: PyTree,
-    actions: PyTree,
-    config: Environment | EnvironmentConfigLike,
-    *,
-    donate: bool = False,
+    states: PyTree, actions: PyTree, environment: Environment, *, donate: bool = False
 ) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
     """Take a step in every environment of a batch.
 
     Args:
         states: States with a leading batch axis.
         actions: One action per environment.
-        config: The environment, or the config that describes it.
+        environment: The environment.
         donate: Reuse the memory of `states`, which must not be used afterward.
 
     Returns:
         States, observations, rewards, dones and infos.
     """
-    environment = environment_of(config, states)
     if has_tracers(environment, states, actions):
         return environment.batch_step(states, actions)
     step = _donating_step if donate else _step

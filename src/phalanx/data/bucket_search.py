@@ -1,8 +1,6 @@
-"""What padding to buckets costs, bucket by bucket, and which edges would cost the least.
+"""Optimal bucket edges, and a report that compares buckets with packing."""
 
-What packing would cost, and advice, are in `report`.
-"""
-
+import textwrap
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias
@@ -11,196 +9,65 @@ import numpy as np
 from jaxtyping import Int64
 
 from phalanx.config import FrozenModel, check_type
-from phalanx.data.length_analysis import Bar, LengthCounts, bar_lines, count_lengths
-from phalanx.data.lengths import Lengths
+from phalanx.data.length_analysis import (
+    Bar,
+    BucketAnalysis,
+    LengthCounts,
+    LengthHistogram,
+    analyze_counts,
+    bar_lines,
+    compute_length_histogram,
+    count_lengths,
+)
+from phalanx.data.lengths import Lengths, LengthTable, as_length_table
+from phalanx.data.packing import PackingMode, pack_lengths
 from phalanx.data.plans.buckets import BucketSpec
 from phalanx.formatting import format_percent
 
+_COLUMNS = 80
+_MIN_IMPROVEMENT = 0.02
+_CROWDED_FRACTION = 0.8
 
-class BucketEfficiency(FrozenModel):
-    """One bucket: who is in it and how much of it is padding."""
-
-    bucket_id: int
-    """Which bucket."""
-    min_length: int
-    """The shortest length it takes."""
-    max_length: int
-    """The longest, to which its samples are padded."""
-    sample_count: int
-    """Samples in it."""
-    total_tokens: int
-    """Real tokens."""
-    padded_tokens: int
-    """Real tokens and padding."""
-
-    @property
-    def efficiency(self) -> float:
-        """Real over padded tokens, at most 1; 1 for an empty bucket, which wastes nothing."""
-        return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
-
-    @property
-    def waste_tokens(self) -> int:
-        """Padding alone."""
-        return self.padded_tokens - self.total_tokens
-
-    @property
-    def waste_percentage(self) -> float:
-        """Padding in per cent of the padded tokens."""
-        return 100 * (1 - self.efficiency)
-
-    @property
-    def label(self) -> str:
-        """Its lengths: `129-256`."""
-        return f"{self.min_length}-{self.max_length}"
-
-
-class BucketAnalysis(FrozenModel):
-    """Every bucket, and the samples that no bucket takes."""
-
-    bucket_spec: BucketSpec
-    """What was analyzed."""
-    buckets: tuple[BucketEfficiency, ...]
-    """All of them, empty ones too."""
-    skipped_samples: int
-    """Samples that no bucket takes; they count in none of the other figures."""
-    skipped_tokens: int
-    """The tokens of those."""
-    too_long: int
-    """How many of the skipped are longer than `overflow_max`; the others are shorter than `min_length`."""
-
-    @property
-    def total_samples(self) -> int:
-        """Samples in buckets."""
-        return sum(bucket.sample_count for bucket in self.buckets)
-
-    @property
-    def total_tokens(self) -> int:
-        """Real tokens in buckets."""
-        return sum(bucket.total_tokens for bucket in self.buckets)
-
-    @property
-    def padded_tokens(self) -> int:
-        """Real tokens and padding."""
-        return sum(bucket.padded_tokens for bucket in self.buckets)
-
-    @property
-    def overall_efficiency(self) -> float:
-        """Real over padded tokens, at most 1; 1 if nothing is in any bucket."""
-        return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
-
-    @property
-    def overall_waste(self) -> float:
-        """Padding over padded tokens, 0 to 1."""
-        return 1 - self.overall_efficiency
-
-    @property
-    def empty_buckets(self) -> int:
-        """Buckets without samples."""
-        return sum(bucket.sample_count == 0 for bucket in self.buckets)
-
-    def to_ascii(self) -> str:
-        """A table of at most 80 columns."""
-        lines = [f"{'bucket':>6} {'lengths':>17} {'samples':>13} {'tokens':>15} {'padded':>15} {'full':>7}"]
-        for bucket in self.buckets:
-            full = format_percent(bucket.efficiency) if bucket.sample_count else "empty"
-            lines.append(
-                f"{bucket.bucket_id:>6} {bucket.label:>17} {bucket.sample_count:>13,} "
-                f"{bucket.total_tokens:>15,} {bucket.padded_tokens:>15,} {full:>7}"
-            )
-        lines.append(
-            f"{'all':>6} {'':>17} {self.total_samples:>13,} {self.total_tokens:>15,} "
-            f"{self.padded_tokens:>15,} {format_percent(self.overall_efficiency):>7}"
-        )
-        if self.skipped_samples:
-            lines.append(
-                f"skipped: {self.skipped_samples:,} samples ({self.skipped_tokens:,} tokens), "
-                f"{self.too_long:,} longer than {self.bucket_spec.overflow_max}"
-            )
-        return "\n".join(lines)
-
-
-def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """What padding every sample to its bucket's longest length costs."""
-    check_type(bucket_spec, BucketSpec, "bucket_spec")
-    return analyze_counts(count_lengths(lengths), bucket_spec)
-
-
-def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """The same from counts by length."""
-    buckets = []
-    for bucket_id in range(bucket_spec.num_buckets):
-        low, high = bucket_spec.get_bucket_range(bucket_id)
-        inside = counts.between(low, high)
-        buckets.append(
-            BucketEfficiency(
-                bucket_id=bucket_id,
-                min_length=low,
-                max_length=high,
-                sample_count=inside.samples,
-                total_tokens=inside.tokens,
-                padded_tokens=inside.samples * high,
-            )
-        )
-    return BucketAnalysis(
-        bucket_spec=bucket_spec,
-        buckets=tuple(buckets),
-        skipped_samples=counts.samples - sum(bucket.sample_count for bucket in buckets),
-        skipped_tokens=counts.tokens - sum(bucket.total_tokens for bucket in buckets),
-        too_long=int(counts.counts[counts.values > bucket_spec.overflow_max].sum()),
-    )
-
-
-def visualize_buckets(lengths: Lengths, bucket_spec: BucketSpec, width: int = 50) -> str:
-    """How many samples each bucket holds, as bars, with how full each is beside it."""
-    analysis = analyze_bucket_efficiency(lengths, bucket_spec)
-    bars = []
-    for bucket in analysis.buckets:
-        full = format_percent(bucket.efficiency) if bucket.sample_count else "empty"
-        bars.append(Bar(bucket.label, bucket.sample_count, f"{bucket.sample_count:,} {full:>6}"))
-    return "\n".join(["Samples in each bucket, and how full it is", *bar_lines(bars, width)])
-
-
-_Places: TypeAlias = Int64[np.ndarray, " cases"]
+_Indices: TypeAlias = Int64[np.ndarray, " cases"]
 
 
 class OptimizationGoal(StrEnum):
-    """What the edges are chosen for."""
+    """What bucket edges are optimized for."""
 
     MINIMIZE_WASTE = "waste"
-    """As few padded tokens as there can be."""
+    """Fewest padded tokens."""
     BALANCE_BUCKETS = "balance"
-    """As many samples in one bucket as in another (the least sum of squared counts)."""
+    """Equal numbers of samples (least sum of squared counts)."""
     MINIMIZE_MEMORY = "memory"
-    """As few padded attention scores as there can be: each sample counts the square of its padded length."""
+    """Fewest attention scores: each sample counts the square of its padded length."""
 
     @classmethod
     def _missing_(cls, value: object) -> "OptimizationGoal | None":
-        # chuk-lazarus writes the name of the member.
+        # chuk-lazarus uses the names of the members.
         return cls.__members__.get(str(value).upper())
 
 
 class BucketSuggestion(FrozenModel):
-    """Edges, and what they would give."""
+    """Suggested bucket edges."""
 
     edges: tuple[int, ...]
-    """Longest length of each bucket but the last."""
+    """Maximum length of each bucket except the last."""
     overflow_max: int
-    """Longest length of the last bucket."""
+    """Maximum length of the last bucket."""
     rationale: str
-    """Why these."""
+    """Why these edges are suggested."""
     estimated_efficiency: float
-    """Real over padded tokens with these edges, at most 1."""
+    """Tokens without padding over tokens including padding."""
     optimization_goal: OptimizationGoal
-    """What they were chosen for."""
 
     @property
     def num_buckets(self) -> int:
-        """The overflow bucket counts."""
+        """Number of buckets, including the overflow bucket."""
         return len(self.edges) + 1
 
     @property
     def bucket_spec(self) -> BucketSpec:
-        """The buckets themselves."""
+        """Buckets with these edges."""
         return BucketSpec(edges=self.edges, overflow_max=self.overflow_max)
 
 
@@ -211,10 +78,17 @@ def suggest_bucket_edges(
     max_length: int | None = None,
     multiple_of: int = 1,
 ) -> BucketSuggestion:
-    """The best `num_buckets` buckets (the overflow bucket is one of them) for the goal.
+    """Find the optimal bucket edges with dynamic programming.
 
-    The last bucket ends at `max_length`, by default the longest sample; longer samples are left out. Edges
-    are multiples of `multiple_of`. There are fewer buckets only where there are fewer different lengths.
+    Args:
+        lengths: Lengths by sample id, or a length table.
+        num_buckets: Number of buckets, including the overflow bucket. There are fewer only if there are fewer
+            different lengths.
+        goal: What to optimize.
+        max_length: Maximum length of the last bucket; longer samples are ignored. By default, the length of
+        the
+            longest sample.
+        multiple_of: Edges are multiples of this value.
 
     >>> suggest_bucket_edges({"a": 2, "b": 3, "c": 9}, num_buckets=2).edges
     (3,)
@@ -224,11 +98,13 @@ def suggest_bucket_edges(
     if multiple_of < 1:
         raise ValueError(f"multiple_of must be at least 1, got {multiple_of}")
     everything = count_lengths(lengths)
-    # One bucket is not a choice: there is always an edge below the last end.
+    # There is always at least one edge below the last one.
     top = max(2, int(everything.values[-1]) if max_length is None else max_length)
     kept = everything.between(1, top)
     if not kept.samples:
-        raise ValueError(f"every sample is longer than max_length {top}; the least is {everything.values[0]}")
+        raise ValueError(
+            f"every sample is longer than max_length {top}; the shortest has {everything.values[0]} tokens"
+        )
     ends = _possible_ends(kept, top, multiple_of)
     found = min(num_buckets, len(ends.values))
     chosen = _best_ends(ends, found, goal)
@@ -244,7 +120,7 @@ def suggest_bucket_edges(
 
 
 def _possible_ends(counts: LengthCounts, top: int, multiple_of: int) -> LengthCounts:
-    """Where a bucket may end, and how many samples lie between each end and the one before."""
+    """Return the possible ends of buckets, and the number of samples between each and the previous one."""
     ends = np.minimum(-(-counts.values // multiple_of) * multiple_of, top)
     always = [top - 1, top] if ends[0] == top else [top]
     values, group = np.unique(np.append(ends, always), return_inverse=True)
@@ -254,18 +130,18 @@ def _possible_ends(counts: LengthCounts, top: int, multiple_of: int) -> LengthCo
 
 
 def _best_ends(ends: LengthCounts, num_buckets: int, goal: OptimizationGoal) -> list[int]:
-    """The ends of the best buckets.
+    """Return the ends of the optimal buckets.
 
-    Let best[k][j] be the least cost of the first j ends in k buckets: the least of best[k-1][i] + cost(i, j)
-    over the place i where the last bucket begins. All three costs satisfy the quadrangle inequality, so the
-    best i never decreases with j; that makes each round nearly linear.
+    Let best[k][j] be the minimum cost of the first j ends in k buckets: the minimum of best[k-1][i] + cost(i,
+    j) over the beginning i of the last bucket. All three costs satisfy the quadrangle inequality, so the
+    optimal i does not decrease with j, which makes each round almost linear.
     """
     below = np.concatenate([[0], np.cumsum(ends.counts)])
     weight = np.concatenate([[0], ends.values])
     if goal == OptimizationGoal.MINIMIZE_MEMORY:
         weight = weight**2
 
-    def cost(begin: _Places, end: _Places) -> _Places:
+    def cost(begin: _Indices, end: _Indices) -> _Indices:
         samples = below[end] - below[begin]
         return samples**2 if goal == OptimizationGoal.BALANCE_BUCKETS else samples * weight[end]
 
@@ -276,7 +152,7 @@ def _best_ends(ends: LengthCounts, num_buckets: int, goal: OptimizationGoal) -> 
         begin = np.zeros(total + 1, np.int64)
         stride = 1 << max(0, total.bit_length() - 1)
         while stride:
-            # Every second multiple of the stride; its neighbors were solved in the rounds before.
+            # Every second multiple of the stride; its neighbors were solved in earlier rounds.
             rows = np.arange(k, total + 1)[stride - 1 :: 2 * stride]
             low = np.where(rows - stride >= k, begin[np.maximum(rows - stride, 0)], k - 1)
             high = np.where(rows + stride <= total, begin[np.minimum(rows + stride, total)], rows - 1)
@@ -292,31 +168,221 @@ def _best_ends(ends: LengthCounts, num_buckets: int, goal: OptimizationGoal) -> 
 
 
 def _row_minima(
-    best: Int64[np.ndarray, " places"],
-    cost: Callable[[_Places, _Places], _Places],
+    best: Int64[np.ndarray, " ends"],
+    cost: Callable[[_Indices, _Indices], _Indices],
     rows: Int64[np.ndarray, " rows"],
     low: Int64[np.ndarray, " rows"],
     high: Int64[np.ndarray, " rows"],
 ) -> Int64[np.ndarray, " rows"]:
-    """For each row the first place from low to high where best + cost is least."""
+    """Return for each row the first index from low to high where best + cost is minimal."""
     counts = high - low + 1
     starts = np.concatenate([[0], np.cumsum(counts)])
-    places = np.repeat(low - starts[:-1], counts) + np.arange(starts[-1])
-    values = best[places] + cost(places, np.repeat(rows, counts))
+    indices = np.repeat(low - starts[:-1], counts) + np.arange(starts[-1])
+    values = best[indices] + cost(indices, np.repeat(rows, counts))
     least = np.repeat(np.minimum.reduceat(values, starts[:-1]), counts)
     hits = np.flatnonzero(values == least)
-    return places[hits[np.searchsorted(hits, starts[:-1])]]
+    return indices[hits[np.searchsorted(hits, starts[:-1])]]
 
 
 def _rationale(goal: OptimizationGoal, found: int, wanted: int, left_out: int, top: int) -> str:
     reasons = {
         OptimizationGoal.MINIMIZE_WASTE: f"no other {found} buckets need fewer padded tokens",
-        OptimizationGoal.BALANCE_BUCKETS: f"no other {found} buckets share the samples more evenly",
+        OptimizationGoal.BALANCE_BUCKETS: f"no other {found} buckets are more balanced",
         OptimizationGoal.MINIMIZE_MEMORY: f"no other {found} buckets need fewer padded attention scores",
     }
     text = reasons[goal]
     if found < wanted:
-        text += f"; {wanted} were asked for, but only {found} different lengths can end a bucket"
+        text += f"; {wanted} were requested, but there are only {found} possible ends"
     if left_out:
-        text += f"; {left_out:,} samples longer than {top} are left out"
+        text += f"; {left_out:,} samples longer than {top} are ignored"
     return text
+
+
+class PackingEstimate(FrozenModel):
+    """Estimated result of packing samples into rows."""
+
+    mode: PackingMode
+    capacity: int
+    """Row length: the maximum length of the buckets."""
+    total_samples: int
+    """Number of samples, the same as in the buckets."""
+    total_tokens: int
+    """Tokens without padding."""
+    num_packs: int
+    """Number of rows."""
+
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens including padding."""
+        return self.num_packs * self.capacity
+
+    @property
+    def efficiency(self) -> float:
+        """Tokens without padding over tokens including padding."""
+        return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
+
+    @property
+    def packing_ratio(self) -> float:
+        """Mean number of samples per row."""
+        return self.total_samples / self.num_packs if self.num_packs else 0.0
+
+
+class BatchingEfficiencyReport(FrozenModel):
+    """Efficiency of buckets for a dataset, compared with optimal buckets and with packing."""
+
+    length_histogram: LengthHistogram
+    bucket_analysis: BucketAnalysis
+    """Efficiency of the given buckets."""
+    suggestions: tuple[BucketSuggestion, ...]
+    """Optimal edges for each goal, with the same number of buckets."""
+    packing: PackingEstimate
+    """Packing of the same samples."""
+    recommendations: tuple[str, ...]
+    """Recommendations, the most important first."""
+
+    @property
+    def total_samples(self) -> int:
+        """Number of samples in the buckets."""
+        return self.bucket_analysis.total_samples
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens without padding."""
+        return self.bucket_analysis.total_tokens
+
+    @property
+    def total_padded(self) -> int:
+        """Tokens including padding."""
+        return self.bucket_analysis.padded_tokens
+
+    @property
+    def overall_efficiency(self) -> float:
+        """Efficiency of the given buckets."""
+        return self.bucket_analysis.overall_efficiency
+
+    def compared(self) -> tuple[tuple[str, float], ...]:
+        """Return the efficiency of every compared method, by name."""
+        return (
+            ("these buckets", self.overall_efficiency),
+            *((f"best for {s.optimization_goal}", s.estimated_efficiency) for s in self.suggestions),
+            ("packing", self.packing.efficiency),
+        )
+
+    def to_ascii(self) -> str:
+        """Return the report as text of at most 80 columns."""
+        bars = [Bar(name, value, f"{format_percent(value, 2):>7}") for name, value in self.compared()]
+        parts = [
+            self.length_histogram.to_ascii(),
+            self.bucket_analysis.to_ascii(),
+            "\n".join(["Tokens without padding / tokens including padding", *bar_lines(bars, full=1.0)]),
+            "\n".join(_wrapped(f"{s.optimization_goal}: {_edges_text(s)}") for s in self.suggestions),
+            "\n".join(_wrapped(f"- {text}") for text in self.recommendations),
+        ]
+        titles = ("", "Buckets", "Compared", "Suggested edges", "Recommendations")
+        return "\n\n".join(f"{t}\n{p}" if t else p for t, p in zip(titles, parts, strict=True))
+
+
+def create_efficiency_report(
+    lengths: Lengths, bucket_spec: BucketSpec, packing_mode: PackingMode = PackingMode.BEST_FIT_DECREASING
+) -> BatchingEfficiencyReport:
+    """Compare buckets with optimal buckets and with packing, and give recommendations."""
+    check_type(bucket_spec, BucketSpec, "bucket_spec")
+    table = as_length_table(lengths)
+    counts = count_lengths(table)
+    analysis = analyze_counts(counts, bucket_spec)
+    if not analysis.total_samples:
+        raise ValueError(
+            f"all buckets are empty: lengths are {counts.values[0]} to {counts.values[-1]}, but buckets have "
+            f"lengths {bucket_spec.min_length} to {bucket_spec.overflow_max}"
+        )
+    # Only the samples in the buckets, so that all values describe the same samples.
+    inside = (table.lengths >= bucket_spec.min_length) & (table.lengths <= bucket_spec.overflow_max)
+    kept = LengthTable.from_arrays(None, table.lengths[inside])
+    suggestions = tuple(
+        suggest_bucket_edges(kept, bucket_spec.num_buckets, goal, bucket_spec.overflow_max)
+        for goal in OptimizationGoal
+    )
+    packing = PackingEstimate(
+        mode=packing_mode,
+        capacity=bucket_spec.overflow_max,
+        total_samples=len(kept),
+        total_tokens=int(kept.lengths.sum(dtype=np.int64)),
+        num_packs=int(pack_lengths(kept.lengths, bucket_spec.overflow_max, packing_mode).max()) + 1,
+    )
+    return BatchingEfficiencyReport(
+        length_histogram=compute_length_histogram(table),
+        bucket_analysis=analysis,
+        suggestions=suggestions,
+        packing=packing,
+        recommendations=tuple(_recommendations(counts, analysis, suggestions[0], packing)),
+    )
+
+
+def _recommendations(
+    counts: LengthCounts, analysis: BucketAnalysis, best: BucketSuggestion, packing: PackingEstimate
+) -> list[str]:
+    """Return at least one recommendation."""
+    spec = analysis.bucket_spec
+    advice = []
+    if analysis.too_long:
+        advice.append(
+            f"{analysis.too_long:,} samples are longer than overflow_max {spec.overflow_max} and are "
+            f"skipped; raise it to {counts.values[-1]} to keep them, or cut or split them."
+        )
+    if analysis.skipped_samples > analysis.too_long:
+        short = analysis.skipped_samples - analysis.too_long
+        advice.append(f"{short:,} samples are shorter than min_length {spec.min_length} and are skipped.")
+    given, can_be = analysis.overall_efficiency, max(analysis.overall_efficiency, best.estimated_efficiency)
+    packed = f"Packing into rows of {packing.capacity} is {format_percent(packing.efficiency, 2)} full"
+    if packing.efficiency > can_be + _MIN_IMPROVEMENT:
+        advice.append(
+            f"{packed}, where these buckets are {format_percent(given, 2)} and the best "
+            f"{best.num_buckets} buckets "
+            f"{format_percent(best.estimated_efficiency, 2)}: "
+            f"{_fewer(analysis.padded_tokens, packing.padded_tokens)} padded tokens. Pack if the model "
+            f"keeps segments apart (segment ids or cu_seqlens)."
+        )
+    else:
+        advice.append(
+            f"{packed}, buckets can be {format_percent(can_be, 2)}: stay with buckets, which are simpler."
+        )
+    if best.estimated_efficiency > given + _MIN_IMPROVEMENT:
+        padded = round(analysis.total_tokens / best.estimated_efficiency)
+        advice.append(
+            f"If you pad to buckets, {_edges_text(best)} gives "
+            f"{format_percent(best.estimated_efficiency, 2)} with "
+            f"as many buckets: {_fewer(analysis.padded_tokens, padded)} padded tokens."
+        )
+    advice += _about_single_buckets(analysis)
+    return advice
+
+
+def _about_single_buckets(analysis: BucketAnalysis) -> list[str]:
+    advice = []
+    empty = [bucket.label for bucket in analysis.buckets if not bucket.sample_count]
+    if empty:
+        advice.append(f"No sample is in {_listed('bucket', empty)}; its edge could serve elsewhere.")
+    fullest = max(analysis.buckets, key=lambda bucket: bucket.sample_count)
+    share = fullest.sample_count / analysis.total_samples
+    if share > _CROWDED_FRACTION and len(analysis.buckets) > 2:
+        advice.append(f"Bucket {fullest.label} holds {share:.0%} of the samples; put more edges inside it.")
+    return advice
+
+
+def _listed(noun: str, names: list[str]) -> str:
+    return f"{noun} {names[0]}" if len(names) == 1 else f"{noun}s {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _fewer(before: int, after: int) -> str:
+    return f"{1 - after / before:.0%} fewer"
+
+
+def _edges_text(suggestion: BucketSuggestion) -> str:
+    edges = ",".join(map(str, suggestion.edges))
+    return f"{edges} (overflow {suggestion.overflow_max})"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(
+        text, _COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )

@@ -1,162 +1,170 @@
-"""Chat templates: conversations as one text, with the places of the turns that are learned.
+"""Chat templates: converts conversations to text with `transformers`, and finds the assistant's turns."""
 
-Templates are Jinja, as tokenizers of Hugging Face carry them. Which rows are conversations is in `formats`.
-"""
-
+import contextlib
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from phalanx.io.untrusted import read_json
+from phalanx.data.tokenizers import (
+    BYTES,
+    CHARACTERS,
+    fetch_from_hub,
+    read_special_tokens,
+    read_tokenizer_config,
+    short_hash,
+)
 
 Message: TypeAlias = Mapping[str, Any]
-"""`role` and `content`, and whatever else a template uses."""
+"""`role` and `content`, and anything else that a template uses."""
 Span: TypeAlias = tuple[int, int]
-"""Where in a text a part begins and ends, in characters."""
+"""First character of a part of a text, and the character after its last one."""
 
 CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
-BUILT_IN = {"chatml": CHATML}
-_GENERATION = re.compile(r"\{%-?\s*(end)?generation\s*-?%\}")
-_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+BUILT_IN_TEMPLATES = {"chatml": CHATML}
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 @dataclasses.dataclass(frozen=True)
 class ChatTemplate:
-    """A Jinja template of a whole conversation; `special_tokens` are the names that it may use."""
+    """A Jinja template of a conversation, rendered by `transformers`."""
 
     source: str
     special_tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Variables of the template, such as `bos_token`."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # What was compiled cannot travel to other processes, and is soon compiled again.
-        return ChatTemplate, (self.source, dict(self.special_tokens))
+    @property
+    def marks_generation(self) -> bool:
+        """Whether the template marks the assistant's text with `{% generation %}`."""
+        return _GENERATION.search(self.source) is not None
 
-    @cached_property
-    def _compiled(self) -> Any:
+    @property
+    def digest(self) -> str:
+        """Hash of the template and its special tokens."""
+        return short_hash(repr((self.source, sorted(self.special_tokens.items()))).encode())
+
+    def render(
+        self, messages: Sequence[Message], *, add_generation_prompt: bool = False, **variables: Any
+    ) -> str:
+        """Return the text of a conversation.
+
+        Args:
+            messages: The conversation.
+            add_generation_prompt: Whether to add the text before the assistant's next turn.
+            **variables: `tools`, `documents`, and any other variables of the template.
+        """
+        return self._render(messages, add_generation_prompt, False, variables)[0]
+
+    def render_with_spans(
+        self, messages: Sequence[Message], turns: Sequence[int], **variables: Any
+    ) -> tuple[str, list[Span]]:
+        """Return the text of a conversation, and the spans of some of the assistant's turns in it.
+
+        With `{% generation %}` tags, the spans are those of the template. Otherwise, they are found by
+        comparing the text of the messages up to a turn with the complete text.
+
+        Args:
+            messages: The conversation.
+            turns: Indices of the messages.
+            **variables: Variables of the template.
+        """
+        if self.marks_generation:
+            text, spans = self._render(messages, False, True, variables)
+            assistant = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+            if list(turns) == assistant:
+                return text, spans
+            if len(spans) == len(assistant):
+                return text, [span for index, span in zip(assistant, spans, strict=True) if index in turns]
+        return self._compare_prefixes(messages, turns, variables)
+
+    def _compare_prefixes(
+        self, messages: Sequence[Message], turns: Sequence[int], variables: Mapping[str, Any]
+    ) -> tuple[str, list[Span]]:
+        text = self.render(messages, **variables)
+        spans = []
+        for turn in turns:
+            before = self.render(messages[:turn], add_generation_prompt=True, **variables)
+            until = self.render(messages[: turn + 1], **variables)
+            if not text.startswith(until):
+                raise ValueError(
+                    f"the chat template renders message {turn} differently if others follow it, so its "
+                    f"position is unknown; compute the loss on the last turn only (loss='last_turn')"
+                )
+            if not until.startswith(before):
+                # A template whose turns do not begin with its generation prompt: use the message's own text.
+                before = self.render(messages[:turn], **variables)
+            if not until.startswith(before):
+                raise ValueError(f"the position of message {turn} in the chat template's text is unknown")
+            spans.append((len(before), len(until)))
+        return text, spans
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool,
+        return_spans: bool,
+        variables: Mapping[str, Any],
+    ) -> tuple[str, list[Span]]:
         try:
-            import jinja2.ext
-            import jinja2.sandbox
+            import jinja2.exceptions
+            from transformers.utils.chat_template_utils import render_jinja_template
         except ImportError as error:
             raise ImportError(
-                "to use chat templates, install jinja2: pip install 'phalanx[tokenizers]'"
+                "to use chat templates, install transformers: pip install 'phalanx[hf]'"
             ) from error
-
-        def refuse(message: str) -> None:
-            raise jinja2.exceptions.TemplateError(message)
-
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-        )
-        environment.filters["tojson"] = lambda value, **how: json.dumps(value, ensure_ascii=False, **how)
-        environment.globals["raise_exception"] = refuse
         try:
-            # What the model is to write is found by comparing texts, for any template.
-            return environment.from_string(_GENERATION.sub("", self.source))
-        except jinja2.exceptions.TemplateError as error:
-            raise ValueError(f"the chat template is not valid Jinja: {error}") from error
-
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = False, **more: Any) -> str:
-        """The text of a conversation, with what comes before the model's next turn if asked for."""
-        import jinja2.exceptions
-
-        try:
-            return str(
-                self._compiled.render(
-                    messages=list(messages),
-                    add_generation_prompt=add_generation_prompt,
-                    **{**self.special_tokens, **more},
-                )
+            rendered: Any = render_jinja_template(
+                conversations=[[dict(message) for message in messages]],
+                chat_template=self.source,
+                add_generation_prompt=add_generation_prompt,
+                return_assistant_tokens_mask=return_spans,
+                **{**self.special_tokens, **variables},
             )
+        except jinja2.exceptions.TemplateSyntaxError as error:
+            raise ValueError(f"the chat template is not valid Jinja: {error}") from error
         except (jinja2.exceptions.TemplateError, TypeError) as error:
-            raise ValueError(f"the chat template refuses these messages: {error}") from error
-
-    def render_with_turns(
-        self, messages: Sequence[Message], learned: Sequence[int], **more: Any
-    ) -> tuple[str, list[Span]]:
-        """The text, and where in it the learned messages' text is, with what ends their turns."""
-        whole = self.render(messages, **more)
-        spans = []
-        for number in learned:
-            before = self.render(messages[:number], add_generation_prompt=True, **more)
-            until = self.render(messages[: number + 1], **more)
-            if not whole.startswith(until):
-                raise ValueError(
-                    f"the chat template writes message {number} otherwise once others follow it, so that it "
-                    f"cannot be told where it stands; take the loss on the last turn alone (loss='last')"
-                )
-            if not until.startswith(before):
-                # A template whose turns do not begin as its generation prompt does: its own text is learned.
-                before = self.render(messages[:number], **more)
-            if not until.startswith(before):
-                raise ValueError(f"it cannot be told where the chat template puts message {number}")
-            spans.append((len(before), len(until)))
-        return whole, spans
+            raise ValueError(f"the chat template rejects these messages: {error}") from error
+        texts, spans = rendered
+        return texts[0], [(int(begin), int(end)) for begin, end in spans[0]] if return_spans else []
 
 
 def load_chat_template(
     tokenizer: str | os.PathLike[str], template: str | os.PathLike[str] | None = None
 ) -> ChatTemplate:
-    """The chat template that a tokenizer carries, or another one: a built-in's name or a Jinja file.
+    """Load the chat template of a tokenizer, or another one with the tokenizer's special tokens.
 
-    A tokenizer is a folder, a `tokenizer.json` with its `tokenizer_config.json` beside it, or a Hugging Face
-    name.
+    Args:
+        tokenizer: Folder, `tokenizer.json` or Hugging Face name.
+        template: Name of a built-in template (`chatml`) or path of a Jinja file.
     """
-    config = _tokenizer_config(tokenizer)
-    special = {name: _token_text(config[name]) for name in _SPECIAL if config.get(name)}
+    config = read_tokenizer_config(tokenizer)
+    special = read_special_tokens(config)
     if template is not None:
-        if str(template) in BUILT_IN:
-            return ChatTemplate(BUILT_IN[str(template)], special)
+        if str(template) in BUILT_IN_TEMPLATES:
+            return ChatTemplate(BUILT_IN_TEMPLATES[str(template)], special)
         if not Path(template).is_file():
             raise FileNotFoundError(
-                f"there is no chat template {template}; built in is {', '.join(BUILT_IN)}"
+                f"there is no chat template {template}; use a Jinja file or {', '.join(BUILT_IN_TEMPLATES)}"
             )
         return ChatTemplate(Path(template).read_text(encoding="utf-8"), special)
-    beside = _folder(tokenizer) / "chat_template.jinja"
-    found = config.get("chat_template")
-    if beside.is_file():
-        found = beside.read_text(encoding="utf-8")
-    if isinstance(found, list):
-        named = {entry["name"]: entry["template"] for entry in found}
-        found = named.get("default") or next(iter(named.values()), None)
-    if not isinstance(found, str):
+    path = Path(tokenizer)
+    file = (path if path.is_dir() else path.parent) / "chat_template.jinja"
+    source = config.get("chat_template")
+    if path.exists() and file.is_file():
+        source = file.read_text(encoding="utf-8")
+    elif source is None and not path.exists() and os.fspath(tokenizer) not in (BYTES, CHARACTERS):
+        with contextlib.suppress(ValueError):
+            source = fetch_from_hub(os.fspath(tokenizer), "chat_template.jinja").read_text(encoding="utf-8")
+    if isinstance(source, list):
+        named = {entry["name"]: entry["template"] for entry in source}
+        source = named.get("default") or next(iter(named.values()), None)
+    if not isinstance(source, str):
         raise ValueError(
-            f"the tokenizer {os.fspath(tokenizer)} carries no chat template; name one: 'chatml', or a file "
-            f"of Jinja"
+            f"the tokenizer {os.fspath(tokenizer)} has no chat template; choose one: 'chatml' or a Jinja file"
         )
-    return ChatTemplate(found, special)
-
-
-def _folder(tokenizer: str | os.PathLike[str]) -> Path:
-    path = Path(tokenizer)
-    return path if path.is_dir() else path.parent
-
-
-def _tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
-    path = Path(tokenizer)
-    if path.exists():
-        beside = _folder(tokenizer) / "tokenizer_config.json"
-        return _object(beside) if beside.is_file() else {}
-    if os.fspath(tokenizer) == "bytes":
-        return {}
-    from phalanx.data.tokenizers import fetch
-
-    return _object(fetch(os.fspath(tokenizer), "tokenizer_config.json"))
-
-
-def _object(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object")
-    return value
-
-
-def _token_text(token: Any) -> str:
-    return str(token["content"]) if isinstance(token, Mapping) else str(token)
+    return ChatTemplate(source, special)

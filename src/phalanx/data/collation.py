@@ -1,279 +1,483 @@
-"""Samples as the arrays of one batch: padded rows, or packs with their segments and positions.
+"""Batches of samples as padded or packed arrays."""
 
-Which samples share a batch is decided in a plan; batches as files are in `files`.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Int, Int8, Int32
-from pydantic import Field
+from jaxtyping import Bool, Int8, Int32, Int64, Integer
 
-from phalanx.config import FrozenModel
-from phalanx.data.lengths import as_loss_mask
-from phalanx.data.packed_batch import pack_tokens
-from phalanx.data.packing import PackLayout
-from phalanx.data.packing_config import OverlongPolicy, PackingConfig
-from phalanx.data.plans.arrays import MicrobatchSpec
+from phalanx.data.attention_masks import cu_seqlens
+from phalanx.data.packing import PackingConfig, PackLayout, assign_packs
+from phalanx.data.plans.batch_plan import BatchSpec
+from phalanx.data.samples import Sample, TokenDataset, as_loss_mask
+from phalanx.native import require_native
+
+IGNORE_INDEX = -100
+"""Label of a token without a loss, as in PyTorch and Hugging Face."""
+
+SampleLike: TypeAlias = Sample | Mapping[str, Any]
+"""A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` and further columns."""
+
+CollateFn: TypeAlias = Callable[[list[Sample], int, int], Mapping[str, np.ndarray]]
+"""Function (samples, width, pad_id) -> arrays with one row per sample, for batches that are not packed. They
+are added to the columns of the batch; `input_ids` and `loss_mask` replace the default ones."""
+
+TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
 
 
 @runtime_checkable
-class TokensAndMask(Protocol):
-    """A sample with fields, as `TokenizedSample` and `phalanx.data.StreamSample` are."""
+class BatchReadable(Protocol):
+    """Samples that are read faster together than one by one."""
 
-    @property
-    def input_ids(self) -> Any:
-        """Token ids."""
-
-    @property
-    def loss_mask(self) -> Any:
-        """1 where a token counts in the loss."""
+    def take(self, sample_ids: Sequence[str]) -> Mapping[str, SampleLike]:
+        """Return the samples with these ids, without those that do not exist."""
 
 
-Sample: TypeAlias = Mapping[str, Any] | TokensAndMask
-"""What a sample may be given as: with fields, or a mapping with `input_ids` and perhaps `loss_mask`."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """A batch of token rows, packed or with one sample per row, as NumPy arrays.
 
-_TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
+    `batch["input_ids"]` and `model(**batch)` access the arrays by name.
+    """
 
+    input_ids: Int32[np.ndarray, "rows width"]
+    loss_mask: Int8[np.ndarray, "rows width"]
+    """1 where the token counts in the loss."""
+    segment_ids: Int32[np.ndarray, "rows width"]
+    """Samples of a row, numbered from 1; 0 is padding."""
+    position_ids: Int32[np.ndarray, "rows width"]
+    """Positions within each segment; 0 for padding."""
+    layout: PackLayout
+    """Which samples are where."""
+    columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Additional arrays [rows, ...]."""
+    spec: BatchSpec | None = None
+    """Entry of the plan from which the batch was created."""
 
-CollateFunction: TypeAlias = Callable[[list[dict[str, np.ndarray]], int, int], dict[str, np.ndarray]]
-"""(samples, max_len, pad_id) -> arrays by name, each with one row for each sample."""
-
-
-class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
-    """One batch, ready for a model; its arrays can also be had by name, as `batch["input_ids"]`."""
-
-    input_ids: Int[np.ndarray, "rows width"]
-    """Tokens, padded at the end of each row."""
-    loss_mask: Int[np.ndarray, "rows width"]
-    """1 where a token counts in the loss."""
-    segment_ids: Int[np.ndarray, "rows width"] | None = None
-    """With packing: 1, 2, ... for the samples of a row, 0 for padding."""
-    position_ids: Int[np.ndarray, "rows width"] | None = None
-    """With packing: counted from 0 in each segment."""
-    extras: dict[str, np.ndarray] = Field(default_factory=dict)
-    """Whatever else a collate function of one's own returned."""
-    sample_ids: tuple[str, ...]
-    """The samples, row after row."""
-    sample_rows: tuple[int, ...]
-    """The row in which each sample stands."""
-    lengths: tuple[int, ...]
-    """Tokens of each sample."""
-    bucket_id: int
-    """The bucket of the longest row."""
-    max_len: int
-    """How wide rows are."""
-    index: int
-    """Its place in the epoch."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays that a model is fed, by name."""
-        named = {name: getattr(self, name) for name in _TOKEN_ARRAYS}
-        return {name: array for name, array in named.items() if array is not None} | self.extras
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything by name, for `np.savez`."""
-        rest = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "index")
-        return self.arrays() | {name: np.array(getattr(self, name)) for name in rest}
-
-    @classmethod
-    def from_npz(cls, data: Mapping[str, Any]) -> "CollatedBatch":
-        """What `to_dict` gave, read from a file again; without rows and lengths, each row is one sample."""
-        found = {name: data[name] for name in data}
-        ids = tuple(map(str, found.pop("sample_ids")))
-        numbers = {name: int(found.pop(name)) for name in ("bucket_id", "max_len", "index")}
-        rows = found.pop("sample_rows", np.arange(len(ids)))
-        lengths = found.pop("lengths", np.full(len(ids), numbers["max_len"]))
-        named = {name: np.asarray(found.pop(name)) for name in _TOKEN_ARRAYS if name in found}
-        return cls(
-            **named,
-            **numbers,
-            sample_ids=ids,
-            sample_rows=tuple(np.asarray(rows).tolist()),
-            lengths=tuple(np.asarray(lengths).tolist()),
-            extras=found,
-        )
+    def __len__(self) -> int:
+        return len(self.input_ids)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        found = self.arrays()
-        if name not in found:
-            raise KeyError(f"batch {self.index} has no array {name!r}; it has {', '.join(found)}")
-        return found[name]
+        arrays = self.arrays()
+        if name not in arrays:
+            raise KeyError(f"the batch has no array {name!r}; it has {', '.join(arrays)}")
+        return arrays[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.arrays()
 
     def keys(self) -> list[str]:
-        """The names of the arrays; with it `dict(batch)` and `model(**batch)` work."""
+        """Return the names of the arrays."""
         return list(self.arrays())
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name."""
+        return {name: getattr(self, name) for name in TOKEN_ARRAYS} | dict(self.columns)
+
     @property
-    def spec(self) -> MicrobatchSpec:
-        """The plan's description of this batch."""
-        packs: tuple[tuple[str, ...], ...] | None = None
-        if self.segment_ids is not None:
-            rows: list[list[str]] = [[] for _ in range(len(self.input_ids))]
-            for sample_id, row in zip(self.sample_ids, self.sample_rows, strict=True):
-                rows[row].append(sample_id)
-            packs = tuple(map(tuple, rows))
-        return MicrobatchSpec(
-            samples=self.sample_ids,
-            packs=packs,
-            bucket_id=self.bucket_id,
-            max_len=self.max_len,
-            index=self.index,
-            lengths=self.lengths,
-        )
+    def real_tokens(self) -> int:
+        """Number of tokens without padding."""
+        return int(np.count_nonzero(self.segment_ids))
+
+    @property
+    def padded_tokens(self) -> int:
+        """Number of tokens including padding."""
+        return self.input_ids.size
+
+    @property
+    def sample_rows(self) -> tuple[int, ...]:
+        """Row of each sample."""
+        return tuple(self.layout.segment_rows.tolist())
+
+    def pad_rows(self, num_rows: int) -> "TokenBatch":
+        """Return the batch with rows of padding added, so that it has `num_rows` rows.
+
+        The padding is token 0. With the padding of samples, use the argument `num_rows` of `collate`.
+        """
+        missing = num_rows - len(self)
+        if missing < 0:
+            raise ValueError(f"the batch has {len(self)} rows, more than num_rows={num_rows}")
+        padded = {
+            name: np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
+            for name, array in self.arrays().items()
+        }
+        tokens: dict[str, Any] = {name: padded.pop(name) for name in TOKEN_ARRAYS}
+        return dataclasses.replace(self, columns=padded, **tokens)
+
+    def labels(self) -> Int64[np.ndarray, "rows width"]:
+        """Return the tokens to predict, and -100 where there is no loss.
+
+        A model compares each label with its prediction at the position before. The first token of a segment
+        has no label, because the token before it belongs to another sample.
+        """
+        counted = (self.loss_mask != 0) & (self.position_ids != 0)
+        return np.where(counted, self.input_ids, IGNORE_INDEX).astype(np.int64)
+
+    def cu_seqlens(self, row: int) -> Int32[np.ndarray, " boundaries"]:
+        """Return where the segments of a row begin and where the last one ends."""
+        return cu_seqlens(self.segment_ids[row])
+
+    def flat_cu_seqlens(self) -> Int32[np.ndarray, " boundaries"]:
+        """Return where sequences begin if rows are put end to end; the padding of each row is a sequence."""
+        rows, width = self.input_ids.shape
+        if rows * width > np.iinfo(np.int32).max:
+            raise ValueError(f"{rows} rows of {width} tokens exceed 32 bits; use fewer rows at once")
+        changes = np.diff(self.segment_ids, axis=1, prepend=-1) != 0
+        return np.append(np.flatnonzero(changes), rows * width).astype(np.int32)
+
+    def varlen(self, *, align: int = 1, pad_id: int = 0) -> dict[str, Any]:
+        """Return all samples end to end without padding, for variable-length attention kernels.
+
+        Args:
+            align: Pad every sample to a multiple of this value, as context parallelism over c devices needs
+                (2 c). Then samples begin at `cu_seqlens_padded`, and `cu_seqlens` counts real tokens.
+            pad_id: Token for this padding.
+
+        Returns:
+            `input_ids`, `labels` and `position_ids` [tokens]; `cu_seqlens`, where sample n is at
+            `cu_seqlens[n]:cu_seqlens[n + 1]`; and `max_seqlen`.
+        """
+        real = self.segment_ids > 0
+        positions = self.position_ids[real]
+        starts = np.flatnonzero(positions == 0)
+        lengths = np.diff(np.append(starts, len(positions)))
+        padded = -(-lengths // align) * align
+        offsets, padded_offsets = (np.concatenate([[0], np.cumsum(sizes)]) for sizes in (lengths, padded))
+        targets = np.repeat(padded_offsets[:-1] - offsets[:-1], lengths) + np.arange(len(positions))
+        # Positions continue in the padding, so that no new sample seems to begin there.
+        arrays: dict[str, Any] = {
+            "position_ids": np.arange(padded_offsets[-1]) - np.repeat(padded_offsets[:-1], padded)
+        }
+        for name, values, filler in (
+            ("input_ids", self.input_ids, pad_id),
+            ("labels", self.labels(), IGNORE_INDEX),
+        ):
+            arrays[name] = np.full(int(padded_offsets[-1]), filler, np.int64)
+            arrays[name][targets] = values[real]
+        arrays |= {"cu_seqlens": offsets.astype(np.int32), "max_seqlen": int(padded.max(initial=0))}
+        return arrays if align == 1 else arrays | {"cu_seqlens_padded": padded_offsets.astype(np.int32)}
 
 
-def pad_sequences(
-    sequences: Sequence[Sequence[int] | Int[np.ndarray, " _"]],
-    pad_value: int,
-    max_length: int | None = None,
-    dtype: Any = np.int32,
-) -> Int[np.ndarray, "rows width"]:
-    """Rows of one width, filled up with `pad_value`; one that is longer than `max_length` is an error.
-
-    >>> pad_sequences([[1, 2], [3]], 0).tolist()
-    [[1, 2], [3, 0]]
-    """
-    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-    longest = int(lengths.max(initial=0))
-    width = longest if max_length is None else max_length
-    if longest > width:
-        row = int(np.argmax(lengths))
-        raise ValueError(
-            f"sequence {row} has {longest} tokens, more than max_length {width}; nothing is cut off"
-        )
-    padded = np.full((len(sequences), width), pad_value, dtype)
-    if longest:
-        padded[np.arange(width) < lengths[:, None]] = np.concatenate(
-            [np.asarray(s, dtype) for s in sequences]
-        )
-    return padded
-
-
-def default_collate(
-    samples: Sequence[Mapping[str, Any]], max_len: int, pad_id: int = 0
-) -> dict[str, np.ndarray]:
-    """`input_ids` padded with `pad_id`, and `loss_mask` padded with 0; without one every token counts."""
-    masks = [
-        as_loss_mask(sample["loss_mask"], f"row {row}")
-        if sample.get("loss_mask") is not None
-        else np.ones(len(sample["input_ids"]), np.int8)
-        for row, sample in enumerate(samples)
-    ]
-    return {
-        "input_ids": pad_sequences([sample["input_ids"] for sample in samples], pad_id, max_len),
-        "loss_mask": pad_sequences(masks, 0, max_len, np.int8),
-    }
-
-
-def collate_microbatch(
-    spec: MicrobatchSpec,
-    samples: Mapping[str, Sample],
+def collate(
+    spec: BatchSpec,
+    samples: Mapping[str, SampleLike] | None = None,
     *,
-    collate_fn: CollateFunction = default_collate,
     pad_id: int = 0,
-    packing: PackingConfig | None = None,
-) -> CollatedBatch:
-    """The arrays of one batch of a plan; a sample that is missing or not as long as planned is an error."""
-    cut = packing.max_length if packing and packing.overlong is OverlongPolicy.TRUNCATE else None
-    planned: Sequence[int | None] = spec.lengths or [None] * len(spec.samples)
-    tokens = [
-        _tokens(sample_id, samples, length, cut)
-        for sample_id, length in zip(spec.samples, planned, strict=True)
-    ]
-    if spec.packs is None:
-        arrays = dict(collate_fn(tokens, spec.max_len, pad_id))
-        _check_rows(arrays, len(tokens), spec.index)
-        rows = tuple(range(len(tokens)))
+    num_rows: int | None = None,
+    collate_fn: CollateFn | None = None,
+) -> TokenBatch:
+    """Create the arrays of a batch.
+
+    Args:
+        spec: The batch, from a plan.
+        samples: Samples by id; a `TokenDataset` needs no loop over samples. Not needed for a streaming plan,
+            whose batches contain their samples.
+        pad_id: Token for padding.
+        num_rows: Number of rows; rows beyond those of the batch are padding, so that all batches of one width
+            have the same shape.
+        collate_fn: Creates additional arrays of a batch that is not packed.
+
+    Raises:
+        ValueError: If a sample is missing or does not have the planned length.
+    """
+    layout = spec.layout
+    if collate_fn is not None and spec.packed:
+        raise ValueError("collate_fn cannot be used with packing")
+    if isinstance(samples, TokenDataset) and spec.samples is None and collate_fn is None:
+        source = _dataset_source(spec, samples)
     else:
-        assert packing is not None, "a plan with packs has a packing config"
-        arrays = _packed_arrays(spec, tokens, packing, pad_id)
-        rows = tuple(row for row, pack in enumerate(spec.packs) for _ in pack)
-    named = {name: arrays.pop(name) for name in _TOKEN_ARRAYS if name in arrays}
-    return CollatedBatch(
-        **named,
-        extras=arrays,
-        sample_ids=spec.samples,
-        sample_rows=rows,
-        lengths=tuple(len(sample["input_ids"]) for sample in tokens),
-        bucket_id=spec.bucket_id,
-        max_len=spec.max_len,
-        index=spec.index,
-    )
+        found = _find_samples(spec, samples)
+        source = _concatenate(found)
+        if collate_fn is not None:
+            return _collate_with(collate_fn, spec, source, found, pad_id, num_rows)
+    return fill_rows(source, layout, pad_id=pad_id, num_rows=num_rows, spec=spec)
 
 
-def _tokens(
-    sample_id: str, samples: Mapping[str, Sample], planned: int | None, cut: int | None
-) -> dict[str, np.ndarray]:
-    if sample_id not in samples:
-        raise ValueError(f"the plan holds sample {sample_id!r}, but the dataset does not")
-    sample = samples[sample_id]
-    ids: Sequence[int]
-    mask: Sequence[int] | None
-    if not isinstance(sample, Mapping):
-        ids, mask = sample.input_ids, sample.loss_mask
-    else:
-        if "input_ids" not in sample:
-            raise ValueError(f"sample {sample_id!r} has no input_ids; it has {', '.join(sample)}")
-        ids, mask = sample["input_ids"], sample.get("loss_mask")
-    if mask is not None and len(mask) != len(ids):
-        raise ValueError(f"sample {sample_id!r}: {len(ids)} input_ids but {len(mask)} entries of loss_mask")
-    if planned is None:
-        planned = len(ids)
-    elif len(ids) != planned and not (len(ids) > planned == cut):
-        raise ValueError(
-            f"sample {sample_id!r} has {len(ids)} tokens, but {planned} were planned: the dataset or the "
-            f"tokenizer has changed; build the length cache and the plan again"
-        )
-    array: Int32[np.ndarray, " tokens"] = np.asarray(ids, np.int32)[:planned]
-    loss: Int8[np.ndarray, " tokens"] = (
-        np.ones(planned, np.int8) if mask is None else as_loss_mask(mask, f"sample {sample_id!r}")[:planned]
-    )
-    return {"input_ids": array, "loss_mask": loss}
+class TokenSource(NamedTuple):
+    """Tokens of samples, end to end."""
+
+    tokens: Int32[np.ndarray, " tokens"]
+    loss_mask: Int8[np.ndarray, " tokens"] | None
+    """None if every token counts."""
+    starts: Int64[np.ndarray, " segments"]
+    """First token of each segment of the layout."""
+    columns: Mapping[str, np.ndarray]
 
 
-def _packed_arrays(
-    spec: MicrobatchSpec, tokens: list[dict[str, np.ndarray]], packing: PackingConfig, pad_id: int
-) -> dict[str, np.ndarray]:
-    assert spec.packs is not None
-    lengths = np.array([len(sample["input_ids"]) for sample in tokens], np.int32)
-    layout = PackLayout(
-        config=packing,
-        samples=np.arange(len(tokens), dtype=np.int32),
-        starts=np.zeros(len(tokens), np.int32),
-        lengths=lengths,
-        offsets=np.cumsum([0, *map(len, spec.packs)], dtype=np.int64),
-        skipped=np.zeros(0, np.int32),
-    )
-    empty = [np.zeros(0, np.int32)]
-    batch = pack_tokens(
-        np.concatenate([sample["input_ids"] for sample in tokens] or empty),
-        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-        packing,
-        loss_mask=np.concatenate([sample["loss_mask"] for sample in tokens] or empty),
-        pad_token_id=pad_id,
+def fill_rows(
+    source: TokenSource,
+    layout: PackLayout,
+    *,
+    pad_id: int = 0,
+    num_rows: int | None = None,
+    spec: BatchSpec | None = None,
+) -> TokenBatch:
+    """Copy tokens into rows as a layout says."""
+    used = len(layout)
+    rows = used if num_rows is None else num_rows
+    if rows < used:
+        raise ValueError(f"the batch has {used} rows, more than num_rows={rows}")
+    shape = (rows, layout.width)
+    batch = TokenBatch(
+        input_ids=np.empty(shape, np.int32),
+        loss_mask=np.empty(shape, np.int8),
+        segment_ids=np.empty(shape, np.int32),
+        position_ids=np.empty(shape, np.int32),
         layout=layout,
+        columns={
+            name: np.zeros((*shape, *values.shape[1:]), values.dtype)
+            for name, values in source.columns.items()
+        },
+        spec=spec,
     )
-    width = batch.input_ids.shape[1]
-    if width > spec.max_len:
-        raise ValueError(f"batch {spec.index}: a pack is {width} long, but {spec.max_len} was planned")
-    padding = ((0, 0), (0, spec.max_len - width))
-    return {
-        name: np.pad(getattr(batch, name), padding, constant_values=pad_id if name == "input_ids" else 0)
-        for name in _TOKEN_ARRAYS
-    }
+    for name in TOKEN_ARRAYS:
+        getattr(batch, name)[used:] = pad_id if name == "input_ids" else 0
+    require_native("sequence packing").fill_packs(
+        source.tokens,
+        source.loss_mask,
+        source.starts,
+        layout.lengths,
+        layout.offsets,
+        layout.separator_token_id,
+        pad_id,
+        batch.input_ids[:used],
+        batch.loss_mask[:used],
+        batch.segment_ids[:used],
+        batch.position_ids[:used],
+    )
+    if layout.separator_token_id is not None and layout.separator_loss:
+        # A truncated sample fills its row, so no separator follows it.
+        followed = layout.spans > layout.lengths
+        first = layout.segment_rows * layout.width + layout.segment_positions
+        last = (first + layout.lengths - 1)[followed]
+        batch.loss_mask.flat[last + 1] = batch.loss_mask.flat[last]
+    if source.columns:
+        first = layout.segment_rows * layout.width + layout.segment_positions
+        within = _arange_within(layout.lengths)
+        targets = np.repeat(first, layout.lengths) + within
+        sources = np.repeat(source.starts, layout.lengths) + within
+        for name, values in source.columns.items():
+            target = batch.columns[name]
+            target.reshape(-1, *target.shape[2:])[targets] = values[sources]
+    return batch
 
 
-def _check_rows(arrays: Mapping[str, np.ndarray], rows: int, index: int) -> None:
-    for name in ("input_ids", "loss_mask"):
-        if name not in arrays:
-            raise ValueError(f"batch {index}: collate_fn returned no {name}, but {', '.join(arrays)}")
-    for name, array in arrays.items():
-        if len(array) != rows:
+def _arange_within(lengths: Int32[np.ndarray, " segments"]) -> Int64[np.ndarray, " tokens"]:
+    """Return 0, 1, ... within each segment."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+
+
+def pack_tokens(
+    tokens: Integer[np.ndarray, " tokens"],
+    offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int],
+    config: PackingConfig,
+    *,
+    loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None = None,
+    pad_id: int = 0,
+    layout: PackLayout | None = None,
+) -> TokenBatch:
+    """Pack samples that are stored end to end.
+
+    Args:
+        tokens: Token ids of all samples.
+        offsets: First token of each sample, and the end of the last one.
+        config: Packing settings.
+        loss_mask: 1 where a token counts in the loss; None counts every token.
+        pad_id: Token for padding.
+        layout: Assignment of these samples to rows, or part of one; computed if it is not given.
+
+    >>> batch = pack_tokens(np.arange(1, 9), [0, 3, 7, 8], PackingConfig(max_length=4))
+    >>> batch.input_ids.tolist(), batch.segment_ids.tolist()
+    ([[4, 5, 6, 7], [1, 2, 3, 8]], [[1, 1, 1, 1], [1, 1, 1, 2]])
+    """
+    source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
+    return fill_rows(source, layout, pad_id=pad_id)
+
+
+def iter_packed_batches(
+    tokens: Integer[np.ndarray, " tokens"],
+    offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int],
+    config: PackingConfig,
+    packs_per_batch: int,
+    *,
+    loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None = None,
+    pad_id: int = 0,
+    layout: PackLayout | None = None,
+) -> Iterator[TokenBatch]:
+    """Pack samples like `pack_tokens`, but yield `packs_per_batch` rows at a time to limit memory use."""
+    if packs_per_batch < 1:
+        raise ValueError(f"packs_per_batch must be at least 1, got {packs_per_batch}")
+    source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
+
+    def batches() -> Iterator[TokenBatch]:
+        for first in range(0, len(layout), packs_per_batch):
+            part = layout.slice_rows(first, min(first + packs_per_batch, len(layout)))
+            begin = int(layout.offsets[first])
+            starts = source.starts[begin : begin + len(part.samples)]
+            yield fill_rows(source._replace(starts=starts), part, pad_id=pad_id)
+
+    return batches()
+
+
+def _check_tokens(
+    tokens: Integer[np.ndarray, " tokens"],
+    offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int],
+    config: PackingConfig,
+    loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None,
+    layout: PackLayout | None,
+) -> tuple[TokenSource, PackLayout]:
+    bounds = _check_offsets(offsets, len(tokens))
+    if loss_mask is not None and len(loss_mask) != len(tokens):
+        raise ValueError(f"loss_mask must have {len(tokens)} entries, one per token, got {len(loss_mask)}")
+    if layout is None:
+        layout = assign_packs(np.diff(bounds), config)
+    starts = np.zeros_like(layout.samples) if layout.starts is None else layout.starts
+    if len(layout.samples) and layout.samples.max() >= len(bounds) - 1:
+        raise ValueError(
+            f"the layout has sample {layout.samples.max()}, but there are only {len(bounds) - 1} samples"
+        )
+    if np.any(bounds[layout.samples] + starts + layout.lengths > bounds[layout.samples + 1]):
+        raise ValueError("the layout was computed for samples of other lengths")
+    mask = None if loss_mask is None else as_loss_mask(loss_mask, "tokens")
+    return TokenSource(_as_int32(tokens), mask, bounds[layout.samples] + starts, {}), layout
+
+
+def _as_int32(values: Integer[np.ndarray, " tokens"]) -> Int32[np.ndarray, " tokens"]:
+    if len(values) and not np.can_cast(values.dtype, np.int32):
+        limits = np.iinfo(np.int32)
+        outside = (values > limits.max) | ((values < limits.min) if values.dtype.kind == "i" else False)
+        if outside.any():
+            index = int(np.argmax(outside))
+            raise ValueError(f"tokens[{index}] must fit in 32 bits, got {values[index]}")
+    return np.ascontiguousarray(values, np.int32)
+
+
+def _check_offsets(
+    offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int], num_tokens: int
+) -> Int64[np.ndarray, " samples_and_one"]:
+    bounds = np.ascontiguousarray(offsets, np.int64)
+    if len(bounds) == 0 or bounds[0] < 0 or bounds[-1] > num_tokens:
+        raise ValueError(
+            f"offsets must be between 0 and {num_tokens}, the number of tokens, with one entry more than "
+            f"there are samples"
+        )
+    descending = np.diff(bounds) < 0
+    if descending.any():
+        index = int(np.argmax(descending))
+        raise ValueError(
+            f"offsets must ascend, but offsets[{index + 1}] = {bounds[index + 1]} is less than "
+            f"offsets[{index}]"
+        )
+    return bounds
+
+
+def _dataset_source(spec: BatchSpec, dataset: TokenDataset) -> TokenSource:
+    assert spec.table is not None
+    planned = spec.layout.samples
+    indices = dataset.index_map(spec.table)[planned]
+    if (indices < 0).any():
+        missing = spec.table.ids[int(planned[int(np.argmax(indices < 0))])]
+        raise _missing_sample(str(missing))
+    lengths = np.diff(dataset.offsets)[indices]
+    wrong = lengths != spec.table.lengths[planned]
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        name, expected = spec.table.ids[int(planned[first])], int(spec.table.lengths[planned[first]])
+        raise _wrong_length(str(name), int(lengths[first]), expected)
+    starts = dataset.offsets[indices]
+    if spec.layout.starts is not None:
+        starts = starts + spec.layout.starts
+    return TokenSource(dataset.tokens, dataset.loss_mask, starts, dataset.columns)
+
+
+def _find_samples(spec: BatchSpec, samples: Mapping[str, SampleLike] | None) -> list[Sample]:
+    if spec.samples is not None:
+        found = [spec.samples[index] for index in spec.layout.samples.tolist()]
+        for sample, length in zip(found, spec.layout.lengths.tolist(), strict=True):
+            if sample.length < length:
+                raise _wrong_length(sample.sample_id, sample.length, length)
+        return found
+    if samples is None:
+        raise TypeError("collate needs the samples of a batch plan: collate(spec, samples)")
+    assert spec.table is not None
+    if isinstance(samples, BatchReadable):
+        samples = samples.take(spec.sample_ids)
+    found = []
+    for index, name in zip(spec.layout.samples.tolist(), spec.sample_ids, strict=True):
+        if name not in samples:
+            raise _missing_sample(name)
+        sample = as_sample(name, samples[name])
+        # A length of 0 is unknown, in a plan that was built by hand.
+        expected = int(spec.table.lengths[index])
+        if expected and sample.length != expected:
+            raise _wrong_length(name, sample.length, expected)
+        found.append(sample)
+    return found
+
+
+def as_sample(sample_id: str, value: SampleLike) -> Sample:
+    """Return a sample, or create one from a mapping with `input_ids`."""
+    if isinstance(value, Sample):
+        return value
+    if not isinstance(value, Mapping):
+        return Sample(sample_id, value.input_ids, value.loss_mask)
+    if "input_ids" not in value:
+        raise ValueError(f"sample {sample_id!r} has no input_ids; it has {', '.join(value)}")
+    ids = np.asarray(value["input_ids"])
+    mask = value.get("loss_mask")
+    return Sample(sample_id, ids, np.ones(len(ids), np.int8) if mask is None else mask)
+
+
+def _concatenate(samples: Sequence[Sample]) -> TokenSource:
+    starts = np.cumsum([0, *(sample.length for sample in samples)], dtype=np.int64)[:-1]
+    names = samples[0].columns.keys() if samples else ()
+    for sample in samples:
+        if sample.columns.keys() != names:
             raise ValueError(
-                f"batch {index}: collate_fn returned {len(array)} rows of {name} for {rows} samples"
+                f"sample {sample.sample_id!r} has columns {sorted(sample.columns)}, but the first sample of "
+                f"the batch has {sorted(names)}"
             )
+    return TokenSource(
+        np.concatenate([np.zeros(0, np.int32), *(sample.input_ids for sample in samples)]),
+        np.concatenate([np.zeros(0, np.int8), *(sample.loss_mask for sample in samples)]),
+        starts,
+        {name: np.concatenate([sample.columns[name] for sample in samples]) for name in names},
+    )
+
+
+def _collate_with(
+    collate_fn: CollateFn,
+    spec: BatchSpec,
+    source: TokenSource,
+    samples: list[Sample],
+    pad_id: int,
+    num_rows: int | None,
+) -> TokenBatch:
+    batch = fill_rows(source, spec.layout, pad_id=pad_id, num_rows=num_rows, spec=spec)
+    arrays: dict[str, Any] = dict(collate_fn(samples, spec.max_length, pad_id))
+    for name, array in arrays.items():
+        if len(array) != len(samples):
+            raise ValueError(
+                f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(samples)} "
+                f"samples"
+            )
+        if len(array) < len(batch):
+            padding = np.zeros((len(batch) - len(array), *array.shape[1:]), array.dtype)
+            arrays[name] = np.concatenate([array, padding])
+    replaced: dict[str, Any] = {
+        name: arrays.pop(name) for name in ("input_ids", "loss_mask") if name in arrays
+    }
+    return dataclasses.replace(batch, columns={**batch.columns, **arrays}, **replaced)
+
+
+def _missing_sample(sample_id: str) -> ValueError:
+    return ValueError(f"the plan has sample {sample_id!r}, but the dataset does not")
+
+
+def _wrong_length(sample_id: str, length: int, planned: int) -> ValueError:
+    return ValueError(
+        f"sample {sample_id!r} has {length} tokens, but {planned} were planned: the dataset or the tokenizer "
+        f"has changed; build the length cache and the plan again"
+    )

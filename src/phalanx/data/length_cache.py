@@ -1,68 +1,43 @@
-"""The length cache: sample ids and their lengths under one tokenizer, kept in a file that is appended to.
+"""Length caches: sample ids and their lengths under one tokenizer, in a file.
 
-How entries look in a file is in `records`; tokenizing is in `tokenizers`.
+A `.jsonl` file grows as entries are added, and an interrupted run can be continued. A `.npz` file is written
+as a whole when the cache is closed, and loads in milliseconds.
 """
 
-import asyncio
 import itertools
+import json
 import os
 import warnings
+import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Int, Int32
-from pydantic import Field
 
-from phalanx.config import FrozenModel
-from phalanx.data.length_records import (
-    BINARY_SUFFIXES,
-    TornLineError,
-    entry_id,
-    entry_length,
-    format_entries,
-    parse_blocks,
-    read_arrays,
-    write_arrays,
-)
 from phalanx.data.lengths import MAX_LENGTH, LazyIds, LengthTable
+from phalanx.data.readers import check_id
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError, open_verified
+from phalanx.io.untrusted import parse_json
 
-_PENDING = 1 << 14
-"""Entries held back before they are written, so that a small one does not cost a system call."""
-
-
-class LengthEntry(FrozenModel):
-    """One line of a length cache."""
-
-    sample_id: str
-    """Which sample."""
-    tokenizer_hash: str
-    """What its tokens were made with."""
-    length: int = Field(ge=1, le=MAX_LENGTH)
-    """How many tokens it has."""
-
-    def to_json(self) -> str:
-        """The line, without its end."""
-        return self.model_dump_json()
-
-    @classmethod
-    def from_json(cls, line: str) -> "LengthEntry":
-        """Read a line again."""
-        return cls.model_validate_json(line)
+# Entries that are collected before they are written, to save system calls.
+_MAX_PENDING = 1 << 14
+_BLOCK_BYTES = 1 << 18
+_FIELDS = ("sample_id", "tokenizer_hash", "length")
+_FORMAT, _VERSION = "phalanx.lengths", 1
+_REMEDY = "build it again"
 
 
 class LengthCache:
-    """Lengths by sample id. A suffix of `.npz` or `.arrow` chooses the binary form, any other JSON lines.
+    """Lengths by sample id, with a file.
 
-    A line file grows as entries are added, and a crash costs at most the entries held back and a cut-off last
-    line, which the next `create` removes. A binary file is written whole when the cache is closed.
-
-        async with LengthCache.create("lengths.jsonl", "tokenizer_v1") as cache:
-            await cache.add("sample-0", 812)
-        lengths = (await LengthCache.load("lengths.jsonl")).get_all()
+    >>> with LengthCache.create("lengths.jsonl", "tokenizer_v1") as cache:  # doctest: +SKIP
+    ...     cache.add("sample-0", 812)
+    >>> lengths = LengthCache.load("lengths.jsonl").get_all()  # doctest: +SKIP
     """
 
     def __init__(self, path: str | os.PathLike[str], tokenizer_hash: str) -> None:
@@ -70,88 +45,92 @@ class LengthCache:
         self._tokenizer_hash = tokenizer_hash
         self._ids: list[str] | LazyIds = []
         self._lengths: Int32[np.ndarray, " samples"] = np.zeros(0, np.int32)
-        # The entries by id, made from the two above when first needed; additions go here.
+        # Created from the two above on first use; entries are added here.
         self._entries: dict[str, int] | None = None
         self._pending_ids: list[str] = []
         self._pending_lengths: list[int] = []
         self._num_stored = 0
         self._stored: set[str] | None = None
         self._repeated: set[str] = set()
-        self._open = False
+        self._is_open = False
         self._file: IO[bytes] | None = None
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":
-        """A cache to add to, as an async context; a file that is there already is continued, not replaced."""
+        """Create a cache to add to, as a context manager. An existing file is continued, not replaced."""
         if not tokenizer_hash:
             raise ValueError("tokenizer_hash must not be empty; pass the tokenizer's name, version or hash")
         return cls(path, tokenizer_hash)
 
     @classmethod
-    async def load(
+    def load(
         cls,
         path: str | os.PathLike[str],
         expected_tokenizer_hash: str | None = None,
         *,
         drop_torn_line: bool = False,
     ) -> "LengthCache":
-        """Read a whole cache; another tokenizer, a repeated id and a damaged line are errors."""
+        """Load a cache.
+
+        Args:
+            path: File of the cache.
+            expected_tokenizer_hash: Reject a cache of another tokenizer.
+            drop_torn_line: Ignore an incomplete last line instead of raising an error.
+        """
         cache = cls(path, expected_tokenizer_hash or "")
-        await asyncio.to_thread(cache._read, drop_torn_line)
+        cache._read(drop_torn_line)
         return cache
 
     @classmethod
-    async def load_or_create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":
-        """The cache at `path`, with its entries if it is there; `async with` makes it ready to add to."""
+    def load_or_create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":
+        """Load a cache if its file exists; use it as a context manager to add entries."""
         cache = cls.create(path, tokenizer_hash)
         if cache._path.exists():
-            await asyncio.to_thread(cache._read, True)
+            cache._read(True)
         return cache
 
-    @classmethod
-    async def stream(cls, path: str | os.PathLike[str]) -> AsyncIterator[LengthEntry]:
-        """The entries of a cache in their order, without holding all of them (line files)."""
-        for sample_id, length, tokenizer_hash in _stream(Path(path)):
-            yield LengthEntry(sample_id=sample_id, tokenizer_hash=tokenizer_hash, length=length)
-
-    async def __aenter__(self) -> "LengthCache":
-        if self._open:
-            raise ValueError(f"{self._path} is open already")
+    def __enter__(self) -> "LengthCache":
+        if self._is_open:
+            raise ValueError(f"{self._path} is already open")
         if self._path.exists():
-            await asyncio.to_thread(self._repair_and_read)
+            self._repair_and_read()
         elif not self._path.parent.is_dir():
-            raise FileNotFoundError(f"cannot write {self._path}: there is no folder {self._path.parent}")
-        if not self._is_binary:
+            raise FileNotFoundError(
+                f"cannot write {self._path}: the folder {self._path.parent} does not exist"
+            )
+        else:
+            check_suffix(self._path)
+        if not _is_binary(self._path):
             self._file = self._path.open("ab", buffering=0)
         self._num_stored = len(self)
-        self._open = True
+        self._is_open = True
         return self
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Also after an error: what was added is right, and need not be tokenized again.
-        self._open = False
+        # Also after an error: the entries so far are valid and need not be computed again.
+        self._is_open = False
         if self._file is not None:
             with self._file:
                 self._flush()
                 os.fsync(self._file.fileno())
             self._file = None
         elif self._num_stored != len(self) or not self._path.exists():
-            write_arrays(self._path, self.ids, self.lengths, self._tokenizer_hash)
+            _write_npz(self._path, self.ids, self.lengths, self._tokenizer_hash)
 
-    async def add(self, sample_id: str | int, length: int | np.integer) -> None:
+    def add(self, sample_id: str | int, length: int | np.integer) -> None:
         """Add one sample.
 
-        An id may come once. One that the file held when it was opened may come once more with the same
-        length, so that an interrupted run can be started again as it was.
+        Ids must be unique. An id that was in the file when it was opened may be added once more with the same
+        length, so that an interrupted run can be repeated.
         """
         self._require_open()
-        key = entry_id(sample_id, str(self._path))
-        number = entry_length(int(length) if isinstance(length, np.integer) else length, f"sample {key!r}")
+        key = check_id(sample_id, str(self._path))
+        number = _check_length(int(length) if isinstance(length, np.integer) else length, f"sample {key!r}")
         entries = self._by_id()
         if key in entries:
             self._accept_repeats({key: number})
@@ -159,20 +138,20 @@ class LengthCache:
         entries[key] = number
         self._pending_ids.append(key)
         self._pending_lengths.append(number)
-        if len(self._pending_ids) >= _PENDING:
+        if len(self._pending_ids) >= _MAX_PENDING:
             self._flush()
 
-    async def add_many(
+    def add_many(
         self, sample_ids: Sequence[str | int], lengths: Sequence[int] | Int[np.ndarray, " samples"]
     ) -> None:
-        """Add many samples, much faster than one by one; if one is wrong none is added."""
+        """Add many samples, much faster than one by one. If one is invalid, none is added."""
         self._require_open()
         if len(sample_ids) != len(lengths):
-            raise ValueError(f"{len(sample_ids)} ids for {len(lengths)} lengths; each sample needs both")
+            raise ValueError(f"got {len(sample_ids)} ids but {len(lengths)} lengths")
         if set(map(type, sample_ids)) == {str} and all(sample_ids):
             keys = cast(list[str], list(sample_ids))
         else:
-            keys = [entry_id(given, f"sample {row}") for row, given in enumerate(sample_ids)]
+            keys = [check_id(name, f"sample {row}") for row, name in enumerate(sample_ids)]
         numbers = LengthTable.from_arrays(None, lengths).lengths.tolist()
         added = dict(zip(keys, numbers, strict=True))
         if len(added) != len(keys):
@@ -191,12 +170,12 @@ class LengthCache:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """File of the cache."""
         return self._path
 
     @property
     def tokenizer_hash(self) -> str:
-        """What the lengths were made with."""
+        """Hash of the tokenizer that the lengths were counted with."""
         return self._tokenizer_hash
 
     @property
@@ -212,28 +191,28 @@ class LengthCache:
         return np.fromiter(self._entries.values(), np.int32, len(self._entries))
 
     def table(self) -> LengthTable:
-        """The length table that samplers and plans take."""
+        """Return a length table, from which plans are built."""
         return LengthTable(self.ids, self.lengths).trust()
 
     def get(self, sample_id: str | int) -> int | None:
-        """A sample's length, or None."""
+        """Return the length of a sample, or None."""
         return self._by_id().get(str(sample_id))
 
     def get_all(self) -> dict[str, int]:
-        """{sample id: length}, in the order of the file."""
+        """Return {sample id: length}, in the order of the file."""
         return dict(self._by_id())
 
     def items(self) -> Iterator[tuple[str, int]]:
-        """(sample id, length), in the order of the file."""
+        """Iterate over (sample id, length), in the order of the file."""
         return iter(self._by_id().items())
 
-    async def validate(self, sample_ids: Iterable[str | int]) -> tuple[set[str], set[str]]:
-        """(missing, extra): wanted ids that are not here, and ids here that are not wanted."""
+    def validate(self, sample_ids: Iterable[str | int]) -> tuple[set[str], set[str]]:
+        """Return the given ids that are not in the cache, and the ids in the cache that are not given."""
         wanted = {str(sample_id) for sample_id in sample_ids}
         return wanted - self._by_id().keys(), self._by_id().keys() - wanted
 
     def is_complete(self, sample_ids: Iterable[str | int]) -> bool:
-        """Whether every wanted id is here."""
+        """Return whether all given ids are in the cache."""
         entries = self._by_id()
         return all(str(sample_id) in entries for sample_id in sample_ids)
 
@@ -243,24 +222,20 @@ class LengthCache:
     def __contains__(self, sample_id: str | int) -> bool:
         return str(sample_id) in self._by_id()
 
-    @property
-    def _is_binary(self) -> bool:
-        return self._path.suffix in BINARY_SUFFIXES
-
     def _by_id(self) -> dict[str, int]:
         if self._entries is None:
             ids = self._ids.as_list() if isinstance(self._ids, LazyIds) else self._ids
             self._entries = dict(zip(ids, self._lengths.tolist(), strict=True))
             if len(self._entries) != len(ids):
-                raise _repeat_error(self._path, ids)
+                raise _repeated_id_error(self._path, ids)
         return self._entries
 
     def _require_open(self) -> None:
-        if not self._open:
-            raise ValueError(f"{self._path} is not open for adding: use `async with LengthCache.create(...)`")
+        if not self._is_open:
+            raise ValueError(f"{self._path} is not open for adding; use `with LengthCache.create(...)`")
 
     def _accept_repeats(self, repeats: dict[str, int]) -> None:
-        """Entries that are here already: right once if the file held them when it was opened, else errors."""
+        """Accept entries that were in the file when it was opened, once; raise `ValueError` for others."""
         entries = self._by_id()
         if self._stored is None:
             self._stored = set(itertools.islice(entries, self._num_stored))
@@ -269,8 +244,9 @@ class LengthCache:
                 raise ValueError(f"{self._path}: sample id {key!r} was added twice; ids must be unique")
             if entries[key] != length:
                 raise ValueError(
-                    f"{self._path}: sample id {key!r} has length {entries[key]} in the file and now "
-                    f"{length}; the dataset or the tokenizer has changed: remove the file and build it again"
+                    f"{self._path}: sample id {key!r} has length {entries[key]} in the file, but now "
+                    f"{length}; "
+                    f"the dataset or the tokenizer has changed: delete the file and build it again"
                 )
         self._repeated |= repeats.keys()
 
@@ -279,21 +255,14 @@ class LengthCache:
             return
         ids, lengths = self._pending_ids, self._pending_lengths
         self._pending_ids, self._pending_lengths = [], []
-        for start in range(0, len(ids), _PENDING):
-            end = start + _PENDING
-            self._write(format_entries(ids[start:end], lengths[start:end], self._tokenizer_hash))
-
-    def _write(self, data: bytes) -> None:
-        assert self._file is not None
-        view = memoryview(data)
-        while view:
-            view = view[self._file.write(view) :]
+        for start in range(0, len(ids), _MAX_PENDING):
+            end = start + _MAX_PENDING
+            view = memoryview(format_lines(ids[start:end], lengths[start:end], self._tokenizer_hash))
+            while view:
+                view = view[self._file.write(view) :]
 
     def _repair_and_read(self) -> None:
-        """Read what is there, and make the file end with a whole line."""
-        if self._is_binary:
-            self._read(False)
-            return
+        """Read the file, and make it end with a complete line."""
         try:
             self._read(False)
         except TornLineError as torn:
@@ -301,14 +270,16 @@ class LengthCache:
             with self._path.open("r+b") as file:
                 file.truncate(torn.offset)
             warnings.warn(
-                f"{self._path}:{torn.line}: the last line was cut off (its writer was interrupted) and has "
-                f"been removed; {len(self)} entries are whole",
+                f"{self._path}:{torn.line}: the last line was incomplete, because a writer was interrupted, "
+                f"and "
+                f"has been removed; {len(self)} entries are intact",
                 stacklevel=2,
             )
             return
+        if _is_binary(self._path):
+            return
         with self._path.open("r+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            if size:
+            if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
                     file.write(b"\n")
@@ -316,9 +287,10 @@ class LengthCache:
     def _read(self, drop_torn_line: bool) -> None:
         if not self._path.is_file():
             raise FileNotFoundError(f"there is no length cache {self._path}")
-        if self._is_binary:
-            self._ids, self._lengths, found = read_arrays(self._path)
-            self._check_tokenizer(found, str(self._path))
+        check_suffix(self._path)
+        if _is_binary(self._path):
+            self._ids, self._lengths, tokenizer_hash = _read_npz(self._path)
+            self._check_tokenizer(tokenizer_hash, str(self._path))
         else:
             self._read_lines(drop_torn_line)
         self._entries = None
@@ -334,11 +306,11 @@ class LengthCache:
         except TornLineError:
             if not drop_torn_line:
                 raise
-        # A sort of hashes finds repeats in a fraction of a dictionary's time; equal hashes are looked at.
+        # Sorting hashes finds repeated ids in a fraction of the time that a dictionary takes.
         hashes = np.fromiter(map(hash, ids), np.int64, len(ids))
         hashes.sort()
         if (hashes[1:] == hashes[:-1]).any() and len(set(ids)) != len(ids):
-            raise _repeat_error(self._path, ids)
+            raise _repeated_id_error(self._path, ids)
         self._ids, self._lengths = ids, np.concatenate(lengths)
 
     def _check_tokenizer(self, found: str, where: str) -> None:
@@ -346,32 +318,219 @@ class LengthCache:
             self._tokenizer_hash = found
         elif found != self._tokenizer_hash:
             raise ValueError(
-                f"{where}: made with tokenizer {found!r}, not {self._tokenizer_hash!r}; use that tokenizer, "
+                f"{where}: counted with tokenizer {found!r}, not {self._tokenizer_hash!r}; use that "
+                f"tokenizer, "
                 f"or build a new cache"
             )
 
 
-def _stream(path: Path) -> Iterator[tuple[str, int, str]]:
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no length cache {path}")
-    if path.suffix in BINARY_SUFFIXES:
-        ids, lengths, tokenizer_hash = read_arrays(path)
-        yield from zip(ids.as_list(), lengths.tolist(), itertools.repeat(tokenizer_hash), strict=False)
-        return
-    for block in parse_blocks(path):
-        yield from zip(
-            block.ids, block.lengths.tolist(), itertools.repeat(block.tokenizer_hash), strict=False
+class TornLineError(ValueError):
+    """Raised if the last line is incomplete, because its writer was interrupted."""
+
+    def __init__(self, path: Path, line: int, offset: int) -> None:
+        super().__init__(
+            f"{path}:{line}: the last line is incomplete, because its writer was interrupted; open the file "
+            f"with "
+            f"LengthCache.create to repair and continue it, or load it with drop_torn_line=True"
+        )
+        self.line = line
+        self.offset = offset
+        """Bytes of complete lines before it."""
+
+
+class _Block(NamedTuple):
+    """Consecutive entries of a file with the same tokenizer."""
+
+    ids: list[str]
+    lengths: Int32[np.ndarray, " entries"]
+    lines: Sequence[int]
+    """Line number of each entry, from 1."""
+    tokenizer_hash: str
+
+
+def check_suffix(path: Path) -> None:
+    """Raise `ValueError` for the former Arrow format."""
+    if path.suffix == ".arrow":
+        raise ValueError(f"{path}: the Arrow format was removed; use .npz, which loads as fast, or .jsonl")
+
+
+def _is_binary(path: Path) -> bool:
+    return path.suffix == ".npz"
+
+
+def _check_length(value: object, where: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_LENGTH:
+        return int(value)
+    bound = f" up to {MAX_LENGTH}" if isinstance(value, int) and value > MAX_LENGTH else ""
+    raise ValueError(f"{where}: length must be a positive integer{bound}, got {value!r}")
+
+
+def format_lines(ids: Sequence[str], lengths: Sequence[int], tokenizer_hash: str) -> bytes:
+    """Return entries as JSON lines.
+
+    >>> format_lines(["a"], [3], "bytes")
+    b'{"sample_id":"a","tokenizer_hash":"bytes","length":3}\\n'
+    """
+    joined = "".join(ids)
+    plain = joined.isprintable() and '"' not in joined and "\\" not in joined
+    quote = '"' if plain else ""
+    texts = ids if plain else [json.dumps(text) for text in ids]
+    head = f'{{"sample_id":{quote}'
+    middle = f'{quote},"tokenizer_hash":{json.dumps(tokenizer_hash)},"length":'
+    return "".join(
+        [f"{head}{text}{middle}{length}}}\n" for text, length in zip(texts, lengths, strict=True)]
+    ).encode()
+
+
+def parse_blocks(path: Path) -> Iterator[_Block]:
+    """Iterate over the entries of a file; an incomplete last line raises `TornLineError`."""
+    with path.open("rb") as file:
+        rest, line, offset = b"", 1, 0
+        while data := file.read(_BLOCK_BYTES):
+            complete, newline, rest = (rest + data).rpartition(b"\n")
+            if newline:
+                yield from _parse_lines(path, line, complete)
+                line += complete.count(b"\n") + 1
+                offset += len(complete) + 1
+        if rest:
+            try:
+                blocks = _parse_lines(path, line, rest)
+            except ValueError as error:
+                # An incomplete line is not valid JSON, but a complete one can lack its line end.
+                if _is_json(rest):
+                    raise
+                raise TornLineError(path, line, offset) from error
+            yield from blocks
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _parse_lines(path: Path, first_line: int, data: bytes) -> list[_Block]:
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError as error:
+        line = first_line + data.count(b"\n", 0, error.start)
+        raise ValueError(f"{path}:{line}: not valid UTF-8: {error.reason}") from error
+    # One call for the whole block is several times as fast as one per line. A line with several values, or a
+    # value over several lines, changes the count, and then lines are parsed one by one.
+    try:
+        entries = json.loads(f"[{','.join(lines)}]")
+        if len(entries) == len(lines) and not any("}" in line[:-1] for line in lines):
+            return _create_blocks(path, range(first_line, first_line + len(lines)), entries)
+    except (ValueError, RecursionError):
+        pass
+    numbered = [(number, line) for number, line in enumerate(lines, first_line) if line.strip()]
+    entries = []
+    for number, text in numbered:
+        try:
+            entries.append(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}:{number}: not a JSON object: {error}") from error
+    return _create_blocks(path, [number for number, _ in numbered], entries)
+
+
+def _create_blocks(path: Path, lines: Sequence[int], entries: list[object]) -> list[_Block]:
+    ids, hashes, lengths = [], [], []
+    for line, entry in zip(lines, entries, strict=True):
+        where = f"{path}:{line}"
+        if not isinstance(entry, dict) or not all(field in entry for field in _FIELDS):
+            raise ValueError(f"{where}: expected an object with {', '.join(_FIELDS)}, got {entry!r:.80}")
+        name, length = entry["sample_id"], entry["length"]
+        ids.append(name if type(name) is str and name else check_id(name, where))
+        lengths.append(
+            length if type(length) is int and 0 < length <= MAX_LENGTH else _check_length(length, where)
+        )
+        if type(entry["tokenizer_hash"]) is not str:
+            raise ValueError(f"{where}: tokenizer_hash must be a string, got {entry['tokenizer_hash']!r}")
+        hashes.append(entry["tokenizer_hash"])
+    blocks, begin = [], 0
+    for key, group in itertools.groupby(hashes):
+        end = begin + sum(1 for _ in group)
+        blocks.append(_Block(ids[begin:end], np.array(lengths[begin:end], np.int32), lines[begin:end], key))
+        begin = end
+    return blocks
+
+
+def _write_npz(
+    path: Path, ids: Sequence[str], lengths: Int32[np.ndarray, " samples"], tokenizer_hash: str
+) -> None:
+    header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": tokenizer_hash}
+    encoded = [text.encode() for text in ids]
+    with atomic_write(path, checksum=True) as file:
+        np.savez(
+            file,
+            header=np.frombuffer(json.dumps(header).encode(), np.uint8),
+            lengths=lengths,
+            id_sizes=np.fromiter(map(len, encoded), np.int32, len(encoded)),
+            id_bytes=np.frombuffer(b"".join(encoded), np.uint8),
         )
 
 
-def _repeat_error(path: Path, ids: Sequence[str]) -> ValueError:
-    """Which id is there twice; for a line file, on which lines."""
+def _read_npz(path: Path) -> tuple[LazyIds, Int32[np.ndarray, " samples"], str]:
+    """Return ids, lengths and tokenizer hash; the ids are read on first use."""
+    identity = _file_identity(path)
+    members = _npz_members(path, "header", "lengths")
+    header = parse_json(members["header"].tobytes(), path)
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        raise _damaged(path, f"its header does not have the format {_FORMAT}")
+    if header.get("version") != _VERSION:
+        raise ValueError(f"{path} has version {header.get('version')}, but this release reads {_VERSION}")
+    lengths = members["lengths"]
+    if lengths.dtype != np.int32 or lengths.ndim != 1 or (len(lengths) and lengths.min() < 1):
+        raise _damaged(path, f"its lengths are {lengths.dtype} of shape {lengths.shape}, or not positive")
+
+    def read_ids() -> list[str]:
+        if _file_identity(path) != identity:
+            raise ValueError(f"{path} was changed after its lengths were loaded; load it again")
+        members = _npz_members(path, "id_sizes", "id_bytes")
+        ends = np.cumsum(members["id_sizes"], dtype=np.int64)
+        data = members["id_bytes"].tobytes()
+        if len(ends) != len(lengths) or (ends[-1] if len(ends) else 0) != len(data):
+            raise _damaged(path, f"{len(ends)} ids of {len(data)} bytes for {len(lengths)} lengths")
+        bounds = [0, *ends.tolist()]
+        if data.isascii():
+            text = data.decode()
+            return [text[a:b] for a, b in itertools.pairwise(bounds)]
+        return [data[a:b].decode() for a, b in itertools.pairwise(bounds)]
+
+    lengths.flags.writeable = False
+    return LazyIds(len(lengths), read_ids), lengths, str(header["tokenizer_hash"])
+
+
+def _npz_members(path: Path, *names: str) -> dict[str, np.ndarray]:
+    try:
+        # Opened here, because np.load does not close a file that it cannot read.
+        with open_verified(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in names}
+    except CorruptFileError:
+        raise
+    # np.load takes a file that is not an archive for a pickle, and rejects it with a ValueError.
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _file_identity(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _damaged(path: Path, reason: str) -> CorruptFileError:
+    return CorruptFileError(f"{path}: not an intact length cache ({reason}); {_REMEDY}")
+
+
+def _repeated_id_error(path: Path, ids: Sequence[str]) -> ValueError:
     lines: Iterable[int] = range(1, len(ids) + 1)
-    if path.suffix not in BINARY_SUFFIXES:
+    if not _is_binary(path):
         lines = itertools.chain.from_iterable(block.lines for block in parse_blocks(path))
     first: dict[str, int] = {}
     for sample_id, line in zip(ids, lines, strict=False):
         if sample_id in first:
-            return ValueError(f"{path}:{line}: sample id {sample_id!r} is on line {first[sample_id]} already")
+            return ValueError(f"{path}:{line}: sample id {sample_id!r} is already on line {first[sample_id]}")
         first[sample_id] = line
     raise AssertionError("no id is repeated")

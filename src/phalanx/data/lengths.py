@@ -1,23 +1,20 @@
-"""The length table: sample ids beside an int32 array of their lengths, checked once.
-
-Files of lengths are in `cache`; which samples share a batch is decided in `phalanx.data.plans`.
-"""
+"""Length tables: sample ids and their lengths in tokens."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, overload
 
 import numpy as np
-from jaxtyping import Int8, Int32
+from jaxtyping import Int32
 
 from phalanx.config import FrozenModel
 
 MAX_LENGTH = 2**31 - 1
 
 
-# Not Sequence[str]: whoever checks annotations at run time would look at an item, and so read the file.
+# Not Sequence[str]: a run-time type checker would look at an item, and so read the file.
 class LazyIds(Sequence):
-    """Sample ids that are taken from their file when the first of them is asked for."""
+    """Sample ids that are read from their file on first use."""
 
     def __init__(self, count: int, read: Callable[[], list[str]]) -> None:
         self._count = count
@@ -38,14 +35,14 @@ class LazyIds(Sequence):
         return iter(self.as_list())
 
     def as_list(self) -> list[str]:
-        """All of them."""
+        """Return all ids."""
         if self._ids is None:
             self._ids = self._read()
         return self._ids
 
 
 class RangeIds(Sequence[str]):
-    """The ids "0", "1", ... of samples that are known by their row alone; takes no memory."""
+    """The ids "0", "1", ... of samples without ids; takes no memory."""
 
     def __init__(self, count: int) -> None:
         self._range = range(count)
@@ -65,26 +62,26 @@ class RangeIds(Sequence[str]):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LengthTable:
-    """Ids and lengths of samples, in row order; a plan speaks of rows and turns them into ids when asked."""
+    """Ids and lengths of samples. Plans store positions in this table and look up ids on access."""
 
     ids: Sequence[Any]
-    """A string for each row, no two alike; `validate` looks at them, so that ids on disk can wait."""
+    """Unique strings. They are checked by `validate`, so that ids on disk need not be read."""
     lengths: Int32[np.ndarray, " samples"]
-    """Tokens in each sample, at least 1."""
+    """Tokens of each sample, at least 1."""
     _checked: bool = dataclasses.field(default=False, init=False, repr=False)
 
     @classmethod
     def from_mapping(cls, lengths: Mapping[Any, Any]) -> "LengthTable":
-        """A table in the mapping's own order."""
+        """Create a table from {id: length}, in the order of the mapping."""
         ids = list(lengths)
         table = cls(ids, _as_int32(list(lengths.values()), ids))
         _check_id_types(ids)
-        # The keys of a mapping are never twice the same, which saves the dearest check.
+        # The keys of a mapping are unique, which saves the most expensive check.
         return table.trust()
 
     @classmethod
     def from_arrays(cls, ids: Sequence[Any] | np.ndarray | None, lengths: Any) -> "LengthTable":
-        """A checked table from ids (None: the row numbers) and any sequence of integers."""
+        """Create a table from ids and lengths; without ids, samples are named "0", "1", ..."""
         array = _as_int32(lengths, ids)
         names: Sequence[Any] = RangeIds(len(array))
         if ids is not None:
@@ -97,17 +94,17 @@ class LengthTable:
         return len(self.lengths)
 
     def as_dict(self) -> dict[str, int]:
-        """{id: length}, in row order."""
+        """Return {id: length}."""
         return dict(zip(self.ids, self.lengths.tolist(), strict=True))
 
     def validate(self) -> None:
-        """Raise `ValueError` naming the first row with a bad length, a bad id or a repeated id."""
+        """Raise `ValueError` for the first invalid length, invalid id or repeated id."""
         if self._checked:
             return
         if self.lengths.dtype != np.int32:
             raise ValueError(f"lengths must be int32, got {self.lengths.dtype}; use LengthTable.from_arrays")
         if len(self.ids) != len(self.lengths):
-            raise ValueError(f"{len(self.ids)} ids for {len(self.lengths)} lengths; each sample needs both")
+            raise ValueError(f"got {len(self.ids)} ids but {len(self.lengths)} lengths")
         if len(self.lengths) and int(self.lengths.min()) < 1:
             row = int(np.argmax(self.lengths < 1))
             raise ValueError(
@@ -120,62 +117,43 @@ class LengthTable:
         self.trust()
 
     def trust(self) -> "LengthTable":
-        """The table itself, not to be checked again: for tables read from files that were checked before."""
+        """Skip validation, for tables from files that were validated before. Return the table."""
         object.__setattr__(self, "_checked", True)
         return self
 
 
 class SkippedSample(FrozenModel):
-    """A sample that is in no batch, with the reason."""
+    """A sample that is in no batch."""
 
     sample_id: str
-    """Which sample."""
     length: int
-    """Its length in tokens."""
+    """Length in tokens."""
     reason: str
-    """Why it is in no batch."""
+    """Why the sample is in no batch."""
 
 
 Lengths: TypeAlias = Mapping[Any, Any] | LengthTable
-"""What every public function takes: {id: length}, or a table. Ids are strings and lengths positive integers,
-which is checked on the values, with the row in the message, and so not claimed by the type."""
+"""Lengths as {id: length} or as a table. Values are validated with a readable message, so the type is
+loose."""
 
 
 def as_length_table(lengths: Lengths) -> LengthTable:
-    """The table itself, checked, or one made from a mapping."""
+    """Return a validated table."""
     if isinstance(lengths, LengthTable):
         lengths.validate()
         return lengths
     if not isinstance(lengths, Mapping):
         raise TypeError(
             f"lengths must be {{id: length}} or a LengthTable, got {type(lengths).__name__}; use "
-            f"LengthTable.from_arrays(ids, lengths), with None for the ids of samples known by their row"
+            f"LengthTable.from_arrays(ids, lengths), with ids=None for samples without ids"
         )
     return LengthTable.from_mapping(lengths)
 
 
-def as_loss_mask(mask: Any, where: str) -> Int8[np.ndarray, " tokens"]:
-    """One 0 or 1 for each token, as an array; `where` begins the error if there is anything else."""
-    values = np.asarray(mask)
-    if values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{where}: loss_mask must be one row of 0 and 1, got {values.dtype} of {values.shape}"
-        )
-    wrong = (values != 0) & (values != 1)
-    if values.dtype != bool and wrong.any():
-        place = int(np.argmax(wrong))
-        raise ValueError(
-            f"{where}: entry {place} of loss_mask must be 0 or 1, got {values[place]}; if these are "
-            f"Hugging Face's labels, in which -100 stands for no loss, use labels != -100"
-        )
-    return np.ascontiguousarray(values, np.int8)
-
-
 def _as_int32(lengths: Any, ids: Any) -> Int32[np.ndarray, " samples"]:
-    """The lengths as int32, once each is known to be a whole number that fits."""
     if not isinstance(lengths, np.ndarray):
         lengths = list(lengths)
-        # bool is an int to NumPy and 3.7 becomes 3, so the types are asked before the array is made.
+        # NumPy would convert True to 1 and 3.7 to 3, so types are checked first.
         if set(map(type, lengths)) - {int}:
             _raise_for_length_type(lengths, ids)
         try:
@@ -214,7 +192,7 @@ def _check_id_types(ids: Sequence[Any]) -> None:
         if not isinstance(sample, str):
             raise ValueError(
                 f"sample {row}: ids must be strings, got {sample!r} ({type(sample).__name__}); use str(id), "
-                f"or LengthTable.from_arrays(None, lengths) for samples known by their row"
+                f"or LengthTable.from_arrays(None, lengths) for samples without ids"
             )
 
 

@@ -1,23 +1,84 @@
-"""Which sample stands in which pack, decided from lengths alone, so that a plan can pack without tokens.
-
-Compiled code finds the bins where there is some; `bin_packing` finds the same without. The tokens themselves
-are copied in `packed_batch`.
-"""
+"""Sequence packing: which samples share a row, decided from their lengths alone."""
 
 import dataclasses
+import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int32, Int64, Integer
+from pydantic import Field
 
-from phalanx.config import check_type
-from phalanx.data import bin_packing
-from phalanx.data.packing_config import OverlongPolicy, PackingConfig, PackingMode
-from phalanx.native import native_module
+from phalanx.config import Config, check_type
+from phalanx.native import require_native
 
 MAX_CAPACITY = 1 << 24
-"""The largest bin: open bins are looked up in a table by the room they have left."""
+"""The largest row: open rows are indexed by the number of tokens that still fit."""
+
+
+class PackingMode(enum.StrEnum):
+    """How samples are assigned to rows. Ties go to the row that was opened first."""
+
+    NEXT_FIT = "next_fit"
+    """In the given order, into the current row; a sample that does not fit opens the next row."""
+    GREEDY = "next_fit"
+    """Another name for `NEXT_FIT`."""
+    FIRST_FIT = "first_fit"
+    """In the given order, into the first row with enough space."""
+    BEST_FIT = "best_fit"
+    """In the given order, into the fullest row with enough space."""
+    BEST_FIT_DECREASING = "best_fit_decreasing"
+    """Longest samples first, into the fullest row with enough space. Recommended."""
+    SUBSET_SUM = "subset_sum"
+    """Fills rows completely by solving subset sums over the lengths. Never needs more rows than best-fit
+    decreasing."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "PackingMode | None":
+        renamed = {"greedy": "next_fit", "hybrid": "subset_sum"}
+        if value in renamed:
+            raise ValueError(f"packing mode {value!r} was renamed to {renamed[str(value)]!r}")
+        return None
+
+
+class OverlongPolicy(enum.StrEnum):
+    """What happens to a sample that is longer than a row."""
+
+    ERROR = "error"
+    """Raise an error that names the sample."""
+    SKIP = "skip"
+    """Leave the sample out and report it."""
+    TRUNCATE = "truncate"
+    """Keep its first `max_length` tokens."""
+    SPLIT = "split"
+    """Cut it into pieces of at most `max_length` tokens, each a separate segment."""
+
+
+class PackingConfig(Config):
+    """Settings of sequence packing."""
+
+    removed_settings: ClassVar[dict[str, str]] = {
+        "add_separator": "was removed; set separator_token_id, or None for no separator"
+    }
+
+    mode: PackingMode = PackingMode.BEST_FIT_DECREASING
+    """How samples are assigned to rows."""
+    max_length: int = Field(default=2048, ge=1)
+    """Length of a row in tokens, including separators."""
+    pad_to_max: bool = True
+    """Pad every row to `max_length`; otherwise to the longest row of the batch."""
+    separator_token_id: int | None = None
+    """Token between two segments of a row; it belongs to the segment before it. None: no separator."""
+    separator_loss: bool = True
+    """Whether a separator counts in the loss if the token before it does, so that a model learns to stop. The
+    last segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample."""
+    overlong: OverlongPolicy = OverlongPolicy.ERROR
+    """What happens to a sample that is longer than `max_length`."""
+
+    @classmethod
+    def default(cls, max_length: int = 2048) -> "PackingConfig":
+        """Return the default settings with this row length."""
+        return cls(max_length=max_length)
 
 
 def pack_lengths(
@@ -25,99 +86,111 @@ def pack_lengths(
     capacity: int,
     mode: PackingMode | str = PackingMode.BEST_FIT_DECREASING,
 ) -> Int32[np.ndarray, " samples"]:
-    """The bin of each sample, so that the samples of a bin are together at most `capacity` long.
+    """Return the bin of each sample; the lengths in a bin sum to at most `capacity`.
 
-    Bins are numbered from 0 without gaps, in the order in which they are opened (in hybrid mode: by pattern).
+    Bins are numbered from 0 without gaps, in the order in which they are opened (`SUBSET_SUM`: by pattern).
 
     >>> pack_lengths([3, 4, 1], 4).tolist()
     [1, 0, 1]
     """
-    chosen = PackingMode(mode)
+    mode = PackingMode(mode)
     checked = check_lengths(lengths, capacity)
-    compiled = native_module()
-    if compiled is None:
-        return bin_packing.pack(checked, capacity, chosen)
     bins = np.empty(len(checked), np.int32)
-    compiled.pack_lengths(checked, capacity, str(chosen), bins)
+    require_native("sequence packing").pack_lengths(checked, capacity, str(mode), bins)
     return bins
 
 
 def check_lengths(
     lengths: Integer[np.ndarray, " samples"] | Sequence[Any], capacity: int | None = None
 ) -> Int32[np.ndarray, " samples"]:
-    """The lengths as an array; an error names the first that is not positive or does not fit."""
+    """Return lengths as int32; raise `ValueError` if one is not positive or exceeds `capacity`."""
     if capacity is not None and not 1 <= capacity <= MAX_CAPACITY:
-        raise ValueError(f"capacity must be in 1..{MAX_CAPACITY}, got {capacity}")
-    given = np.asarray(lengths)
-    if given.size == 0:
+        raise ValueError(f"capacity must be between 1 and {MAX_CAPACITY}, got {capacity}")
+    array = np.asarray(lengths)
+    if array.size == 0:
         return np.empty(0, np.int32)
-    if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise ValueError(f"lengths must be one row of integers, got shape {given.shape} of {given.dtype}")
-    if given.min() < 1:
-        index = int(np.argmax(given < 1))
-        raise ValueError(f"lengths[{index}]: length must be a positive integer, got {given[index]}")
-    limit = np.iinfo(np.int32).max if capacity is None else capacity
-    if given.max() > limit:
-        index = int(np.argmax(given > limit))
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(
-            f"lengths[{index}]: {given[index]} does not fit into a bin of {limit}; "
-            "leave the sample out, cut it, or raise the capacity"
+            f"lengths must be a one-dimensional array of integers, got {array.dtype} with shape {array.shape}"
         )
-    return np.ascontiguousarray(given, np.int32)
+    if array.min() < 1:
+        index = int(np.argmax(array < 1))
+        raise ValueError(f"lengths[{index}]: length must be a positive integer, got {array[index]}")
+    limit = np.iinfo(np.int32).max if capacity is None else capacity
+    if array.max() > limit:
+        index = int(np.argmax(array > limit))
+        raise ValueError(
+            f"lengths[{index}]: {array[index]} exceeds the capacity {limit}; skip, truncate or split the "
+            f"sample, or increase the capacity"
+        )
+    return np.ascontiguousarray(array, np.int32)
+
+
+def _no_samples() -> Int32[np.ndarray, " samples"]:
+    return np.empty(0, np.int32)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackLayout:
-    """Pack `p` holds the segments `offsets[p]:offsets[p + 1]`; their samples keep the order they came in."""
+    """Which samples share which row: row r holds the segments `offsets[r]:offsets[r + 1]`."""
 
-    config: PackingConfig
     samples: Int32[np.ndarray, " segments"]
-    """The sample that each segment is taken from."""
-    starts: Int32[np.ndarray, " segments"]
-    """The segment's first token within its sample: 0 but for the later pieces of a split sample."""
+    """Index of each segment's sample. Within a row, samples keep their order."""
     lengths: Int32[np.ndarray, " segments"]
-    """The segment's tokens, without a separator."""
-    offsets: Int64[np.ndarray, " packs_and_one"]
-    """Where each pack begins among the segments, and the end."""
-    skipped: Int32[np.ndarray, " skipped"]
-    """Samples that are in no pack, ascending."""
+    """Tokens of each segment, without a separator."""
+    offsets: Int64[np.ndarray, " rows_and_one"]
+    """First segment of each row, and the total."""
+    width: int
+    """Row length after padding."""
+    starts: Int32[np.ndarray, " segments"] | None = None
+    """First token of each segment within its sample. None: 0 for all, because no sample was split."""
+    skipped: Int32[np.ndarray, " skipped"] = dataclasses.field(default_factory=_no_samples)
+    """Samples that are in no row, in ascending order."""
+    separator_token_id: int | None = None
+    """Token between two segments of a row."""
+    separator_loss: bool = True
+    """Whether separators count in the loss."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
     def spans(self) -> Int32[np.ndarray, " segments"]:
-        """The tokens that each segment takes of its row, with the separator that ends it."""
-        spans = self.lengths.copy()
-        if self.config.add_separator:
-            spans += 1
-            spans[self.offsets[1:] - 1] -= 1  # nothing follows the last segment of a pack
-        return spans
+        """Tokens that each segment takes in its row, including its separator."""
+        return _add_separators(self.lengths, self.offsets) if self._has_separators else self.lengths
 
     @property
-    def width(self) -> int:
-        """How wide the rows are: `max_length`, or with `pad_to_max=False` as wide as the fullest pack."""
-        if self.config.pad_to_max:
-            return self.config.max_length
-        return int(self.sums(self.spans).max(initial=0))
+    def _has_separators(self) -> bool:
+        return self.separator_token_id is not None
 
-    def sums(self, values: Integer[np.ndarray, " segments"]) -> Int64[np.ndarray, " packs"]:
-        """The sum of a value of the segments, for each pack."""
-        running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-        return np.diff(running[self.offsets])
+    @property
+    def segment_rows(self) -> Int64[np.ndarray, " segments"]:
+        """Row of each segment."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
-    def take(self, first: int, last: int) -> "PackLayout":
-        """The packs from `first` up to `last`, for working through a large layout in parts."""
+    @property
+    def segment_positions(self) -> Int64[np.ndarray, " segments"]:
+        """First column of each segment in its row."""
+        spans = self.spans
+        before = np.cumsum(spans, dtype=np.int64) - spans
+        rows = self.segment_rows
+        return before - before[self.offsets[:-1][rows]]
+
+    def row_sums(self, values: Integer[np.ndarray, " segments"]) -> Int64[np.ndarray, " rows"]:
+        """Sum a value of the segments over each row."""
+        return _row_sums(values, self.offsets)
+
+    def slice_rows(self, first: int, last: int) -> "PackLayout":
+        """Return the rows from `first` up to `last`, exclusive."""
         if not 0 <= first <= last <= len(self):
-            raise ValueError(f"there are packs 0..{len(self) - 1}, asked for {first} up to {last}")
+            raise ValueError(f"rows must be between 0 and {len(self)}, got {first} to {last}")
         begin, end = self.offsets[first], self.offsets[last]
-        return PackLayout(
-            self.config,
-            self.samples[begin:end],
-            self.starts[begin:end],
-            self.lengths[begin:end],
-            self.offsets[first : last + 1] - begin,
-            self.skipped,
+        return dataclasses.replace(
+            self,
+            samples=self.samples[begin:end],
+            lengths=self.lengths[begin:end],
+            offsets=self.offsets[first : last + 1] - begin,
+            starts=None if self.starts is None else self.starts[begin:end],
         )
 
 
@@ -127,57 +200,87 @@ def assign_packs(
     *,
     sample_ids: Sequence[str] | None = None,
 ) -> PackLayout:
-    """Cut overlong samples as the config says and deal all of them to packs.
+    """Assign samples to rows, and handle overlong samples as `config` says.
 
-    Errors call a sample by its id where ids are given, and by its place otherwise.
+    Args:
+        lengths: Tokens of each sample.
+        config: Packing settings.
+        sample_ids: Ids for error messages; without them, samples are named by their index.
 
-    >>> layout = lay_out_packs([3, 4, 1], PackingConfig(max_length=4))
+    >>> layout = assign_packs([3, 4, 1], PackingConfig(max_length=4))
     >>> layout.samples.tolist(), layout.offsets.tolist()
     ([1, 0, 2], [0, 1, 3])
     """
     check_type(config, PackingConfig, "config")
-    checked = check_lengths(lengths)
-    samples, starts, cut, skipped = _cut(checked, config, sample_ids)
-    # A pack of n segments has n - 1 separators: as if each segment had one, and the pack room for one more.
-    extra = int(config.add_separator)
-    bins = pack_lengths(cut + np.int32(extra), config.max_length + extra, config.mode)
+    samples, starts, pieces, skipped = _cut_overlong(check_lengths(lengths), config, sample_ids)
+    # A row of n segments has n - 1 separators: as if each segment had one, and the row one more token.
+    extra = int(config.separator_token_id is not None)
+    bins = pack_lengths(pieces + np.int32(extra), config.max_length + extra, config.mode)
     order = np.argsort(bins, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(bins), dtype=np.int64)])
-    return PackLayout(config, samples[order], starts[order], cut[order], offsets, skipped)
+    pieces = pieces[order]
+    width = config.max_length
+    if not config.pad_to_max:
+        spans = _add_separators(pieces, offsets) if extra else pieces
+        width = int(_row_sums(spans, offsets).max(initial=0))
+    return PackLayout(
+        samples=samples[order],
+        lengths=pieces,
+        offsets=offsets,
+        width=width,
+        starts=None if starts is None else starts[order],
+        skipped=skipped,
+        separator_token_id=config.separator_token_id,
+        separator_loss=config.separator_loss,
+    )
 
 
-def _cut(
+def _cut_overlong(
     lengths: Int32[np.ndarray, " samples"], config: PackingConfig, sample_ids: Sequence[str] | None
 ) -> tuple[
     Int32[np.ndarray, " segments"],
-    Int32[np.ndarray, " segments"],
+    Int32[np.ndarray, " segments"] | None,
     Int32[np.ndarray, " segments"],
     Int32[np.ndarray, " skipped"],
 ]:
-    """Sample, start and length of each piece to pack, and the samples of which no piece is."""
+    """Return sample, start and length of each piece to pack, and the skipped samples."""
     limit = config.max_length
     overlong = np.flatnonzero(lengths > limit).astype(np.int32)
     samples = np.arange(len(lengths), dtype=np.int32)
-    none = np.empty(0, np.int32)
     if len(overlong) == 0:
-        return samples, np.zeros_like(samples), lengths, none
+        return samples, None, lengths, _no_samples()
     match config.overlong:
         case OverlongPolicy.ERROR:
             first = int(overlong[0])
             name = f"sample {first}" if sample_ids is None else f"sample {first} ({sample_ids[first]!r})"
             others = f" ({len(overlong) - 1} more are too long)" if len(overlong) > 1 else ""
             raise ValueError(
-                f"{name} has {lengths[first]} tokens, more than a pack's max_length {limit}{others}; "
-                "choose overlong='skip', 'truncate' or 'split', or raise max_length"
+                f"{name} has {lengths[first]} tokens, more than max_length {limit}{others}; "
+                "choose overlong='skip', 'truncate' or 'split', or increase max_length"
             )
         case OverlongPolicy.SKIP:
             kept = np.flatnonzero(lengths <= limit).astype(np.int32)
-            return kept, np.zeros_like(kept), lengths[kept], overlong
+            return kept, None, lengths[kept], overlong
         case OverlongPolicy.TRUNCATE:
-            return samples, np.zeros_like(samples), np.minimum(lengths, np.int32(limit)), none
+            return samples, None, np.minimum(lengths, np.int32(limit)), _no_samples()
         case OverlongPolicy.SPLIT:
             pieces = -(-lengths // limit)
             first_piece = np.cumsum(pieces) - pieces
             owner = np.repeat(samples, pieces)
             starts = ((np.arange(len(owner)) - first_piece[owner]) * limit).astype(np.int32)
-            return owner, starts, np.minimum(lengths[owner] - starts, np.int32(limit)), none
+            return owner, starts, np.minimum(lengths[owner] - starts, np.int32(limit)), _no_samples()
+
+
+def _add_separators(
+    lengths: Int32[np.ndarray, " segments"], offsets: Int64[np.ndarray, " rows_and_one"]
+) -> Int32[np.ndarray, " segments"]:
+    spans = lengths + np.int32(1)
+    spans[offsets[1:] - 1] -= 1  # no separator after the last segment of a row
+    return spans
+
+
+def _row_sums(
+    values: Integer[np.ndarray, " segments"], offsets: Int64[np.ndarray, " rows_and_one"]
+) -> Int64[np.ndarray, " rows"]:
+    running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+    return np.diff(running[offsets])

@@ -1,238 +1,118 @@
-"""Datasets as a stream of samples: JSON lines, Parquet, text, and Hugging Face datasets saved to disk.
+"""Dataset readers: rows of JSONL, Parquet and text files and of saved Hugging Face datasets."""
 
-Each sample has an id and either a text or tokens; tokenizing is a call into `tokenizers`.
-"""
-
+import bisect
 import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
-
-from phalanx.data.length_records import entry_id, require_pyarrow
-from phalanx.data.lengths import as_loss_mask
-from phalanx.data.tokenizers import Tokenizer
+from typing import IO, Any, TypeAlias
 
 ID_FIELDS = ("id", "sample_id")
+"""Columns with the id of a row, in order of preference."""
 _ROWS_AT_ONCE = 1024
 
-
-@dataclasses.dataclass(frozen=True)
-class SourceSample:
-    """One row of a dataset, as it was found."""
-
-    sample_id: str
-    """Its id; the row's number, counted from 0, where the dataset has none."""
-    where: str
-    """File and line or row, for messages."""
-    text: str | None = None
-    """Its text; None where it has tokens."""
-    input_ids: list[int] | None = None
-    """Its tokens; None where it has a text."""
-    loss_mask: list[int] | None = None
-    """1 where a token counts in the loss, 0 where not; None: all count."""
+Row: TypeAlias = tuple[str, Mapping[str, Any]]
+"""Location of a row, such as `train.jsonl:7`, and its columns."""
+RowSource: TypeAlias = str | os.PathLike[str] | Iterable[Any]
+"""A file or folder, several of them, or rows: a `datasets.Dataset`, a streaming one, or a list of
+mappings."""
+Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A file or folder, or several that are read one after another."""
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenizedSample:
-    """A sample's tokens."""
+class FilePart:
+    """A part of a file: the lines that begin in a byte range, row groups of a Parquet file, or a row
+    range."""
 
-    sample_id: str
-    input_ids: list[int]
-    loss_mask: list[int]
+    path: str
+    begin: int
+    end: int
+    first_row: int = 0
+    """Number of the first row in a Parquet file or saved dataset."""
+    is_saved_dataset: bool = False
+    """Whether the path is a dataset saved by Hugging Face."""
+    split: str | None = None
+    """Split of a saved dataset."""
 
     @property
-    def length(self) -> int:
-        """How many tokens there are."""
-        return len(self.input_ids)
+    def has_lines(self) -> bool:
+        """Whether the part is a byte range of a JSONL or text file."""
+        return not self.is_saved_dataset and not self.path.endswith(".parquet")
 
 
-OnEmpty: TypeAlias = Callable[[SourceSample], None]
-"""Told of every sample that has no tokens."""
+def as_paths(source: Paths) -> list[Path]:
+    """Return one or several paths as a list."""
+    if isinstance(source, str | os.PathLike):
+        return [Path(source)]
+    return [Path(path) for path in source]
 
 
-def iterate_samples(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    text_field: str = "text",
-    split: str | None = None,
-) -> Iterator[SourceSample]:
-    """The samples of a dataset, or of several one after another, one at a time, in order.
+def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
+    """Iterate over the rows of files, folders or any iterable of mappings, with their locations.
 
-    A row has `id` (or `sample_id`) and `text` (or the column that `text_field` names), or `input_ids` with
-    or without `loss_mask`; of a text file each line that is not blank is one. A folder may be a dataset saved
-    by Hugging Face (`split` chooses from several) or hold Parquet or JSONL files, or text files alone, which
-    are read in the order of their names. Repeated ids are errors.
+    A folder can be a dataset saved by Hugging Face (`split` chooses one of several), or contain JSONL and
+    Parquet files, or else text files, which are read in the order of their names. Each line of a text file
+    that is not blank is a row with the column `text`.
     """
-    ids = IdCheck()
-    paths = [path] if isinstance(path, str | os.PathLike) else path
-    rows = itertools.chain.from_iterable(_rows(Path(one), text_field, split) for one in paths)
-    for number, (where, row) in enumerate(rows):
-        sample = sample_of_row(where, row, text_field)
-        sample_id = ids.accept(sample.sample_id, number, where, file=file_of(where))
-        yield dataclasses.replace(sample, sample_id=sample_id)
-
-
-class IdCheck:
-    """Gives every row of a dataset its id; refuses one that comes twice, and ids of only some rows of a file.
-
-    Rows of files without ids are known by their number in the whole dataset, which no other row may have.
-    """
-
-    def __init__(self) -> None:
-        self._first: dict[str, Any] = {}
-        self._file: str | None = None
-        self._named = False
-        self._unnamed: list[range] = []
-        """Numbers that serve as ids, where there are ids as well."""
-
-    def accept(
-        self,
-        sample_id: str,
-        number: int,
-        place: Any,
-        *,
-        file: str = "",
-        in_words: Callable[[Any], str] = str,
-    ) -> str:
-        """The id of a row, or its number where it has none; a place is put in words only for an error."""
-        if file != self._file:
-            self._file, self._named = file, bool(sample_id)
-        if self._named != bool(sample_id):
-            missing, present = ("has no id", "have one") if self._named else ("has an id", "have none")
-            raise ValueError(f"{in_words(place)}: this row {missing}, but the rows before it {present}")
-        if not sample_id:
-            sample_id = str(number)
-            if self._unnamed and self._unnamed[-1].stop == number:
-                self._unnamed[-1] = range(self._unnamed[-1].start, number + 1)
-            else:
-                self._unnamed.append(range(number, number + 1))
-            first = self._first.get(sample_id, place) if self._first else place
-        else:
-            first = self._first.setdefault(sample_id, place)
-            if self._unnamed and sample_id.isascii() and sample_id.isdecimal():
-                taken = int(sample_id)
-                if str(taken) == sample_id and any(taken in numbers for numbers in self._unnamed):
-                    raise ValueError(
-                        f"{in_words(place)}: sample id {sample_id!r} is the number of a row without an id; "
-                        f"give all files ids, or none"
-                    )
-        if first != place:
-            raise ValueError(f"{in_words(place)}: sample id {sample_id!r} is at {in_words(first)} already")
-        return sample_id
-
-
-def file_of(where: str) -> str:
-    """The file of a place as messages name it; nothing for rows that are of no file.
-
-    >>> file_of("a.jsonl:7"), file_of("b.parquet: row 3"), file_of("row 3")
-    ('a.jsonl', 'b.parquet', '')
-    """
-    return where.rpartition(":")[0]
-
-
-def tokenize_samples(
-    samples: Iterator[SourceSample], tokenizer: Tokenizer, on_empty: OnEmpty | None = None
-) -> Iterator[TokenizedSample]:
-    """The samples' tokens, in order; texts are tokenized many at a time.
-
-    A sample without tokens is an error, or is left out and handed to `on_empty`.
-    """
-    while rows := list(itertools.islice(samples, _ROWS_AT_ONCE)):
-        tokens = iter(tokenizer.encode_many([row.text for row in rows if row.text is not None]))
-        for row in rows:
-            ids = next(tokens) if row.input_ids is None else row.input_ids
-            if _has_tokens(row, len(ids), on_empty):
-                yield TokenizedSample(row.sample_id, ids, row.loss_mask or [1] * len(ids))
-
-
-def iterate_lengths(
-    samples: Iterator[SourceSample], tokenizer: Tokenizer, on_empty: OnEmpty | None = None
-) -> Iterator[tuple[list[str], list[int]]]:
-    """(ids, lengths) of about a thousand samples at a time, for `LengthCache.add_many`."""
-    for rows, lengths in count_samples(samples, tokenizer):
-        pairs = zip(rows, lengths, strict=True)
-        kept = [(row.sample_id, n) for row, n in pairs if _has_tokens(row, n, on_empty)]
-        yield [sample_id for sample_id, _ in kept], [n for _, n in kept]
-
-
-def count_samples(
-    samples: Iterator[SourceSample], tokenizer: Tokenizer
-) -> Iterator[tuple[list[SourceSample], list[int]]]:
-    """About a thousand samples at a time, and how many tokens each has, which may be none."""
-    while rows := list(itertools.islice(samples, _ROWS_AT_ONCE)):
-        counts = iter(tokenizer.count_many([row.text for row in rows if row.text is not None]))
-        yield rows, [next(counts) if row.input_ids is None else len(row.input_ids) for row in rows]
-
-
-def _has_tokens(row: SourceSample, length: int, on_empty: OnEmpty | None) -> bool:
-    if length:
-        return True
-    if on_empty is None:
-        raise ValueError(f"{row.where}: sample {row.sample_id!r} has no tokens; leave it out")
-    on_empty(row)
-    return False
-
-
-def sample_of_row(where: str, row: Mapping[str, Any], text_field: str) -> SourceSample:
-    """The sample of a row, its id empty where it has none; or an error that says where and what is wrong."""
-    found = next((row[field] for field in ID_FIELDS if row.get(field) is not None), None)
-    sample_id = "" if found is None else entry_id(found, where)
-    if row.get("input_ids") is not None:
-        ids = _integers(row["input_ids"], f"{where}: input_ids")
-        mask = row.get("loss_mask")
-        if mask is not None:
-            mask = _integers(mask, f"{where}: loss_mask")
-            if len(mask) != len(ids):
-                raise ValueError(f"{where}: {len(ids)} input_ids but {len(mask)} entries of loss_mask")
-            as_loss_mask(mask, where)
-        return SourceSample(sample_id, where, input_ids=ids, loss_mask=mask)
-    text = row.get(text_field)
-    if not isinstance(text, str):
-        found = (
-            f"{text_field!r} is {text!r:.60}"
-            if text_field in row
-            else f"it has {', '.join(row) or 'nothing'}"
-        )
-        raise ValueError(f"{where}: a sample needs a text in {text_field!r} or input_ids; {found}")
-    return SourceSample(sample_id, where, text=text)
-
-
-def _integers(values: Any, where: str) -> list[int]:
-    if not isinstance(values, list) or any(type(value) is not int for value in values):
-        raise ValueError(f"{where} must be a list of integers, got {values!r:.60}")
-    return values
-
-
-def iterate_rows(path: Path, split: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(where, row) of every row, with all of its columns; of a text file, a row for each line with a text."""
-    return _rows(path, None, split)
-
-
-def _rows(path: Path, text_field: str | None, split: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(where, row) of every row."""
-    if is_saved_dataset(path):
-        yield from saved_rows(path, text_field, split)
+    if isinstance(source, str | os.PathLike):
+        for part in split_files([Path(source)], None, split):
+            yield from read_part(part)
         return
-    files = dataset_files(path)
-    if split is not None:
-        raise ValueError(f"{path} has no splits; leave out split={split!r}")
-    for file in files:
-        if file.suffix == ".parquet":
-            yield from parquet_rows(file, text_field)
+    if isinstance(source, Mapping):
+        raise TypeError(f"choose one of the splits {', '.join(map(str, source))}")
+    for number, item in enumerate(source):
+        if isinstance(item, str | os.PathLike):
+            yield from iter_rows(item, split)
+        elif isinstance(item, Mapping):
+            yield f"row {number}", item
         else:
-            yield from _text_rows(file, text_field or "text") if file.suffix == ".txt" else _json_rows(file)
+            raise TypeError(f"row {number} must be a mapping or a path, got {type(item).__name__}")
+
+
+def split_files(paths: Sequence[Path], part_bytes: int | None, split: str | None = None) -> list[FilePart]:
+    """Split files, folders and saved datasets into parts of about `part_bytes` bytes; None: one part per
+    file.
+
+    Files of lines are split by bytes, Parquet files between row groups, saved datasets between rows.
+    """
+    parts: list[FilePart] = []
+    for path in paths:
+        if is_saved_dataset(path):
+            parts += _split_saved_dataset(path, part_bytes, split)
+            continue
+        files = dataset_files(path)
+        if split is not None:
+            raise ValueError(f"{path} has no splits; remove split={split!r}")
+        for file in files:
+            if file.suffix == ".parquet":
+                parts += _split_parquet(file, part_bytes)
+                continue
+            size = file.stat().st_size
+            step = part_bytes or max(size, 1)
+            parts += [FilePart(str(file), begin, min(begin + step, size)) for begin in range(0, size, step)]
+    return parts
+
+
+def total_bytes(paths: Sequence[Path]) -> int:
+    """Return the size of all files."""
+    size = 0
+    for path in paths:
+        files = path.rglob("*.arrow") if is_saved_dataset(path) else dataset_files(path)
+        size += sum(file.stat().st_size for file in files)
+    return size
 
 
 def is_saved_dataset(path: Path) -> bool:
-    """Whether Hugging Face wrote this folder."""
+    """Return whether a folder was written by `Dataset.save_to_disk`."""
     return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
 
 
 def dataset_files(path: Path) -> list[Path]:
-    """The file itself; or a folder's JSONL and Parquet files by name, or its text files if it has neither."""
+    """Return the file itself, or the JSONL and Parquet files of a folder, or its text files if it has
+    neither."""
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -240,105 +120,257 @@ def dataset_files(path: Path) -> list[Path]:
     for suffixes in ((".parquet", ".jsonl"), (".txt",)):
         if files := sorted(file for file in path.iterdir() if file.suffix in suffixes):
             return files
-    raise ValueError(f"the folder {path} holds no .parquet or .jsonl file, no .txt and no saved dataset")
+    raise ValueError(f"the folder {path} has no .parquet, .jsonl or .txt file and is not a saved dataset")
 
 
-def _json_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            where = f"{path}:{number}"
-            yield where, row_of_line(line, where)
+def read_part(
+    part: FilePart,
+    *,
+    first_line: int = 1,
+    columns: Sequence[str] | None = None,
+    text_field: str = "text",
+) -> Iterator[Row]:
+    """Iterate over the rows of a part.
+
+    Args:
+        part: Part of a file.
+        first_line: Number of its first line in the file, for locations.
+        columns: Columns to read from Parquet files and saved datasets, if they exist; None reads all.
+        text_field: Column for the lines of a text file.
+    """
+    if part.is_saved_dataset:
+        return _read_saved_dataset(part, columns)
+    if part.has_lines:
+        return _read_lines(part, first_line, text_field)
+    return _read_parquet(part, columns)
 
 
-def _text_rows(path: Path, text_field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+def count_lines_before(part: FilePart) -> int:
+    """Return the number of lines in a file before a part."""
+    if not part.has_lines or not part.begin:
+        return 0
+    with Path(part.path).open("rb") as file:
+        remaining = _seek_line_start(file, part.begin)
+        file.seek(0)
+        lines = 0
+        while data := file.read(min(remaining, 1 << 20)):
+            lines += data.count(b"\n")
+            remaining -= len(data)
+    return lines
+
+
+def _read_lines(part: FilePart, first_line: int, text_field: str) -> Iterator[Row]:
+    is_text = part.path.endswith(".txt")
+    with Path(part.path).open("rb") as file:
+        position = _seek_line_start(file, part.begin)
+        for number in itertools.count(first_line):
+            line = file.readline() if position < part.end else b""
+            if not line:
+                return
+            position += len(line)
             if line.strip():
-                where = f"{path}:{number}"
-                yield where, row_of_text(line, where, text_field)
+                where = f"{part.path}:{number}"
+                yield where, {text_field: _decode(line, where)} if is_text else _parse_json_line(line, where)
 
 
-def row_of_text(line: bytes, where: str, text_field: str) -> dict[str, Any]:
-    """A line of a text file as a row, or an error that names the line."""
+def _seek_line_start(file: IO[bytes], begin: int) -> int:
+    """Move to the first line that begins at `begin` or later, and return its position."""
+    if not begin:
+        return 0
+    file.seek(begin - 1)
+    return begin - 1 + len(file.readline())
+
+
+def _decode(line: bytes, where: str) -> str:
     try:
-        return {text_field: line.decode().rstrip("\r\n")}
+        return line.decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not UTF-8: {error}") from error
+        raise ValueError(f"{where}: not valid UTF-8: {error}") from error
 
 
-def row_of_line(line: bytes, where: str) -> dict[str, Any]:
-    """The JSON object of a line, or an error that names the line."""
+def _parse_json_line(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        cut = "" if line.endswith(b"\n") else " (the last line is cut off)"
-        raise ValueError(f"{where}: not a JSON object{cut}: {error}") from error
+        hint = "" if line.endswith(b"\n") else " (the last line may be incomplete)"
+        raise ValueError(f"{where}: not valid JSON{hint}: {error}") from error
     if not isinstance(row, dict):
         raise ValueError(f"{where}: expected a JSON object, got {line[:60].decode(errors='replace')!r}")
     return row
 
 
-def wanted_columns(columns: list[str], text_field: str | None) -> list[str]:
-    """Those that a sample is made of; all where no text is asked for."""
-    if text_field is None:
-        return columns
-    return [name for name in columns if name in (*ID_FIELDS, text_field, "input_ids", "loss_mask")]
+def require_pyarrow(purpose: str) -> Any:
+    """Return the `pyarrow` module; raise `ImportError` with the install command if it is missing."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(f"to {purpose}, install pyarrow: pip install 'phalanx[data]'") from error
+    return pyarrow
 
 
-def parquet_rows(
-    path: Path, text_field: str | None, row_groups: range | None = None, first_row: int = 0
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(where, row) of a file's rows, or of those of some row groups, of which the first row is told."""
-    pa = require_pyarrow(f"read {path}")
+def _split_parquet(file: Path, part_bytes: int | None) -> Iterator[FilePart]:
+    pa = require_pyarrow(f"read {file}")
     import pyarrow.parquet as parquet
 
-    number = first_row
     try:
-        with parquet.ParquetFile(path) as file:
-            columns = wanted_columns(file.schema_arrow.names, text_field)
-            groups = None if row_groups is None else list(row_groups)
-            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns):
+        metadata = parquet.read_metadata(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{file}: not a valid Parquet file: {error}") from error
+    begin, first_row, size, rows = 0, 0, 0, 0
+    for group in range(metadata.num_row_groups):
+        size += metadata.row_group(group).total_byte_size
+        rows += metadata.row_group(group).num_rows
+        is_last = group + 1 == metadata.num_row_groups
+        if is_last or (part_bytes is not None and size >= part_bytes):
+            yield FilePart(str(file), begin, group + 1, first_row)
+            begin, first_row, size, rows = group + 1, first_row + rows, 0, 0
+
+
+def _read_parquet(part: FilePart, columns: Sequence[str] | None) -> Iterator[Row]:
+    pa = require_pyarrow(f"read {part.path}")
+    import pyarrow.parquet as parquet
+
+    number = part.first_row
+    try:
+        with parquet.ParquetFile(part.path) as file:
+            names = _select_columns(file.schema_arrow.names, columns)
+            groups = list(range(part.begin, part.end))
+            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=names):
                 for row in batch.to_pylist():
-                    yield f"{path}: row {number}", row
+                    yield f"{part.path}: row {number}", row
                     number += 1
     except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path}: not a whole Parquet file: {error}") from error
+        raise ValueError(f"{part.path}: not a valid Parquet file: {error}") from error
 
 
-def saved_rows(
-    path: Path, text_field: str | None, split: str | None, rows: range | None = None
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(where, row) of a dataset saved by Hugging Face, or of some of its rows."""
-    data = _saved(path, split)
-    name = f"{path}[{split}]" if split else str(path)
-    data = data.select_columns(wanted_columns(data.column_names, text_field)).with_format("arrow")
-    number = 0
-    if rows is not None:
-        data, number = data.select(rows), rows.start
-    for table in data.iter(_ROWS_AT_ONCE):
+def _split_saved_dataset(path: Path, part_bytes: int | None, split: str | None) -> Iterator[FilePart]:
+    dataset = _load_saved_dataset(path, split)
+    rows, size = len(dataset), int(dataset.data.nbytes)
+    step = max(rows, 1) if part_bytes is None else max(1, rows * part_bytes // max(size, 1))
+    for begin in range(0, rows, step):
+        yield FilePart(str(path), begin, min(begin + step, rows), begin, True, split)
+
+
+def _read_saved_dataset(part: FilePart, columns: Sequence[str] | None) -> Iterator[Row]:
+    dataset = _load_saved_dataset(Path(part.path), part.split)
+    name = f"{part.path}[{part.split}]" if part.split else part.path
+    names = _select_columns(dataset.column_names, columns)
+    dataset = dataset.select_columns(names).with_format("arrow").select(range(part.begin, part.end))
+    number = part.begin
+    for table in dataset.iter(_ROWS_AT_ONCE):
         for row in table.to_pylist():
             yield f"{name}: row {number}", row
             number += 1
 
 
-def saved_size(path: Path, split: str | None) -> tuple[int, int]:
-    """How many rows a saved dataset has, and how many bytes they take."""
-    data = _saved(path, split)
-    return len(data), int(data.data.nbytes)
-
-
-def _saved(path: Path, split: str | None) -> Any:
+def _load_saved_dataset(path: Path, split: str | None) -> Any:
     try:
         import datasets
     except ImportError as error:
         raise ImportError(f"to read {path}, install datasets: pip install 'phalanx[data]'") from error
-    data = datasets.load_from_disk(os.fspath(path))
-    if isinstance(data, datasets.DatasetDict):
-        if split not in data:
-            raise ValueError(f"{path} has the splits {', '.join(data)}; choose one with split, got {split!r}")
-        return data[split]
+    dataset = datasets.load_from_disk(os.fspath(path))
+    if isinstance(dataset, datasets.DatasetDict):
+        if split not in dataset:
+            raise ValueError(
+                f"{path} has the splits {', '.join(dataset)}; choose one with split, got {split!r}"
+            )
+        return dataset[split]
     if split is not None:
-        raise ValueError(f"{path} has no splits; leave out split={split!r}")
-    return data
+        raise ValueError(f"{path} has no splits; remove split={split!r}")
+    return dataset
+
+
+def _select_columns(names: list[str], columns: Sequence[str] | None) -> list[str]:
+    return names if columns is None else [name for name in names if name in columns]
+
+
+def row_id(row: Mapping[str, Any], where: str) -> str:
+    """Return the id of a row as text, or an empty string if it has none."""
+    value = next((row[field] for field in ID_FIELDS if row.get(field) is not None), None)
+    return "" if value is None else check_id(value, where)
+
+
+def check_id(value: object, where: str) -> str:
+    """Return a sample id as text; integers are converted.
+
+    >>> check_id(0, "train.jsonl:1")
+    '0'
+    """
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(int(value))
+    raise ValueError(f"{where}: sample id must be a non-empty string or an integer, got {value!r}")
+
+
+class IdAssigner:
+    """Assigns ids to the rows of a dataset, and rejects repeated ids and files in which only some rows have
+    one.
+
+    A row without an id is named by its number in the complete dataset.
+    """
+
+    def __init__(self) -> None:
+        self._first_row: dict[str, int] = {}
+        self._count = 0
+        self._parts: list[FilePart | None] = []
+        self._starts: list[int] = []
+        self._file: str | None = None
+        self._has_ids = False
+        # Ranges of row numbers that serve as ids.
+        self._numbered: list[range] = []
+
+    def begin_part(self, part: FilePart | None) -> None:
+        """Set the part of the following rows; None for rows that are not from a file."""
+        self._parts.append(part)
+        self._starts.append(self._count)
+
+    def assign(self, given: str) -> str:
+        """Return the id of the next row, whose own id is `given` or empty."""
+        number = self._count
+        part = self._parts[-1] if self._parts else None
+        file = "" if part is None else part.path
+        if file != self._file:
+            self._file, self._has_ids = file, bool(given)
+        if self._has_ids != bool(given):
+            message = (
+                "has no id, but earlier rows have one"
+                if self._has_ids
+                else "has an id, but earlier rows do not"
+            )
+            raise ValueError(f"{self._location(number)}: this row {message}")
+        self._count += 1
+        if given:
+            first = self._first_row.setdefault(given, number)
+            if self._is_row_number(given):
+                raise ValueError(
+                    f"{self._location(number)}: sample id {given!r} is the number of a row without an id; "
+                    f"add "
+                    f"ids to all files, or to none"
+                )
+        else:
+            given = str(number)
+            if self._numbered and self._numbered[-1].stop == number:
+                self._numbered[-1] = range(self._numbered[-1].start, number + 1)
+            else:
+                self._numbered.append(range(number, number + 1))
+            first = self._first_row.get(given, number)
+        if first != number:
+            raise ValueError(
+                f"{self._location(number)}: sample id {given!r} is already used at {self._location(first)}"
+            )
+        return given
+
+    def _is_row_number(self, name: str) -> bool:
+        if not self._numbered or not (name.isascii() and name.isdecimal()):
+            return False
+        return str(int(name)) == name and any(int(name) in numbers for numbers in self._numbered)
+
+    def _location(self, number: int) -> str:
+        """Return the location of a row, which is found by reading its part again."""
+        index = bisect.bisect_right(self._starts, number) - 1
+        part = self._parts[index] if index >= 0 else None
+        if part is None:
+            return f"row {number}"
+        rows = read_part(part, first_line=count_lines_before(part) + 1)
+        return next(itertools.islice(rows, number - self._starts[index], None))[0]

@@ -1,157 +1,339 @@
-"""The replay buffer: a bounded store of samples that hands them out again, in proportion to their priority.
+"""Replay buffer: a bounded store of samples with prioritized sampling."""
 
-Samples are kept in arrays (`rows`), not in objects; files are in `files`, and plans over a buffer's samples
-in `phalanx.data.replay_planner`.
-"""
-
-import contextlib
+import dataclasses
+import hashlib
+import heapq
+import math
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
-from operator import call
-from typing import ClassVar
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int32, Int64
+from pydantic import Field
 
-from phalanx.data.moved import HasMoved
-from phalanx.data.replay.config import EvictionPolicy, ReplayBufferConfig, SampleFilter
-from phalanx.data.replay.rows import BufferSnapshot, PackedColumns, SampleRows, Slots
-from phalanx.data.replay.stats import ReplayStats, replay_stats
-from phalanx.data.sample_bytes import RECORD, PackedSample
-from phalanx.data.samples import SampleSource, StreamSample, source_code
-from phalanx.data.sum_tree import (
-    Handles,
-    Placement,
-    ReplayDraw,
-    SumTree,
-    draw_slots,
-    draw_uniform,
-    place_by_priority,
-    place_in_turn,
-    place_randomly,
+from phalanx.config import Config
+from phalanx.data.samples import (
+    NUMBERS,
+    ORIGIN_CODES,
+    PackedSample,
+    Sample,
+    SampleFileError,
+    SampleOrigin,
+    pack_sample,
+    read_packed_samples,
+    unpack_sample,
+    unpack_tokens,
+    write_packed_samples,
 )
+from phalanx.data.sum_tree import SumTree, draw_slots, draw_uniform
 
-_STAGED = 4096
-"""Additions that wait to be stored together; every question is answered as if they were."""
+_DIFFICULTY_BINS = 10
+_SUM_SCALE = 2.0**64
 
 
-class ReplayBuffer(HasMoved):
-    """Holds at most `max_size` samples. Safe to use from many threads and tasks.
+class EvictionPolicy(StrEnum):
+    """Which sample a full buffer evicts for a new one."""
+
+    FIFO = "fifo"
+    """The oldest."""
+    PRIORITY = "priority"
+    """The one with the lowest priority; among several, the oldest."""
+    RANDOM = "random"
+    """A random one."""
+
+
+class ReplayBufferConfig(Config):
+    """Settings of a replay buffer."""
+
+    max_size: int = Field(default=100_000, ge=1, lt=2**31)
+    """Maximum number of samples."""
+    eviction_policy: EvictionPolicy = EvictionPolicy.FIFO
+    """Which sample is evicted when the buffer is full."""
+    priority_alpha: float = Field(default=0.6, ge=0.0, le=1.0)
+    """Samples are drawn in proportion to their priority to this power; 0 draws uniformly."""
+    priority_beta: float = Field(default=0.4, ge=0.0, le=1.0)
+    """How much importance weights compensate for prioritized sampling; 1 compensates completely."""
+    seed: int = Field(default=42, ge=0, lt=2**64)
+    """Seed of all draws and random evictions."""
+    min_samples_before_sampling: int = Field(default=1, ge=1)
+    """Nothing is drawn while the buffer has fewer samples."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleFilter:
+    """Which samples may be drawn. A sample with an unknown value does not match a bound on it."""
+
+    min_difficulty: float | None = None
+    max_difficulty: float | None = None
+    success: bool | None = None
+    origin: SampleOrigin | None = None
+    max_length: int | None = None
+
+    @property
+    def matches_all(self) -> bool:
+        """Whether every sample matches."""
+        return self == SampleFilter()
+
+    def matches(self, numbers: np.ndarray) -> Bool[np.ndarray, " count"]:
+        """Return which samples match, given their `NUMBERS`."""
+        mask = np.ones(len(numbers), bool)
+        # An unknown difficulty is NaN, for which every comparison is false.
+        if self.min_difficulty is not None:
+            mask &= numbers["difficulty"] >= self.min_difficulty
+        if self.max_difficulty is not None:
+            mask &= numbers["difficulty"] <= self.max_difficulty
+        if self.success is not None:
+            mask &= numbers["success"] == int(self.success)
+        if self.origin is not None:
+            mask &= numbers["origin"] == ORIGIN_CODES[self.origin]
+        if self.max_length is not None:
+            mask &= numbers["length"] <= self.max_length
+        return mask
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayStats:
+    """Statistics of a buffer. Means over no values are 0."""
+
+    size: int
+    total_added: int
+    total_evicted: int
+    total_tokens: int
+    """Tokens of the samples in the buffer."""
+    mean_length: float
+    mean_difficulty: float
+    """Mean over the samples with a known difficulty."""
+    mean_reward: float
+    success_rate: float
+    difficulty_counts: tuple[int, ...]
+    """Samples with a difficulty in [0, 0.1), [0.1, 0.2), ... [0.9, 1]."""
+    success_by_difficulty: tuple[float | None, ...]
+    """Success rate in each of these ranges; None if no outcome is known."""
+    memory_bytes: int
+
+
+class SampleHandles(NamedTuple):
+    """Identifies drawn samples, for updating their priorities."""
+
+    slots: Int64[np.ndarray, " count"]
+    serials: Int64[np.ndarray, " count"]
+    """Number of each sample's addition to the buffer, from 0."""
+
+
+class ReplayDraw(NamedTuple):
+    """Drawn samples with importance weights."""
+
+    samples: list[Sample]
+    weights: Float64[np.ndarray, " count"]
+    """Importance weights, (size x probability) ** -beta, divided by the largest one."""
+    handles: SampleHandles
+
+
+class BufferSnapshot(Sequence[Sample]):
+    """Samples of a buffer at one time, oldest first. Later changes of the buffer do not affect it."""
+
+    def __init__(
+        self,
+        packed: list[PackedSample],
+        serials: Int64[np.ndarray, " size"],
+        total_added: int,
+        total_evicted: int,
+    ) -> None:
+        self.packed = packed
+        self.serials = serials
+        """Number of each sample's addition to the buffer, from 0."""
+        self.total_added = total_added
+        self.total_evicted = total_evicted
+        self.timestamp = datetime.now(UTC)
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [unpack_sample(packed) for packed in self.packed[index]]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index must be less than {len(self)}, got {index}")
+        return unpack_sample(self.packed[index])
+
+    def __iter__(self) -> Iterator[Sample]:
+        return map(unpack_sample, self.packed)
+
+    @property
+    def size(self) -> int:
+        """Number of samples."""
+        return len(self.packed)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Numbers of the samples, as a structured array of type `NUMBERS`."""
+        return np.array([packed[2] for packed in self.packed], NUMBERS)
+
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """All samples."""
+        return tuple(self)
+
+    @cached_property
+    def lengths(self) -> Int32[np.ndarray, " size"]:
+        """Tokens of each sample."""
+        return np.ascontiguousarray(self.numbers["length"])
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """A unique name of each sample: its id, or `id#serial` if that is taken."""
+        names: dict[str, None] = {}
+        for (_, text, _), serial in zip(self.packed, self.serials.tolist(), strict=True):
+            name = _sample_id(text).decode("utf-8", "surrogatepass")
+            while name in names:
+                name = f"{name}#{serial}"
+            names[name] = None
+        return tuple(names)
+
+    @cached_property
+    def index_by_id(self) -> dict[str, int]:
+        """Position of each name in `ids`."""
+        return {name: index for index, name in enumerate(self.ids)}
+
+    def get_lengths(self) -> dict[str, int]:
+        """Return {name: length}."""
+        return dict(zip(self.ids, self.lengths.tolist(), strict=True))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of names, tokens and masks."""
+        sha = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
+        for stored, _, numbers in self.packed:
+            tokens, mask = unpack_tokens(stored, numbers[4] * (1 + (numbers[11] & 1)))
+            sha.update(len(tokens).to_bytes(4, "little"))
+            sha.update((tokens.astype("<u4") | mask.astype("<u4") << np.uint32(31)).tobytes())
+        return sha.hexdigest()
+
+
+class ReplayBuffer:
+    """Keeps at most `max_size` samples. Thread-safe.
 
     The same additions and draws with the same seed give the same samples, also after `save` and `load`.
     """
 
-    moved: ClassVar = {"to_dict": "save(path)", "from_dict": "ReplayBuffer.load(path)"}
-
     def __init__(self, config: ReplayBufferConfig | None = None) -> None:
         self.config = config or ReplayBufferConfig()
         self._lock = threading.RLock()
-        self._rows = SampleRows()
+        self._numbers = np.zeros(0, NUMBERS)
+        self._serials = np.zeros(0, np.int64)
+        # Not `Sample` objects: a million of them would be two million objects for the garbage collector.
+        self._tokens: list[bytes] = []
+        self._texts: list[bytes] = []
         self._tree = SumTree(1)
+        # Slots whose weight in the tree is outdated.
+        self._outdated: list[int] = []
+        # Entries (priority, serial, slot) for evictions by priority; outdated ones are skipped when popped.
+        self._heap: list[tuple[float, int, int]] | None = None
         evictions, draws = np.random.SeedSequence(self.config.seed).spawn(2)
         self._eviction_rng = np.random.Generator(np.random.PCG64(evictions))
         self._draw_rng = np.random.Generator(np.random.PCG64(draws))
-        self._staged: deque[PackedSample] = deque()
-        self._size = 0
-        self._turn = 0
+        self._next_slot = 0
         self._added = 0
 
     def __len__(self) -> int:
-        return self.size
+        return len(self._tokens)
 
     @property
     def size(self) -> int:
-        """Samples that it holds."""
-        with self._lock:
-            return min(self._size + len(self._staged), self.config.max_size)
+        """Number of samples."""
+        return len(self._tokens)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds nothing."""
-        return self.size == 0
+        """Whether the buffer has no samples."""
+        return not self._tokens
 
     @property
     def is_full(self) -> bool:
-        """Whether the next addition makes another sample go."""
+        """Whether the next addition evicts a sample."""
         return self.size == self.config.max_size
 
     @property
     def can_sample(self) -> bool:
-        """Whether it holds enough to hand some out."""
+        """Whether the buffer has enough samples to draw from."""
         return self.size >= self.config.min_samples_before_sampling
 
     @property
     def total_added(self) -> int:
-        """Samples that were ever added."""
-        with self._lock:
-            return self._added + len(self._staged)
+        """Number of samples that have been added."""
+        return self._added
 
     @property
     def total_evicted(self) -> int:
-        """Samples that were added and are no longer held."""
+        """Number of samples that have been evicted."""
         with self._lock:
-            return self.total_added - self.size
+            return self._added - self.size
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of the samples that it holds."""
+        """Tokens of the samples in the buffer."""
         return self.stats().total_tokens
 
     @property
     def mean_difficulty(self) -> float:
-        """Mean over the samples whose difficulty is known; 0 without any."""
-        if not self.config.track_difficulty:
-            raise ValueError("difficulty is not tracked; set track_difficulty=True")
+        """Mean over the samples with a known difficulty; 0 without any."""
         return self.stats().mean_difficulty
 
     @property
     def mean_reward(self) -> float:
-        """Mean over the samples whose reward is known; 0 without any."""
+        """Mean over the samples with a known reward; 0 without any."""
         return self.stats().mean_reward
 
     @property
     def success_rate(self) -> float:
-        """Part that succeeded of the samples whose outcome is known; 0 without any."""
-        if not self.config.track_success:
-            raise ValueError("success is not tracked; set track_success=True")
+        """Fraction of successes among the samples with a known outcome; 0 without any."""
         return self.stats().success_rate
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that samples, priorities and their index take."""
-        with self._stored():
-            return self._rows.nbytes + self._tree.nbytes
+        """Memory use in bytes, without the overhead of Python objects."""
+        with self._lock:
+            arrays = self._numbers.nbytes + self._serials.nbytes + self._tree.nbytes
+            return arrays + sum(map(len, self._tokens)) + sum(map(len, self._texts))
 
     def stats(self) -> ReplayStats:
-        """All figures at one moment; counted when asked for, so that adding does not pay for them."""
-        with self._stored():
-            columns = {name: self._rows.columns[name][: self._size] for name in _COUNTED}
-            memory = self._rows.nbytes + self._tree.nbytes
-            tracked = self.config.track_difficulty, self.config.track_success
-            return replay_stats(columns, self._added, memory, *tracked)
+        """Compute statistics of the current samples."""
+        with self._lock:
+            return _compute_stats(self._numbers[: self.size], self._added, self.memory_bytes)
 
-    def add(self, sample: StreamSample, priority: float | None = None) -> None:
-        """Add a sample, with its own priority or another one; a full buffer gives one up for it."""
-        if type(sample) is not StreamSample:
-            raise TypeError(f"a replay buffer holds StreamSample, got {type(sample).__name__}")
+    def add(self, sample: Sample, priority: float | None = None) -> None:
+        """Add a sample, with its own priority or another one; a full buffer evicts a sample."""
+        if not isinstance(sample, Sample):
+            raise TypeError(f"a replay buffer stores Sample objects, got {type(sample).__name__}")
         if priority is not None:
-            sample = sample.replace(priority=priority)
-        # Without the lock: a deque takes and gives one item at a time, whatever the threads do.
-        staged = self._staged
-        staged.append(sample.packed)
-        if len(staged) >= _STAGED:
-            with self._lock:
-                self._store()
+            sample = sample.replace_info(priority=priority)
+        tokens, text, numbers = pack_sample(sample)
+        with self._lock:
+            if self.size < self.config.max_size:
+                slot = self.size
+                self._reserve(slot + 1)
+                self._tokens.append(tokens)
+                self._texts.append(text)
+            else:
+                slot = self._choose_slot()
+                self._tokens[slot], self._texts[slot] = tokens, text
+            self._numbers[slot] = numbers
+            self._serials[slot] = self._added
+            if self._heap is not None:
+                heapq.heappush(self._heap, (numbers[3], self._added, slot))
+            self._added += 1
+            self._outdated.append(slot)
 
-    def add_batch(self, samples: Sequence[StreamSample], priorities: Sequence[float] | None = None) -> None:
-        """Add many, in order."""
+    def add_batch(self, samples: Sequence[Sample], priorities: Sequence[float] | None = None) -> None:
+        """Add several samples in order."""
         if priorities is not None and len(priorities) != len(samples):
-            raise ValueError(f"{len(samples)} samples but {len(priorities)} priorities")
-        for row, sample in enumerate(samples):
-            self.add(sample, None if priorities is None else priorities[row])
+            raise ValueError(f"got {len(samples)} samples but {len(priorities)} priorities")
+        for index, sample in enumerate(samples):
+            self.add(sample, None if priorities is None else priorities[index])
 
     def sample(
         self,
@@ -160,234 +342,264 @@ class ReplayBuffer(HasMoved):
         min_difficulty: float | None = None,
         max_difficulty: float | None = None,
         success: bool | None = None,
-        source: SampleSource | None = None,
+        origin: SampleOrigin | None = None,
         max_length: int | None = None,
-    ) -> list[StreamSample]:
-        """`n` samples, each drawn by itself (so some may come twice) in proportion to priority ** alpha.
+    ) -> list[Sample]:
+        """Draw `n` samples with replacement, in proportion to priority ** alpha.
 
-        Only those are drawn that fit the bounds. Nothing is handed out where none fits or `can_sample` is
-        not reached yet. Samples come as replays: see `StreamSample.with_replay`.
+        The result is empty if no sample matches the bounds or `can_sample` is false. Returned samples have
+        the origin `REPLAY` and an increased `replay_count`.
         """
-        wanted = SampleFilter(min_difficulty, max_difficulty, success, source, max_length)
-        return self._draw(n, wanted, 0.0).samples
+        matching = SampleFilter(min_difficulty, max_difficulty, success, origin, max_length)
+        return self._draw(n, matching, 0.0).samples
 
-    def draw(self, n: int, wanted: SampleFilter | None = None, beta: float | None = None) -> ReplayDraw:
-        """`sample` with importance weights, and handles for `update_priorities`."""
-        return self._draw(n, wanted or SampleFilter(), self.config.priority_beta if beta is None else beta)
+    def draw(self, n: int, matching: SampleFilter | None = None, beta: float | None = None) -> ReplayDraw:
+        """Draw like `sample`, with importance weights, and handles for `update_priorities`."""
+        return self._draw(n, matching or SampleFilter(), self.config.priority_beta if beta is None else beta)
 
-    def sample_uniform(self, n: int) -> list[StreamSample]:
-        """`n` different samples (all of them if there are fewer), all alike to be drawn."""
-        _require_count(n)
-        with self._stored():
+    def sample_uniform(self, n: int) -> list[Sample]:
+        """Draw `n` different samples uniformly, or all of them if there are fewer."""
+        _check_count(n)
+        with self._lock:
             if not self.can_sample:
                 return []
-            return self._hand_out(draw_uniform(self._draw_rng, n, self._size))
+            return self._replay(draw_uniform(self._draw_rng, n, self.size))
 
-    def update_priorities(self, handles: Handles, priorities: Float64[np.ndarray, " count"]) -> int:
-        """Give samples that were drawn new priorities; how many were still held. The last of two counts."""
+    def update_priorities(self, handles: SampleHandles, priorities: Float64[np.ndarray, " count"]) -> int:
+        """Set the priorities of drawn samples. Return how many of them are still in the buffer."""
         values = np.asarray(priorities, np.float64)
         if len(values) != len(handles.slots):
-            raise ValueError(f"{len(handles.slots)} handles but {len(values)} priorities")
+            raise ValueError(f"got {len(handles.slots)} handles but {len(values)} priorities")
         if len(values) and not (np.isfinite(values).all() and values.min() >= 0.0):
             raise ValueError("priorities must be finite and at least 0")
-        with self._stored():
-            inside = handles.slots < self._size
+        with self._lock:
+            inside = handles.slots < self.size
             slots = handles.slots[inside]
-            held = self._rows.columns["serial"][slots] == handles.serials[inside]
-            self._set_priorities(slots[held], values[inside][held])
-            return int(held.sum())
+            current = self._serials[slots] == handles.serials[inside]
+            self._set_priorities(slots[current], values[inside][current])
+            return int(current.sum())
 
     def update_priority(self, sample_id: str, priority: float) -> bool:
-        """Give every sample of this id a new priority; whether there was one."""
-        with self._stored():
-            slots = self._rows.find_id(sample_id, self._size)
-            handles = Handles(slots, self._rows.columns["serial"][slots])
+        """Set the priority of every sample with this id. Return whether there is one."""
+        name = sample_id.encode("utf-8", "surrogatepass")
+        with self._lock:
+            found = [slot for slot, text in enumerate(self._texts) if _sample_id(text) == name]
+            slots = np.array(found, np.int64)
+            handles = SampleHandles(slots, self._serials[slots])
             return self.update_priorities(handles, np.full(len(slots), priority, np.float64)) > 0
 
     def update_priorities_by_reward(self, alpha: float = 0.1) -> None:
-        """Move the priority of every sample with a reward by `alpha` towards its reward + 1, at least 0."""
+        """Move the priority of every sample with a reward towards `max(reward + 1, 0)`, by the rate
+        `alpha`."""
         if not 0.0 <= alpha <= 1.0:
-            raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
-        with self._stored():
-            slots = np.flatnonzero(~np.isnan(self._rows.columns["reward"][: self._size]))
-            goal = np.maximum(self._rows.columns["reward"][slots] + 1.0, 0.0)
-            old = self._rows.columns["priority"][slots]
-            self._set_priorities(slots, (1.0 - alpha) * old + alpha * goal)
+            raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
+        with self._lock:
+            numbers = self._numbers[: self.size]
+            slots = np.flatnonzero(~np.isnan(numbers["reward"]))
+            target = np.maximum(numbers["reward"][slots] + 1.0, 0.0)
+            self._set_priorities(slots, (1.0 - alpha) * numbers["priority"][slots] + alpha * target)
 
     def snapshot(self, since: int = 0, until: int | None = None, count: int | None = None) -> BufferSnapshot:
-        """What it holds now, oldest first; later changes do not touch it.
+        """Return the current samples, oldest first.
 
-        Of the samples that were addition number `since` or later and before `until`, the first `count`.
+        Args:
+            since: Only samples that were addition number `since` or later.
+            until: Only samples that were added before addition number `until`.
+            count: Only the first `count` of these.
         """
-        with self._stored():
-            serials = self._serials_in_order()
-            first = int(np.searchsorted(serials, since))
-            last = self._size if until is None else int(np.searchsorted(serials, until))
-            last = max(first, last if count is None else min(last, first + count))
-            view = self._rows.view(self._slots_in_order(first, last))
-            return BufferSnapshot(view, self._added, self._added - self._size)
+        with self._lock:
+            serials = self._serials[: self.size]
+            order = np.argsort(serials, kind="stable")
+            first = int(np.searchsorted(serials[order], since))
+            last = self.size if until is None else int(np.searchsorted(serials[order], until))
+            slots = order[first : max(first, last if count is None else min(last, first + count))]
+            return BufferSnapshot(
+                self._packed(slots), serials[slots].copy(), self._added, self._added - self.size
+            )
 
     def count_since(self, since: int) -> int:
-        """How many samples it holds that were addition number `since` or later."""
-        with self._stored():
-            return int(np.count_nonzero(self._rows.columns["serial"][: self._size] >= since))
+        """Return the number of samples that were addition number `since` or later."""
+        with self._lock:
+            return int(np.count_nonzero(self._serials[: self.size] >= since))
 
-    def get_all(self) -> list[StreamSample]:
-        """All samples, oldest first, as they were added."""
-        return self.snapshot().view.samples()
+    def get_all(self) -> list[Sample]:
+        """Return all samples, oldest first."""
+        return list(self.snapshot())
 
-    def filter(self, predicate: SampleFilter | Callable[[StreamSample], bool]) -> list[StreamSample]:
-        """The samples, oldest first, that fit or that a function, which sees every one, says yes to."""
-        view = self.snapshot().view
+    def filter(self, predicate: SampleFilter | Callable[[Sample], bool]) -> list[Sample]:
+        """Return the samples, oldest first, that match a filter or for which a function returns True."""
+        snapshot = self.snapshot()
         if isinstance(predicate, SampleFilter):
-            return view.select(np.flatnonzero(predicate.fits(view.columns, slice(None)))).samples()
-        return [sample for sample in view.samples() if predicate(sample)]
-
-    def filter_by_difficulty(
-        self, min_difficulty: float = 0.0, max_difficulty: float = 1.0
-    ) -> list[StreamSample]:
-        """The samples, oldest first, whose difficulty lies within the bounds."""
-        return self.filter(SampleFilter(min_difficulty=min_difficulty, max_difficulty=max_difficulty))
-
-    def filter_by_success(self, success: bool) -> list[StreamSample]:
-        """The samples, oldest first, of episodes that succeeded or did not."""
-        return self.filter(SampleFilter(success=success))
-
-    def filter_by_source(self, source: SampleSource) -> list[StreamSample]:
-        """The samples, oldest first, of one source."""
-        return self.filter(SampleFilter(source=source))
+            return [snapshot[index] for index in np.flatnonzero(predicate.matches(snapshot.numbers)).tolist()]
+        return [sample for sample in snapshot if predicate(sample)]
 
     def clear(self) -> None:
-        """Give up every sample; they count as evicted."""
-        with self._stored():
-            self._rows.clear()
+        """Remove all samples; they count as evicted."""
+        with self._lock:
+            self._tokens.clear()
+            self._texts.clear()
             self._tree.clear()
-            self._size = self._turn = 0
+            self._outdated.clear()
+            self._heap = None
+            self._next_slot = 0
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the buffer, its counts and the state of its draws to a file, whole or not at all."""
-        from phalanx.data.replay.files import save_buffer
-
-        with self._stored():
-            save_buffer(self, path)
+        """Write samples, counters and the states of the random generators to a file, atomically."""
+        with self._lock:
+            header = {
+                "buffer": {
+                    "config": self.config.model_dump(mode="json"),
+                    "total_added": self._added,
+                    "next_slot": self._next_slot,
+                    "eviction_rng": self._eviction_rng.bit_generator.state,
+                    "draw_rng": self._draw_rng.bit_generator.state,
+                }
+            }
+            # By slot, so that draws and evictions continue as if nothing had happened.
+            slots = np.arange(self.size)
+            write_packed_samples(path, self._packed(slots), header, self._serials[: self.size])
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
-        """The buffer that `save` wrote; a ValueError says what is wrong with the file."""
-        from phalanx.data.replay.files import load_buffer
+        """Load a buffer that `save` wrote."""
+        packed, header, serials = read_packed_samples(path)
+        if "buffer" not in header:
+            raise SampleFileError(f"{path} has samples but no replay buffer; read it with read_samples")
+        state = header["buffer"]
+        buffer = cls(ReplayBufferConfig(**state["config"]))
+        if len(packed) > buffer.config.max_size:
+            raise SampleFileError(f"{path} is corrupt: it has more than {buffer.config.max_size} samples")
+        buffer._reserve(len(packed))
+        buffer._tokens = [tokens for tokens, _, _ in packed]
+        buffer._texts = [text for _, text, _ in packed]
+        buffer._numbers[: len(packed)] = np.array([numbers for _, _, numbers in packed], NUMBERS)
+        buffer._serials[: len(packed)] = serials
+        buffer._outdated = list(range(len(packed)))
+        buffer._added, buffer._next_slot = state["total_added"], state["next_slot"]
+        buffer._eviction_rng.bit_generator.state = state["eviction_rng"]
+        buffer._draw_rng.bit_generator.state = state["draw_rng"]
+        return buffer
 
-        return load_buffer(path)
+    def _reserve(self, size: int) -> None:
+        if size > len(self._numbers):
+            capacity = min(max(2 * len(self._numbers), size, 1024), self.config.max_size)
+            self._numbers = np.concatenate([self._numbers, np.zeros(capacity - len(self._numbers), NUMBERS)])
+            self._serials = np.concatenate([self._serials, np.zeros(capacity - len(self._serials), np.int64)])
+            self._tree.grow(capacity)
 
-    @contextlib.contextmanager
-    def _stored(self) -> Iterator[None]:
-        """The lock, held with nothing staged."""
-        with self._lock:
-            if self._staged:
-                self._store()
-            yield
+    def _choose_slot(self) -> int:
+        """Return the slot of the sample to evict."""
+        match self.config.eviction_policy:
+            case EvictionPolicy.FIFO:
+                slot = self._next_slot
+                self._next_slot = (slot + 1) % self.size
+                return slot
+            case EvictionPolicy.RANDOM:
+                return int(self._eviction_rng.integers(0, self.size))
+            case EvictionPolicy.PRIORITY:
+                return self._lowest_priority()
 
-    def _draw(self, n: int, wanted: SampleFilter, beta: float) -> ReplayDraw:
-        _require_count(n)
-        with self._stored():
-            slots = np.zeros(0, np.int64)
-            if self.can_sample:
-                slots = draw_slots(self._draw_rng, n, self._tree, self._rows.columns, self._size, wanted)
-            weights = self._tree.get(slots)
-            if len(slots):
-                # The size and the sum of all weights are the same for every sample, and fall out.
-                weights = (weights / weights.min()) ** -beta
-            handles = Handles(slots, self._rows.columns["serial"][slots])
-            return ReplayDraw(self._hand_out(slots), weights, handles)
-
-    def _hand_out(self, slots: Int64[np.ndarray, " count"]) -> list[StreamSample]:
-        np.add.at(self._rows.columns["replay_count"], slots, 1)
-        view = self._rows.view(slots)
-        view.columns["source"] = np.full(len(slots), source_code(SampleSource.REPLAY), np.uint8)
-        return view.samples()
-
-    def _serials_in_order(self) -> Int64[np.ndarray, " size"]:
-        if self.config.eviction_policy is EvictionPolicy.FIFO:
-            return np.arange(self._added - self._size, self._added, dtype=np.int64)
-        return np.sort(self._rows.columns["serial"][: self._size])
-
-    def _slots_in_order(self, first: int, last: int) -> Slots:
-        """From the `first` oldest on, up to the `last`."""
-        if self.config.eviction_policy is EvictionPolicy.FIFO:
-            start, stop = self._turn + first, self._turn + last
-            if stop <= self._size or start >= self._size:
-                around = self._size if start >= self._size else 0
-                return slice(start - around, stop - around)
-            return np.arange(start, stop) % self._size
-        return np.argsort(self._rows.columns["serial"][: self._size], kind="stable")[first:last]
-
-    def _adopt(self, rows: SampleRows, total_added: int, turn: int) -> None:
-        """Take over the slots of a file."""
-        self._rows, self._size, self._added, self._turn = rows, rows.capacity, total_added, turn
-        self._tree.grow(max(self._size, 1))
-        slots = np.arange(self._size, dtype=np.int64)
-        self._set_priorities(slots, rows.columns["priority"])
+    def _lowest_priority(self) -> int:
+        if self._heap is None or len(self._heap) > 2 * self.size + 1024:
+            priorities, serials = self._numbers["priority"][: self.size].tolist(), self._serials.tolist()
+            self._heap = [(p, serials[slot], slot) for slot, p in enumerate(priorities)]
+            heapq.heapify(self._heap)
+        while True:
+            priority, serial, slot = heapq.heappop(self._heap)
+            if self._serials[slot] == serial and self._numbers[slot]["priority"] == priority:
+                return slot
 
     def _set_priorities(
         self, slots: Int64[np.ndarray, " count"], priorities: Float64[np.ndarray, " count"]
     ) -> None:
-        self._rows.columns["priority"][slots] = priorities
-        # Read back, so that of a slot that is named twice both keep the same one.
-        self._tree.set(slots, self._rows.columns["priority"][slots] ** self.config.priority_alpha)
+        self._numbers["priority"][slots] = priorities
+        self._outdated += slots.tolist()
+        if self._heap is not None:
+            for slot in slots.tolist():
+                entry = (float(self._numbers[slot]["priority"]), int(self._serials[slot]), slot)
+                heapq.heappush(self._heap, entry)
 
-    def _store(self) -> None:
-        """Put the staged samples where they belong."""
-        staged = list(map(call, repeat(self._staged.popleft, len(self._staged))))
-        first = 0
-        while first < len(staged):
-            room = self.config.max_size - self._size
-            last = min(len(staged), first + (room or self.config.max_size))
-            self._store_some(PackedColumns.of(staged[first:last]))
-            first = last
+    def _update_tree(self) -> None:
+        if self._outdated:
+            slots = np.array(self._outdated, np.int64)
+            self._tree.set(slots, self._numbers["priority"][slots] ** self.config.priority_alpha)
+            self._outdated.clear()
 
-    def _store_some(self, samples: PackedColumns) -> None:
-        """Samples that all find room, or of which each makes another go."""
-        records = np.frombuffer(b"".join(samples.records), RECORD)
-        count = len(records)
-        serials = np.arange(self._added, self._added + count, dtype=np.int64)
-        self._added += count
-        if self._size < self.config.max_size:
-            slots = np.arange(self._size, self._size + count, dtype=np.int64)
-            self._make_room(self._size + count)
-            self._size += count
-        else:
-            placed = self._place(records, serials)
-            slots, rows = placed.slots, placed.rows
-            self._rows.release(slots)
-            records, serials = records[rows], serials[rows]
-            if not np.array_equal(rows, np.arange(count)):
-                samples = samples.select(rows.tolist())
-        self._rows.write(slots, serials, records, samples)
-        self._rows.compact(self._size)
-        self._tree.set(slots, records["priority"] ** self.config.priority_alpha)
+    def _draw(self, n: int, matching: SampleFilter, beta: float) -> ReplayDraw:
+        _check_count(n)
+        with self._lock:
+            self._update_tree()
+            slots = np.zeros(0, np.int64)
+            if self.can_sample:
+                allowed = None if matching.matches_all else self._slot_mask(matching)
+                slots = draw_slots(self._draw_rng, n, self._tree, self.size, allowed)
+            weights = self._tree.get(slots)
+            if len(slots):
+                # Size and total weight are the same for all samples and cancel out.
+                weights = (weights / weights.min()) ** -beta
+            handles = SampleHandles(slots, self._serials[slots])
+            return ReplayDraw(self._replay(slots), weights, handles)
 
-    def _place(self, records: np.ndarray, serials: Int64[np.ndarray, " count"]) -> Placement:
-        match self.config.eviction_policy:
-            case EvictionPolicy.FIFO:
-                self._turn, placed = place_in_turn(self._turn, len(records), self._size)
-                return placed
-            case EvictionPolicy.RANDOM:
-                return place_randomly(self._eviction_rng, len(records), self._size)
-            case EvictionPolicy.PRIORITY:
-                held = {name: self._rows.columns[name][: self._size] for name in ("priority", "serial")}
-                return place_by_priority(
-                    held["priority"], held["serial"], np.ascontiguousarray(records["priority"]), serials
-                )
+    def _slot_mask(
+        self, matching: SampleFilter
+    ) -> Callable[[np.ndarray | slice], Bool[np.ndarray, " count"]]:
+        return lambda slots: matching.matches(self._numbers[slots])
 
-    def _make_room(self, size: int) -> None:
-        if size > self._rows.capacity:
-            capacity = min(max(2 * self._rows.capacity, size, 1024), self.config.max_size)
-            self._rows.grow(capacity)
-            self._tree.grow(capacity)
+    def _replay(self, slots: Int64[np.ndarray, " count"]) -> list[Sample]:
+        np.add.at(self._numbers["replay_count"], slots, 1)
+        numbers = self._numbers[slots]
+        numbers["origin"] = ORIGIN_CODES[SampleOrigin.REPLAY]
+        return [
+            unpack_sample((self._tokens[slot], self._texts[slot], values))
+            for slot, values in zip(slots.tolist(), numbers.tolist(), strict=True)
+        ]
+
+    def _packed(self, slots: Int64[np.ndarray, " count"]) -> list[PackedSample]:
+        return [
+            (self._tokens[slot], self._texts[slot], values)
+            for slot, values in zip(slots.tolist(), self._numbers[slots].tolist(), strict=True)
+        ]
 
 
-_COUNTED = ("length", "difficulty", "reward", "success")
-
-
-def _require_count(n: int) -> None:
+def _check_count(n: int) -> None:
     if n < 0:
-        raise ValueError(f"cannot draw {n} samples")
+        raise ValueError(f"n must be at least 0, got {n}")
+
+
+def _sample_id(text: bytes) -> bytes:
+    return text.partition(b"\0")[0]
+
+
+def _compute_stats(numbers: np.ndarray, total_added: int, memory_bytes: int) -> ReplayStats:
+    size, tokens = len(numbers), int(numbers["length"].sum(dtype=np.int64))
+    difficulty, success = numbers["difficulty"], numbers["success"]
+    unknown = np.isnan(difficulty)
+    bins = np.where(unknown, _DIFFICULTY_BINS, np.minimum(np.nan_to_num(difficulty) * 10, 9)).astype(np.int64)
+    failures, successes = (
+        np.bincount(bins[success == outcome], minlength=_DIFFICULTY_BINS + 1)[:_DIFFICULTY_BINS].tolist()
+        for outcome in (0, 1)
+    )
+    counts = np.bincount(bins, minlength=_DIFFICULTY_BINS + 1)[:_DIFFICULTY_BINS]
+    return ReplayStats(
+        size=size,
+        total_added=total_added,
+        total_evicted=total_added - size,
+        total_tokens=tokens,
+        mean_length=tokens / size if size else 0.0,
+        mean_difficulty=exact_mean(difficulty),
+        mean_reward=exact_mean(numbers["reward"]),
+        success_rate=exact_mean(np.where(success < 0, np.nan, success)),
+        difficulty_counts=tuple(counts.tolist()),
+        success_by_difficulty=tuple(
+            right / (right + wrong) if right + wrong else None
+            for wrong, right in zip(failures, successes, strict=True)
+        ),
+        memory_bytes=memory_bytes,
+    )
+
+
+def exact_mean(values: Float64[np.ndarray, " count"]) -> float:
+    """Return the mean of the values that are not NaN, independent of their order; 0 without any."""
+    known = values[~np.isnan(values)]
+    # Scaled down before the exact sum, so that the sum of large numbers does not overflow.
+    return math.fsum((known / _SUM_SCALE).tolist()) / len(known) * _SUM_SCALE if len(known) else 0.0

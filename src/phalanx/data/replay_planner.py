@@ -1,120 +1,85 @@
-"""Batch plans over a replay buffer that goes on filling: one window of its samples after the other.
+"""Batch plans over a replay buffer that keeps filling: one window of samples after another."""
 
-How a plan's batches are formed is in `phalanx.data`; what a buffer keeps is in `replay`.
-"""
-
-import asyncio
 import os
+import time
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from phalanx.config import Config, FrozenModel
 from phalanx.data.lengths import LengthTable
-from phalanx.data.moved import HasMoved, refuse_moved
-from phalanx.data.packing_config import PackingConfig
-from phalanx.data.plans.arrays import MicrobatchSpec
-from phalanx.data.plans.batch_plan import BatchPlan
+from phalanx.data.packing import PackingConfig
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec
 from phalanx.data.plans.batching_config import BatchingConfig
-from phalanx.data.plans.builder import BatchPlanBuilder
 from phalanx.data.plans.epoch import epoch_seed
-from phalanx.data.replay.rows import BufferSnapshot
-from phalanx.data.replay_buffer import ReplayBuffer
-from phalanx.data.samples import StreamSample
+from phalanx.data.replay_buffer import BufferSnapshot, ReplayBuffer
+from phalanx.data.samples import Sample
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
 
 _POLL_SECONDS = 0.02
 
 
-class WhenCovered(StrEnum):
+class WindowEnd(StrEnum):
     """What happens when the last window has reached the newest sample."""
 
     RESTART = "restart"
-    """The next window starts again with the oldest sample that is held."""
+    """The next window begins with the oldest sample in the buffer."""
     WAIT = "wait"
-    """`next_window` waits for new samples."""
+    """`next_plan` waits for new samples."""
 
 
-_BATCHING = "RollingBatchPlanWindow takes a batching_config beside the window's"
-_COUNTING = "who iterates counts, and goes on with plan.iter_from(epoch, microbatch_idx)"
+class ReplayPlannerConfig(Config):
+    """Settings of a `ReplayPlanner`."""
 
-
-class WindowConfig(HasMoved, BaseModel):
-    """How many samples a window covers."""
-
-    moved: ClassVar = {
-        "window_microbatches": "say window_size, in samples",
-        "overlap_fraction": "say overlap, in samples",
-        **dict.fromkeys(
-            ("token_budget", "bucket_edges", "overflow_max", "seed", "to_batching_config"), _BATCHING
-        ),
-    }
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    renamed_settings: ClassVar[dict[str, str]] = {"when_covered": "at_end"}
 
     window_size: int = Field(default=1000, ge=1)
-    """Samples in a window at most."""
+    """Maximum number of samples in a window."""
     overlap: int = Field(default=100, ge=0)
-    """Samples at the end of a window that come again at the start of the next."""
+    """Number of samples at the end of a window that are repeated in the next one."""
     min_samples: int = Field(default=1, ge=1)
-    """New samples that a window needs at least."""
-    when_covered: WhenCovered = WhenCovered.RESTART
-    """Start again with the oldest, or wait, when there are fewer new samples than that."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_ours(cls, given: Any) -> Any:
-        return refuse_moved(cls, given, cls.moved)
+    """Minimum number of new samples in a window."""
+    at_end: WindowEnd = WindowEnd.RESTART
+    """What happens if there are fewer new samples than `min_samples`."""
 
     @model_validator(mode="after")
-    def _moves(self) -> "WindowConfig":
+    def _check_overlap(self) -> "ReplayPlannerConfig":
         if self.overlap >= self.window_size:
             raise ValueError(
-                f"overlap ({self.overlap}) must be below window_size ({self.window_size}), "
-                f"or windows would never move on"
+                f"overlap ({self.overlap}) must be less than window_size ({self.window_size}), otherwise the "
+                f"window does not move"
             )
         return self
 
 
-class WindowState(HasMoved, BaseModel):
-    """Where a rolling window stands; small enough to print."""
-
-    moved: ClassVar = {
-        "window_id": "window",
-        "created_at": "the plan follows from the samples, whenever it is made",
-        "snapshot_size": "stop - start",
-        "snapshot_total_added": "stop",
-        "plan_microbatches": "plan.total_microbatches of the window",
-        "plan_fingerprint": "fingerprint",
-        **dict.fromkeys(("microbatches_consumed", "is_exhausted", "progress"), _COUNTING),
-    }
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class ReplayPlannerState(FrozenModel):
+    """Position of a `ReplayPlanner`."""
 
     window: int = Field(default=0, ge=0)
-    """Windows planned so far."""
+    """Number of windows planned so far."""
     start: int = Field(default=0, ge=0)
-    """The current window's first sample, as the number of its addition to the buffer."""
+    """First sample of the current window, as the number of its addition to the buffer."""
     stop: int = Field(default=0, ge=0)
-    """The number after its last sample's."""
+    """Number after that of the last sample."""
     next_start: int = Field(default=0, ge=0)
-    """Where the next window begins."""
+    """First sample of the next window."""
     num_epochs: int = Field(default=1, ge=1)
-    """Epochs of the current window's plan."""
+    """Epochs of the current plan."""
     fingerprint: str = ""
-    """The current plan's."""
+    """Fingerprint of the current plan."""
 
 
-class WindowSamples(Mapping[str, StreamSample]):
-    """A window's samples by the ids that its plan uses; each is made when asked for."""
+class WindowSamples(Mapping[str, Sample]):
+    """Samples of a window by the ids in its plan, created on access."""
 
     def __init__(self, snapshot: BufferSnapshot) -> None:
         self._snapshot = snapshot
 
-    def __getitem__(self, sample_id: str) -> StreamSample:
-        return self._snapshot[self._snapshot.row_of[sample_id]]
+    def __getitem__(self, sample_id: str) -> Sample:
+        return self._snapshot[self._snapshot.index_by_id[sample_id]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._snapshot.ids)
@@ -123,154 +88,133 @@ class WindowSamples(Mapping[str, StreamSample]):
         return len(self._snapshot)
 
 
-class RollingBatchPlanWindow(HasMoved):
-    """Plans window after window over a buffer's samples, in the order in which they were added.
+class ReplayPlanner:
+    """Plans windows over a buffer's samples, in the order in which they were added.
 
-    - A window covers the next `window_size` samples that the buffer still holds, or as many as there are.
-    - The next one begins `overlap` samples before the end of the last: those come again. Samples that were
-      evicted meanwhile are passed over.
-    - When fewer than `min_samples` new ones are there, it starts over with the oldest, or waits.
-
-    The plan follows from the samples, the batching config and the number of the window alone: the same give
-    the same fingerprint. Where a sample id is held twice, the later one's name in the plan is `id#serial`;
-    `samples` knows all names.
+    A window has the next `window_size` samples that are still in the buffer, or as many as there are. It
+    begins `overlap` samples before the end of the previous one; evicted samples are passed over. The plan
+    depends only on the samples, the batching config and the number of the window. If a sample id is in the
+    buffer twice, the later sample is called `id#serial` in the plan.
     """
-
-    moved: ClassVar = {
-        "build_next_window": "await next_window()",
-        "build_next_window_sync": "asyncio.run(window.next_window())",
-        "current_plan": "plan",
-        "current_state": "state",
-        "discard_current": "next_window replaces the current one",
-        "get_remaining_microbatches": "plan.iter_from(epoch, microbatch_idx)",
-        "iter_current": "iter_batches, with the samples",
-        "iter_current_with_samples": "iter_batches",
-        "should_build_next": "can_build_window",
-        "total_microbatches": "plan.total_microbatches",
-        "total_windows": "state.window",
-        "to_dict": "state_dict",
-        "from_dict": "load_state_dict",
-    }
 
     def __init__(
         self,
         buffer: ReplayBuffer,
-        config: WindowConfig | None = None,
+        config: ReplayPlannerConfig | None = None,
         batching_config: BatchingConfig | None = None,
         packing: PackingConfig | None = None,
     ) -> None:
         self.buffer = buffer
-        self.config = config or WindowConfig()
+        self.config = config or ReplayPlannerConfig()
         self.batching_config = batching_config or BatchingConfig.throughput()
         self.packing = packing
-        self.state = WindowState()
+        self.state = ReplayPlannerState()
         self._snapshot: BufferSnapshot | None = None
         self._plan: BatchPlan | None = None
 
     @property
-    def has_window(self) -> bool:
+    def has_plan(self) -> bool:
         """Whether a window has been planned."""
         return self._plan is not None
 
     @property
-    def can_build_window(self) -> bool:
-        """Whether `next_window` would answer at once."""
-        if self.config.when_covered is WhenCovered.WAIT:
-            return self._new_samples() >= self.config.min_samples
+    def can_plan(self) -> bool:
+        """Whether `next_plan` returns immediately."""
+        if self.config.at_end is WindowEnd.WAIT:
+            return self._num_new_samples() >= self.config.min_samples
         return self.buffer.size >= self.config.min_samples
 
     @property
     def plan(self) -> BatchPlan:
-        """The current window's plan."""
+        """Plan of the current window."""
         if self._plan is None:
-            raise ValueError("there is no window yet; await next_window()")
+            raise ValueError("no window has been planned yet; call next_plan() first")
         return self._plan
 
     @property
     def snapshot(self) -> BufferSnapshot:
-        """The current window's samples, in order."""
+        """Samples of the current window, in order."""
         if self._snapshot is None:
-            raise ValueError("there is no window yet; await next_window()")
+            raise ValueError("no window has been planned yet; call next_plan() first")
         return self._snapshot
 
     @property
     def samples(self) -> WindowSamples:
-        """The current window's samples by the ids of its plan."""
+        """Samples of the current window by the ids in its plan."""
         return WindowSamples(self.snapshot)
 
-    async def next_window(self, num_epochs: int = 1) -> BatchPlan:
-        """Plan the next window's samples for some epochs."""
-        if self.config.when_covered is WhenCovered.WAIT:
-            while not self.can_build_window:
-                await asyncio.sleep(_POLL_SECONDS)
-        snapshot = self._take()
-        # The state moves on together with the plan, so that one that was given up can be asked for again.
-        plan = await asyncio.to_thread(self._build, snapshot, self.state.window, num_epochs)
-        serials, kept = snapshot.serials, min(self.config.overlap, snapshot.size)
+    def next_plan(self, num_epochs: int = 1) -> BatchPlan:
+        """Plan the next window for a number of epochs; with `at_end="wait"`, wait for new samples first."""
+        if self.config.at_end is WindowEnd.WAIT:
+            while not self.can_plan:
+                time.sleep(_POLL_SECONDS)
+        snapshot = self._next_snapshot()
+        # The state changes together with the plan, so that a failed call can be repeated.
+        plan = self._build(snapshot, self.state.window, num_epochs)
+        serials, repeated = snapshot.serials, min(self.config.overlap, snapshot.size)
         stop = int(serials[-1]) + 1
-        self.state = WindowState(
+        self.state = ReplayPlannerState(
             window=self.state.window + 1,
             start=int(serials[0]),
             stop=stop,
-            # Counted in samples, not in numbers: evicted ones in between must not make the overlap smaller.
-            next_start=int(serials[-kept]) if kept else stop,
+            # Counted in samples, because evicted samples in between must not reduce the overlap.
+            next_start=int(serials[-repeated]) if repeated else stop,
             num_epochs=num_epochs,
             fingerprint=plan.fingerprint,
         )
         self._snapshot, self._plan = snapshot, plan
         return plan
 
-    def iter_batches(self, epoch: int = 0) -> Iterator[tuple[MicrobatchSpec, list[StreamSample]]]:
-        """The current window's batches with their samples."""
+    def iter_batches(self, epoch: int = 0) -> Iterator[tuple[BatchSpec, list[Sample]]]:
+        """Iterate over the batches of the current window with their samples."""
         samples = self.samples
         for batch in self.plan.iter_epoch(epoch):
-            yield batch, [samples[sample_id] for sample_id in batch.samples]
+            yield batch, [samples[sample_id] for sample_id in batch.sample_ids]
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands, as plain values."""
+        """Return the position as plain values."""
         return self.state.model_dump()
 
-    async def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go back to where `state_dict` was taken, and plan that window again.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called, and plan that window again.
 
-        The buffer must hold what it held then (`ReplayBuffer.save` and `load`); a ValueError says so if the
-        plan comes out differently.
+        The buffer must have the same samples as then; save it with `ReplayBuffer.save`.
         """
         try:
-            told = WindowState(**state)
+            loaded = ReplayPlannerState(**state)
         except ValidationError as error:
-            raise ValueError(f"this is not the state of a window: {error}") from error
+            raise ValueError(f"not the state of a replay planner: {error}") from error
         snapshot, plan = None, None
-        if told.window:
-            snapshot = self.buffer.snapshot(told.start, told.stop)
+        if loaded.window:
+            snapshot = self.buffer.snapshot(loaded.start, loaded.stop)
             if snapshot.size:
-                plan = await asyncio.to_thread(self._build, snapshot, told.window - 1, told.num_epochs)
-            if plan is None or plan.fingerprint != told.fingerprint:
+                plan = self._build(snapshot, loaded.window - 1, loaded.num_epochs)
+            if plan is None or plan.fingerprint != loaded.fingerprint:
                 raise ValueError(
-                    f"window {told.window} cannot be planned again: the buffer no longer holds additions "
-                    f"{told.start} to {told.stop - 1} as it did, or the batching config is another one"
+                    f"window {loaded.window} cannot be planned again: the buffer no longer has the additions "
+                    f"{loaded.start} to {loaded.stop - 1}, or the batching config differs"
                 )
-        self.state, self._snapshot, self._plan = told, snapshot, plan
+        self.state, self._snapshot, self._plan = loaded, snapshot, plan
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `state_dict` to a JSON file."""
+        """Write the state to a JSON file."""
         with atomic_write(path, "w", checksum=True) as file:
             write_json(file, self.state_dict())
 
-    async def load(self, path: str | os.PathLike[str]) -> None:
-        """`load_state_dict` from a JSON file."""
-        await self.load_state_dict(read_verified_json(path))
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Load the state from a JSON file."""
+        self.load_state_dict(read_verified_json(path))
 
-    def _new_samples(self) -> int:
-        """Samples behind the last window's end."""
+    def _num_new_samples(self) -> int:
         return self.buffer.count_since(self.state.stop)
 
-    def _take(self) -> BufferSnapshot:
+    def _next_snapshot(self) -> BufferSnapshot:
         start = self.state.next_start
-        if self._new_samples() < self.config.min_samples:
+        if self._num_new_samples() < self.config.min_samples:
             if self.buffer.size < self.config.min_samples:
                 raise ValueError(
-                    f"the buffer holds {self.buffer.size} samples, a window needs {self.config.min_samples}"
+                    f"the buffer has {self.buffer.size} samples, but a window needs at least "
+                    f"{self.config.min_samples}"
                 )
             start = 0
         return self.buffer.snapshot(start, count=self.config.window_size)
@@ -283,4 +227,4 @@ class RollingBatchPlanWindow(HasMoved):
             dataset_hash=snapshot.digest(),
             packing=self.packing,
         )
-        return builder.build_now(num_epochs)
+        return builder.build(num_epochs)

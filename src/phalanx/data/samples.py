@@ -1,51 +1,50 @@
-"""What flows through a stream: token samples with their origin, and what a stream can be doing.
+"""Token samples: one sample, datasets of samples stored end to end, and sample files."""
 
-Where samples come from is in the stream modules, how they become bytes in `sample_bytes`, and where they are
-kept in `replay`.
-"""
-
+import dataclasses
+import hashlib
+import itertools
+import json
 import math
-import time
-from array import array
-from collections.abc import Mapping
+import os
+import weakref
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, NoReturn
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int32, UInt8
+from jaxtyping import Int8, Int32, Int64
 
-from phalanx.data.sample_bytes import (
-    HAS_EPISODE,
-    HAS_SEGMENTS,
-    TIMESTAMP_BYTES,
-    Integers,
-    Numbers,
-    PackedSample,
-    pack_mask,
-    pack_numbers,
-    pack_text,
-    pack_tokens,
-    unpack_numbers,
-    unpack_text,
-)
+from phalanx.data.lengths import LengthTable
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError, open_verified
+from phalanx.io.untrusted import parse_json
+
+TOKEN_LIMIT = 2**31
+"""Token ids are below this value: the top bit of a stored token is its loss mask."""
+
+_FORMAT, _VERSION = "phalanx samples", 2
 
 
-class SampleSource(StrEnum):
-    """Where a sample came from."""
+class SampleOrigin(StrEnum):
+    """Where a sample comes from."""
 
     OFFLINE = "offline"
     """A file or a list."""
-    GYM = "gym"
-    """An episode, of a puzzle server or of an environment."""
+    ENVIRONMENT = "environment"
+    """An episode of an environment or a puzzle server."""
     REPLAY = "replay"
     """A replay buffer."""
     SYNTHETIC = "synthetic"
-    """Made up."""
+    """A generator."""
 
 
 class EpisodeStatus(StrEnum):
-    """How far an episode got."""
+    """State or outcome of an episode."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -55,282 +54,547 @@ class EpisodeStatus(StrEnum):
     ERROR = "error"
 
 
-class StreamState(StrEnum):
-    """What a stream is doing."""
-
-    IDLE = "idle"
-    STREAMING = "streaming"
-    PAUSED = "paused"
-    EXHAUSTED = "exhausted"
-    ERROR = "error"
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
-_SOURCES = tuple(SampleSource)
-_STATUSES = tuple(EpisodeStatus)
-# Stored by number: new members go to the end.
-_SOURCE_CODES: dict[str, int] = {source.value: code for code, source in enumerate(_SOURCES)}
-_STATUS_CODES: dict[str | None, int] = {None: -1} | {s.value: code for code, s in enumerate(_STATUSES)}
+@dataclasses.dataclass(frozen=True, slots=True)
+class SampleInfo:
+    """Where a sample comes from, and what is known about its episode. Unknown values are None."""
+
+    dataset_id: str = ""
+    origin: SampleOrigin | str = SampleOrigin.OFFLINE
+    episode_id: str | None = None
+    episode_status: EpisodeStatus | str | None = None
+    step_index: int | None = None
+    """Step of the episode, from 0; None if the sample is a complete episode."""
+    total_steps: int | None = None
+    """Steps in the episode."""
+    reward: float | None = None
+    difficulty: float | None = None
+    """Difficulty of the task, from 0 to 1."""
+    success: bool | None = None
+    priority: float = 1.0
+    """Sampling weight in a replay buffer."""
+    replay_count: int = 0
+    """How often a replay buffer has returned the sample."""
+    timestamp: datetime = dataclasses.field(default_factory=_now, compare=False)
+
+    def __post_init__(self) -> None:
+        if type(self.origin) is not SampleOrigin:
+            object.__setattr__(self, "origin", SampleOrigin(self.origin))
+        if self.episode_status is not None and type(self.episode_status) is not EpisodeStatus:
+            object.__setattr__(self, "episode_status", EpisodeStatus(self.episode_status))
+        if self.difficulty is not None and not 0.0 <= self.difficulty <= 1.0:
+            raise ValueError(f"difficulty must be between 0 and 1, got {self.difficulty}")
+        if self.reward is not None and not math.isfinite(self.reward):
+            raise ValueError(f"reward must be finite, got {self.reward}")
+        if not 0.0 <= self.priority < math.inf:
+            raise ValueError(f"priority must be finite and at least 0, got {self.priority}")
+        for name in ("step_index", "total_steps", "replay_count"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 2**31:
+                raise ValueError(f"{name} must be between 0 and {2**31 - 1}, got {value}")
+        if "\0" in self.dataset_id or "\0" in (self.episode_id or ""):
+            raise ValueError("ids must not contain a NUL character")
 
 
-class StreamSample:
-    """One sequence of tokens, which of them are learned, and where it comes from. Immutable.
+_NO_COLUMNS: Mapping[str, np.ndarray] = MappingProxyType({})
 
-    It is kept as bytes (`packed`), which buffers and files take as they are; the properties read them. The
-    fields are those of the arguments:
 
-    - input_ids, loss_mask: integers from 0, and as many 0 (read) and 1 (learned).
-    - segment_ids: which part of a packed sequence each token belongs to.
-    - sample_id, dataset_id: names of the sample and of what it is part of.
-    - source: where it came from; timestamp: when (now). Two samples that differ in time only are equal.
-    - episode_id, episode_status, step_index (from 0), total_steps: its place in an episode.
-    - reward; difficulty, from 0 (easy) to 1 (hard); success, of the episode.
-    - replay_count: how often it has come out of a replay buffer; priority: how much more often than others.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """A tokenized sample. Equality compares contents, without the timestamp."""
 
-    What is not known is None.
-    """
+    sample_id: str
+    input_ids: Any
+    """Token ids as an int32 array [length]; any sequence of integers is converted."""
+    loss_mask: Any
+    """1 where the token counts in the loss, as an int8 array [length]; any sequence is converted."""
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _NO_COLUMNS)
+    """Additional arrays [length, ...] with one entry per token; sequences are converted."""
+    info: SampleInfo | None = None
+    """Origin and episode; None for plain datasets."""
 
-    __slots__ = ("packed",)
-    packed: PackedSample
-
-    def __init__(
-        self,
-        *,
-        input_ids: Integers,
-        loss_mask: Integers,
-        sample_id: str,
-        dataset_id: str,
-        source: SampleSource | str,
-        segment_ids: Integers | None = None,
-        timestamp: datetime | None = None,
-        episode_id: str | None = None,
-        episode_status: EpisodeStatus | str | None = None,
-        step_index: int | None = None,
-        total_steps: int | None = None,
-        reward: float | None = None,
-        difficulty: float | None = None,
-        success: bool | None = None,
-        replay_count: int = 0,
-        priority: float = 1.0,
-    ) -> None:
+    def __post_init__(self) -> None:
         try:
-            tokens, mask = pack_tokens(input_ids, "input_ids"), pack_mask(loss_mask)
-            length = len(mask)
-            if len(tokens) != 4 * length:
-                raise ValueError(f"{len(tokens) // 4} input_ids but {length} in loss_mask")
-            if not length:
+            tokens = as_token_ids(self.input_ids, "input_ids")
+            mask = as_loss_mask(self.loss_mask)
+            if len(mask) != len(tokens):
+                raise ValueError(f"{len(tokens)} input_ids but {len(mask)} entries in loss_mask")
+            if len(tokens) == 0:
                 raise ValueError("a sample needs at least one token")
-            if segment_ids is not None:
-                segments = pack_tokens(segment_ids, "segment_ids")
-                if len(segments) != len(tokens):
-                    raise ValueError(f"{length} input_ids but {len(segments) // 4} segment_ids")
-                tokens, mask = tokens + segments, mask + bytes(length)
-            # The kinds are strings and can be looked up as they are; a strange one fails in words.
-            source_code = _SOURCE_CODES.get(source)
-            if source_code is None:
-                source_code = _SOURCE_CODES[SampleSource(source)]
-            status_code = _STATUS_CODES.get(episode_status)
-            if status_code is None:
-                status_code = _STATUS_CODES[EpisodeStatus(str(episode_status))]
-            record = pack_numbers(
-                time.time() if timestamp is None else timestamp.timestamp(),
-                reward,
-                difficulty,
-                priority,
-                length,
-                step_index,
-                total_steps,
-                replay_count,
-                source_code,
-                status_code,
-                success,
-                HAS_SEGMENTS * (segment_ids is not None) + HAS_EPISODE * (episode_id is not None),
-            )
-            text = pack_text(sample_id, dataset_id, episode_id)
+            columns = {name: np.asarray(values) for name, values in self.columns.items()}
+            for name, values in columns.items():
+                if values.ndim < 1 or len(values) != len(tokens):
+                    raise ValueError(f"{len(tokens)} input_ids but {len(values)} entries in {name}")
+            if "\0" in self.sample_id:
+                raise ValueError("ids must not contain a NUL character")
         except ValueError as error:
-            raise ValueError(f"sample {sample_id!r}: {error}") from error
-        object.__setattr__(self, "packed", PackedSample(tokens, mask, text, record))
-
-    @classmethod
-    def from_packed(cls, packed: PackedSample) -> "StreamSample":
-        """The sample that these bytes are; they are trusted."""
-        sample = object.__new__(cls)
-        object.__setattr__(sample, "packed", packed)
-        return sample
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a sample cannot be changed; use replace({name}=...)")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StreamSample.from_packed, (self.packed,)
-
-    def _key(self) -> tuple[bytes, ...]:
-        tokens, mask, text, record = self.packed
-        return tokens, mask, text, record[TIMESTAMP_BYTES:]
-
-    def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, StreamSample) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={value!r}" for name, value in self._fields().items())
-        return f"StreamSample({fields})"
-
-    @property
-    def _numbers(self) -> Numbers:
-        return unpack_numbers(self.packed.record)
+            raise ValueError(f"sample {self.sample_id!r}: {error}") from error
+        object.__setattr__(self, "input_ids", tokens)
+        object.__setattr__(self, "loss_mask", mask)
+        if columns:
+            object.__setattr__(self, "columns", columns)
 
     @property
     def length(self) -> int:
-        """Tokens in it."""
-        return self._numbers.length
-
-    @property
-    def tokens(self) -> Int32[np.ndarray, " length"]:
-        """The tokens as an array, which cannot be written to."""
-        return np.frombuffer(self.packed.tokens, np.int32, self.length)
-
-    @property
-    def mask(self) -> UInt8[np.ndarray, " length"]:
-        """The loss mask as an array, which cannot be written to."""
-        return np.frombuffer(self.packed.mask, np.uint8, self.length)
-
-    @property
-    def input_ids(self) -> tuple[int, ...]:
-        return tuple(self.tokens.tolist())
-
-    @property
-    def loss_mask(self) -> tuple[int, ...]:
-        return tuple(self.packed.mask[: self.length])
-
-    @property
-    def segment_ids(self) -> tuple[int, ...] | None:
-        numbers = self._numbers
-        if not numbers.flags & HAS_SEGMENTS:
-            return None
-        return tuple(array("i", self.packed.tokens[4 * numbers.length :]))
-
-    @property
-    def sample_id(self) -> str:
-        return unpack_text(self.packed.text)[0]
-
-    @property
-    def dataset_id(self) -> str:
-        return unpack_text(self.packed.text)[1]
-
-    @property
-    def episode_id(self) -> str | None:
-        return unpack_text(self.packed.text)[2] if self._numbers.flags & HAS_EPISODE else None
-
-    @property
-    def source(self) -> SampleSource:
-        return _SOURCES[self._numbers.source]
-
-    @property
-    def timestamp(self) -> datetime:
-        return datetime.fromtimestamp(self._numbers.timestamp, UTC)
-
-    @property
-    def episode_status(self) -> EpisodeStatus | None:
-        code = self._numbers.status
-        return None if code < 0 else _STATUSES[code]
-
-    @property
-    def step_index(self) -> int | None:
-        return _count(self._numbers.step_index)
-
-    @property
-    def total_steps(self) -> int | None:
-        return _count(self._numbers.total_steps)
-
-    @property
-    def reward(self) -> float | None:
-        return _number(self._numbers.reward)
-
-    @property
-    def difficulty(self) -> float | None:
-        return _number(self._numbers.difficulty)
-
-    @property
-    def success(self) -> bool | None:
-        code = self._numbers.success
-        return None if code < 0 else bool(code)
-
-    @property
-    def replay_count(self) -> int:
-        return self._numbers.replay_count
-
-    @property
-    def priority(self) -> float:
-        return self._numbers.priority
+        """Number of tokens."""
+        return len(self.input_ids)
 
     @property
     def num_loss_tokens(self) -> int:
-        """Tokens that are learned."""
-        return self.packed.mask.count(1)
+        """Number of tokens that count in the loss."""
+        return int(np.count_nonzero(self.loss_mask))
 
-    @property
-    def is_gym_sample(self) -> bool:
-        """Whether it comes straight from an episode."""
-        return self.source is SampleSource.GYM
+    def replace_info(self, **changes: Any) -> "Sample":
+        """Return a copy with some fields of `info` changed."""
+        return dataclasses.replace(self, info=dataclasses.replace(self.info or SampleInfo(), **changes))
 
-    @property
-    def is_replay(self) -> bool:
-        """Whether it has come out of a replay buffer."""
-        return self.source is SampleSource.REPLAY or self.replay_count > 0
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Sample)
+            and self.sample_id == other.sample_id
+            and self.info == other.info
+            and np.array_equal(self.input_ids, other.input_ids)
+            and np.array_equal(self.loss_mask, other.loss_mask)
+            and self.columns.keys() == other.columns.keys()
+            and all(np.array_equal(values, other.columns[name]) for name, values in self.columns.items())
+        )
 
-    def replace(self, **changes: Any) -> "StreamSample":
-        """A copy with some fields changed."""
-        return StreamSample(**{**self._fields(), **changes})
-
-    def with_replay(self) -> "StreamSample":
-        """The sample as a replay buffer hands it out: its source is REPLAY, and it counts one replay more."""
-        return self.replace(source=SampleSource.REPLAY, replay_count=self.replay_count + 1)
-
-    def _fields(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _FIELDS}
+    def __hash__(self) -> int:
+        return hash((self.sample_id, self.input_ids.tobytes()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON; what is None is left out."""
-        plain = {name: value for name, value in self._fields().items() if value is not None}
-        for name in ("input_ids", "loss_mask", "segment_ids"):
-            if name in plain:
-                plain[name] = list(plain[name])
-        for name in ("source", "episode_status"):
-            if name in plain:
-                plain[name] = plain[name].value
-        return {**plain, "timestamp": self.timestamp.isoformat()}
+        """Return plain values for JSON; None values are omitted."""
+        fields: dict[str, Any] = {
+            "sample_id": self.sample_id,
+            "input_ids": self.input_ids.tolist(),
+            "loss_mask": self.loss_mask.tolist(),
+        }
+        if self.columns:
+            fields["columns"] = {name: values.tolist() for name, values in self.columns.items()}
+        if self.info is not None:
+            info = dataclasses.asdict(self.info)
+            info["origin"], info["timestamp"] = str(self.info.origin), self.info.timestamp.isoformat()
+            if self.info.episode_status is not None:
+                info["episode_status"] = str(self.info.episode_status)
+            fields |= {name: value for name, value in info.items() if value is not None}
+        return fields
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> "StreamSample":
-        """The sample that `to_dict` wrote; a ValueError says what is missing or not known."""
-        if strange := sorted(set(fields) - set(_FIELDS)):
-            raise ValueError(f"a sample has no field {strange[0]!r}")
-        if missing := [name for name in _REQUIRED if name not in fields]:
-            raise ValueError(f"a sample needs {missing[0]!r}")
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Sample":
+        """Create a sample from the values of `to_dict`; raise `ValueError` if a field is unknown or
+        missing."""
         values = dict(fields)
-        if isinstance(values.get("timestamp"), str):
-            values["timestamp"] = datetime.fromisoformat(values["timestamp"])
-        return cls(**values)
+        if "source" in values:
+            raise ValueError(
+                "a sample has no field 'source', which was renamed to 'origin'; create the file again"
+            )
+        for name in ("sample_id", "input_ids", "loss_mask"):
+            if name not in values:
+                raise ValueError(f"a sample needs the field {name!r}")
+        if unknown := sorted(values.keys() - _SAMPLE_FIELDS - _INFO_FIELDS):
+            raise ValueError(f"a sample has no field {unknown[0]!r}")
+        known = {name: values.pop(name) for name in list(values) if name in _INFO_FIELDS}
+        if isinstance(known.get("timestamp"), str):
+            known["timestamp"] = datetime.fromisoformat(known["timestamp"])
+        return cls(**values, info=SampleInfo(**known) if known else None)
 
 
-_REQUIRED = ("input_ids", "loss_mask", "sample_id", "dataset_id", "source")
-_FIELDS = (
-    *_REQUIRED,
-    *("segment_ids", "timestamp", "episode_id", "episode_status", "step_index", "total_steps", "reward"),
-    *("difficulty", "success", "replay_count", "priority"),
+_SAMPLE_FIELDS = {"sample_id", "input_ids", "loss_mask", "columns"}
+_INFO_FIELDS = {field.name for field in dataclasses.fields(SampleInfo)}
+
+
+def as_token_ids(values: Any, name: str) -> Int32[np.ndarray, " length"]:
+    """Return token ids as int32; raise `ValueError` if one is not an integer from 0 to 2**31 - 1."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.zeros(0, np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be a list of integers, got {array.dtype} with shape {array.shape}")
+    if array.dtype == np.int32:
+        if array.min() < 0:
+            raise ValueError(f"{name} must be between 0 and {TOKEN_LIMIT - 1}, got {array.min()}")
+    elif not 0 <= array.min() <= array.max() < TOKEN_LIMIT:
+        wrong = array.min() if array.min() < 0 else array.max()
+        raise ValueError(f"{name} must be between 0 and {TOKEN_LIMIT - 1}, got {wrong}")
+    return np.ascontiguousarray(array, np.int32)
+
+
+def as_loss_mask(values: Any, where: str = "") -> Int8[np.ndarray, " tokens"]:
+    """Return a loss mask as int8; raise `ValueError` if a value is neither 0 nor 1.
+
+    Args:
+        values: One value per token.
+        where: Location for the error message.
+    """
+    array = np.asarray(values)
+    prefix = f"{where}: " if where else ""
+    if array.size == 0:
+        return np.zeros(0, np.int8)
+    if array.ndim != 1 or array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{prefix}loss_mask must be a list of 0 and 1, got {array.dtype} with shape {array.shape}"
+        )
+    if array.dtype != bool:
+        wrong = (array != 0) & (array != 1)
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            raise ValueError(
+                f"{prefix}loss_mask[{index}] must be 0 or 1, got {array[index]}; for Hugging Face labels, "
+                f"where -100 means no loss, use labels != -100"
+            )
+    return np.ascontiguousarray(array, np.int8)
+
+
+class TokenDataset(Mapping[str, Sample]):
+    """Samples stored end to end; a mapping from id to `Sample`."""
+
+    def __init__(
+        self,
+        ids: Sequence[Any],
+        tokens: Int32[np.ndarray, " tokens"],
+        loss_mask: Int8[np.ndarray, " tokens"],
+        offsets: Int64[np.ndarray, " samples_and_one"],
+        columns: Mapping[str, np.ndarray] | None = None,
+        info: Sequence[SampleInfo] | None = None,
+    ) -> None:
+        """Create a dataset.
+
+        Args:
+            ids: Unique id of each sample.
+            tokens: Token ids of all samples.
+            loss_mask: 1 where a token counts in the loss.
+            offsets: First token of each sample, and the total.
+            columns: Additional arrays [tokens, ...].
+            info: Origin and episode of each sample.
+        """
+        if len(ids) != len(offsets) - 1 or not len(tokens) == len(loss_mask) == offsets[-1]:
+            raise ValueError(
+                f"{len(ids)} ids, {len(offsets)} offsets, {len(tokens)} tokens and {len(loss_mask)} mask "
+                f"entries do not belong together"
+            )
+        self.ids, self.tokens, self.loss_mask, self.offsets = ids, tokens, loss_mask, offsets
+        self.columns = dict(columns or {})
+        self.info = info
+        self._index_maps: weakref.WeakKeyDictionary[LengthTable, Int64[np.ndarray, " samples"]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    @classmethod
+    def from_samples(cls, samples: Iterable[Sample]) -> "TokenDataset":
+        """Create a dataset from samples with unique ids and the same columns."""
+        found = list(samples)
+        ids = [sample.sample_id for sample in found]
+        if len(set(ids)) != len(ids):
+            repeated = next(name for index, name in enumerate(ids) if name in ids[:index])
+            raise ValueError(f"sample id {repeated!r} occurs more than once")
+        offsets = np.zeros(len(found) + 1, np.int64)
+        np.cumsum([sample.length for sample in found], out=offsets[1:])
+        names = found[0].columns.keys() if found else ()
+        for sample in found:
+            if sample.columns.keys() != names:
+                raise ValueError(
+                    f"sample {sample.sample_id!r} has columns {sorted(sample.columns)}, but the first sample "
+                    f"has {sorted(names)}"
+                )
+        return cls(
+            ids,
+            np.concatenate([np.zeros(0, np.int32), *(sample.input_ids for sample in found)]),
+            np.concatenate([np.zeros(0, np.int8), *(sample.loss_mask for sample in found)]),
+            offsets,
+            {name: np.concatenate([sample.columns[name] for sample in found]) for name in names},
+            [sample.info or SampleInfo() for sample in found]
+            if any(sample.info is not None for sample in found)
+            else None,
+        )
+
+    @cached_property
+    def lengths(self) -> LengthTable:
+        """Ids and lengths, from which plans are built."""
+        table = LengthTable(self.ids, np.diff(self.offsets).astype(np.int32))
+        table.validate()
+        return table
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Short hash of tokens, loss mask and lengths, in order."""
+        digest = hashlib.sha256()
+        for array in (self.tokens, self.loss_mask, self.offsets):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {str(name): index for index, name in enumerate(self.ids)}
+
+    def sample(self, index: int) -> Sample:
+        """Return a sample by its position."""
+        part = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return Sample(
+            str(self.ids[index]),
+            self.tokens[part],
+            self.loss_mask[part],
+            {name: values[part] for name, values in self.columns.items()},
+            None if self.info is None else self.info[index],
+        )
+
+    def index_map(self, table: LengthTable) -> Int64[np.ndarray, " samples"]:
+        """Return the position of each sample of a length table in this dataset; -1 if it is missing."""
+        if table is self.__dict__.get("lengths"):
+            return np.arange(len(self))
+        if table not in self._index_maps:
+            find = self._index.get
+            found = (find(str(name), -1) for name in table.ids)
+            self._index_maps[table] = np.fromiter(found, np.int64, len(table))
+        return self._index_maps[table]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.ids)
+
+    def __getitem__(self, sample_id: str) -> Sample:
+        return self.sample(self._index[sample_id])
+
+    def __contains__(self, sample_id: object) -> bool:
+        return sample_id in self._index
+
+
+class SampleFileError(CorruptFileError):
+    """Raised for a sample file that is corrupt, of another kind or of another version."""
+
+
+def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> int:
+    """Write samples to a `.jsonl` or `.npz` file, atomically. Return their number."""
+    path = Path(path)
+    if path.suffix == ".jsonl":
+        count = 0
+        with atomic_write(path, "w") as file:
+            for sample in samples:
+                file.write(json.dumps(sample.to_dict(), ensure_ascii=False) + "\n")
+                count += 1
+        return count
+    if path.suffix != ".npz":
+        raise ValueError(f"{path}: samples can be written as .jsonl or .npz, not {path.suffix!r}")
+    packed = [pack_sample(sample) for sample in samples]
+    write_packed_samples(path, packed, {})
+    return len(packed)
+
+
+def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
+    """Read a file that `write_samples` or `ReplayBuffer.save` wrote, in the order of addition."""
+    path = Path(path)
+    if path.suffix == ".npz":
+        packed, _, serials = read_packed_samples(path)
+        return [unpack_sample(packed[index]) for index in np.argsort(serials, kind="stable").tolist()]
+    samples = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                samples.append(parse_sample(line, f"{path}:{number}"))
+    return samples
+
+
+def parse_sample(line: str | bytes, where: str) -> Sample:
+    """Parse one line of a sample file; raise `ValueError` that begins with `where`."""
+    try:
+        fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError(f"expected a JSON object, got {type(fields).__name__}")
+        return Sample.from_dict(fields)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{where}: not a sample: {error}") from error
+
+
+NUMBERS = np.dtype(
+    [
+        ("timestamp", np.float64),
+        ("reward", np.float64),
+        ("difficulty", np.float64),
+        ("priority", np.float64),
+        ("length", np.int32),
+        ("step_index", np.int32),
+        ("total_steps", np.int32),
+        ("replay_count", np.int32),
+        ("origin", np.uint8),
+        ("status", np.int8),
+        ("success", np.int8),
+        ("flags", np.uint8),
+    ]
 )
+"""Numbers of a stored sample. Unknown values are NaN or -1."""
+_HAS_SEGMENTS, _HAS_EPISODE, _HAS_INFO = 1, 2, 4
+
+# Stored by number: add new members at the end.
+_ORIGINS, _STATUSES = tuple(SampleOrigin), tuple(EpisodeStatus)
+ORIGIN_CODES = {origin: code for code, origin in enumerate(_ORIGINS)}
+_STATUS_CODES: dict[str | None, int] = {None: -1} | {status: code for code, status in enumerate(_STATUSES)}
+_EMPTY_INFO = SampleInfo(timestamp=datetime.fromtimestamp(0, UTC))
+
+PackedSample = tuple[bytes, bytes, tuple[Any, ...]]
+"""A sample as compact values: tokens with the loss mask in the top bit, ids, and `NUMBERS`. `bytes` objects
+are not tracked by the garbage collector, so millions of them cost nothing but their memory."""
 
 
-def source_code(source: SampleSource) -> int:
-    """The number that a source is stored as."""
-    return _SOURCE_CODES[source]
+def pack_sample(sample: Sample) -> PackedSample:
+    """Convert a sample to compact values. Of the columns, only `segment_ids` can be stored."""
+    if sample.columns.keys() - {"segment_ids"}:
+        names = ", ".join(sorted(sample.columns.keys() - {"segment_ids"}))
+        raise ValueError(f"sample {sample.sample_id!r}: the columns {names} cannot be stored")
+    info = sample.info or _EMPTY_INFO
+    tokens, mask = sample.input_ids, sample.loss_mask
+    flags = _HAS_INFO * (sample.info is not None) + _HAS_EPISODE * (info.episode_id is not None)
+    if sample.columns:
+        segments = as_token_ids(sample.columns["segment_ids"], "segment_ids")
+        tokens = np.concatenate([tokens, segments])
+        mask = np.concatenate([mask, np.zeros(len(segments), np.int8)])
+        flags += _HAS_SEGMENTS
+    # 16 bits per token if that leaves the top bit free for the mask.
+    dtype: Any = np.uint16 if tokens.max() < 1 << 15 else np.uint32
+    packed = tokens.astype(dtype) | mask.astype(dtype) << dtype(8 * np.dtype(dtype).itemsize - 1)
+    text = f"{sample.sample_id}\0{info.dataset_id}\0{info.episode_id or ''}"
+    numbers = (
+        info.timestamp.timestamp(),
+        math.nan if info.reward is None else info.reward,
+        math.nan if info.difficulty is None else info.difficulty,
+        info.priority,
+        sample.length,
+        -1 if info.step_index is None else info.step_index,
+        -1 if info.total_steps is None else info.total_steps,
+        info.replay_count,
+        ORIGIN_CODES[SampleOrigin(info.origin)],
+        _STATUS_CODES[info.episode_status],
+        -1 if info.success is None else int(info.success),
+        flags,
+    )
+    return packed.tobytes(), text.encode("utf-8", "surrogatepass"), numbers
 
 
-def _count(value: int) -> int | None:
-    return None if value < 0 else value
+def unpack_tokens(stored: bytes, count: int) -> tuple[Int32[np.ndarray, " n"], Int8[np.ndarray, " n"]]:
+    """Return tokens and loss mask of `count` stored tokens."""
+    size = len(stored) // count
+    dtype: Any = np.uint16 if size == 2 else np.uint32
+    packed: Any = np.frombuffer(stored, dtype)
+    top = dtype(8 * size - 1)
+    tokens = (packed & dtype((1 << int(top)) - 1)).astype(np.int32)
+    return tokens, (packed >> top).astype(np.int8)
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def unpack_sample(packed: PackedSample) -> Sample:
+    """Convert compact values back to a sample."""
+    stored, text, numbers = packed
+    timestamp, reward, difficulty, priority, length, step, total, replays, origin, status, success, flags = (
+        numbers
+    )
+    count = length * (2 if flags & _HAS_SEGMENTS else 1)
+    tokens, mask = unpack_tokens(stored, count)
+    sample_id, dataset_id, episode_id = text.decode("utf-8", "surrogatepass").split("\0")
+    info = SampleInfo(
+        dataset_id=dataset_id,
+        origin=_ORIGINS[origin],
+        episode_id=episode_id if flags & _HAS_EPISODE else None,
+        episode_status=None if status < 0 else _STATUSES[status],
+        step_index=None if step < 0 else step,
+        total_steps=None if total < 0 else total,
+        reward=None if math.isnan(reward) else reward,
+        difficulty=None if math.isnan(difficulty) else difficulty,
+        success=None if success < 0 else bool(success),
+        priority=priority,
+        replay_count=replays,
+        timestamp=datetime.fromtimestamp(timestamp, UTC),
+    )
+    columns = {"segment_ids": tokens[length:]} if flags & _HAS_SEGMENTS else {}
+    return Sample(
+        sample_id,
+        tokens[:length],
+        mask[:length],
+        columns,
+        info if flags & (_HAS_INFO | _HAS_EPISODE) else None,
+    )
+
+
+def write_packed_samples(
+    path: str | os.PathLike[str],
+    samples: Sequence[PackedSample],
+    header: Mapping[str, Any],
+    serials: Int64[np.ndarray, " samples"] | None = None,
+) -> None:
+    """Write compact samples, a JSON header and the numbers of their additions to a `.npz` file."""
+    numbers = np.array([sample[2] for sample in samples], NUMBERS)
+    tokens = np.frombuffer(b"".join(sample[0] for sample in samples), np.uint8)
+    texts = np.frombuffer(b"".join(sample[1] for sample in samples), np.uint8)
+    sizes = np.array([(len(sample[0]), len(sample[1])) for sample in samples], np.int64).reshape(-1, 2)
+    fields = {"format": _FORMAT, "version": _VERSION, "samples": len(samples), **header}
+    arrays = {name: numbers[name] for name in NUMBERS.names or ()}
+    arrays["serials"] = np.arange(len(samples)) if serials is None else serials
+    with atomic_write(path, checksum=True) as file:
+        np.savez(
+            file,
+            allow_pickle=False,
+            header=np.frombuffer(json.dumps(fields).encode(), np.uint8),
+            tokens=tokens,
+            texts=texts,
+            sizes=sizes,
+            **arrays,
+        )
+
+
+def read_packed_samples(
+    path: str | os.PathLike[str],
+) -> tuple[list[PackedSample], dict[str, Any], Int64[np.ndarray, " samples"]]:
+    """Read compact samples, the header and the numbers of their additions from a `.npz` file."""
+    names = NUMBERS.names or ()
+    try:
+        # Opened here, because np.load does not close a file that it finds damaged.
+        with open_verified(path) as file, np.load(file, allow_pickle=False) as archive:
+            header = parse_json(archive["header"].tobytes(), path)
+            if not isinstance(header, dict) or header.get("format") != _FORMAT:
+                raise SampleFileError(f"{path} is not a sample file, or is from an earlier version")
+            if header["version"] != _VERSION:
+                raise SampleFileError(
+                    f"{path} has version {header['version']}, but this release reads version {_VERSION}"
+                )
+            arrays = {name: archive[name] for name in (*names, "tokens", "texts", "sizes", "serials")}
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: no such file") from None
+    except SampleFileError:
+        raise
+    except CorruptFileError as error:
+        raise SampleFileError(str(error)) from error
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise SampleFileError(f"{path} is corrupt or not a sample file: {error}") from error
+    count, sizes = header["samples"], arrays["sizes"]
+    _check_arrays(path, arrays, count)
+    bounds = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sizes, axis=0)]).tolist()
+    tokens, texts = arrays["tokens"].tobytes(), arrays["texts"].tobytes()
+    columns = zip(*(arrays[name].tolist() for name in names), strict=True)
+    return (
+        [
+            (tokens[a[0] : b[0]], texts[a[1] : b[1]], numbers)
+            for (a, b), numbers in zip(itertools.pairwise(bounds), columns, strict=True)
+        ],
+        header,
+        arrays["serials"],
+    )
+
+
+def _check_arrays(path: str | os.PathLike[str], arrays: dict[str, np.ndarray], count: int) -> None:
+    for name in NUMBERS.names or ():
+        if arrays[name].shape != (count,) or arrays[name].dtype != NUMBERS[name]:
+            raise SampleFileError(
+                f"{path} is corrupt: {name} does not have {count} values of {NUMBERS[name]}"
+            )
+    if arrays["serials"].shape != (count,) or arrays["serials"].dtype != np.int64:
+        raise SampleFileError(f"{path} is corrupt: serials does not have {count} values")
+    sizes = arrays["sizes"]
+    if sizes.shape != (count, 2) or sizes.dtype != np.int64 or (count and sizes.min() < 1):
+        raise SampleFileError(f"{path} is corrupt: sizes does not have {count} rows")
+    for column, name in enumerate(("tokens", "texts")):
+        if arrays[name].dtype != np.uint8 or len(arrays[name]) != int(sizes[:, column].sum()):
+            raise SampleFileError(f"{path} is corrupt: {name} and sizes do not match")
+    per_token = arrays["length"].astype(np.int64) * (1 + (arrays["flags"] & _HAS_SEGMENTS))
+    if not ((sizes[:, 0] == 2 * per_token) | (sizes[:, 0] == 4 * per_token)).all():
+        raise SampleFileError(f"{path} is corrupt: tokens and length do not match")

@@ -1,21 +1,24 @@
-"""Which slots are drawn and which give way: a tree of sums over weights, evictions, and filtered draws.
+"""Weighted sampling of slots with a sum tree."""
 
-What the weights are (priorities to some power), and what the slots hold, is decided in `buffer`.
-"""
-
-import heapq
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 
-from phalanx.data.replay.config import SampleFilter
-from phalanx.data.samples import StreamSample
+# Before all slots are scanned, this many candidates per sample are drawn from all slots, a few times.
+_NUM_ATTEMPTS = 4
+_CANDIDATES_PER_SAMPLE = 8
+
+SlotMask = Callable[[np.ndarray | slice], Bool[np.ndarray, " count"]]
+"""Function that returns which of some slots may be drawn."""
 
 
 class SumTree:
-    """Weights by slot. Every inner node is the sum of its two children, made anew whenever one changes, so
-    that no error builds up; slot `s` is node `leaves + s`, and node `i` has children `2i` and `2i + 1`."""
+    """Weights by slot in a binary tree of sums.
+
+    Slot s is node `leaves + s`, and node i has the children 2 i and 2 i + 1. An inner node is recomputed from
+    its children when one of them changes, so rounding errors do not accumulate.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._leaves = 1 << max(capacity - 1, 1).bit_length()
@@ -23,25 +26,25 @@ class SumTree:
 
     @property
     def capacity(self) -> int:
-        """Slots that it has room for."""
+        """Number of slots."""
         return self._leaves
 
     @property
     def total(self) -> float:
-        """The sum of all weights."""
+        """Sum of all weights."""
         return float(self._nodes[1])
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Memory use in bytes."""
         return self._nodes.nbytes
 
     def get(self, slots: Int64[np.ndarray, " count"]) -> Float64[np.ndarray, " count"]:
-        """The weights of some slots."""
+        """Return the weights of some slots."""
         return self._nodes[self._leaves + slots]
 
     def set(self, slots: Int64[np.ndarray, " count"], weights: Float64[np.ndarray, " count"]) -> None:
-        """Give slots new weights; of a slot that is named twice the last counts."""
+        """Set the weights of some slots; for a slot that occurs twice, the last weight counts."""
         if len(slots) == 0:
             return
         self._nodes[self._leaves + slots] = weights
@@ -56,23 +59,22 @@ class SumTree:
             self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]
 
     def find(self, points: Float64[np.ndarray, " count"]) -> Int64[np.ndarray, " count"]:
-        """The slots whose stretches of the sum hold the points, which lie from 0 to below `total`.
+        """Return the slots at these points of the cumulative sum, from 0 up to `total`, exclusive.
 
-        A slot of weight 0 is never found while the total is above 0.
+        A slot with weight 0 is never returned while the total is positive.
         """
         nodes = np.ones(len(points), np.int64)
         rest = points.copy()
         for _ in range(self._leaves.bit_length() - 1):
             left = self._nodes[2 * nodes]
-            # Rounding may leave a point at the very end of the left part; nothing must fall into an empty
-            # right part because of it.
+            # Rounding may put a point at the end of the left child; it must not go to an empty right child.
             right = (rest >= left) & (self._nodes[2 * nodes + 1] > 0.0)
             rest -= np.where(right, left, 0.0)
             nodes = 2 * nodes + right
         return nodes - self._leaves
 
     def grow(self, capacity: int) -> None:
-        """Make room for more slots; weights stay."""
+        """Increase the number of slots; weights are kept."""
         if capacity <= self._leaves:
             return
         old = self._nodes[self._leaves :]
@@ -81,7 +83,7 @@ class SumTree:
         self._sum_all()
 
     def clear(self) -> None:
-        """All weights 0."""
+        """Set all weights to 0."""
         self._nodes[:] = 0.0
 
     def _sum_all(self) -> None:
@@ -91,138 +93,45 @@ class SumTree:
             end //= 2
 
 
-class Placement(NamedTuple):
-    """Where new samples go. One that makes way for a later one of the same batch is not named."""
-
-    slots: Int64[np.ndarray, " placed"]
-    rows: Int64[np.ndarray, " placed"]
-    """Which of the new samples each slot takes."""
-
-
-def place_in_turn(turn: int, count: int, size: int) -> tuple[int, Placement]:
-    """The oldest goes: slots in turn from `turn`, and the turn after them. At most `size` new samples."""
-    rows = np.arange(count, dtype=np.int64)
-    return (turn + count) % size, Placement((turn + rows) % size, rows)
-
-
-def place_randomly(rng: np.random.Generator, count: int, size: int) -> Placement:
-    """Any goes, new ones among them."""
-    slots = rng.integers(0, size, count)
-    # The last of those that drew one slot stays: the first from behind.
-    unique, from_behind = np.unique(slots[::-1], return_index=True)
-    return Placement(unique, count - 1 - from_behind)
-
-
-def place_by_priority(
-    priorities: Float64[np.ndarray, " size"],
-    serials: Int64[np.ndarray, " size"],
-    new_priorities: Float64[np.ndarray, " count"],
-    new_serials: Int64[np.ndarray, " count"],
-) -> Placement:
-    """The lowest priority goes, and of several the oldest (the smallest serial); new ones among them."""
-    candidates = _lowest(priorities, serials, len(new_priorities))
-    # No sample beyond the lowest `count` can go: each new one makes only one of them go.
-    heap = list(
-        zip(
-            priorities[candidates].tolist(),
-            serials[candidates].tolist(),
-            candidates.tolist(),
-            strict=True,
-        )
-    )
-    heapq.heapify(heap)
-    taken: dict[int, int] = {}
-    for row, new in enumerate(zip(new_priorities.tolist(), new_serials.tolist(), strict=True)):
-        slot = heap[0][2]
-        heapq.heapreplace(heap, (*new, slot))
-        taken[slot] = row
-    return Placement(np.array(list(taken), np.int64), np.array(list(taken.values()), np.int64))
-
-
-def _lowest(
-    priorities: Float64[np.ndarray, " size"], serials: Int64[np.ndarray, " size"], count: int
-) -> Int64[np.ndarray, " count"]:
-    """The slots of the `count` lowest priorities; of equal ones, the oldest."""
-    if count >= len(priorities):
-        return np.arange(len(priorities))
-    bound = priorities.min() if count == 1 else np.partition(priorities, count - 1)[count - 1]
-    below = np.flatnonzero(priorities < bound)
-    ties = np.flatnonzero(priorities == bound)
-    needed = count - len(below)
-    if needed < len(ties):
-        ties = ties[np.argpartition(serials[ties], needed - 1)[:needed]]
-    return np.concatenate([below, ties])
-
-
-_TRIES = 4
-_CANDIDATES = 8
-"""Before all samples are looked at, this many for each that is wanted are drawn from all, a few times."""
-
-
-class Handles(NamedTuple):
-    """Which samples were drawn, for giving them new priorities."""
-
-    slots: Int64[np.ndarray, " count"]
-    serials: Int64[np.ndarray, " count"]
-    """Which addition to the buffer each was, from 0."""
-
-
-class ReplayDraw(NamedTuple):
-    """What `draw` gives."""
-
-    samples: list[StreamSample]
-    weights: Float64[np.ndarray, " count"]
-    """Importance weights, (size x probability) to the power of -beta, over the largest of them."""
-    handles: Handles
-
-
 def draw_slots(
-    rng: np.random.Generator,
-    n: int,
-    tree: SumTree,
-    columns: dict[str, np.ndarray],
-    size: int,
-    wanted: SampleFilter,
+    rng: np.random.Generator, n: int, tree: SumTree, size: int, allowed: SlotMask | None = None
 ) -> Int64[np.ndarray, " drawn"]:
-    """`n` slots in proportion to their weights among those that fit; none where none fits."""
+    """Draw `n` slots in proportion to their weights, with replacement.
+
+    Args:
+        rng: Random generator.
+        n: Number of slots to draw.
+        tree: Weights.
+        size: Number of slots in use.
+        allowed: Restricts the slots; if none is allowed, the result is empty.
+    """
     if n == 0 or size == 0:
         return np.zeros(0, np.int64)
-    if wanted.is_open:
+    if allowed is None:
         if tree.total <= 0.0:
             raise ValueError(f"all {size} samples have priority 0, so none can be drawn")
-        return tree.find(_points(rng, n, tree.total))
+        return tree.find(_draw_points(rng, n, tree.total))
     found: list[np.ndarray] = []
-    for _ in range(_TRIES if tree.total > 0.0 else 0):
-        candidates = tree.find(_points(rng, _CANDIDATES * n, tree.total))
-        found.append(candidates[wanted.fits(columns, candidates)])
+    for _ in range(_NUM_ATTEMPTS if tree.total > 0.0 else 0):
+        candidates = tree.find(_draw_points(rng, _CANDIDATES_PER_SAMPLE * n, tree.total))
+        found.append(candidates[allowed(candidates)])
         if sum(map(len, found)) >= n:
             return np.concatenate(found)[:n]
-    return _scan(rng, n, tree, columns, size, wanted)
-
-
-def _scan(
-    rng: np.random.Generator,
-    n: int,
-    tree: SumTree,
-    columns: dict[str, np.ndarray],
-    size: int,
-    wanted: SampleFilter,
-) -> Int64[np.ndarray, " drawn"]:
-    slots = np.flatnonzero(wanted.fits(columns, slice(0, size)))
+    slots = np.flatnonzero(allowed(slice(0, size)))
     if len(slots) == 0:
         return slots
     sums = np.cumsum(tree.get(slots))
     if sums[-1] <= 0.0:
-        raise ValueError(f"all {len(slots)} samples that fit have priority 0, so none can be drawn")
-    # A weight of 0 leaves its sum where it was, and "right" passes over it.
-    return slots[np.searchsorted(sums, _points(rng, n, float(sums[-1])), side="right")]
+        raise ValueError(f"all {len(slots)} samples that match the filter have priority 0")
+    # side="right" passes over slots with weight 0.
+    return slots[np.searchsorted(sums, _draw_points(rng, n, float(sums[-1])), side="right")]
 
 
-def _points(rng: np.random.Generator, n: int, total: float) -> np.ndarray:
-    # A product may round up to the total itself, which lies behind the last stretch.
+def _draw_points(rng: np.random.Generator, n: int, total: float) -> np.ndarray:
+    # The product may be rounded up to the total, which is after the last slot.
     return np.minimum(rng.random(n) * total, np.nextafter(total, 0.0))
 
 
 def draw_uniform(rng: np.random.Generator, n: int, size: int) -> Int64[np.ndarray, " drawn"]:
-    """`n` different slots, or all of them, in random order."""
+    """Draw `n` different slots, or all of them, in random order."""
     return rng.choice(size, min(n, size), replace=False)

@@ -1,64 +1,26 @@
-"""The token-budget sampler: batches of sample ids, epoch after epoch, made when asked for.
+"""Batch sampler for PyTorch with a token budget."""
 
-Batches that are planned once, saved, sharded and packed are `BatchPlan`s.
-"""
-
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
-from phalanx.config import FrozenModel, check_type
+from phalanx.config import check_type
 from phalanx.data.lengths import Lengths, SkippedSample, as_length_table
 from phalanx.data.metrics import BatchMetrics, compute_metrics
-from phalanx.data.plans.arrays import EpochBatches
+from phalanx.data.plans.batch_plan import BatchSpec, EpochPlan
 from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
 from phalanx.data.plans.buckets import BucketId, BucketSpec
-from phalanx.data.plans.epoch import plan_epoch
-from phalanx.data.plans.filter import SelectedSamples, select_samples
-
-
-class BatchSpec(FrozenModel):
-    """One batch: which samples, and how long its rows are."""
-
-    sample_ids: tuple[str, ...]
-    """The samples, in the order of the rows."""
-    bucket_id: BucketId
-    """The bucket of its longest sample."""
-    max_length: int = Field(ge=1)
-    """How long each row is once padded."""
-    token_count: int = Field(ge=0)
-    """Real tokens."""
-    lengths: tuple[int, ...] = ()
-    """Length of each sample, where known."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in the batch."""
-        return len(self.sample_ids)
-
-    @property
-    def padded_token_count(self) -> int:
-        """Real tokens and padding."""
-        return self.batch_size * self.max_length
-
-
-class BucketSizes(dict[BucketId, int]):
-    """Samples by bucket; it may be called, as in chuk-lazarus, and then gives itself."""
-
-    def __call__(self) -> "BucketSizes":
-        return self
+from phalanx.data.plans.epoch import SelectedSamples, epoch_seed, plan_epoch, select_samples
 
 
 class TokenBudgetBatchSampler:
-    """Batches that hold as many samples as a token budget allows, padding included.
+    """Forms batches with as many samples as a token budget allows, including padding.
 
-    Every kept sample comes exactly once an epoch; the order depends on seed and epoch alone. Samples that fit
-    no batch are listed in `skipped`. As a `batch_sampler` of a PyTorch `DataLoader` it yields lists of row
-    numbers (the position of each sample in `lengths`), or of ids with `yields="ids"`; call `set_epoch` before
-    each epoch.
+    Every sample that fits in a batch is used exactly once per epoch; the order depends only on seed and
+    epoch. As the `batch_sampler` of a PyTorch `DataLoader`, it yields lists of indices, or of ids with
+    `yields="ids"`; call `set_epoch` before each epoch.
     """
 
     def __init__(
@@ -74,6 +36,20 @@ class TokenBudgetBatchSampler:
         pool_batches: int = 128,
         yields: Literal["rows", "ids"] = "rows",
     ) -> None:
+        """Create a sampler; the arguments are those of `BatchingConfig`.
+
+        Args:
+            lengths: Lengths by sample id, or a length table.
+            bucket_spec: Length buckets.
+            token_budget: Maximum number of tokens in a batch, including padding.
+            seed: Seed of the shuffle.
+            drop_last: Drop incomplete batches.
+            mode: Cut batches from buckets or from pools sorted by length.
+            pad_policy: Row length of a batch; by default, the bucket's in predictable mode and that of the
+                longest sample otherwise.
+            pool_batches: Size of a pool.
+            yields: Whether iteration yields positions in `lengths` or sample ids.
+        """
         check_type(bucket_spec, BucketSpec, "bucket_spec")
         default = (
             PadPolicy.PAD_TO_BUCKET if mode is BatchingMode.PREDICTABLE else PadPolicy.PAD_TO_MAX_IN_BATCH
@@ -89,141 +65,135 @@ class TokenBudgetBatchSampler:
             drop_last=drop_last,
             pool_batches=pool_batches,
         )
-        self._start(lengths, config, yields)
+        self._init(lengths, config, yields)
 
     @classmethod
     def from_config(
         cls, lengths: Lengths, config: BatchingConfig, *, yields: Literal["rows", "ids"] = "rows"
     ) -> "TokenBudgetBatchSampler":
-        """A sampler with every setting of a config."""
+        """Create a sampler from a config."""
         sampler = cls.__new__(cls)
-        sampler._start(lengths, config, yields)
+        sampler._init(lengths, config, yields)
         return sampler
 
-    def _start(self, lengths: Lengths, config: BatchingConfig, yields: Literal["rows", "ids"]) -> None:
+    def _init(self, lengths: Lengths, config: BatchingConfig, yields: Literal["rows", "ids"]) -> None:
         if yields not in ("rows", "ids"):
             raise ValueError(f"yields must be 'rows' or 'ids', got {yields!r}")
         self.config = config
         self.table = as_length_table(lengths)
         self.epoch = 0
         self._yields = yields
-        self._filtered: SelectedSamples = select_samples(self.table, config)
-        self._latest: tuple[int, bool, EpochBatches] | None = None
+        self._selected: SelectedSamples = select_samples(self.table, config)
+        self._latest: tuple[int, bool, EpochPlan] | None = None
 
     @property
     def bucket_spec(self) -> BucketSpec:
-        """The buckets."""
+        """Length buckets."""
         return self.config.bucket_spec
 
     @property
     def token_budget(self) -> int:
-        """Most tokens in a batch, padding included."""
+        """Maximum number of tokens in a batch, including padding."""
         return self.config.token_budget
 
     @property
     def num_samples(self) -> int:
-        """Samples that are kept."""
-        return self._filtered.num_kept
+        """Number of samples that fit in a batch."""
+        return self._selected.num_kept
 
     @property
     def num_skipped(self) -> int:
-        """Samples that fit no batch."""
-        return self._filtered.num_skipped
+        """Number of samples that fit in no batch."""
+        return self._selected.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """Every sample that fits no batch, with the reason."""
-        return self._filtered.skipped
+        """Every sample that fits in no batch, with the reason."""
+        return self._selected.skipped
 
     @cached_property
-    def bucket_sizes(self) -> BucketSizes:
-        """Kept samples in each bucket, empty buckets included."""
-        buckets = self.bucket_spec.get_bucket_ids(self._filtered.lengths)
-        sizes = np.bincount(buckets, minlength=self.bucket_spec.num_buckets)
-        return BucketSizes(enumerate(sizes.tolist()))
+    def bucket_sizes(self) -> dict[BucketId, int]:
+        """Number of samples in each bucket, including empty buckets."""
+        buckets = self.bucket_spec.get_bucket_ids(self._selected.lengths)
+        return dict(enumerate(np.bincount(buckets, minlength=self.bucket_spec.num_buckets).tolist()))
 
     def get_bucket_distribution(self) -> dict[BucketId, float]:
-        """The part of the kept samples that falls into each bucket."""
+        """Return the fraction of the samples in each bucket."""
         return {bucket: size / max(self.num_samples, 1) for bucket, size in self.bucket_sizes.items()}
 
-    def batches(self, epoch: int = 0, interleave_buckets: bool | None = None) -> EpochBatches:
-        """One epoch's batches as arrays; the latest epoch is kept."""
+    def plan_epoch(self, epoch: int = 0, interleave_buckets: bool | None = None) -> EpochPlan:
+        """Return the batches of an epoch; the latest epoch is cached."""
         interleave = self.config.interleave_buckets if interleave_buckets is None else interleave_buckets
         if self._latest is None or self._latest[:2] != (epoch, interleave):
-            arrays = plan_epoch(self._filtered, epoch, interleave_buckets=interleave)
-            self._latest = (epoch, interleave, arrays)
+            batches = plan_epoch(self._selected, epoch, interleave_buckets=interleave)
+            plan = EpochPlan(epoch, epoch_seed(self.config.seed, epoch), batches, self.table)
+            self._latest = (epoch, interleave, plan)
         return self._latest[2]
 
     def dropped(self, epoch: int = 0) -> tuple[SkippedSample, ...]:
-        """The kept samples that this epoch leaves out because of `drop_last`."""
-        return self._filtered.dropped(self.batches(epoch))
+        """Return the samples that `drop_last` removes from an epoch."""
+        return self._selected.dropped(self.plan_epoch(epoch).batches)
 
     def iter_batches(
         self, epoch: int = 0, interleave_buckets: bool | None = None, *, start: int = 0
     ) -> Iterator[BatchSpec]:
-        """The batches of an epoch, from batch `start` on."""
-        arrays = self.batches(epoch, interleave_buckets)
-        if not 0 <= start <= len(arrays):
-            raise ValueError(f"epoch {epoch} has {len(arrays)} batches, so none begins at {start}")
-        return (self._spec(arrays, batch) for batch in range(start, len(arrays)))
-
-    async def iter_epoch(
-        self, epoch: int = 0, interleave_buckets: bool | None = None, *, start: int = 0
-    ) -> AsyncIterator[BatchSpec]:
-        """`iter_batches` for `async for`."""
-        for batch in self.iter_batches(epoch, interleave_buckets, start=start):
-            yield batch
+        """Iterate over the batches of an epoch, beginning with batch `start`."""
+        plan = self.plan_epoch(epoch, interleave_buckets)
+        if not 0 <= start <= len(plan):
+            raise ValueError(f"start must be between 0 and {len(plan)} in epoch {epoch}, got {start}")
+        return (plan[index] for index in range(start, len(plan)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that `iter()` and `len()` speak of."""
+        """Set the epoch that `iter()` and `len()` use."""
         if epoch < 0:
-            raise ValueError(f"epochs count from 0, got {epoch}")
+            raise ValueError(f"epoch must be at least 0, got {epoch}")
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.batches(self.epoch))
+        return len(self.plan_epoch(self.epoch))
 
     def __iter__(self) -> Iterator[list[int] | list[str]]:
-        arrays = self.batches(self.epoch)
-        for batch in range(len(arrays)):
-            rows = arrays.order[arrays.offsets[batch] : arrays.offsets[batch + 1]].tolist()
+        batches = self.plan_epoch(self.epoch).batches
+        for batch in range(len(batches)):
+            rows = batches.order[batches.offsets[batch] : batches.offsets[batch + 1]].tolist()
             yield rows if self._yields == "rows" else [str(self.table.ids[row]) for row in rows]
 
     def estimate_batches_per_epoch(self) -> int:
-        """Batches of epoch 0: of every epoch in predictable mode, of about every epoch in throughput mode."""
-        return len(self.batches(0))
+        """Return the number of batches of epoch 0, which other epochs match exactly in predictable mode and
+        approximately in throughput mode."""
+        return len(self.plan_epoch(0))
 
     def compute_metrics(
         self, loss_tokens_per_sample: Mapping[str, int] | None = None, epoch: int = 0
     ) -> BatchMetrics:
-        """What an epoch's batches hold and waste; without loss counts every real token carries loss."""
-        arrays = self.batches(epoch)
-        lengths = self.table.lengths[arrays.order].astype(np.int64)
-        loss = None
+        """Compute token counts and padding of an epoch's batches.
+
+        Args:
+            loss_tokens_per_sample: Number of tokens that count in the loss by sample id; None counts all.
+            epoch: Epoch to measure.
+        """
+        plan = self.plan_epoch(epoch)
+        loss_tokens = None
         if loss_tokens_per_sample is not None:
-            loss = self._loss_tokens(loss_tokens_per_sample, arrays)
-        skipped = len(self.table) - len(arrays.order)
-        return compute_metrics(arrays, lengths, self.bucket_spec, skipped, loss)
-
-    def _loss_tokens(self, loss: Mapping[str, int], arrays: EpochBatches) -> int:
-        total = 0
-        for row in arrays.order.tolist():
-            sample, length = self.table.ids[row], int(self.table.lengths[row])
-            if sample not in loss:
-                raise ValueError(f"loss_tokens_per_sample has no entry for sample {sample!r}")
-            if not 0 <= loss[sample] <= length:
-                raise ValueError(f"sample {sample!r} of {length} tokens has {loss[sample]} loss tokens")
-            total += loss[sample]
-        return total
-
-    def _spec(self, arrays: EpochBatches, batch: int) -> BatchSpec:
-        rows = arrays.order[arrays.offsets[batch] : arrays.offsets[batch + 1]]
-        lengths = self.table.lengths[rows]
-        # Made of checked parts, so not checked again: a million samples would pay for it.
-        return BatchSpec.model_construct(
-            sample_ids=tuple([str(self.table.ids[row]) for row in rows.tolist()]),
-            bucket_id=int(arrays.bucket_ids[batch]),
-            max_length=int(arrays.max_lens[batch]),
-            token_count=int(lengths.sum()),
-            lengths=tuple(lengths.tolist()),
+            loss_tokens = self._count_loss_tokens(loss_tokens_per_sample, plan)
+        return compute_metrics(
+            plan.batches,
+            plan.lengths,
+            self.bucket_spec,
+            num_skipped=len(self.table) - plan.num_samples,
+            loss_tokens=loss_tokens,
         )
+
+    def _count_loss_tokens(self, loss_tokens: Mapping[str, int], plan: EpochPlan) -> int:
+        total = 0
+        for row in plan.batches.order.tolist():
+            sample, length = self.table.ids[row], int(self.table.lengths[row])
+            if sample not in loss_tokens:
+                raise ValueError(f"loss_tokens_per_sample has no entry for sample {sample!r}")
+            if not 0 <= loss_tokens[sample] <= length:
+                raise ValueError(
+                    f"sample {sample!r} has {length} tokens, but loss_tokens_per_sample says "
+                    f"{loss_tokens[sample]} of them count"
+                )
+            total += loss_tokens[sample]
+        return total

@@ -1,197 +1,763 @@
-"""Fine-tuning data from files, `datasets` or any iterable, row after row, by one process or several.
+"""Rows to samples: row formats, special tokens, loss masks and truncation, in one process or several."""
 
-How a row becomes samples is in `samples`; how files are cut into parts is in `phalanx.data`.
-"""
-
-import contextlib
+import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Int8, Int32
+from pydantic import Field, model_validator
 
-from phalanx.data.chat_template import ChatTemplate
-from phalanx.data.corpus import FilePart, LengthWorkerError, RowPlaces, lines_before, part_rows
-from phalanx.data.finetuning.formats import template_of
-from phalanx.data.finetuning.samples import Outcome, TokenizeConfig, TokenizeStats, outcomes
-from phalanx.data.processes import PartFault, corpus_parts, in_processes, usable_cores
-from phalanx.data.readers import ID_FIELDS, IdCheck, TokenizedSample, file_of, iterate_rows
-from phalanx.data.tokenizers import Tokenizer
+from phalanx.config import Config
+from phalanx.data.chat_template import ChatTemplate, Message, Span
+from phalanx.data.readers import (
+    ID_FIELDS,
+    FilePart,
+    IdAssigner,
+    Paths,
+    Row,
+    RowSource,
+    as_paths,
+    count_lines_before,
+    iter_rows,
+    read_part,
+    row_id,
+    split_files,
+    total_bytes,
+)
+from phalanx.data.samples import Sample, TokenDataset, as_loss_mask, as_token_ids
+from phalanx.data.tokenizers import Tokenizer, short_hash
+from phalanx.io.worker_pool import ordered_map, usable_cores
 
-Source: TypeAlias = str | os.PathLike[str] | Iterable[Any]
-"""A file or folder, several of them, or rows: a `datasets.Dataset`, a streaming one, a list of mappings."""
-Row: TypeAlias = tuple[str, Mapping[str, Any]]
-"""Where it is, for messages, and its columns."""
+RowFormat: TypeAlias = Literal["auto", "chat", "prompt_completion", "preference", "text", "tokens"]
+Loss: TypeAlias = Literal["auto", "all", "completion", "assistant", "last_turn"]
+Truncation: TypeAlias = Literal["error", "skip", "right", "left", "drop_turns"]
 
+_IGNORE_INDEX = -100
 _ROWS_AT_ONCE = 256
+_MIN_PART_BYTES, _MAX_PART_BYTES = 1 << 20, 1 << 22
+_PARTS_PER_WORKER = 8
+
+_MESSAGE_COLUMNS = ("messages", "conversations", "conversation")
+_PAIR_COLUMNS = (
+    ("prompt", "completion"),
+    ("prompt", "response"),
+    ("instruction", "output"),
+    ("question", "answer"),
+)
+_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+
+
+class TokenizeConfig(Config):
+    """How rows become samples."""
+
+    renamed_settings: ClassVar[dict[str, str]] = {"template": "format"}
+
+    format: RowFormat = "auto"
+    """What the rows are: `chat` (messages), `prompt_completion`, `preference` (pairs of a chosen and a
+    rejected answer), `text`, or `tokens` (input_ids). `auto` decides by the columns of the first row."""
+    text_field: str = "text"
+    """Column with the text of `text` rows."""
+    loss: Loss = "auto"
+    """Which tokens count in the loss: `all`, those of the `completion`, of every `assistant` turn, or of the
+    assistant's `last_turn`. `auto`: assistant turns of conversations, completions of prompts, everything in
+    texts, and the `labels` or `loss_mask` of token rows."""
+    max_length: int | None = Field(default=None, ge=2)
+    """Maximum number of tokens in a sample; None for no limit."""
+    truncation: Truncation = "error"
+    """What happens to longer samples: raise an `error`, `skip` them, cut them at the `right` or `left`, or
+    `drop_turns`, the oldest turns of a conversation, until it fits."""
+    add_bos: bool = False
+    """Add the beginning-of-text token to samples that do not have it."""
+    add_eos: bool | None = None
+    """Add the end-of-text token to samples that do not have it; it counts in the loss if the token before it
+    does. None: only to texts and completions, because chat templates end their turns themselves."""
+    chat_template: str | None = None
+    """Built-in chat template (`chatml`) or path of a Jinja file; None uses the tokenizer's."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Variables for the chat template, such as `enable_thinking`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_old_values(cls, values: Any) -> Any:
+        renamed = {
+            "format": {"prompt": "prompt_completion"},
+            "loss": {"last": "last_turn"},
+            "truncation": {"turns": "drop_turns"},
+        }
+        for name, old in renamed.items():
+            value = values.get(name) if isinstance(values, Mapping) else None
+            if isinstance(value, str) and value in old:
+                raise ValueError(f"{name}={value!r} was renamed to {old[value]!r}")
+        return values
+
+    @model_validator(mode="after")
+    def _check_truncation(self) -> "TokenizeConfig":
+        if self.truncation != "error" and self.max_length is None:
+            raise ValueError(f"truncation={self.truncation!r} needs max_length")
+        return self
+
+    def tokenizer_hash(self, tokenizer: Tokenizer, chat: ChatTemplate | None = None) -> str:
+        """Return the hash of everything that determines tokens: tokenizer, settings and chat template.
+
+        It is the tokenizer's own hash if the settings change nothing.
+        """
+        settings = self.model_dump(mode="json", exclude={"chat_template", "loss", "text_field"})
+        plain = TokenizeConfig().model_dump(mode="json", exclude={"chat_template", "loss", "text_field"})
+        ignored = (
+            {"format", "add_eos"} if self.add_eos is False and self.format in ("text", "tokens") else set()
+        )
+        if self.add_eos is False and self.format == "auto":
+            ignored = {"add_eos"}
+        if chat is None and all(settings[name] == plain[name] for name in plain if name not in ignored):
+            return tokenizer.tokenizer_hash
+        parts = [tokenizer.tokenizer_hash, sorted(settings.items()), None if chat is None else chat.digest]
+        return short_hash(repr(parts).encode())
+
+
+@dataclasses.dataclass
+class TokenizeStats:
+    """What happened to the rows."""
+
+    samples: int = 0
+    truncated: int = 0
+    skipped: list[str] = dataclasses.field(default_factory=list)
+    """Ids of samples that are too long, or that have no loss after truncation."""
 
 
 def tokenize_rows(
-    source: Source,
+    source: RowSource,
     tokenizer: Tokenizer,
     config: TokenizeConfig | None = None,
     *,
     chat: ChatTemplate | None = None,
     split: str | None = None,
-    counts: TokenizeStats | None = None,
+    stats: TokenizeStats | None = None,
     on_rows: Callable[[int], None] | None = None,
     workers: int | None = 1,
-) -> Generator[TokenizedSample, None, None]:
-    """The samples of fine-tuning data, in order, some rows in memory at a time.
+) -> Generator[Sample, None, None]:
+    """Iterate over the samples of a dataset, in order.
 
-    A preference pair gives two samples, `ID/chosen` and `ID/rejected`. `counts` is told what was cut or left
-    out, `on_rows` how many rows more are done. Files may be read by several `workers` (None: as many as there
-    are cores), with the same result; a script then needs `if __name__ == "__main__":`, and the iterator is to
-    be closed if it is not read to its end.
+    A preference row gives two samples, `ID/chosen` and `ID/rejected`. Close the generator if it is not
+    exhausted and there are several workers.
+
+    Args:
+        source: Files, folders or an iterable of rows.
+        tokenizer: Tokenizer.
+        config: Settings.
+        chat: Chat template, for conversations.
+        split: Split of a saved Hugging Face dataset.
+        stats: Counters to update.
+        on_rows: Called with the number of rows after each group of rows.
+        workers: Processes that read and tokenize files; None for the number of cores. The result is the same.
     """
     config = config or TokenizeConfig()
-    reading = _Reading(tokenizer, config, chat, counts if counts is not None else TokenizeStats())
-    if workers == 1:
-        yield from reading.here(rows_of(source, split), on_rows)
-    else:
-        yield from reading.in_parts(_paths(source), split, on_rows, workers)
-
-
-def rows_of(source: Source, split: str | None = None) -> Iterator[Row]:
-    """(where, row) of a file or folder, of several, or of any iterable of rows."""
-    if isinstance(source, str | os.PathLike):
-        yield from iterate_rows(Path(source), split)
-        return
-    if isinstance(source, Mapping):
-        raise TypeError(f"choose a split: {', '.join(map(str, source))}")
-    for number, item in enumerate(source):
-        if isinstance(item, str | os.PathLike):
-            yield from iterate_rows(Path(item), split)
-        elif isinstance(item, Mapping):
-            yield f"row {number}", item
-        else:
-            raise TypeError(f"row {number} must be a mapping or a path, got {type(item).__name__}")
-
-
-def _paths(source: Source) -> list[Path]:
-    paths = [source] if isinstance(source, str | os.PathLike) else source
-    if not isinstance(paths, list | tuple) or not all(isinstance(one, str | os.PathLike) for one in paths):
-        raise ValueError("several workers read files; rows in memory and streams are for workers=1")
-    return [Path(one) for one in paths]
-
-
-class _PartSamples(NamedTuple):
-    """The samples of a part of the files, end to end: arrays are sent from process to process, not lists."""
-
-    ids: list[str]
-    """Of its rows; empty where they have none."""
-    facts: list[tuple[int, str, bool, bool, int]]
-    """Of each sample: its row, what its name has behind the row's, whether it is kept, whether it was cut,
-    how many tokens are kept."""
-    tokens: Int32[np.ndarray, " tokens"]
-    mask: Int8[np.ndarray, " tokens"]
-
-
-class _Reading:
-    """One pass over fine-tuning data: the names of rows over all files, and what became of them."""
-
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        config: TokenizeConfig,
-        chat: ChatTemplate | None,
-        counts: TokenizeStats,
-    ) -> None:
-        self._tokenizer, self._config, self._chat, self._counts = tokenizer, config, chat, counts
-        self._ids, self._places = IdCheck(), RowPlaces()
-        self._rows = 0
-
-    def here(self, rows: Iterator[Row], on_rows: Callable[[int], None] | None) -> Iterator[TokenizedSample]:
-        """Read and tokenize in this process."""
-        while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-            self._settle(some[0])
-            named = [(where, self._name(_told_id(row), where, file_of(where)), row) for where, row in some]
-            yield from self._kept(outcomes(named, self._tokenizer, self._config, self._chat))
-            if on_rows is not None:
-                on_rows(len(some))
-
-    def in_parts(
-        self,
-        paths: list[Path],
-        split: str | None,
-        on_rows: Callable[[int], None] | None,
-        workers: int | None,
-    ) -> Iterator[TokenizedSample]:
-        """Let workers read and tokenize; names are given here, in order."""
-        parts = corpus_parts(paths, split, workers)
-        if min(workers or usable_cores(), len(parts)) <= 1:
-            yield from self.here(rows_of(paths, split), on_rows)
-            return
-        if (first := next(rows_of(paths, split), None)) is not None:
-            self._settle(first)
-        work = functools.partial(
-            tokenize_part, tokenizer=self._tokenizer, config=self._config, chat=self._chat
-        )
-        with contextlib.closing(in_processes(work, parts, workers)) as found:
-            for part, outcome in zip(parts, found, strict=True):
-                if isinstance(outcome, PartFault):
-                    # Met again here, where rows have their names and lines.
-                    yield from self.here(part_rows(part, None, lines_before(part) + 1), on_rows)
-                    raise LengthWorkerError(f"a worker could not read part of {part.path} ({outcome.text})")
-                self._places.begin(part, self._rows)
-                names = [self._name(told, self._rows, part.path) for told in outcome.ids]
-                yield from self._kept(_samples_of(outcome, names))
-                if on_rows is not None:
-                    on_rows(len(names))
-
-    def _settle(self, row: Row) -> None:
-        """What rows are goes by the columns of the first."""
-        if self._config.template == "auto":
-            self._config = self._config.model_copy(update={"template": template_of(row[1])})
-
-    def _name(self, told: str, place: str | int, file: str) -> str:
-        name = self._ids.accept(told, self._rows, place, file=file, in_words=self._in_words)
-        self._rows += 1
-        return name
-
-    def _in_words(self, place: str | int) -> str:
-        return place if isinstance(place, str) else self._places.where(place)
-
-    def _kept(self, found: Iterator[Outcome]) -> Iterator[TokenizedSample]:
-        for _, sample, kept, cut in found:
-            self._counts.truncated += cut
-            if kept:
-                self._counts.samples += 1
+    stats = stats if stats is not None else TokenizeStats()
+    ids = IdAssigner()
+    for part, block in _tokenize_blocks(source, tokenizer, config, chat, split, workers):
+        if part is not _SAME_PART:
+            ids.begin_part(part)
+        names = [ids.assign(name) for name in block.row_ids]
+        for sample, (_, _, kept, truncated, _) in zip(block.samples(names), block.outcomes, strict=True):
+            stats.truncated += truncated
+            if isinstance(sample, Sample) and kept:
+                stats.samples += 1
                 yield sample
             else:
-                self._counts.skipped.append(sample.sample_id)
+                stats.skipped.append(str(sample))
+        if on_rows is not None:
+            on_rows(len(names))
 
 
-def tokenize_part(
+def tokenize_dataset(
+    source: RowSource,
+    tokenizer: Tokenizer,
+    config: TokenizeConfig | None = None,
+    *,
+    chat: ChatTemplate | None = None,
+    split: str | None = None,
+    workers: int | None = 1,
+    **settings: Any,
+) -> TokenDataset:
+    """Tokenize a dataset into memory.
+
+    Args:
+        source: Files, folders or an iterable of rows.
+        tokenizer: Tokenizer.
+        config: Settings; they can also be given as keyword arguments.
+        chat: Chat template, for conversations.
+        split: Split of a saved Hugging Face dataset.
+        workers: Processes that read and tokenize files; None for the number of cores.
+        **settings: Fields of `TokenizeConfig`.
+    """
+    if settings:
+        config = TokenizeConfig(**{**(config.model_dump() if config else {}), **settings})
+    samples = tokenize_rows(source, tokenizer, config, chat=chat, split=split, workers=workers)
+    return TokenDataset.from_samples(samples)
+
+
+def iter_lengths(
+    source: Paths,
+    tokenizer: Tokenizer,
+    config: TokenizeConfig | None = None,
+    *,
+    chat: ChatTemplate | None = None,
+    split: str | None = None,
+    workers: int | None = None,
+    ray_address: str | None = None,
+    use_ray: bool = False,
+    part_bytes: int | None = None,
+    on_bytes: Callable[[int, int], None] | None = None,
+) -> Generator[tuple[list[str], list[int]], None, None]:
+    """Iterate over (ids, lengths) of a dataset's samples, many at a time, in order.
+
+    The lengths are those of the samples that `tokenize_rows` creates with the same settings. The result does
+    not depend on the number of workers. Close the generator if it is not exhausted.
+
+    Args:
+        source: Files or folders.
+        tokenizer: Tokenizer.
+        config: Settings; by default, no end-of-text token is added.
+        chat: Chat template, for conversations.
+        split: Split of a saved Hugging Face dataset.
+        workers: Processes, or Ray tasks at a time; None for the number of cores.
+        ray_address: Address of a running Ray cluster that can read the files under the same paths.
+        use_ray: Use Ray; without an address, a local cluster is started.
+        part_bytes: Size of the parts that a worker reads at a time.
+        on_bytes: Called with the bytes read so far, approximately, and in total.
+    """
+    config = config or TokenizeConfig(add_eos=False)
+    paths = as_paths(source)
+    if not paths:
+        raise ValueError("no files to read")
+    if part_bytes is not None and part_bytes < 1:
+        raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
+    paths = [path.resolve() for path in paths] if use_ray or ray_address is not None else paths
+    parts = split_files(paths, part_bytes or _part_bytes(paths, workers), split)
+    config = _settle_format(config, iter_rows([str(path) for path in paths], split))
+    count = functools.partial(_count_part, tokenizer=tokenizer, config=config, chat=chat)
+    total = total_bytes(paths) if on_bytes is not None else 0
+    if on_bytes is not None:
+        on_bytes(0, total)
+    ids = IdAssigner()
+    results = ordered_map(count, parts, workers=workers, ray_address=ray_address, use_ray=use_ray)
+    try:
+        for number, (part, (row_ids, rows, suffixes, lengths)) in enumerate(
+            zip(parts, results, strict=True), 1
+        ):
+            ids.begin_part(part)
+            names = [ids.assign(name) for name in row_ids]
+            if lengths:
+                yield [names[row] + suffix for row, suffix in zip(rows, suffixes, strict=True)], lengths
+            if on_bytes is not None:
+                on_bytes(total * number // len(parts), total)
+    finally:
+        results.close()
+
+
+def _part_bytes(paths: Sequence[Path], workers: int | None) -> int:
+    per_worker = total_bytes(paths) // (workers or usable_cores())
+    return min(_MAX_PART_BYTES, max(_MIN_PART_BYTES, per_worker // _PARTS_PER_WORKER))
+
+
+def _count_part(
     part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
-) -> _PartSamples:
-    """What a worker does with a part: all but the rows' names, which depend on the parts before."""
+) -> tuple[list[str], list[int], list[str], list[int]]:
+    """Return the ids of a part's rows, and row, suffix of the id and length of each sample."""
+    if (
+        config.format == "text"
+        and not config.add_bos
+        and config.add_eos is False
+        and config.max_length is None
+    ):
+        # Counting is faster than tokenizing, and gives the same lengths.
+        return _with_line_numbers(part, functools.partial(_count_texts, part, tokenizer, config))
+    block = _tokenize_part(part, tokenizer, config, chat)
+    kept = [outcome for outcome in block.outcomes if outcome[2]]
+    return block.row_ids, [o[0] for o in kept], [o[1] for o in kept], [o[4] for o in kept]
+
+
+def _count_texts(
+    part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, first_line: int
+) -> tuple[list[str], list[int], list[str], list[int]]:
     ids: list[str] = []
-    facts = []
+    lengths: list[int] = []
+    rows = _read(part, config, first_line)
+    while block := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        texts = []
+        for where, row in block:
+            try:
+                texts.append(_text_of_row(row, config))
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from error
+            ids.append(row_id(row, where))
+        counts = tokenizer.count_batch(texts)
+        for (where, _), count in zip(block, counts, strict=True):
+            if not count:
+                raise ValueError(f"{where}: the sample has no tokens; remove the row")
+        lengths += counts
+    return ids, list(range(len(ids))), [""] * len(ids), lengths
+
+
+_SAME_PART: Any = object()
+
+
+class _Outcome(NamedTuple):
+    """Result for one sample of a row."""
+
+    row: int
+    """Index of the row in its block."""
+    suffix: str
+    """What follows the row's id in the sample's id."""
+    kept: bool
+    """False if the sample is too long, or has no loss after truncation."""
+    truncated: bool
+    length: int
+
+
+class _Block(NamedTuple):
+    """Samples of some rows, end to end: arrays are sent between processes faster than lists."""
+
+    row_ids: list[str]
+    """Ids of the rows; empty if they have none."""
+    outcomes: list[_Outcome]
+    tokens: Int32[np.ndarray, " tokens"]
+    """Tokens of the samples that are kept."""
+    loss_mask: Int8[np.ndarray, " tokens"]
+
+    def samples(self, names: Sequence[str]) -> Iterator[Sample | str]:
+        """Return each sample, or only its id if it is skipped."""
+        end = 0
+        for row, suffix, kept, _, length in self.outcomes:
+            name = names[row] + suffix
+            if not kept:
+                yield name
+                continue
+            begin, end = end, end + length
+            yield Sample(name, self.tokens[begin:end], self.loss_mask[begin:end])
+
+
+def _tokenize_blocks(
+    source: RowSource,
+    tokenizer: Tokenizer,
+    config: TokenizeConfig,
+    chat: ChatTemplate | None,
+    split: str | None,
+    workers: int | None,
+) -> Iterator[tuple[FilePart | None, _Block]]:
+    """Return parts and their samples; the part of a block is `_SAME_PART` if it continues the previous
+    one."""
+    if isinstance(source, str | os.PathLike):
+        source = [source]
+    if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
+        paths = as_paths(source)
+        many = workers is None or workers > 1
+        parts = split_files(paths, _part_bytes(paths, workers) if many else None, split)
+        config = _settle_format(config, iter_rows(source, split))
+        if min(workers or usable_cores(), len(parts)) > 1:
+            work = functools.partial(_tokenize_part, tokenizer=tokenizer, config=config, chat=chat)
+            results = ordered_map(work, parts, workers=workers)
+            try:
+                yield from zip(parts, results, strict=True)
+            finally:
+                results.close()
+            return
+        for part in parts:
+            blocks = _tokenize_in_blocks(
+                _read(part, config, count_lines_before(part) + 1), tokenizer, config, chat
+            )
+            for block in blocks:
+                yield part, block
+                part = _SAME_PART
+        return
+    if workers != 1:
+        raise ValueError("several workers can only read files; use workers=1 for rows in memory and streams")
+    rows = iter_rows(source, split)
+    first = next(rows, None)
+    if first is None:
+        return
+    config = _settle_format(config, iter([first]))
+    marker: FilePart | None = None
+    for block in _tokenize_in_blocks(itertools.chain([first], rows), tokenizer, config, chat):
+        yield marker, block
+        marker = _SAME_PART
+
+
+def _settle_format(config: TokenizeConfig, rows: Iterator[Row]) -> TokenizeConfig:
+    """Replace the format `auto` by that of the first row."""
+    if config.format != "auto":
+        return config
+    first = next(rows, None)
+    return config if first is None else config.model_copy(update={"format": detect_format(first[1])})
+
+
+def detect_format(row: Mapping[str, Any]) -> RowFormat:
+    """Return the format of a row, by its columns."""
+    if row.get("input_ids") is not None:
+        return "tokens"
+    if row.get("chosen") is not None and row.get("rejected") is not None:
+        return "preference"
+    if any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
+        return "chat"
+    if _find_pair(row) is not None:
+        return "prompt_completion"
+    return "text"
+
+
+def _read(part: FilePart, config: TokenizeConfig, first_line: int) -> Iterator[Row]:
+    columns = None
+    if config.format in ("text", "tokens"):
+        columns = (*ID_FIELDS, config.text_field, "input_ids", "loss_mask", "labels")
+    return read_part(part, first_line=first_line, columns=columns, text_field=config.text_field)
+
+
+def _with_line_numbers(part: FilePart, function: Callable[[int], Any]) -> Any:
+    """Call a function with the number of a part's first line, which is counted only if there is an error."""
+    try:
+        return function(1)
+    except ValueError:
+        if not part.has_lines or not part.begin:
+            raise
+    return function(count_lines_before(part) + 1)
+
+
+def _tokenize_part(
+    part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
+) -> _Block:
+    """Tokenize a part of a file; the ids of its rows depend on earlier parts and are assigned later."""
+
+    def tokenize(first_line: int) -> _Block:
+        return _join_blocks(_tokenize_in_blocks(_read(part, config, first_line), tokenizer, config, chat))
+
+    return _with_line_numbers(part, tokenize)
+
+
+def _join_blocks(blocks: Iterable[_Block]) -> _Block:
+    ids: list[str] = []
+    outcomes: list[_Outcome] = []
     tokens, masks = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)]
-    rows = part_rows(part, None, 1)
+    for block in blocks:
+        outcomes += [outcome._replace(row=outcome.row + len(ids)) for outcome in block.outcomes]
+        ids += block.row_ids
+        tokens.append(block.tokens)
+        masks.append(block.loss_mask)
+    return _Block(ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
+
+
+class _FormattedText(NamedTuple):
+    """A sample of a row as text."""
+
+    suffix: str
+    """What follows the row's id: nothing, or which answer of a pair it is."""
+    text: str
+    loss_spans: list[Span]
+    """Parts of the text that count in the loss."""
+    count_overlap: bool
+    """Whether a token that only overlaps with a span counts, as in `transformers`."""
+    add_eos: bool
+    """Whether the end-of-text token is added by default."""
+    messages: tuple[Message, ...] = ()
+    first_turn: int = 0
+    """First message that can count in the loss."""
+    tools: Any = None
+
+
+class _Tokens(NamedTuple):
+    ids: list[int]
+    mask: list[int]
+
+
+def _tokenize_in_blocks(
+    rows: Iterator[Row], tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
+) -> Iterator[_Block]:
     while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        unnamed = [(where, "", row) for where, row in some]
-        for row, sample, kept, cut in outcomes(unnamed, tokenizer, config, chat):
-            facts.append((len(ids) + row, sample.sample_id, kept, cut, sample.length if kept else 0))
-            if kept:
-                tokens.append(np.array(sample.input_ids, np.int32))
-                masks.append(np.array(sample.loss_mask, np.int8))
-        ids += [_told_id(row) for _, row in some]
-    return _PartSamples(ids, facts, np.concatenate(tokens), np.concatenate(masks))
+        yield _tokenize_block(some, tokenizer, config, chat)
 
 
-def _samples_of(found: _PartSamples, names: list[str]) -> Iterator[Outcome]:
-    end = 0
-    for row, behind, kept, cut, length in found.facts:
-        begin, end = end, end + length
-        tokens, mask = found.tokens[begin:end].tolist(), found.mask[begin:end].tolist()
-        yield Outcome(row, TokenizedSample(names[row] + behind, tokens, mask), kept, cut)
+def _tokenize_block(
+    rows: Sequence[Row], tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
+) -> _Block:
+    work: list[tuple[int, str, _FormattedText | _Tokens]] = []
+    for number, (where, row) in enumerate(rows):
+        try:
+            if config.format == "tokens":
+                work.append((number, where, _tokens_of_row(row)))
+            else:
+                work += [(number, where, text) for text in format_row(row, config, chat)]
+        except (ValueError, ImportError) as error:
+            raise type(error)(f"{where}: {error}") from error
+    texts = [item.text for _, _, item in work if isinstance(item, _FormattedText)]
+    encoded = iter(tokenizer.encode_with_offsets(texts))
+    outcomes: list[_Outcome] = []
+    tokens, masks = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)]
+    for number, where, item in work:
+        suffix, sample = "", item
+        try:
+            if isinstance(item, _FormattedText):
+                suffix = item.suffix
+                sample = _encode(item, *next(encoded), tokenizer, config)
+            assert isinstance(sample, _Tokens)
+            if not sample.ids:
+                raise ValueError("the sample has no tokens; remove the row")
+            fitted, truncated = _fit(sample, item, tokenizer, config, chat)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        # The first token has no token before it, so it has no loss.
+        kept = fitted is not None and (any(fitted.mask[1:]) or not _needs_loss(item, truncated))
+        outcomes.append(
+            _Outcome(
+                number,
+                suffix,
+                kept,
+                truncated and fitted is not None,
+                len(fitted.ids) if fitted is not None and kept else 0,
+            )
+        )
+        if fitted is not None and kept:
+            tokens.append(np.array(fitted.ids, np.int32))
+            masks.append(np.array(fitted.mask, np.int8))
+    ids = [row_id(row, where) for where, row in rows]
+    return _Block(ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
 
 
-def _told_id(row: Mapping[str, Any]) -> str:
-    return str(next((row[field] for field in ID_FIELDS if row.get(field) is not None), ""))
+def _needs_loss(item: _FormattedText | _Tokens, truncated: bool) -> bool:
+    """Return whether a sample is skipped if none of its tokens counts in the loss."""
+    return isinstance(item, _FormattedText) and (truncated or item.loss_spans != [(0, len(item.text))])
+
+
+def format_row(
+    row: Mapping[str, Any], config: TokenizeConfig, chat: ChatTemplate | None
+) -> list[_FormattedText]:
+    """Convert a row to one text, or to two for a preference pair."""
+    match config.format:
+        case "chat":
+            messages = next((row[name] for name in _MESSAGE_COLUMNS if row.get(name) is not None), None)
+            if messages is None:
+                raise ValueError(f"a chat row needs {' or '.join(_MESSAGE_COLUMNS)}; it has {_columns(row)}")
+            return [_format_chat(check_messages(messages), config, chat, tools=row.get("tools"))]
+        case "prompt_completion":
+            pair = _find_pair(row)
+            if pair is None:
+                expected = ", or ".join(" and ".join(names) for names in _PAIR_COLUMNS)
+                raise ValueError(f"the row needs {expected}; it has {_columns(row)}")
+            return [_format_completion(*pair, "", config, chat, row.get("tools"))]
+        case "preference":
+            for name in ("chosen", "rejected"):
+                if row.get(name) is None:
+                    raise ValueError(f"a preference row needs chosen and rejected; it has {_columns(row)}")
+            prompt = row.get("prompt")
+            return [
+                _format_completion(
+                    ("" if isinstance(row[name], str) else []) if prompt is None else prompt,
+                    row[name],
+                    f"/{name}",
+                    config,
+                    chat,
+                    row.get("tools"),
+                )
+                for name in ("chosen", "rejected")
+            ]
+    text = _text_of_row(row, config)
+    if config.loss not in ("auto", "all"):
+        raise ValueError(f"a text has no turns for loss={config.loss!r}; use loss='all'")
+    return [_FormattedText("", text, [(0, len(text))], False, add_eos=True)]
+
+
+def _text_of_row(row: Mapping[str, Any], config: TokenizeConfig) -> str:
+    text = row.get(config.text_field)
+    if not isinstance(text, str):
+        found = (
+            f"{config.text_field!r} is {text!r:.60}"
+            if config.text_field in row
+            else f"it has {_columns(row)}"
+        )
+        raise ValueError(f"the row needs a text in {config.text_field!r}; {found}")
+    return text
+
+
+def _tokens_of_row(row: Mapping[str, Any]) -> _Tokens:
+    if row.get("input_ids") is None:
+        raise ValueError(f"the row needs input_ids; it has {_columns(row)}")
+    ids = _check_integers(row["input_ids"], "input_ids")
+    labels, mask = row.get("labels"), row.get("loss_mask")
+    if labels is not None:
+        if len(labels) != len(ids):
+            raise ValueError(f"{len(ids)} input_ids but {len(labels)} labels")
+        wrong = [n for n, (a, b) in enumerate(zip(ids, labels, strict=True)) if b not in (a, _IGNORE_INDEX)]
+        if wrong:
+            raise ValueError(
+                f"labels[{wrong[0]}] must be its token or {_IGNORE_INDEX}, got {labels[wrong[0]]}"
+            )
+        mask = [int(label != _IGNORE_INDEX) for label in labels]
+    elif mask is None:
+        mask = [1] * len(ids)
+    elif len(mask) != len(ids):
+        raise ValueError(f"{len(ids)} input_ids but {len(mask)} entries in loss_mask")
+    return _Tokens(ids, as_loss_mask(mask).tolist())
+
+
+def _check_integers(values: Any, name: str) -> list[int]:
+    if isinstance(values, np.ndarray):
+        return as_token_ids(values, name).tolist()
+    if not isinstance(values, list | tuple) or any(type(value) is not int for value in values):
+        raise ValueError(f"{name} must be a list of integers, got {values!r:.60}")
+    return as_token_ids(list(values), name).tolist()
+
+
+def _format_chat(
+    messages: Sequence[Message],
+    config: TokenizeConfig,
+    chat: ChatTemplate | None,
+    *,
+    suffix: str = "",
+    first_turn: int = 0,
+    tools: Any = None,
+) -> _FormattedText:
+    if chat is None:
+        raise ValueError("conversations need a chat template")
+    variables = dict(config.chat_template_kwargs) | ({"tools": tools} if tools else {})
+    turns = [n for n, message in enumerate(messages) if message["role"] == "assistant" and n >= first_turn]
+    if config.loss == "all":
+        text = chat.render(messages, **variables)
+        spans, count_overlap = [(0, len(text))], False
+    else:
+        if not turns:
+            raise ValueError("the conversation has no assistant turn that counts in the loss")
+        turns = turns[-1:] if config.loss == "last_turn" else turns
+        text, spans = chat.render_with_spans(messages, turns, **variables)
+        count_overlap = chat.marks_generation
+    return _FormattedText(suffix, text, spans, count_overlap, False, tuple(messages), first_turn, tools)
+
+
+def _format_completion(
+    prompt: Any, completion: Any, suffix: str, config: TokenizeConfig, chat: ChatTemplate | None, tools: Any
+) -> _FormattedText:
+    """Format a prompt and its completion, which are both texts or both lists of messages."""
+    if isinstance(prompt, str) and isinstance(completion, str):
+        if config.loss in ("assistant", "last_turn"):
+            raise ValueError(f"texts have no turns for loss={config.loss!r}; use 'completion' or 'all'")
+        text = prompt + completion
+        begin = 0 if config.loss == "all" else len(prompt)
+        return _FormattedText(suffix, text, [(begin, len(text))], False, add_eos=True)
+    if isinstance(prompt, str) or isinstance(completion, str):
+        raise ValueError("prompt and completion must both be texts, or both lists of messages")
+    asked = check_messages(prompt) if prompt else []
+    answered = check_messages(completion)
+    # TRL repeats the prompt in both answers; the shared messages do not count in the loss.
+    shared = next((n for n, (a, b) in enumerate(zip(asked, answered, strict=False)) if a != b), len(asked))
+    messages = answered if asked and shared == len(asked) else [*asked, *answered]
+    first_turn = len(asked) if asked else len(messages) - 1
+    return _format_chat(messages, config, chat, suffix=suffix, first_turn=first_turn, tools=tools)
+
+
+def check_messages(value: Any) -> list[Message]:
+    """Return messages with `role` and `content`; ShareGPT's `from` and `value` are converted."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise ValueError(f"expected a list of messages, got {value!r:.60}")
+    return [_check_message(message, number) for number, message in enumerate(value)]
+
+
+def _check_message(message: Any, number: int) -> Message:
+    if not isinstance(message, Mapping):
+        raise ValueError(f"message {number} must have role and content, got {message!r:.60}")
+    role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        texts = [part["text"] for part in content if isinstance(part, Mapping) and part.get("text")]
+        if len(texts) != len(content):
+            raise ValueError(f"message {number} has content that is not text, which is not supported")
+        content = "".join(texts)
+    if not isinstance(role, str) or not (isinstance(content, str) or message.get("tool_calls")):
+        raise ValueError(f"message {number} must have role and content, got {dict(message)!r:.80}")
+    rest = {name: value for name, value in message.items() if name not in ("from", "value")}
+    return rest | {"role": _ROLES.get(role, role), "content": content}
+
+
+def _find_pair(row: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    for prompt, completion in _PAIR_COLUMNS:
+        if row.get(prompt) is not None and row.get(completion) is not None:
+            asked = row[prompt]
+            if prompt == "instruction" and row.get("input"):
+                asked = f"{asked}\n\n{row['input']}"
+            return asked, row[completion]
+    return None
+
+
+def _columns(row: Mapping[str, Any]) -> str:
+    return ", ".join(row) or "no columns"
+
+
+def _encode(
+    item: _FormattedText,
+    ids: list[int],
+    offsets: Sequence[Span],
+    tokenizer: Tokenizer,
+    config: TokenizeConfig,
+) -> _Tokens:
+    """Compute the loss mask of a text's tokens, and add special tokens."""
+    mask = [0] * len(ids)
+    spans = iter(item.loss_spans)
+    begin, end = next(spans, (0, 0))
+    # Tokens and spans are both in order.
+    for index, (start, stop) in enumerate(offsets):
+        while start >= end and (following := next(spans, None)) is not None:
+            begin, end = following
+        first = stop > begin if item.count_overlap else start >= begin
+        mask[index] = int(first and start < end and stop > start)
+    ids, bos, eos = list(ids), tokenizer.bos_token_id, tokenizer.eos_token_id
+    add_eos = item.add_eos and eos is not None if config.add_eos is None else config.add_eos
+    for wanted, token, name in ((config.add_bos, bos, "beginning"), (add_eos, eos, "end")):
+        if wanted and token is None:
+            raise ValueError(f"the tokenizer has no {name}-of-text token in its tokenizer_config.json")
+    if add_eos and eos is not None and ids[-1:] != [eos]:
+        counted = mask[-1] if mask else 1
+        ids.append(eos)
+        mask.append(counted)
+    if config.add_bos and bos is not None and ids[:1] != [bos]:
+        ids.insert(0, bos)
+        mask.insert(0, 0)
+    return _Tokens(ids, mask)
+
+
+def _fit(
+    sample: _Tokens,
+    item: _FormattedText | _Tokens,
+    tokenizer: Tokenizer,
+    config: TokenizeConfig,
+    chat: ChatTemplate | None,
+) -> tuple[_Tokens | None, bool]:
+    """Return the sample, truncated if it is too long, or None if it is skipped; and whether it was too
+    long."""
+    limit = config.max_length
+    if limit is None or len(sample.ids) <= limit:
+        return sample, False
+    match config.truncation:
+        case "error":
+            raise ValueError(
+                f"the sample has {len(sample.ids)} tokens, more than max_length {limit}; choose a truncation "
+                f"(skip, right, left, drop_turns) or increase max_length"
+            )
+        case "skip":
+            return None, True
+        case "right":
+            return _Tokens(sample.ids[:limit], sample.mask[:limit]), True
+        case "left":
+            return _Tokens(sample.ids[-limit:], sample.mask[-limit:]), True
+    if not isinstance(item, _FormattedText) or not item.messages:
+        raise ValueError("truncation='drop_turns' needs a conversation; use 'right', 'left' or 'skip'")
+    messages, first_turn = list(item.messages), item.first_turn
+    system = int(messages[0]["role"] == "system")
+    while len(messages) > system + 1:
+        del messages[system]
+        first_turn = max(first_turn - 1, 0)
+        if messages[system]["role"] != "user":
+            continue
+        shorter = _format_chat(messages, config, chat, first_turn=first_turn, tools=item.tools)
+        ((ids, offsets),) = tokenizer.encode_with_offsets([shorter.text])
+        tokens = _encode(shorter, ids, offsets, tokenizer, config)
+        if len(tokens.ids) <= limit:
+            return tokens, True
+    return None, True

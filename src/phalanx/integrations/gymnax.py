@@ -13,11 +13,9 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.core.environment import (
     Environment,
-    EnvironmentConfigLike,
     Key,
     Keys,
     TransitionInfo,
-    as_environment,
     info_fields,
 )
 from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
@@ -56,13 +54,6 @@ class GymnaxEnv:
     def __post_init__(self) -> None:
         if self.step_values not in (5, 6):
             raise ValueError(f"step_values must be 5 or 6, got {self.step_values!r}")
-
-    @classmethod
-    def create(
-        cls, environment: Environment | EnvironmentConfigLike, task: Any = None, *, step_values: int = 5
-    ) -> "GymnaxEnv":
-        """Create it from an environment, or from a config and a task."""
-        return cls(as_environment(environment, task), step_values)
 
     @property
     def name(self) -> str:

@@ -1,7 +1,4 @@
-"""Hugging Face datasets: lengths to plan with, samples for a plan's batches, and a plan's rows as a dataset.
-
-Datasets saved to disk are also read by `phalanx.data.iterate_samples`; tensors are made in `token_loader`.
-"""
+"""Hugging Face datasets as samples of a plan, and the rows of a plan as a Hugging Face dataset."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -20,24 +17,19 @@ except ModuleNotFoundError as error:
 import numpy as np
 from jaxtyping import Int64
 
-from phalanx.data.collation import Sample
+from phalanx.data.collation import SampleLike, collate
 from phalanx.data.lengths import LengthTable, RangeIds
 from phalanx.data.plans.batch_plan import BatchPlan
 from phalanx.data.tokenizers import Tokenizer
-from phalanx.integrations.model_inputs import check_samples, model_inputs, planned_batch
 
 TextTokenizer: TypeAlias = Tokenizer | Callable[..., Mapping[str, Any]]
-"""A tokenizer of Phalanx, or one of `transformers`, which is called with texts."""
+"""A tokenizer of Phalanx or of `transformers`."""
 
 _ROWS_AT_ONCE = 10_000
 
 
 class HFDatasetSamples(Mapping):
-    """The samples of a `datasets.Dataset` by id, read when asked for: what a plan's batches are made from.
-
-    `column` holds token ids, or texts where a `tokenizer` is given. Ids are those of `id_column`, else the
-    rows' numbers as strings. `loss_column` says which tokens count in the loss; without it all do.
-    """
+    """The samples of a `datasets.Dataset` by id, read on access."""
 
     def __init__(
         self,
@@ -48,6 +40,15 @@ class HFDatasetSamples(Mapping):
         id_column: str | None = None,
         loss_column: str | None = None,
     ) -> None:
+        """Create a mapping.
+
+        Args:
+            dataset: Hugging Face dataset.
+            column: Column with token ids, or with texts if a tokenizer is given.
+            tokenizer: Tokenizer for texts.
+            id_column: Column with sample ids; by default, the row numbers.
+            loss_column: Column with loss masks; by default, every token counts.
+        """
         if not isinstance(dataset, datasets.Dataset):
             hint = "; choose a split" if isinstance(dataset, Mapping) else ""
             raise TypeError(f"expected a datasets.Dataset, got {type(dataset).__name__}{hint}")
@@ -62,7 +63,7 @@ class HFDatasetSamples(Mapping):
         self._ids: Sequence[Any] = RangeIds(len(dataset))
         self._rows: dict[str, int] | None = None
         if id_column is not None:
-            _require_column(dataset, id_column, _is_name, "texts or whole numbers")
+            _require_column(dataset, id_column, _is_id, "texts or integers")
             self._ids = [str(value) for value in dataset.with_format(None)[id_column]]
             self._rows = {sample: row for row, sample in enumerate(self._ids)}
             if len(self._rows) != len(self._ids):
@@ -86,7 +87,7 @@ class HFDatasetSamples(Mapping):
         return self.take([sample_id])[sample_id]
 
     def take(self, sample_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Many samples, read at once; those that are not there are left out."""
+        """Return many samples, read together; ids that do not exist are left out."""
         rows = {name: row for name in sample_ids if (row := self._row(name)) is not None}
         if not rows:
             return {}
@@ -98,23 +99,23 @@ class HFDatasetSamples(Mapping):
         if self.loss_column is not None:
             columns["loss_mask"] = _lists(table, self.loss_column)
         return {
-            name: {field: lists[place] for field, lists in columns.items()} for place, name in enumerate(rows)
+            name: {field: lists[index] for field, lists in columns.items()} for index, name in enumerate(rows)
         }
 
     def lengths(self) -> LengthTable:
-        """How many tokens each sample has: of token ids read from Arrow's offsets, of texts tokenized."""
+        """Return the length of each sample; lengths of token ids are read from Arrow's offsets."""
         parts = [np.zeros(0, np.int64)]
         for table in self._arrow.iter(_ROWS_AT_ONCE):
             column = table.column(self.column)
             if column.null_count:
                 row = sum(map(len, parts)) + column.is_null().to_pylist().index(True)
-                raise ValueError(f"row {row} has nothing in column {self.column!r}; leave it out")
+                raise ValueError(f"row {row} has no value in column {self.column!r}; remove it")
             if self.tokenizer is None:
                 parts.append(pc.list_value_length(column).to_numpy().astype(np.int64))
             else:
                 parts.append(_count(self.tokenizer, column.to_pylist()))
-        named = None if self.id_column is None else self._ids
-        return LengthTable.from_arrays(named, np.concatenate(parts))
+        ids = None if self.id_column is None else self._ids
+        return LengthTable.from_arrays(ids, np.concatenate(parts))
 
     def _row(self, sample_id: str) -> int | None:
         if self._rows is not None:
@@ -123,23 +124,23 @@ class HFDatasetSamples(Mapping):
         return number if 0 <= number < len(self._ids) and str(number) == sample_id else None
 
 
-def to_dataset(plan: BatchPlan, samples: Mapping[str, Sample], *, epoch: int = 0) -> "datasets.Dataset":
-    """The rows of an epoch, in the plan's order, as a dataset in memory: packs, or samples.
+def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0) -> "datasets.Dataset":
+    """Return the rows of an epoch as a dataset in memory.
 
-    Columns: `input_ids`, `labels`, `position_ids`, `segment_ids`, all without padding; `token_loader`'s
-    `PackedCollator` makes batches of them, and Hugging Face's `Trainer` takes both.
+    The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding. `PackedCollator`
+    forms batches of them, also in the Hugging Face `Trainer`.
     """
-    check_samples(plan, samples)
+    plan.check_samples(samples)
     batches = range(len(plan.get_epoch(epoch)))
     columns = [_packed_columns(plan, samples, epoch, index) for index in batches]
     return datasets.Dataset(pa.concat_tables(columns or [_table({}, np.zeros((0, 0), bool))]))
 
 
 def to_iterable_dataset(
-    plan: BatchPlan, samples: Mapping[str, Sample], *, epoch: int = 0
+    plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0
 ) -> "datasets.IterableDataset":
-    """The same, made while one iterates; a loader's workers share the batches out among them."""
-    check_samples(plan, samples)
+    """Return the same rows as an iterable dataset; the workers of a loader share the batches."""
+    plan.check_samples(samples)
     shards = list(range(len(plan.get_epoch(epoch))))
     return datasets.IterableDataset.from_generator(
         _rows, gen_kwargs={"plan": plan, "samples": samples, "epoch": epoch, "batches": shards}
@@ -147,57 +148,63 @@ def to_iterable_dataset(
 
 
 def _rows(
-    plan: BatchPlan, samples: Mapping[str, Sample], epoch: int, batches: list[int]
+    plan: BatchPlan, samples: Mapping[str, SampleLike], epoch: int, batches: list[int]
 ) -> Iterator[dict[str, list[int]]]:
     for index in batches:
         yield from _packed_columns(plan, samples, epoch, index).to_pylist()
 
 
-def _packed_columns(plan: BatchPlan, samples: Mapping[str, Sample], epoch: int, index: int) -> pa.Table:
-    arrays = model_inputs(planned_batch(plan, samples, epoch, index))
-    return _table(arrays, arrays["segment_ids"] > 0)
+def _packed_columns(plan: BatchPlan, samples: Mapping[str, SampleLike], epoch: int, index: int) -> pa.Table:
+    batch = collate(plan.get_epoch(epoch)[index], samples)
+    arrays = {
+        "input_ids": batch.input_ids.astype(np.int64),
+        "labels": batch.labels(),
+        "position_ids": batch.position_ids.astype(np.int64),
+        "segment_ids": batch.segment_ids.astype(np.int64),
+    }
+    return _table(arrays, batch.segment_ids > 0)
 
 
 def _table(arrays: Mapping[str, Int64[np.ndarray, "rows width"]], real: np.ndarray) -> pa.Table:
-    """Lists of each row's real tokens; padding stands at the end of rows."""
+    """Create lists of the tokens of each row, without the padding at its end."""
     offsets = pa.array(np.concatenate([[0], np.cumsum(real.sum(axis=1))]).astype(np.int32))
     names = ("input_ids", "labels", "position_ids", "segment_ids")
-    nothing = np.zeros(real.shape, np.int64)
+    empty = np.zeros(real.shape, np.int64)
     return pa.table(
-        {name: pa.ListArray.from_arrays(offsets, pa.array(arrays.get(name, nothing)[real])) for name in names}
+        {name: pa.ListArray.from_arrays(offsets, pa.array(arrays.get(name, empty)[real])) for name in names}
     )
 
 
 def _encode(tokenizer: TextTokenizer, texts: list[str]) -> list[list[int]]:
     if isinstance(tokenizer, Tokenizer):
-        return tokenizer.encode_many(texts)
+        return tokenizer.encode_batch(texts)
     return tokenizer(texts)["input_ids"]
 
 
 def _count(tokenizer: TextTokenizer, texts: list[str]) -> Int64[np.ndarray, " texts"]:
     if isinstance(tokenizer, Tokenizer):
-        return np.array(tokenizer.count_many(texts), np.int64)
+        return np.array(tokenizer.count_batch(texts), np.int64)
     return np.array([len(ids) for ids in _encode(tokenizer, texts)], np.int64)
 
 
 def _lists(table: pa.Table, column: str) -> list[Any]:
-    """The lists of a column as arrays."""
+    """Return the lists of a column as arrays."""
     lists = table.column(column).combine_chunks()
     values = lists.flatten()
     if lists.null_count or values.null_count:
-        raise ValueError(f"column {column!r} has a gap where an integer should stand")
+        raise ValueError(f"column {column!r} has missing values")
     return np.split(values.to_numpy(), np.cumsum(pc.list_value_length(lists).to_numpy())[:-1])
 
 
 def _require_column(
-    dataset: "datasets.Dataset", column: str, suits: Callable[[pa.DataType], bool], wanted: str
+    dataset: "datasets.Dataset", column: str, accepts: Callable[[pa.DataType], bool], expected: str
 ) -> None:
     if column not in dataset.column_names:
-        held = ", ".join(dataset.column_names) or "none"
-        raise ValueError(f"the dataset has no column {column!r}; it has {held}")
+        columns = ", ".join(dataset.column_names) or "none"
+        raise ValueError(f"the dataset has no column {column!r}; it has {columns}")
     kind = dataset.data.schema.field(column).type
-    if not suits(kind):
-        raise ValueError(f"column {column!r} holds {kind}, but is to hold {wanted}")
+    if not accepts(kind):
+        raise ValueError(f"column {column!r} has {kind}, but must have {expected}")
 
 
 def _is_tokens(kind: pa.DataType) -> bool:
@@ -210,5 +217,5 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _is_name(kind: pa.DataType) -> bool:
+def _is_id(kind: pa.DataType) -> bool:
     return _is_text(kind) or pa.types.is_integer(kind)

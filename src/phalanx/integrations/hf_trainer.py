@@ -1,57 +1,93 @@
-"""Hugging Face's `Trainer`, and those made from it such as TRL's `SFTTrainer`, on the batches of a plan.
+"""Plans inside the Hugging Face `Trainer` and its subclasses, such as TRL's `SFTTrainer`."""
 
-The batches are made in `token_loader`; whole recipes are the files of `examples/trainers`.
-"""
-
+import json
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from phalanx.integrations.torch_data import PlanDataset
+from phalanx.io.atomic import atomic_write
+
+_STATE_FILE = "plan_state.json"
 
 
-class PlannedBatches:
-    """Named before a trainer class, it feeds a plan's batches, epoch after epoch, as one run of steps.
+class PlanTrainerMixin:
+    """Feeds the batches of a plan to a trainer, as one sequence of steps over all epochs.
 
-    `class PlannedTrainer(PlannedBatches, Trainer)` takes `batches`, a `PlanSteps`, instead of a training
-    dataset. A resumed trainer goes on with the very next batch and reads none of those before. Epochs that
-    are packed anew differ in length; a trainer that divides its step by an epoch's length would resume in
-    the wrong place, which is why its own `epoch` counts parts of all steps since the resume.
+    `class PlanTrainer(PlanTrainerMixin, Trainer)` takes `batches`, a `PlanDataset` with `all_epochs=True`,
+    instead of a training dataset. Every checkpoint contains the position in the plan, so training can be
+    resumed with the next batch, also on a different number of ranks. Epochs that are packed differently have
+    different lengths, so the trainer's own `epoch` is only a fraction of all steps.
     """
 
     def __init__(
         self, *, batches: Any, args: Any, callbacks: Sequence[TrainerCallback] | None = None, **others: Any
     ) -> None:
-        # Otherwise it would read all batches up to its step to throw them away.
+        if not isinstance(batches, PlanDataset) or not batches.all_epochs:
+            raise TypeError("batches must be a PlanDataset with all_epochs=True")
+        # Otherwise, the trainer would read all batches up to its step and discard them.
         args.ignore_data_skip = True
-        args.max_steps, left_out = divmod(len(batches), args.gradient_accumulation_steps)
-        if left_out:
-            # The trainer counts from the resume, so that a last, smaller step would come in some runs only.
+        args.max_steps, unused = divmod(len(batches), args.gradient_accumulation_steps)
+        if unused:
+            # The trainer counts from the resume, so a smaller last step would occur only in some runs.
             warnings.warn(
-                f"{len(batches)} batches are no multiple of gradient_accumulation_steps "
-                f"({args.gradient_accumulation_steps}): the last {left_out} of the plan are left out",
+                f"{len(batches)} batches are not a multiple of gradient_accumulation_steps "
+                f"({args.gradient_accumulation_steps}): the last {unused} are not used",
                 stacklevel=2,
             )
         others.setdefault("train_dataset", batches)
         self.batches = batches
-        told = [*(callbacks or ()), _GoOn(batches)]
-        # The next class is the trainer, of which nothing is known here.
-        super().__init__(args=args, callbacks=told, **others)  # type: ignore[call-arg]
+        # The next class is the trainer, whose type is unknown here.
+        super().__init__(args=args, callbacks=[*(callbacks or ()), _SavePosition(batches)], **others)  # type: ignore[call-arg]
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
+        """Train, or resume from a checkpoint with the next batch of the plan."""
+        trainer: Any = self
+        path = resume_from_checkpoint
+        if path is True:
+            path = get_last_checkpoint(trainer.args.output_dir)
+        self.batches.set_step(0)
+        if path:
+            self._load_position(Path(str(path)))
+        return super().train(resume_from_checkpoint=path, **options)  # type: ignore[misc]
+
+    def _load_position(self, checkpoint: Path) -> None:
+        trainer: Any = self
+        file = checkpoint / _STATE_FILE
+        if not file.is_file():
+            raise ValueError(f"{checkpoint} has no {_STATE_FILE}, so its position in the plan is unknown")
+        self.batches.load_state_dict(json.loads(file.read_text(encoding="utf-8")))
+        step = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+        trainer.args.max_steps = step + self.batches.num_remaining // trainer.args.gradient_accumulation_steps
 
     def get_train_dataloader(self) -> DataLoader:
-        """The plan's batches as they are."""
-        # Not prepared by accelerate, which would deal the batches once more: PlannedTokens knows its rank.
-        # With a generator of its own it draws nothing from torch's, whose state is dropout's.
+        """Return a loader of the plan's batches."""
+        # Not prepared by accelerate, which would divide the batches among ranks a second time. With its own
+        # generator, it does not advance torch's, which dropout uses.
         return DataLoader(self.batches, batch_size=None, generator=torch.Generator())
 
 
-class _GoOn(TrainerCallback):
-    """Tells the batches where training begins: at a resumed trainer's step, else at 0."""
+class _SavePosition(TrainerCallback):
+    """Saves the position in the plan with every checkpoint."""
 
+    # Not PlanDataset: a run-time type checker would warn about its base class in torch.
     def __init__(self, batches: Any) -> None:
         self._batches = batches
+        self._first_step = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._batches.set_step(state.global_step * args.gradient_accumulation_steps)
+        self._first_step = state.global_step
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not state.is_world_process_zero:
+            return
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        used = (state.global_step - self._first_step) * args.gradient_accumulation_steps
+        with atomic_write(folder / _STATE_FILE, "w") as file:
+            json.dump(self._batches.state_dict(used), file)

@@ -32,9 +32,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.core.environment import (
     Environment,
-    EnvironmentConfigLike,
     Key,
-    as_environment,
     info_fields,
     mask_size,
 )
@@ -59,20 +57,18 @@ class PhalanxToStoa(StoaEnvironment):
     `AutoResetWrapper`; a step does not use it, because randomness comes from the environment's state.
 
     Args:
-        environment: The environment, or a config that describes it.
-        task: Task for a config.
+        environment: The environment.
         mask_in_observation: Also include the mask in the observation, next to the fields of a composite,
             or as {"observation": ..., "action_mask": ...}.
     """
 
     def __init__(
         self,
-        environment: Environment | EnvironmentConfigLike,
-        task: Any = None,
+        environment: Environment,
         *,
         mask_in_observation: bool = False,
     ) -> None:
-        self.environment = as_environment(environment, task)
+        self.environment = environment
         self._mask_size = mask_size(self.environment)
         self._mask_in_observation = mask_in_observation
         if self._mask_in_observation and self._mask_size is None:

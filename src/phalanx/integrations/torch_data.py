@@ -1,7 +1,4 @@
-"""The batches of a plan for PyTorch: an `IterableDataset`, a `DataLoader` that can resume, and a collator.
-
-Which samples share a batch is decided in `phalanx.data`; samples of Hugging Face are in `hf_datasets`.
-"""
+"""Batch plans and streaming plans as a PyTorch dataset and data loader."""
 
 import dataclasses
 import sys
@@ -21,239 +18,308 @@ except ModuleNotFoundError as error:
 import numpy as np
 from jaxtyping import Integer
 
-from phalanx.data.collation import CollatedBatch, CollateFunction, Sample, default_collate, pad_sequences
-from phalanx.data.packed_batch import create_segment_attention_mask
-from phalanx.data.plans.batch_plan import BatchPlan
-from phalanx.data.plans.sharding import ShardPolicy
-from phalanx.integrations.model_inputs import (
-    IGNORED,
-    check_samples,
-    model_inputs,
-    planned_batch,
-    varlen_inputs,
-)
+from phalanx.data.attention_masks import create_segment_attention_mask
+from phalanx.data.collation import IGNORE_INDEX, CollateFn, SampleLike, TokenBatch, collate
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanState, EpochPlan, resolve_state
+from phalanx.data.plans.sharding import ShardSpec
+from phalanx.data.plans.streaming_plan import StreamingPlan
 
 Attention = Literal["positions", "mask", "segments", "varlen"]
 """How a model learns which tokens of a packed row belong together.
 
-`positions`: `position_ids`, in which models of `transformers` find the borders if they keep no cache, which
-`use_cache` tells them. `mask`: an `attention_mask` to be added to the scores, [rows, 1, width, width]: right
-with every model, and large. `segments`: `segment_ids`, for a mask of one's own. `varlen`: all samples in one
-row without padding, with `cu_seqlens` and `max_seqlen`, for kernels of flash attention. Where rows hold one
-sample, `positions` and `mask` both are an `attention_mask` of zeros and ones, [rows, width].
+`positions`: `position_ids`, from which models of `transformers` find the boundaries if they use no cache
+(`use_cache=False` is included). `mask`: an additive `attention_mask` [rows, 1, width, width], which works
+with every model but is large. `segments`: `segment_ids`, for your own mask. `varlen`: all samples in one row
+without padding, with `cu_seqlens` and `max_seqlen`, for flash-attention kernels. If rows have one sample
+each, `positions` and `mask` both give an `attention_mask` [rows, width] of zeros and ones.
 """
 
 
-def check_attention(attention: str, align: int) -> None:
-    """Raise `ValueError` where this is no way of attention, or it cannot align."""
+def _check_attention(attention: str, align: int) -> None:
     if attention not in get_args(Attention):
-        raise ValueError(f"attention must be 'positions', 'mask', 'segments' or 'varlen', got {attention!r}")
+        raise ValueError(f"attention must be one of {', '.join(get_args(Attention))}, got {attention!r}")
     if align < 1:
         raise ValueError(f"align must be at least 1, got {align}")
     if align != 1 and attention != "varlen":
-        raise ValueError("samples are aligned with attention='varlen' only")
+        raise ValueError("align can only be used with attention='varlen'")
 
 
 class TorchBatch(dict):
-    """Tensors by name, for `model(**batch)`; which samples they are is told by the attributes."""
+    """Tensors by name, for `model(**batch)`."""
 
     sample_ids: tuple[str, ...] = ()
-    """The samples, row after row."""
+    """Ids of the samples, row after row."""
     sample_rows: tuple[int, ...] = ()
-    """The row in which each stands."""
+    """Row of each sample."""
     index: int = -1
-    """Its place in the epoch of the plan, or of the rank's part of it."""
+    """Number of the batch in its epoch on this rank; in a streaming plan, number of the step."""
 
 
 class PlanDataset(IterableDataset):
-    """The batches of one epoch of a plan as tensors, for `DataLoader(dataset, batch_size=None)`.
+    """The batches of a plan as tensors, for `DataLoader(dataset, batch_size=None)`.
 
-    A batch has `input_ids`, `labels` (-100 where no loss is taken), `position_ids` that start anew with every
-    sample, what `attention` asks for, and what a `collate_fn` of one's own returned besides. `rank` and
-    `world_size` take a part of a whole plan, as `BatchPlan.shard` does. The workers of a loader share the
-    part out among them, batch by batch, and the loader hands them on in the plan's order.
+    A batch has `input_ids`, `labels` (-100 where there is no loss), `position_ids` that restart with every
+    sample, what `attention` needs, and the additional columns of the batch.
 
-    `set_epoch(epoch, batch)` says where the next iteration begins, also to workers that run already.
+    With a batch plan, an iteration covers one epoch, or all epochs with `all_epochs=True`; `set_epoch` and
+    `set_step` set where the next one begins, also for workers that are already running. The workers of a
+    loader share the batches, and the loader returns them in the order of the plan. With a streaming plan, an
+    iteration continues where the last one stopped, and workers cannot be used.
     """
 
     def __init__(
         self,
-        plan: BatchPlan,
-        samples: Mapping[str, Sample],
+        plan: BatchPlan | StreamingPlan,
+        samples: Mapping[str, SampleLike] | None = None,
         *,
         rank: int = 0,
-        world_size: int = 1,
-        policy: ShardPolicy | str = ShardPolicy.PAD,
-        balance: bool = False,
-        model_width: int | None = None,
+        world_size: int | ShardSpec = 1,
+        all_epochs: bool = False,
         pad_id: int = 0,
         attention: Attention = "positions",
         dtype: torch.dtype = torch.float32,
-        collate_fn: CollateFunction = default_collate,
+        collate_fn: CollateFn | None = None,
         align: int = 1,
     ) -> None:
-        """`align` fills every sample up to a multiple of it, with `attention="varlen"`."""
+        """Create a dataset.
+
+        Args:
+            plan: Batch plan or streaming plan.
+            samples: Samples of a batch plan by id.
+            rank: Rank of this process.
+            world_size: Number of ranks, or a `ShardSpec`.
+            all_epochs: Iterate over all epochs of a batch plan, for trainers that count steps.
+            pad_id: Token for padding.
+            attention: How a model learns which tokens belong together.
+            dtype: Type of an additive attention mask.
+            collate_fn: Creates additional arrays of a batch that is not packed.
+            align: Pad every sample to a multiple of this value, with `attention="varlen"`.
+        """
         super().__init__()
-        check_attention(attention, align)
-        check_samples(plan, samples)
-        if world_size != 1 or rank != 0:
-            plan = plan.shard(rank, world_size, policy, balance, model_width)
+        _check_attention(attention, align)
         self.plan, self.samples = plan, samples
+        self.rank, self.shard = rank, ShardSpec.resolve(world_size)
+        self.shard.check_rank(rank)
+        self.all_epochs = all_epochs
         self.pad_id, self.attention, self.dtype = pad_id, attention, dtype
         self.collate_fn, self.align = collate_fn, align
-        # In shared memory, because workers that outlive an epoch hold copies of this object.
-        first = plan.epochs[0].epoch if plan.epochs else 0
-        self._place = torch.tensor([first, 0]).share_memory_()
+        self._stream = None
+        if isinstance(plan, BatchPlan):
+            if samples is None:
+                raise TypeError("a batch plan needs its samples: PlanDataset(plan, samples)")
+            plan.check_samples(samples)
+            first = plan.epochs[0].epoch if plan.epochs else 0
+            # In shared memory, because workers that outlive an epoch have copies of this object.
+            self._position = torch.tensor([first, 0]).share_memory_()
+            self._earlier: tuple[tuple[int, ShardSpec], ...] = ()
+            self._sharded: dict[int, EpochPlan] = {}
+        else:
+            self._stream = plan.batches(rank, self.shard)
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration goes through."""
-        return int(self._place[0])
+        """Epoch with which the next iteration begins."""
+        return int(self._position[0])
 
     @property
     def first_batch(self) -> int:
-        """The batch that it begins with."""
-        return int(self._place[1])
+        """Batch of this epoch with which the next iteration begins."""
+        return int(self._position[1])
+
+    def epoch_plan(self, epoch: int) -> EpochPlan:
+        """Return the batches of this rank in one epoch."""
+        assert isinstance(self.plan, BatchPlan)
+        if epoch not in self._sharded:
+            # An epoch that was resumed on another number of ranks has fewer batches.
+            earlier = self._earlier if epoch == self._resumed_epoch else ()
+            self._sharded[epoch] = self.plan.shard_epoch_for_rank(
+                self.plan.get_epoch(epoch), self.rank, self.shard, earlier
+            )
+        return self._sharded[epoch]
+
+    _resumed_epoch: int | None = None
 
     def set_epoch(self, epoch: int, batch: int = 0) -> None:
-        """Choose where the next iteration begins."""
-        count = len(self.plan.get_epoch(epoch))
+        """Set the epoch and the batch with which the next iteration begins."""
+        if epoch != self._resumed_epoch and self._resumed_epoch is not None:
+            self._sharded.pop(self._resumed_epoch, None)
+            self._resumed_epoch, self._earlier = None, ()
+        count = len(self.epoch_plan(epoch))
         if not 0 <= batch <= count:
-            raise ValueError(f"epoch {epoch} has {count} batches, so none begins at {batch}")
-        self._place[:] = torch.tensor([epoch, batch])
-
-    def __len__(self) -> int:
-        """Batches of the epoch, those before `first_batch` included."""
-        return len(self.plan.get_epoch(self.epoch))
-
-    def __iter__(self) -> Iterator[TorchBatch]:
-        # Read now and not with the first batch, when the place may be the next iteration's.
-        epoch, first = self.epoch, self.first_batch
-        worker = get_worker_info()
-        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        places = range(first + number, len(self.plan.get_epoch(epoch)), workers)
-        return (self.batch(epoch, place) for place in places)
-
-    def batch(self, epoch: int, index: int) -> TorchBatch:
-        """One batch."""
-        collated = planned_batch(
-            self.plan, self.samples, epoch, index, pad_id=self.pad_id, collate_fn=self.collate_fn
-        )
-        return token_batch(collated, self.attention, self.dtype, align=self.align, pad_id=self.pad_id)
-
-
-class PlanSteps(IterableDataset):
-    """Every batch of every epoch of a plan, one after another, for trainers that count steps, not epochs.
-
-    Epochs that are packed anew may differ in their number of batches, so that a trainer which divides steps
-    by an epoch's length would resume in the wrong place; here step n is batch n of the plan, and `set_step`
-    says where the next iteration begins. For `DataLoader(steps, batch_size=None)`.
-    """
-
-    # Not PlannedTokens: whoever checks annotations at run time would warn of how torch wrote its base class.
-    def __init__(self, tokens: Any) -> None:
-        super().__init__()
-        self.tokens: PlanDataset = tokens
-        self._step = torch.tensor([0]).share_memory_()
+            raise ValueError(f"batch must be between 0 and {count} in epoch {epoch}, got {batch}")
+        self._position[:] = torch.tensor([epoch, batch])
 
     def set_step(self, step: int) -> None:
-        """Choose the batch that the next iteration begins with."""
-        if not 0 <= step <= len(self):
-            raise ValueError(f"the plan has {len(self)} batches, so none begins at {step}")
-        self._step[0] = step
+        """Set the batch with which the next iteration begins, counted over all epochs."""
+        assert isinstance(self.plan, BatchPlan)
+        if step < 0:
+            raise ValueError(f"step must be at least 0, got {step}")
+        for epoch in self.plan.epochs:
+            count = len(self.epoch_plan(epoch.epoch))
+            if step < count or epoch is self.plan.epochs[-1]:
+                self.set_epoch(epoch.epoch, step)
+                return
+            step -= count
+
+    def state_dict(self, batches: int = 0, *, start: tuple[int, int] | None = None) -> dict[str, Any]:
+        """Return a position as plain values; for a streaming plan, the current one.
+
+        Args:
+            batches: Number of batches after the start.
+            start: Epoch and batch; by default, where the next iteration begins.
+        """
+        if self._stream is not None:
+            return self._stream.state_dict()
+        assert isinstance(self.plan, BatchPlan)
+        iterator = self.plan.batches(self.rank, self.shard)
+        epoch, step = start or (self.epoch, self.first_batch)
+        state = BatchPlanState(
+            plan=self.plan.fingerprint,
+            epoch=epoch,
+            step=step,
+            shard=self.shard,
+            earlier=self._earlier if epoch == self._resumed_epoch else (),
+        )
+        iterator.load_state_dict(state.model_dump(mode="json"))
+        iterator.skip(batches)
+        return iterator.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set the position of the next iteration, also from a different number of ranks.
+
+        Raises:
+            ValueError: If the state is from another plan, or other sharding settings than the number of
+            ranks.
+        """
+        if self._stream is not None:
+            self._stream.load_state_dict(state)
+            return
+        assert isinstance(self.plan, BatchPlan)
+        loaded = resolve_state(self.plan, self.shard, state)
+        self._sharded.clear()
+        self._resumed_epoch = loaded.epoch if loaded.earlier else None
+        self._earlier = loaded.earlier
+        self.set_epoch(loaded.epoch, loaded.step)
 
     def __len__(self) -> int:
-        return self.tokens.plan.total_microbatches
+        """Return the number of batches on this rank in an epoch, or in all epochs."""
+        if not isinstance(self.plan, BatchPlan):
+            raise TypeError("a streaming plan has no length")
+        if self.all_epochs:
+            return sum(len(self.epoch_plan(epoch.epoch)) for epoch in self.plan.epochs)
+        return len(self.epoch_plan(self.epoch))
+
+    @property
+    def num_remaining(self) -> int:
+        """Number of batches of all epochs from the current position on."""
+        assert isinstance(self.plan, BatchPlan)
+        numbers = [epoch.epoch for epoch in self.plan.epochs if epoch.epoch >= self.epoch]
+        return sum(len(self.epoch_plan(number)) for number in numbers) - self.first_batch
 
     def __iter__(self) -> Iterator[TorchBatch]:
         worker = get_worker_info()
+        if self._stream is not None:
+            if worker is not None:
+                raise ValueError("a streaming plan is read in one process: use num_workers=0")
+            return (self._convert(collate(spec, pad_id=self.pad_id)) for spec in self._stream)
+        assert isinstance(self.plan, BatchPlan)
+        # Read now, because the position may have changed when the first batch is requested.
+        epoch, first = self.epoch, self.first_batch
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        first = int(self._step[0])
-        places = [(plan.epoch, index) for plan in self.tokens.plan.epochs for index in range(len(plan))]
-        return (self.tokens.batch(*place) for place in places[first + number :: workers])
+        numbers = [epoch]
+        if self.all_epochs:
+            numbers = [plan.epoch for plan in self.plan.epochs if plan.epoch >= epoch]
+        batches = [
+            (n, i) for n in numbers for i in range(first if n == epoch else 0, len(self.epoch_plan(n)))
+        ]
+        return (self.batch(*position) for position in batches[number::workers])
+
+    def batch(self, epoch: int, index: int) -> TorchBatch:
+        """Return one batch of a batch plan."""
+        spec = self.epoch_plan(epoch)[index]
+        return self._convert(collate(spec, self.samples, pad_id=self.pad_id, collate_fn=self.collate_fn))
+
+    def _convert(self, batch: TokenBatch) -> TorchBatch:
+        return to_torch(batch, self.attention, self.dtype, align=self.align, pad_id=self.pad_id)
 
 
 class PlanLoader(DataLoader):
-    """A `DataLoader` over `PlanDataset` that knows how far it is: `state_dict` and `load_state_dict`.
+    """A `DataLoader` over a `PlanDataset` with a resumable state.
 
-    `settings` are `DataLoader`'s own (`pin_memory`, `prefetch_factor`, ...). Call `set_epoch` before each
-    epoch. What a state says of an epoch counts for every rank, so that one rank's may be loaded by all.
+    Call `set_epoch` before each epoch of a batch plan. The state is the same on every rank, and can be loaded
+    on a different number of ranks.
     """
 
     dataset: PlanDataset
 
-    # Not PlannedTokens: whoever checks annotations at run time would warn of how torch wrote its base class.
+    # Not PlanDataset: a run-time type checker would warn about its base class in torch.
     def __init__(self, dataset: Any, *, num_workers: int = 0, **settings: Any) -> None:
+        """Create a loader.
+
+        Args:
+            dataset: A `PlanDataset`.
+            num_workers: Number of worker processes.
+            **settings: Further arguments of `DataLoader`, such as `pin_memory`.
+        """
         if not isinstance(dataset, PlanDataset):
-            raise TypeError(f"expected PlannedTokens(plan, samples), got {type(dataset).__name__}")
+            raise TypeError(f"expected a PlanDataset, got {type(dataset).__name__}")
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "collate_fn"):
             if name in settings:
-                raise TypeError(f"{name} is settled by the plan; leave it out")
+                raise TypeError(f"{name} is determined by the plan and cannot be set")
         if not settings.get("in_order", True):
-            raise ValueError("without in_order it cannot be told which batches were done")
+            raise ValueError("in_order=False cannot be used, because batches are counted in order")
         if num_workers and "multiprocessing_context" not in settings and "jax" in sys.modules:
             # JAX's threads do not survive a fork.
             settings["multiprocessing_context"] = "forkserver"
-        self._done = (dataset.epoch, dataset.first_batch)
+        self._start = (0, 0)
+        self._num_used = 0
+        self._begin(dataset)
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **settings)
 
+    def _begin(self, dataset: Any) -> None:
+        if isinstance(dataset.plan, BatchPlan):
+            self._start = (dataset.epoch, dataset.first_batch)
+        self._num_used = 0
+
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch that the next iteration goes through."""
+        """Set the epoch of the next iteration."""
         self.dataset.set_epoch(epoch)
-        self._done = (epoch, 0)
+        self._begin(self.dataset)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[TorchBatch]:  # type: ignore[override, unused-ignore]
-        place = self._done = (self.dataset.epoch, self.dataset.first_batch)
-        return self._counted(super().__iter__(), place)
+        self._begin(self.dataset)
+        return self._count(super().__iter__(), self._start)
 
-    def _counted(self, batches: Iterator[TorchBatch], place: tuple[int, int]) -> Iterator[TorchBatch]:
-        epoch, first = place
+    def _count(self, batches: Iterator[TorchBatch], start: tuple[int, int]) -> Iterator[TorchBatch]:
         try:
-            for number, batch in enumerate(batches, first + 1):
-                self._done = (epoch, number)
+            for batch in batches:
+                self._num_used += 1
                 yield batch
         finally:
-            # A place to resume from counts once.
-            if (self.dataset.epoch, self.dataset.first_batch) == place:
-                self.dataset.set_epoch(epoch)
+            # A position to resume from applies to one iteration only.
+            is_plan = isinstance(self.dataset.plan, BatchPlan)
+            if is_plan and (self.dataset.epoch, self.dataset.first_batch) == start:
+                self.dataset.set_epoch(start[0])
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands: the batches that were handed out are done."""
-        epoch, batch = self._done
-        return {"epoch": epoch, "batch": batch, **self._plan_facts()}
+        """Return the position after the batches that have been used."""
+        return self.dataset.state_dict(self._num_used, start=self._start)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration go on from there."""
-        facts = self._plan_facts()
-        if missing := [name for name in ("epoch", "batch", *facts) if name not in state]:
-            raise ValueError(f"not the state of a token loader: it lacks {', '.join(missing)}")
-        if state["plan"] != facts["plan"]:
-            raise ValueError(f"the state is of plan {state['plan']}, but this is plan {facts['plan']}")
-        if state["world_size"] != facts["world_size"]:
-            raise ValueError(
-                f"the state is of {state['world_size']} ranks, but there are {facts['world_size']}; "
-                f"go on with plan.remaining(epoch={state['epoch']}, step={state['batch']}, "
-                f"world_size={state['world_size']})"
-            )
-        self.dataset.set_epoch(int(state["epoch"]), int(state["batch"]))
-        self._done = (int(state["epoch"]), int(state["batch"]))
-
-    def _plan_facts(self) -> dict[str, Any]:
-        plan, shard = self.dataset.plan, self.dataset.plan.meta.shard
-        if shard is None:
-            return {"plan": plan.fingerprint, "world_size": 1}
-        return {"plan": shard.plan_fingerprint, "world_size": shard.world_size}
+        """Continue with the next batch in the next iteration."""
+        self.dataset.load_state_dict(state)
+        self._begin(self.dataset)
 
 
 @dataclasses.dataclass(frozen=True)
 class PackedCollator:
-    """Rows of a packed dataset to a batch, for `DataLoader(collate_fn=...)` and Hugging Face's `Trainer`.
+    """Pads rows of a packed dataset to a batch, as `collate_fn` of a `DataLoader` or Hugging Face `Trainer`.
 
-    A row has `input_ids`, `labels` and `position_ids`, without padding, as `hf_datasets.to_dataset` makes
-    them. Segments are told by the positions, which start at 0 in each.
+    A row has `input_ids`, `labels` and `position_ids` without padding, as `hf_datasets.to_dataset` creates
+    them. A new segment begins where the position is 0.
     """
 
     pad_id: int = 0
@@ -261,60 +327,82 @@ class PackedCollator:
     dtype: torch.dtype = torch.float32
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> TorchBatch:
-        padding = {"input_ids": self.pad_id, "labels": IGNORED, "position_ids": 0}
+        padding = {"input_ids": self.pad_id, "labels": IGNORE_INDEX, "position_ids": 0}
         for name in padding:
-            if absent := [place for place, row in enumerate(rows) if name not in row]:
-                raise ValueError(f"row {absent[0]} has no {name}; it has {', '.join(rows[absent[0]])}")
-        positions = [np.asarray(row["position_ids"]) for row in rows]
-        segments = [np.cumsum(row == 0) for row in positions]
-        arrays = {
-            name: pad_sequences([np.asarray(row[name]) for row in rows], value, dtype=np.int64)
-            for name, value in padding.items()
-        }
-        arrays["segment_ids"] = pad_sequences(segments, 0, dtype=np.int64)
+            if missing := [index for index, row in enumerate(rows) if name not in row]:
+                raise ValueError(f"row {missing[0]} has no {name}; it has {', '.join(rows[missing[0]])}")
         if self.attention == "varlen":
-            raise ValueError("rows are collated with padding; for varlen use PlannedTokens")
-        return tensors_of(arrays, self.attention, self.dtype, one_sample_a_row=False)
+            raise ValueError("attention='varlen' is not supported here; use PlanDataset")
+        segments = [np.cumsum(np.asarray(row["position_ids"]) == 0) for row in rows]
+        arrays = {
+            name: _pad([np.asarray(row[name]) for row in rows], value) for name, value in padding.items()
+        }
+        arrays["segment_ids"] = _pad(segments, 0)
+        return _to_tensors(arrays, self.attention, self.dtype, one_sample_per_row=False)
 
 
-def token_batch(
-    batch: CollatedBatch,
+def _pad(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
+    width = max(map(len, rows), default=0)
+    padded = np.full((len(rows), width), value, np.int64)
+    for index, row in enumerate(rows):
+        padded[index, : len(row)] = row
+    return padded
+
+
+def to_torch(
+    batch: TokenBatch,
     attention: Attention = "positions",
     dtype: torch.dtype = torch.float32,
     *,
     align: int = 1,
     pad_id: int = 0,
 ) -> TorchBatch:
-    """A batch of a plan or of a batch file as tensors; `dtype` is the model's, for masks that are added."""
+    """Convert a batch to tensors.
+
+    Args:
+        batch: Batch of a plan or of a batch file.
+        attention: How a model learns which tokens belong together.
+        dtype: Type of an additive attention mask.
+        align: Pad every sample to a multiple of this value, with `attention="varlen"`.
+        pad_id: Token for this padding.
+    """
     if attention == "varlen":
-        tensors = one_row(varlen_inputs(model_inputs(batch), align=align, pad_id=pad_id))
+        tensors = _to_one_row(batch.varlen(align=align, pad_id=pad_id))
     else:
-        tensors = tensors_of(
-            model_inputs(batch), attention, dtype, one_sample_a_row=batch.segment_ids is None
-        )
-    tensors.update((name, torch.from_numpy(array)) for name, array in batch.extras.items())
-    tensors.sample_ids, tensors.sample_rows = batch.sample_ids, batch.sample_rows
-    tensors.index = batch.index
+        arrays = {
+            "input_ids": batch.input_ids.astype(np.int64),
+            "labels": batch.labels(),
+            "position_ids": batch.position_ids.astype(np.int64),
+            "segment_ids": batch.segment_ids.astype(np.int64),
+        }
+        packed = batch.spec is None or batch.spec.packed
+        tensors = _to_tensors(arrays, attention, dtype, one_sample_per_row=not packed)
+    tensors.update((name, torch.from_numpy(array)) for name, array in batch.columns.items())
+    if batch.spec is not None:
+        tensors.sample_ids, tensors.index = batch.spec.sample_ids, batch.spec.index
+    tensors.sample_rows = batch.sample_rows
     return tensors
 
 
 def attention_bias(
     segment_ids: Integer[np.ndarray, "rows width"], dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    """[rows, 1, width, width], to be added to the scores: 0 where a token may attend, else very negative.
+    """Return an additive mask [rows, 1, width, width]: 0 where a token may attend, else a large negative
+    number.
 
-    Causal within segments. Padding sees itself alone, because a row of nothing has no softmax.
+    It is causal within segments. Padding attends to itself, because a softmax over nothing is undefined.
     """
-    # Not truth values: Hugging Face's eager attention adds whatever mask it is given.
-    allowed = create_segment_attention_mask(segment_ids, causal=True, padding_sees_itself=True)
+    # Not boolean, because the eager attention of Hugging Face adds any mask to the scores.
+    allowed = create_segment_attention_mask(segment_ids, padding_sees_itself=True)
     bias = torch.zeros(allowed.shape, dtype=dtype)
     return bias.masked_fill_(torch.from_numpy(~allowed), torch.finfo(dtype).min).unsqueeze(1)
 
 
-def one_row(arrays: Mapping[str, Any]) -> TorchBatch:
-    """Tokens as [1, tokens], where samples begin as one dimension; `max_seqlen` stays a number."""
-    rows = ("input_ids", "labels", "position_ids")
-    tensors = TorchBatch({name: torch.from_numpy(arrays[name])[None] for name in rows})
+def _to_one_row(arrays: Mapping[str, Any]) -> TorchBatch:
+    """Return tokens as [1, tokens] and boundaries as [samples + 1]; `max_seqlen` stays a number."""
+    tensors = TorchBatch(
+        {name: torch.from_numpy(arrays[name])[None] for name in ("input_ids", "labels", "position_ids")}
+    )
     for name in arrays:
         if name.startswith("cu_"):
             tensors[name] = torch.from_numpy(arrays[name])
@@ -322,23 +410,23 @@ def one_row(arrays: Mapping[str, Any]) -> TorchBatch:
     return tensors
 
 
-def tensors_of(
+def _to_tensors(
     arrays: Mapping[str, np.ndarray],
     attention: Attention,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype,
     *,
-    one_sample_a_row: bool = False,
+    one_sample_per_row: bool,
 ) -> TorchBatch:
-    """Arrays with their `segment_ids` as tensors, with what `attention` asks for in place of these."""
+    """Convert arrays to tensors, and replace `segment_ids` by what `attention` needs."""
     tensors = TorchBatch({name: torch.from_numpy(array) for name, array in arrays.items()})
     segments = tensors["segment_ids"]
     if attention != "segments":
         del tensors["segment_ids"]
-    if attention != "segments" and one_sample_a_row:
+    if attention != "segments" and one_sample_per_row:
         tensors["attention_mask"] = (segments > 0).long()
     elif attention == "mask":
         tensors["attention_mask"] = attention_bias(segments.numpy(), dtype)
     elif attention == "positions":
-        # With a cache a model takes the row for one text. A tensor, so that `value.to(device)` serves all.
+        # With a cache, a model would treat the row as one text. A tensor, so that `value.to(device)` works.
         tensors["use_cache"] = torch.tensor(False)
     return tensors

@@ -25,7 +25,7 @@ from phalanx.kg.path_network import (
     fit_path_network as fit_path_network,
 )
 from phalanx.kg.predictor_ensemble import Ensemble as Ensemble
-from phalanx.kg.proof_depths import proof_depths as proof_depths
+from phalanx.kg.proof_depths import compute_proof_depths as compute_proof_depths
 from phalanx.kg.proof_tree import Proof as Proof
 from phalanx.kg.proving import (
     ProofQuery as ProofQuery,

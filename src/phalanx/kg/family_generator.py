@@ -7,7 +7,7 @@ import numpy as np
 from phalanx.kg.atoms import Atom, Rule, parse_rule
 from phalanx.kg.chaining import entail
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
-from phalanx.kg.proof_depths import proof_depths
+from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.kg.vocabulary import EncodedRule
 
 MAX_QUERY_DEPTH = 5
@@ -94,10 +94,10 @@ def generate_family(
     in_training = random.random(len(derived)) < _TRAINING_FRACTION
     train = np.concatenate([base, derived[in_training]])
     rest = random.permutation(derived[~in_training])
-    depths = proof_depths(rest, train, rules, MAX_QUERY_DEPTH)
+    depths = compute_proof_depths(rest, train, rules, MAX_QUERY_DEPTH)
     split = _assign_splits(depths, queries_per_depth)
 
-    training_depths = proof_depths(train, train, rules, _MAX_TRAINING_DEPTH)
+    training_depths = compute_proof_depths(train, train, rules, _MAX_TRAINING_DEPTH)
     facts = _decode(train, names)
     valid, test, others = (_decode(rest[split == part], names) for part in (1, 2, 0))
     return KnowledgeBase(

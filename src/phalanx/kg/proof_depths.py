@@ -42,7 +42,7 @@ Call = tuple[int, Mode]
 """A predicate and the mode that it is called in."""
 
 
-def proof_depths(
+def compute_proof_depths(
     queries: Int32[np.ndarray, "queries atom"],
     facts: Int32[np.ndarray, "facts atom"],
     rules: Sequence[EncodedRule],

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
 from phalanx.core.backends import dispatch, keep_batch_sharding, resolve_backend, vmappable_kernel
-from phalanx.data.packed_batch import create_segment_attention_mask
+from phalanx.data.attention_masks import create_segment_attention_mask
 from phalanx.native import Backend
 
 _QUERY_BLOCK_SIZE, _MAX_QUERY_BLOCKS = 128, 8

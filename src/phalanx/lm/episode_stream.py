@@ -1,7 +1,5 @@
 """Endless streams of an environment's episodes as token samples."""
 
-import math
-import time
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -9,14 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int64, PyTree
+from jaxtyping import Array, PyTree
 
-from phalanx.core.environment import Environment, EnvironmentConfigLike, Keys, as_environment
+from phalanx.core.environment import Environment, Keys
 from phalanx.core.episodes import AgentFunction
 from phalanx.core.vector import batch_reset
-from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
-from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample, StreamState
-from phalanx.data.stream_base import IteratedStream
+from phalanx.data.episode_tokens import EpisodeOutcomes, EpisodeTokenizer, create_episode_samples
+from phalanx.data.samples import Sample
 
 
 class _Trajectories(NamedTuple):
@@ -32,22 +29,15 @@ class _Trajectories(NamedTuple):
     infos: PyTree
 
 
-class _EpisodeSummary(NamedTuple):
-    success: Bool[np.ndarray, " episodes"]
-    difficulty: Any
-    terminated: Bool[np.ndarray, " episodes"]
-    """False if the episode was truncated."""
-
-
-class EnvironmentStream(IteratedStream):
-    """Runs episodes in an environment and yields them as token samples. A `SampleStream`.
+class EnvironmentStream(Iterator[Sample]):
+    """Iterator over token samples from episodes of an environment.
 
     Tokens of observations have loss mask 0, those of actions 1. A sample has the id of its episode, its step,
     its reward, its difficulty and whether the episode succeeded. The same arguments give the same samples;
     random episodes do not depend on `batch_size` either.
 
     Args:
-        env: An environment, or a config that creates one.
+        env: The environment.
         agent: `agent(states, agent_states, key)` returns `(actions, agent_states)` for a batch, as in
             `run_episode_batch`. None chooses random legal actions.
         tokenizer: Encodes steps. None uses the tokenizer of the environment.
@@ -63,7 +53,7 @@ class EnvironmentStream(IteratedStream):
 
     def __init__(
         self,
-        env: Environment | EnvironmentConfigLike,
+        env: Environment,
         agent: AgentFunction | None = None,
         *,
         tokenizer: EpisodeTokenizer | None = None,
@@ -76,10 +66,9 @@ class EnvironmentStream(IteratedStream):
         dataset_id: str | None = None,
         filter_failures: bool = False,
     ) -> None:
-        super().__init__()
         if batch_size < 1 or (episodes is not None and episodes < 1):
             raise ValueError(f"batch_size and episodes must be at least 1, got {batch_size} and {episodes}")
-        self.environment = as_environment(env)
+        self.environment = env
         default, name = self.environment.tokenizer(), type(self.environment).__name__
         tokenizer = tokenizer or default
         if tokenizer is None:
@@ -95,26 +84,22 @@ class EnvironmentStream(IteratedStream):
         self.episodes, self.batch_size, self.seed, self.per = episodes, batch_size, seed, per
         self.dataset_id = dataset_id or (default.name if default else name)
         self.filter_failures = filter_failures
+        self._samples = self._generate()
 
-    def _samples(self) -> Iterator[StreamSample]:
-        self._state = StreamState.STREAMING
+    def __next__(self) -> Sample:
+        return next(self._samples)
+
+    def _generate(self) -> Iterator[Sample]:
         first = 0
         while self.episodes is None or first < self.episodes:
-            start_time = time.perf_counter()
             remaining = self.batch_size if self.episodes is None else self.episodes - first
             count = min(self.batch_size, remaining)
-            samples = self._batch_samples(first, count)
-            self._metrics.total_time_seconds += time.perf_counter() - start_time
-            for sample in samples:
-                if self.filter_failures and not sample.success:
-                    self._metrics.record_filtered()
-                    continue
-                self._metrics.record_sample(sample)
-                yield sample
+            for sample in self._batch_samples(first, count):
+                if not self.filter_failures or (sample.info and sample.info.success):
+                    yield sample
             first += count
-        self._state = StreamState.EXHAUSTED
 
-    def _batch_samples(self, first: int, count: int) -> list[StreamSample]:
+    def _batch_samples(self, first: int, count: int) -> list[Sample]:
         """Return the samples of `count` episodes, starting with episode `first`."""
         # Always a complete batch, so that the last one needs no other program.
         episode_ids = jnp.arange(first, first + self.batch_size, dtype=jnp.uint32)
@@ -139,53 +124,20 @@ class EnvironmentStream(IteratedStream):
         views, actions = jax.tree.map(lambda leaf: leaf[host.running], (host.views, host.actions))
         tokens = self.tokenizer.encode(views, actions)
         infos, done = jax.tree.map(lambda leaf: leaf[np.arange(count), lengths - 1], (host.infos, host.done))
-        summary = _EpisodeSummary(
+        outcomes = EpisodeOutcomes(
             success=np.asarray(self.tokenizer.success(infos), bool),
             difficulty=self.tokenizer.difficulty(jax.tree.map(lambda leaf: leaf[:, 0], host.views)),
             terminated=np.asarray(done, bool) & ~np.asarray(infos.truncated, bool),
         )
-        for success in summary.success.tolist():
-            self._metrics.record_episode(success)
-        return self._to_samples(first, lengths.astype(np.int64), tokens, host.rewards[host.running], summary)
-
-    def _to_samples(
-        self,
-        first: int,
-        lengths: Int64[np.ndarray, " episodes"],
-        tokens: StepTokens,
-        rewards: Any,
-        summary: _EpisodeSummary,
-    ) -> list[StreamSample]:
-        parts = np.stack([tokens.seen, tokens.done], axis=1).reshape(-1)
-        mask = np.repeat(np.tile(np.array([0, 1], np.uint8), len(tokens.seen)), parts)
-        offsets = np.concatenate([[0], np.cumsum(tokens.seen + tokens.done, dtype=np.int64)])
-        per_episode = self.per == "episode"
-        samples, row = [], 0
-        for index, length in enumerate(lengths.tolist()):
-            episode_id = f"{self.dataset_id}_{self.seed}_{first + index}"
-            success, difficulty = bool(summary.success[index]), float(summary.difficulty[index])
-            status = EpisodeStatus.SUCCESS if success else EpisodeStatus.FAILURE
-            for step in [0] if per_episode else range(length):
-                end = row + (length if per_episode else 1)
-                span = slice(int(offsets[row]), int(offsets[end]))
-                samples.append(
-                    StreamSample(
-                        input_ids=tokens.tokens[span],
-                        loss_mask=mask[span],
-                        sample_id=episode_id if per_episode else f"{episode_id}_step{step}",
-                        dataset_id=self.dataset_id,
-                        source=SampleSource.GYM,
-                        episode_id=episode_id,
-                        episode_status=status if summary.terminated[index] else EpisodeStatus.TIMEOUT,
-                        step_index=None if per_episode else step,
-                        total_steps=length,
-                        reward=float(rewards[row:end].sum()),
-                        difficulty=None if math.isnan(difficulty) else difficulty,
-                        success=success,
-                    )
-                )
-                row = end
-        return samples
+        return create_episode_samples(
+            [f"{self.dataset_id}_{self.seed}_{first + index}" for index in range(count)],
+            lengths.astype(np.int64),
+            tokens,
+            host.rewards[host.running],
+            outcomes,
+            dataset_id=self.dataset_id,
+            per=self.per,
+        )
 
 
 @jax.jit

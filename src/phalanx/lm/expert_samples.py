@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
-from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample
+from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 from phalanx.data.tokenizers import Tokenizer
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.lm.text_rollout import is_usable_state
@@ -24,7 +24,7 @@ def generate_expert_samples(
     random_move_prob: float = 0.0,
     behavior_policy: BehaviorPolicy = "expert",
     mixture: Mapping[str, int] | None = None,
-) -> Iterator[StreamSample]:
+) -> Iterator[Sample]:
     """Yield samples of each task in turn, without end. The loss mask selects the answers.
 
     Every turn of an episode gives one sample. An episode ends where there is no action, for example because
@@ -60,7 +60,7 @@ def _task_samples(
     split: Split,
     random_move_prob: float,
     behavior_policy: BehaviorPolicy,
-) -> Iterator[StreamSample]:
+) -> Iterator[Sample]:
     is_single_turn = task.endswith(":single")
     if behavior_policy == "random" and is_single_turn:
         raise ValueError("data.behavior_policy=random needs multi-turn puzzles; set env.turns=multi")
@@ -86,15 +86,17 @@ def _task_samples(
                     continue
                 prompt_ids = prompt_tokenizer.encode_prompt(prompts[row])
                 completion_ids = prompt_tokenizer.encode_completion(answer)
-                yield StreamSample(
-                    input_ids=prompt_ids + completion_ids,
-                    loss_mask=[0] * len(prompt_ids) + [1] * len(completion_ids),
-                    sample_id=f"{task}-{split}-{block[row].seed}-{step}",
-                    dataset_id=task,
-                    source=SampleSource.SYNTHETIC,
-                    episode_id=f"{task}-{block[row].seed}",
-                    episode_status=EpisodeStatus.RUNNING,
-                    step_index=step,
+                yield Sample(
+                    f"{task}-{split}-{block[row].seed}-{step}",
+                    prompt_ids + completion_ids,
+                    [0] * len(prompt_ids) + [1] * len(completion_ids),
+                    info=SampleInfo(
+                        dataset_id=task,
+                        origin=SampleOrigin.SYNTHETIC,
+                        episode_id=f"{task}-{block[row].seed}",
+                        episode_status=EpisodeStatus.RUNNING,
+                        step_index=step,
+                    ),
                 )
             if rows:
                 dones = env.step([actions.get(row) or "" for row in range(len(block))]).dones

@@ -1,5 +1,16 @@
-"""Network building blocks shared by all domains: layers and action distributions."""
+"""Network building blocks shared by all domains: layers, action distributions and the network protocol."""
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from phalanx.nn.distributions import (
+    Distribution as Distribution,
+    Key as Key,
+    Keys as Keys,
+    MaskedCategorical as MaskedCategorical,
+)
+from phalanx.nn.layers import (
+    Attention as Attention,
+    Conv3x3 as Conv3x3,
+    Dense as Dense,
+    LayerNorm as LayerNorm,
+    pool as pool,
+)
+from phalanx.nn.policy_network import PolicyNetwork as PolicyNetwork, select_action as select_action

@@ -19,7 +19,6 @@ from phalanx.proofs.link_prediction import (
 from phalanx.proofs.network import (
     ProofNetwork as ProofNetwork,
     ProofNetworkConfig as ProofNetworkConfig,
-    create_proof_network as create_proof_network,
 )
 from phalanx.proofs.program import Program as Program
 from phalanx.proofs.queries import (

@@ -80,7 +80,7 @@ class KGELeafScorer(Fingerprinted):
         )
         new = backends.expand(config, program, request, smaller, restart=restart)
         is_offered = request.where & self._is_offered(program, request.query, new)
-        kge_successor = new.goals.at[..., 0, 0].add(program.end_index)
+        kge_successor = new.goals.at[..., 0, 0].add(program.kge_offset)
         is_slot = jnp.arange(num_slots + 1) == new.num_actions[..., None]
         padded = jnp.concatenate([new.successors, jnp.zeros_like(node.successors[..., :1, :, :])], axis=-3)
         is_kge_slot = (is_offered[..., None] & is_slot)[..., None, None]
@@ -109,7 +109,7 @@ class KGELeafScorer(Fingerprinted):
     ) -> tuple[Int32[Array, "*batch goals atom"], Float32[Array, "*batch"]]:
         """Apply KGE actions; return the remaining goals and log-probabilities (0 for other actions)."""
         is_kge = is_kge_action(program, goals)
-        offset = jnp.array([program.end_index, 0, 0], jnp.int32)
+        offset = jnp.array([program.kge_offset, 0, 0], jnp.int32)
         remaining = jnp.where(is_kge[..., None, None], remove_first_goal(program, goals), goals)
         return remaining, self.log_probability(is_kge, goals[..., 0, :] - offset)
 

@@ -21,7 +21,7 @@ from phalanx.core.vector import map_where, select_rows
 from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
-from phalanx.kg.proof_depths import NO_PROOF, proof_depths
+from phalanx.kg.proof_depths import NO_PROOF, compute_proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.proofs import backends, text
 from phalanx.proofs.config import FamilyConfig, ProofConfig, ProofEvaluationConfig, QueryConfig
@@ -215,7 +215,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         else:
             time_limit = TimeLimit(config.max_depth_seconds, print_to_stderr)
             facts, rules = knowledge_base.triples("train"), knowledge_base.encoded_rules
-            found = proof_depths(knowledge_base.triples(split), facts, rules, config.depth_limit, time_limit)
+            found = compute_proof_depths(
+                knowledge_base.triples(split), facts, rules, config.depth_limit, time_limit
+            )
             depths = np.maximum(found, NO_PROOF)
         if kge is None and config.kge is not None:
             kge = load_kge(config.kge, vocabulary.kg)

@@ -27,7 +27,7 @@ from phalanx.kg.evaluation import (
 )
 from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.proof_depths import DEFAULT_MAX_DEPTH, UNDECIDED, proof_depths
+from phalanx.kg.proof_depths import DEFAULT_MAX_DEPTH, UNDECIDED, compute_proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.kg.vocabulary import EncodedRule, check_binary
 from phalanx.proofs.config import ProofConfig, Split
@@ -175,7 +175,7 @@ class ProofLinkPrediction:
         seconds = self.config.max_depth_seconds
         if seconds == 0 or not can_chain(self.rules):
             return None
-        return proof_depths(
+        return compute_proof_depths(
             queries,
             self.knowledge_base.triples("train"),
             self.rules,
@@ -389,7 +389,7 @@ def policy_scorer(
         searched = np.arange(len(triples))
         if skips and rules is not None:
             time_limit = TimeLimit(max_depth_seconds, print_to_stderr)
-            depths = proof_depths(triples, facts, rules, settings.max_depth, time_limit)
+            depths = compute_proof_depths(triples, facts, rules, settings.max_depth, time_limit)
             searched = np.flatnonzero((depths >= 0) | (depths == UNDECIDED))
         queries = triples[searched] + 1
         found = beam_search(config, program, policy, queries, settings, kge=kge, batch_size=batch_size)
@@ -427,7 +427,7 @@ def exact_scorer(
         time_limit = TimeLimit(max_seconds, print_to_stderr)
         if by == "depth":
             max_depth = DEFAULT_MAX_DEPTH if limit is None else limit
-            found = proof_depths(triples, facts, rules, max_depth, time_limit)
+            found = compute_proof_depths(triples, facts, rules, max_depth, time_limit)
         else:
             found = chaining_rounds(triples, facts, rules, limit, time_limit)
             if len(is_fact := np.flatnonzero(found == 0)):

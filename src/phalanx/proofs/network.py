@@ -1,7 +1,4 @@
-"""Networks for proofs: embeddings of atoms and of goal lists, and the actor and the critic that read them.
-
-What is drawn from the logits is in `phalanx.proofs.evaluation`.
-"""
+"""Policy network for proofs: embeddings of goals and successors, an actor and a critic."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,6 +13,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
+from phalanx.kg.kge.models import complex_conjugate, complex_product
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.nn.layers import Dense
 from phalanx.proofs.state import ProofObservation
@@ -23,285 +21,8 @@ from phalanx.proofs.vocabulary import ProofVocabulary
 
 AtomEmbeddingKind = Literal["transe", "complex", "rotate", "mlp"]
 StatePooling = Literal["mean", "sum", "attention"]
-
-
-class AtomRows(NamedTuple):
-    """What the tables hold for some atoms; where there is no term, a row that means none."""
-
-    predicate: Float[Array, "*states atoms rows"]
-    first: Float[Array, "*states atoms width"]
-    second: Float[Array, "*states atoms width"]
-    third: Float[Array, "*states atoms width"] | None = None
-    """Where atoms have three terms."""
-
-
-class Tables(eqx.Module):
-    """A row for every predicate and for every constant and variable; row 0, padding, is never read."""
-
-    predicates: Float[Array, "predicates rows"]
-    terms: Float[Array, "terms width"]
-
-    def __init__(self, kind: AtomEmbeddingKind, width: int, index: ProofVocabulary, *, key: Key) -> None:
-        # By the largest index that a state can hold, `_kge` twins and variables included; a table sized by
-        # the number of predicates or of constants has no row for those.
-        predicates, terms = index.num_predicate_embeddings, index.num_constant_embeddings
-        drawn = jax.random.normal(key, (predicates + terms, width))
-        # Atoms come out with numbers of deviation 1 or so.
-        deviation = {"transe": 3**-0.5, "complex": 0.5**0.5, "rotate": 0.5**0.5, "mlp": 1.0}[kind]
-        self.terms = deviation * drawn[predicates:]
-        # Angles that are spread this wide are as good as even.
-        angles = math.pi * drawn[:predicates, : width // 2]
-        self.predicates = angles if kind == "rotate" else deviation * drawn[:predicates]
-
-    def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomRows:
-        """The rows of the atoms' predicates and terms, of padding whatever they are."""
-        terms = (self.terms[goals[..., place]] for place in range(1, goals.shape[-1]))
-        return AtomRows(self.predicates[goals[..., 0]], *terms)
-
-    def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "Tables":
-        """These tables with something added to the rows that `look_up` reads; padding has none."""
-        real = goals > 0
-        sizes = [len(self.predicates), *[len(self.terms)] * (goals.shape[-1] - 1)]
-        out_of_range = jnp.array(sizes, jnp.int32)
-        places = jnp.where(real, goals, out_of_range)
-        predicates = self.predicates.at[places[..., 0]].add(rows.predicate, mode="drop")
-        terms = self.terms.at[places[..., 1]].add(rows.first, mode="drop")
-        terms = terms.at[places[..., 2]].add(rows.second, mode="drop")
-        if rows.third is not None:
-            terms = terms.at[places[..., 3]].add(rows.third, mode="drop")
-        return eqx.tree_at(lambda tables: (tables.predicates, tables.terms), self, (predicates, terms))
-
-
-class Composition(eqx.Module):
-    """What makes one vector of a state's rows: an atom from predicate and terms, the state from its atoms.
-
-    - `transe`: first + predicate - second;
-    - `complex`: first * predicate * conj(second), half of the width real parts, half imaginary ones;
-    - `rotate`: first turned by the predicate's angles, minus second;
-    - `mlp`: two layers on all of them; the only one for atoms of three terms.
-
-    `True`, `False` and `End` have no terms and are their predicate alone.
-    """
-
-    layers: tuple[Dense, ...]
-    attention: tuple[Dense, ...]
-    atoms: AtomEmbeddingKind = eqx.field(static=True)
-    states: StatePooling = eqx.field(static=True)
-
-    def __init__(
-        self, atoms: AtomEmbeddingKind, states: StatePooling, width: int, arity: int = 2, *, key: Key
-    ) -> None:
-        if arity > 2 and atoms != "mlp":
-            raise ValueError(
-                f"atom_embedding={atoms} supports at most two arguments, but this knowledge base has a "
-                "predicate with three; set network.atom_embedding=mlp"
-            )
-        self.atoms, self.states = atoms, states
-        self.layers, self.attention = (), ()
-        if atoms == "mlp":
-            keys = jax.random.split(jax.random.fold_in(key, 0))
-            self.layers = Dense((1 + arity) * width, width, key=keys[0]), Dense(width, width, key=keys[1])
-        if states == "attention":
-            keys = jax.random.split(jax.random.fold_in(key, 1))
-            self.attention = Dense(width, 1, key=keys[0]), Dense(width, width, key=keys[1])
-
-    def __call__(
-        self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
-    ) -> Float[Array, "*states width"]:
-        """The states' vectors; of a state without atoms, zero."""
-        real = goals[..., 0] > 0
-        return self._pooled(jnp.where(real[..., None], self._atoms(rows, goals), 0.0), real)
-
-    def _atoms(
-        self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
-    ) -> Float[Array, "*states atoms width"]:
-        nothing = jnp.zeros(rows.first.shape[-1])
-        one = nothing.at[: len(nothing) // 2].set(1.0)
-        # What leaves the predicate alone in place of a term that is not there.
-        absent = {"transe": (nothing, nothing), "complex": (one, one), "rotate": (one, nothing)}
-        neutral = absent.get(self.atoms, (nothing, nothing))
-        first = jnp.where(goals[..., 1, None] > 0, rows.first, neutral[0])
-        second = jnp.where(goals[..., 2, None] > 0, rows.second, neutral[1])
-        match self.atoms:
-            case "transe":
-                return first + rows.predicate - second
-            case "complex":
-                return _product(_product(first, rows.predicate), _conjugate(second))
-            case "rotate":
-                turn = jnp.concatenate([jnp.cos(rows.predicate), jnp.sin(rows.predicate)], axis=-1)
-                return _product(first, turn) - second
-            case "mlp":
-                inner, outer = self.layers
-                parts = [rows.predicate, first, second]
-                if rows.third is not None:
-                    parts.append(jnp.where(goals[..., 3, None] > 0, rows.third, nothing))
-                return outer(jax.nn.gelu(inner(jnp.concatenate(parts, axis=-1))))
-
-    def _pooled(
-        self, atoms: Float[Array, "*states atoms width"], real: Bool[Array, "*states atoms"]
-    ) -> Float[Array, "*states width"]:
-        match self.states:
-            case "sum":
-                return jnp.sum(atoms, axis=-2)
-            case "mean":
-                count = jnp.maximum(jnp.sum(real, axis=-1), 1).astype(atoms.dtype)
-                return jnp.sum(atoms, axis=-2) / count[..., None]
-            case "attention":
-                scores, values = self.attention
-                weights = jax.nn.softmax(jnp.where(real, scores(atoms)[..., 0], -1e30), axis=-1)
-                return jnp.sum(jnp.where(real, weights, 0.0)[..., None] * values(atoms), axis=-2)
-
-
-class StateEmbedding(eqx.Module):
-    """A vector for each list of goals."""
-
-    tables: Tables
-    composition: Composition
-
-    def __init__(
-        self, atoms: AtomEmbeddingKind, states: StatePooling, width: int, index: ProofVocabulary, *, key: Key
-    ) -> None:
-        self.tables = Tables(atoms, width, index, key=key)
-        self.composition = Composition(atoms, states, width, index.arity, key=jax.random.fold_in(key, 0))
-
-    def __call__(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states width"]:
-        return self.composition(self.tables.look_up(goals), goals)
-
-
-def _product(a: Float[Array, "*axes width"], b: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
-    """Of complex numbers whose real parts are the first half."""
-    (a_real, a_imaginary), (b_real, b_imaginary) = jnp.split(a, 2, axis=-1), jnp.split(b, 2, axis=-1)
-    real = a_real * b_real - a_imaginary * b_imaginary
-    return jnp.concatenate([real, a_real * b_imaginary + a_imaginary * b_real], axis=-1)
-
-
-def _conjugate(a: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
-    real, imaginary = jnp.split(a, 2, axis=-1)
-    return jnp.concatenate([real, -imaginary], axis=-1)
-
-
-_CHUNK = 256
-"""Successors embedded at a time."""
-
-
-def successor_scores(
-    embedding: StateEmbedding,
-    wanted: Float[Array, " width"],
-    successors: Int32[Array, "states atoms atom"],
-    count: Int32[Array, ""],
-) -> Float[Array, " states"]:
-    """The product of `wanted` with the vector of each of the first `count` successors; 0 for the others.
-
-    Under `vmap` the successors of the whole batch are put in one row without gaps and embedded a chunk at a
-    time, in the gradient too, so that both cost what the real ones cost.
-    """
-    arrays, structure = eqx.partition(embedding, eqx.is_array)
-    scores = _scores_of_batch(structure)
-
-    @custom_vmap
-    def one(arrays: PyTree, wanted: Array, successors: Array, count: Array) -> Array:
-        return scores(arrays, wanted[None], successors[None], count[None])[0]
-
-    @one.def_vmap
-    def _(
-        size: int, batched: Any, arrays: PyTree, wanted: Array, successors: Array, count: Array
-    ) -> tuple[Array, bool]:
-        def spread(leaf: Array, has_axis: bool) -> Array:
-            return leaf if has_axis else jnp.broadcast_to(leaf, (size, *leaf.shape))
-
-        rows = [spread(*pair) for pair in zip((wanted, successors, count), batched[1:], strict=True)]
-        if not any(jax.tree.leaves(batched[0])):
-            return scores(arrays, *rows), True
-        # Several networks at once, as when several seeds look at something together.
-        alone = [row[:, None] for row in rows]
-        axes = jax.tree.map(lambda has_axis: 0 if has_axis else None, batched[0])
-        return jax.vmap(scores, (axes, 0, 0, 0))(arrays, *alone)[:, 0], True
-
-    return one(arrays, wanted, successors, count)
-
-
-BatchScores = Callable[[PyTree, Array, Array, Array], Array]
-
-
-def _scores_of_batch(structure: Any) -> BatchScores:
-    """From a network's arrays, [batch, width], [batch, states, atoms, 3] and [batch] to [batch, states]."""
-
-    def forward(arrays: PyTree, wanted: Array, successors: Array, counts: Array) -> Array:
-        embedding = eqx.combine(arrays, structure)
-
-        def one_chunk(start: Array, scores: Array) -> Array:
-            owner, place, there = _chunk_of(start, counts)
-            goals = successors.at[owner, place].get(mode="clip")
-            found = _score(embedding.composition, embedding.tables.look_up(goals), wanted[owner], goals)
-            # What is behind the last successor is dropped.
-            return scores.at[jnp.where(there, owner, len(counts)), place].set(found, mode="drop")
-
-        return _chunks(counts, one_chunk, jnp.zeros(successors.shape[:2], wanted.dtype))
-
-    def backward(kept: tuple[PyTree, Array, Array, Array], slopes: Array) -> tuple[PyTree, Array, None, None]:
-        arrays, wanted, successors, counts = kept
-        embedding = eqx.combine(arrays, structure)
-        tables, composition = embedding.tables, embedding.composition
-        weights, shape = eqx.partition(composition, eqx.is_array)
-
-        def one_chunk(start: Array, sums: tuple[Tables, PyTree, Array]) -> tuple[Tables, PyTree, Array]:
-            owner, place, there = _chunk_of(start, counts)
-            goals = jnp.where(there[:, None, None], successors.at[owner, place].get(mode="clip"), 0)
-
-            def score(weights: PyTree, rows: AtomRows, wanted: Array) -> Array:
-                return _score(eqx.combine(weights, shape), rows, wanted, goals)
-
-            slope = jnp.where(there, slopes[owner, place], 0.0)
-            _, pull = jax.vjp(score, weights, tables.look_up(goals), wanted[owner])
-            by_weights, by_rows, by_wanted = pull(slope)
-            table_sums, weight_sums, wanted_sums = sums
-            return (
-                table_sums.add_rows(goals, by_rows),
-                jax.tree.map(jnp.add, weight_sums, by_weights),
-                wanted_sums.at[owner].add(by_wanted),
-            )
-
-        nothing = jax.tree.map(jnp.zeros_like, (tables, weights, wanted))
-        table_slopes, weight_slopes, wanted_slopes = _chunks(counts, one_chunk, nothing)
-        whole = eqx.tree_at(
-            lambda e: (e.tables, e.composition),
-            arrays,
-            (table_slopes, weight_slopes),
-            is_leaf=lambda _: False,
-        )
-        return whole, wanted_slopes, None, None
-
-    scores = jax.custom_vjp(forward)
-    scores.defvjp(lambda *inputs: (forward(*inputs), inputs), backward)
-    return scores
-
-
-def _score(
-    composition: Composition,
-    rows: AtomRows,
-    wanted: Float[Array, "chunk width"],
-    goals: Int32[Array, "chunk atoms atom"],
-) -> Float[Array, " chunk"]:
-    return jnp.sum(composition(rows, goals) * wanted, axis=-1)
-
-
-def _chunk_of(start: Int32[Array, ""], counts: Int32[Array, " batch"]) -> tuple[Array, Array, Array]:
-    """Whose successors the next ones are, which of theirs, and whether there are still any."""
-    ends = jnp.cumsum(counts)
-    number = start + jnp.arange(_CHUNK, dtype=jnp.int32)
-    owner = jnp.searchsorted(ends, number, side="right").astype(jnp.int32)
-    there = owner < len(counts)
-    owner = jnp.minimum(owner, len(counts) - 1)
-    return owner, number - (ends - counts)[owner], there
-
-
-def _chunks(counts: Int32[Array, " batch"], one_chunk: Callable[[Array, Any], Any], start: Any) -> Any:
-    total = jnp.sum(counts)
-
-    def step(carry: tuple[Array, Any]) -> tuple[Array, Any]:
-        return carry[0] + _CHUNK, one_chunk(*carry)
-
-    return jax.lax.while_loop(lambda carry: carry[0] < total, step, (jnp.int32(0), start))[1]
+_CHUNK_SIZE = 256
+"""Successors that are embedded at a time."""
 
 
 class ProofNetworkConfig(Config):
@@ -338,18 +59,315 @@ class ProofNetworkConfig(Config):
         return self
 
 
-class Perceptron(eqx.Module):
-    """Layers with a rectifier between them."""
+class AtomRows(NamedTuple):
+    """Table rows of the predicates and terms of some atoms; arbitrary where there is no term."""
+
+    predicate: Float[Array, "*states atoms predicate_dim"]
+    first: Float[Array, "*states atoms dim"]
+    second: Float[Array, "*states atoms dim"]
+    third: Float[Array, "*states atoms dim"] | None = None
+    """None if atoms have two terms."""
+
+
+class EmbeddingTables(eqx.Module):
+    """One row per predicate, and one per constant and variable. Row 0 is padding and is never used.
+
+    Args:
+        kind: How atoms are embedded; determines the initial scale.
+        dim: Size of a row. Predicates of `rotate` have half as many angles.
+        vocabulary: The state indices.
+        key: PRNG key.
+    """
+
+    predicates: Float[Array, "predicates predicate_dim"]
+    terms: Float[Array, "terms dim"]
+
+    def __init__(self, kind: AtomEmbeddingKind, dim: int, vocabulary: ProofVocabulary, *, key: Key) -> None:
+        # The number of indices is larger than the numbers of predicates and constants: states also contain
+        # `_kge` predicates and variables.
+        num_predicates, num_terms = vocabulary.num_predicate_embeddings, vocabulary.num_constant_embeddings
+        normal = jax.random.normal(key, (num_predicates + num_terms, dim))
+        # With this scale, the coordinates of an embedded atom have a standard deviation of about 1.
+        scale = {"transe": 3**-0.5, "complex": 0.5**0.5, "rotate": 0.5**0.5, "mlp": 1.0}[kind]
+        self.terms = scale * normal[num_predicates:]
+        # Angles with this standard deviation are almost uniform on the circle.
+        angles = math.pi * normal[:num_predicates, : dim // 2]
+        self.predicates = angles if kind == "rotate" else scale * normal[:num_predicates]
+
+    def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomRows:
+        """Return the rows of the atoms' predicates and terms; for padding, those of row 0."""
+        terms = (self.terms[goals[..., column]] for column in range(1, goals.shape[-1]))
+        return AtomRows(self.predicates[goals[..., 0]], *terms)
+
+    def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "EmbeddingTables":
+        """Add values to the rows that `look_up` returns, except for padding."""
+        sizes = [len(self.predicates), *[len(self.terms)] * (goals.shape[-1] - 1)]
+        out_of_range = jnp.array(sizes, jnp.int32)
+        indices = jnp.where(goals > 0, goals, out_of_range)
+        predicates = self.predicates.at[indices[..., 0]].add(rows.predicate, mode="drop")
+        terms = self.terms.at[indices[..., 1]].add(rows.first, mode="drop")
+        terms = terms.at[indices[..., 2]].add(rows.second, mode="drop")
+        if rows.third is not None:
+            terms = terms.at[indices[..., 3]].add(rows.third, mode="drop")
+        return eqx.tree_at(lambda tables: (tables.predicates, tables.terms), self, (predicates, terms))
+
+
+class StateComposition(eqx.Module):
+    """Combines the rows of a state's atoms into one vector: first per atom, then per state.
+
+    An atom is embedded as
+
+    - `transe`: first + predicate - second;
+    - `complex`: first * predicate * conjugate(second), as complex numbers;
+    - `rotate`: first, rotated by the angles of the predicate, minus second;
+    - `mlp`: a network with two layers of all of them, also for atoms with three terms.
+
+    `True`, `False` and `End` have no terms and are embedded as their predicate.
+    """
+
+    layers: tuple[Dense, ...]
+    attention: tuple[Dense, ...]
+    atom_embedding: AtomEmbeddingKind = eqx.field(static=True)
+    state_pooling: StatePooling = eqx.field(static=True)
+
+    def __init__(
+        self,
+        atom_embedding: AtomEmbeddingKind,
+        state_pooling: StatePooling,
+        dim: int,
+        arity: int = 2,
+        *,
+        key: Key,
+    ) -> None:
+        if arity > 2 and atom_embedding != "mlp":
+            raise ValueError(
+                f"atom_embedding={atom_embedding} supports at most two arguments, but this knowledge base "
+                "has a predicate with three; set network.atom_embedding=mlp"
+            )
+        self.atom_embedding, self.state_pooling = atom_embedding, state_pooling
+        self.layers, self.attention = (), ()
+        if atom_embedding == "mlp":
+            keys = jax.random.split(jax.random.fold_in(key, 0))
+            self.layers = Dense((1 + arity) * dim, dim, key=keys[0]), Dense(dim, dim, key=keys[1])
+        if state_pooling == "attention":
+            keys = jax.random.split(jax.random.fold_in(key, 1))
+            self.attention = Dense(dim, 1, key=keys[0]), Dense(dim, dim, key=keys[1])
+
+    def __call__(
+        self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
+    ) -> Float[Array, "*states dim"]:
+        """Return one vector per state; zeros for a state without atoms."""
+        is_atom = goals[..., 0] > 0
+        return self._pool(jnp.where(is_atom[..., None], self._embed_atoms(rows, goals), 0.0), is_atom)
+
+    def _embed_atoms(
+        self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
+    ) -> Float[Array, "*states atoms dim"]:
+        zero = jnp.zeros(rows.first.shape[-1])
+        one = zero.at[: len(zero) // 2].set(1.0)
+        # Values of missing terms, with which an atom is embedded as its predicate.
+        neutral_terms = {"transe": (zero, zero), "complex": (one, one), "rotate": (one, zero)}
+        neutral = neutral_terms.get(self.atom_embedding, (zero, zero))
+        first = jnp.where(goals[..., 1, None] > 0, rows.first, neutral[0])
+        second = jnp.where(goals[..., 2, None] > 0, rows.second, neutral[1])
+        match self.atom_embedding:
+            case "transe":
+                return first + rows.predicate - second
+            case "complex":
+                return complex_product(complex_product(first, rows.predicate), complex_conjugate(second))
+            case "rotate":
+                rotation = jnp.concatenate([jnp.cos(rows.predicate), jnp.sin(rows.predicate)], axis=-1)
+                return complex_product(first, rotation) - second
+            case "mlp":
+                inner, outer = self.layers
+                parts = [rows.predicate, first, second]
+                if rows.third is not None:
+                    parts.append(jnp.where(goals[..., 3, None] > 0, rows.third, zero))
+                return outer(jax.nn.gelu(inner(jnp.concatenate(parts, axis=-1))))
+
+    def _pool(
+        self, atoms: Float[Array, "*states atoms dim"], is_atom: Bool[Array, "*states atoms"]
+    ) -> Float[Array, "*states dim"]:
+        match self.state_pooling:
+            case "sum":
+                return jnp.sum(atoms, axis=-2)
+            case "mean":
+                count = jnp.maximum(jnp.sum(is_atom, axis=-1), 1).astype(atoms.dtype)
+                return jnp.sum(atoms, axis=-2) / count[..., None]
+            case "attention":
+                scores, values = self.attention
+                weights = jax.nn.softmax(jnp.where(is_atom, scores(atoms)[..., 0], -1e30), axis=-1)
+                return jnp.sum(jnp.where(is_atom, weights, 0.0)[..., None] * values(atoms), axis=-2)
+
+
+class StateEmbedding(eqx.Module):
+    """Embeds lists of goals."""
+
+    tables: EmbeddingTables
+    composition: StateComposition
+
+    def __init__(
+        self,
+        atom_embedding: AtomEmbeddingKind,
+        state_pooling: StatePooling,
+        dim: int,
+        vocabulary: ProofVocabulary,
+        *,
+        key: Key,
+    ) -> None:
+        self.tables = EmbeddingTables(atom_embedding, dim, vocabulary, key=key)
+        self.composition = StateComposition(
+            atom_embedding, state_pooling, dim, vocabulary.arity, key=jax.random.fold_in(key, 0)
+        )
+
+    def __call__(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states dim"]:
+        return self.composition(self.tables.look_up(goals), goals)
+
+
+def score_successors(
+    embedding: StateEmbedding,
+    target: Float[Array, " dim"],
+    successors: Int32[Array, "states atoms atom"],
+    count: Int32[Array, ""],
+) -> Float[Array, " states"]:
+    """Return the inner product of `target` with the embedding of each successor.
+
+    Under `vmap`, the successors of all rows are packed without padding and embedded in chunks, in the
+    gradient as well, so that the cost depends only on the number of actual successors.
+
+    Args:
+        embedding: Embeds states.
+        target: Vector to compare successors with.
+        successors: Goals after each action.
+        count: Number of successors; the score of further rows is 0.
+    """
+    arrays, structure = eqx.partition(embedding, eqx.is_array)
+    score_batch = _batch_scorer(structure)
+
+    @custom_vmap
+    def score_row(arrays: PyTree, target: Array, successors: Array, count: Array) -> Array:
+        return score_batch(arrays, target[None], successors[None], count[None])[0]
+
+    @score_row.def_vmap
+    def _(
+        size: int, batched: Any, arrays: PyTree, target: Array, successors: Array, count: Array
+    ) -> tuple[Array, bool]:
+        def broadcast(leaf: Array, has_axis: bool) -> Array:
+            return leaf if has_axis else jnp.broadcast_to(leaf, (size, *leaf.shape))
+
+        rows = [broadcast(*pair) for pair in zip((target, successors, count), batched[1:], strict=True)]
+        if not any(jax.tree.leaves(batched[0])):
+            return score_batch(arrays, *rows), True
+        # Each row has its own network.
+        single_rows = [row[:, None] for row in rows]
+        axes = jax.tree.map(lambda has_axis: 0 if has_axis else None, batched[0])
+        return jax.vmap(score_batch, (axes, 0, 0, 0))(arrays, *single_rows)[:, 0], True
+
+    return score_row(arrays, target, successors, count)
+
+
+BatchScorer = Callable[[PyTree, Array, Array, Array], Array]
+
+
+def _batch_scorer(structure: Any) -> BatchScorer:
+    """Return a function of an embedding's arrays, targets, successors and counts of a batch."""
+
+    def forward(arrays: PyTree, targets: Array, successors: Array, counts: Array) -> Array:
+        embedding = eqx.combine(arrays, structure)
+
+        def score_chunk(start: Array, scores: Array) -> Array:
+            row, column, is_real = _chunk_indices(start, counts)
+            goals = successors.at[row, column].get(mode="clip")
+            found = _score(embedding.composition, embedding.tables.look_up(goals), targets[row], goals)
+            # Indices after the last successor are out of range and dropped.
+            return scores.at[jnp.where(is_real, row, len(counts)), column].set(found, mode="drop")
+
+        return _loop_over_chunks(counts, score_chunk, jnp.zeros(successors.shape[:2], targets.dtype))
+
+    def backward(
+        saved: tuple[PyTree, Array, Array, Array], cotangents: Array
+    ) -> tuple[PyTree, Array, None, None]:
+        arrays, targets, successors, counts = saved
+        embedding = eqx.combine(arrays, structure)
+        tables, composition = embedding.tables, embedding.composition
+        weights, static = eqx.partition(composition, eqx.is_array)
+
+        def add_chunk(
+            start: Array, gradients: tuple[EmbeddingTables, PyTree, Array]
+        ) -> tuple[EmbeddingTables, PyTree, Array]:
+            row, column, is_real = _chunk_indices(start, counts)
+            goals = jnp.where(is_real[:, None, None], successors.at[row, column].get(mode="clip"), 0)
+
+            def score(weights: PyTree, rows: AtomRows, targets: Array) -> Array:
+                return _score(eqx.combine(weights, static), rows, targets, goals)
+
+            cotangent = jnp.where(is_real, cotangents[row, column], 0.0)
+            _, pull_back = jax.vjp(score, weights, tables.look_up(goals), targets[row])
+            of_weights, of_rows, of_targets = pull_back(cotangent)
+            table_gradients, weight_gradients, target_gradients = gradients
+            return (
+                table_gradients.add_rows(goals, of_rows),
+                jax.tree.map(jnp.add, weight_gradients, of_weights),
+                target_gradients.at[row].add(of_targets),
+            )
+
+        zeros = jax.tree.map(jnp.zeros_like, (tables, weights, targets))
+        table_gradients, weight_gradients, target_gradients = _loop_over_chunks(counts, add_chunk, zeros)
+        gradients = eqx.tree_at(
+            lambda e: (e.tables, e.composition),
+            arrays,
+            (table_gradients, weight_gradients),
+            is_leaf=lambda _: False,
+        )
+        return gradients, target_gradients, None, None
+
+    score_batch = jax.custom_vjp(forward)
+    score_batch.defvjp(lambda *inputs: (forward(*inputs), inputs), backward)
+    return score_batch
+
+
+def _score(
+    composition: StateComposition,
+    rows: AtomRows,
+    targets: Float[Array, "chunk dim"],
+    goals: Int32[Array, "chunk atoms atom"],
+) -> Float[Array, " chunk"]:
+    return jnp.sum(composition(rows, goals) * targets, axis=-1)
+
+
+def _chunk_indices(start: Int32[Array, ""], counts: Int32[Array, " batch"]) -> tuple[Array, Array, Array]:
+    """Return row and column of the successors of a chunk, and which of them exist."""
+    ends = jnp.cumsum(counts)
+    number = start + jnp.arange(_CHUNK_SIZE, dtype=jnp.int32)
+    row = jnp.searchsorted(ends, number, side="right").astype(jnp.int32)
+    is_real = row < len(counts)
+    row = jnp.minimum(row, len(counts) - 1)
+    return row, number - (ends - counts)[row], is_real
+
+
+def _loop_over_chunks(
+    counts: Int32[Array, " batch"], process_chunk: Callable[[Array, Any], Any], initial: Any
+) -> Any:
+    total = jnp.sum(counts)
+
+    def step(carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        return carry[0] + _CHUNK_SIZE, process_chunk(*carry)
+
+    return jax.lax.while_loop(lambda carry: carry[0] < total, step, (jnp.int32(0), initial))[1]
+
+
+class FeedForward(eqx.Module):
+    """Dense layers with ReLU between them."""
 
     layers: tuple[Dense, ...]
 
-    def __init__(self, widths: tuple[int, ...], *, key: Key, last_scale: float = 1.0) -> None:
-        keys = jax.random.split(key, len(widths) - 1)
-        # A rectifier halves what passes it; the factor makes up for that.
+    def __init__(self, sizes: tuple[int, ...], *, key: Key, last_scale: float = 1.0) -> None:
+        keys = jax.random.split(key, len(sizes) - 1)
+        # ReLU halves the variance, which the factor compensates (He et al., 2015).
         scales = [math.sqrt(2)] * (len(keys) - 1) + [last_scale]
         self.layers = tuple(
             Dense(inputs, outputs, key=layer_key, scale=scale)
-            for inputs, outputs, layer_key, scale in zip(widths[:-1], widths[1:], keys, scales, strict=True)
+            for inputs, outputs, layer_key, scale in zip(sizes[:-1], sizes[1:], keys, scales, strict=True)
         )
 
     def __call__(self, x: Float[Array, "*axes inputs"]) -> Float[Array, "*axes outputs"]:
@@ -359,60 +377,59 @@ class Perceptron(eqx.Module):
 
 
 class ProofNetwork(eqx.Module):
-    """Scores each successor against the current state, and values the state.
+    """Scores each successor against a vector that the actor computes from the state, and estimates the value.
 
-    It reads goals, successors and mask of an observation, and nothing else: label and depth are for
-    bookkeeping.
+    Only goals, successors and the mask of an observation are used, not its label and depth.
+
+    Args:
+        config: The settings.
+        vocabulary: The state indices.
+        key: PRNG key for the initial parameters.
     """
 
     embedding: StateEmbedding
-    actor: Perceptron
+    actor: FeedForward
     critic_embedding: StateEmbedding | None
-    critic: Perceptron
+    critic: FeedForward
     temperature: float = eqx.field(static=True)
 
-    def __init__(self, config: ProofNetworkConfig, index: ProofVocabulary, *, key: Key) -> None:
+    def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
-        width, depth = config.embedding_dim, config.num_layers
-        kinds = config.atom_embedding, config.state_pooling, width, index
-        self.embedding = StateEmbedding(*kinds, key=keys[0])
-        self.actor = Perceptron((width,) * (depth + 1), key=keys[1])
-        self.critic_embedding = StateEmbedding(*kinds, key=keys[2]) if config.separate_critic else None
-        self.critic = Perceptron((*(width,) * (depth + 1), 1), key=keys[3], last_scale=0.1)
-        self.temperature = math.sqrt(width) if config.temperature is None else config.temperature
-
-    def embed_states(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states width"]:
-        """The vectors of some lists of goals, as the actor reads them."""
-        return self.embedding(goals)
-
-    def score(
-        self, state: Float[Array, " width"], successors: Float[Array, "states width"]
-    ) -> Float[Array, " states"]:
-        """The logits of some successors of a state, from their vectors."""
-        return successors @ self._wanted(state)
-
-    def value(self, goals: Int32[Array, "atoms atom"]) -> Float[Array, ""]:
-        """What is to be expected from a state on."""
-        own = self.embedding if self.critic_embedding is None else self.critic_embedding
-        return self.critic(own(goals))[0]
+        dim, num_layers = config.embedding_dim, config.num_layers
+        settings = config.atom_embedding, config.state_pooling, dim, vocabulary
+        self.embedding = StateEmbedding(*settings, key=keys[0])
+        self.actor = FeedForward((dim,) * (num_layers + 1), key=keys[1])
+        self.critic_embedding = StateEmbedding(*settings, key=keys[2]) if config.separate_critic else None
+        self.critic = FeedForward((*(dim,) * (num_layers + 1), 1), key=keys[3], last_scale=0.1)
+        self.temperature = math.sqrt(dim) if config.temperature is None else config.temperature
 
     def __call__(self, observation: ProofObservation) -> tuple[MaskedCategorical, Float[Array, ""]]:
         logits, value = self.logits(observation)
         return MaskedCategorical(logits, observation.action_mask), value
 
     def logits(self, observation: ProofObservation) -> tuple[Float[Array, " states"], Float[Array, ""]]:
-        """Compute the logits of all actions (0 for masked actions) and the value of one observation."""
+        """Return the logits of all actions (0 for masked actions) and the value of one observation."""
         goals = observation.goals
         count = jnp.sum(observation.action_mask, dtype=jnp.int32)
-        wanted = self._wanted(self.embed_states(goals))
-        logits = successor_scores(self.embedding, wanted, observation.successors, count)
+        target = self._target(self.embed_states(goals))
+        logits = score_successors(self.embedding, target, observation.successors, count)
         return logits, self.value(goals)
 
-    def _wanted(self, state: Float[Array, " width"]) -> Float[Array, " width"]:
-        """What a successor's vector should point to."""
+    def embed_states(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states dim"]:
+        """Embed lists of goals for the actor."""
+        return self.embedding(goals)
+
+    def score(
+        self, state: Float[Array, " dim"], successors: Float[Array, "states dim"]
+    ) -> Float[Array, " states"]:
+        """Return the logits of successors, given the embeddings of the state and of the successors."""
+        return successors @ self._target(state)
+
+    def value(self, goals: Int32[Array, "atoms atom"]) -> Float[Array, ""]:
+        """Estimate the return from a state."""
+        embedding = self.embedding if self.critic_embedding is None else self.critic_embedding
+        return self.critic(embedding(goals))[0]
+
+    def _target(self, state: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Return the vector whose inner products with the successors are the logits."""
         return self.actor(state) / self.temperature
-
-
-def create_proof_network(config: ProofNetworkConfig, index: ProofVocabulary, key: Key) -> ProofNetwork:
-    """A network with random weights, for the states that an `ProofVocabulary` numbers."""
-    return ProofNetwork(config, index, key=key)

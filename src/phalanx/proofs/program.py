@@ -16,7 +16,7 @@ from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import EncodedAtom, EncodedRule
 from phalanx.native import require_native
-from phalanx.proofs.vocabulary import ProofVocabulary, check_atoms
+from phalanx.proofs.vocabulary import ProofVocabulary, StateIndices, check_atoms
 
 _MAX_OFFSETS = 1 << 28
 """Entries of an offset table; 1 GB of int32."""
@@ -68,11 +68,10 @@ class ProgramArrays(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Program(Fingerprinted):
+class Program(Fingerprinted, StateIndices):
     """Indexed facts and rules; compared by content and static under `jit`.
 
-    Predicates are 1 to P and constants 1 to C; `True`, `False` and `End` are P + 1, P + 2 and P + 3;
-    variables start at C + 1. All atoms have two terms, or all have three; see `ProofVocabulary`.
+    Atoms are encoded with state indices. All atoms have two terms, or all have three.
     """
 
     facts: np.ndarray
@@ -138,26 +137,6 @@ class Program(Fingerprinted):
     def arity(self) -> int:
         """Terms of an atom."""
         return self.facts.shape[1] - 1
-
-    @property
-    def true_index(self) -> int:
-        """Predicate of a state without remaining goals."""
-        return self.num_predicates + 1
-
-    @property
-    def false_index(self) -> int:
-        """Predicate of a failed state."""
-        return self.num_predicates + 2
-
-    @property
-    def end_index(self) -> int:
-        """Predicate of the action that gives up."""
-        return self.num_predicates + 3
-
-    @property
-    def first_variable(self) -> int:
-        """Index of the first variable."""
-        return self.num_constants + 1
 
     @property
     def max_body(self) -> int:

@@ -15,12 +15,46 @@ TRUE, FALSE, END = "True", "False", "End"
 KGE_SUFFIX = "_kge"
 
 
-class ProofVocabulary:
-    """State indices of predicates, constants and variables; 0 is padding.
+class StateIndices:
+    """Indices of everything that a proof state can contain, given P predicates and C constants; 0 is padding.
 
-    Predicates: the P predicates of the knowledge base (1 to P), `True`, `False`, `End`, and then a `_kge`
-    predicate for each of the P predicates (the action of scoring a goal with an embedding). Terms: the C
-    constants (1 to C), then the variables of a proof, as many for each goal of a state as goals have terms.
+    Predicates: those of the knowledge base (1 to P), `True`, `False`, `End`, and then a `_kge` predicate for
+    each of the P predicates (the action of scoring a goal with an embedding). Terms: the constants (1 to C),
+    then the variables of a proof, as many for each goal of a state as goals have terms.
+    """
+
+    num_predicates: int
+    num_constants: int
+
+    @property
+    def true_index(self) -> int:
+        """Predicate of a state without remaining goals."""
+        return self.num_predicates + 1
+
+    @property
+    def false_index(self) -> int:
+        """Predicate of a failed state."""
+        return self.num_predicates + 2
+
+    @property
+    def end_index(self) -> int:
+        """Predicate of the action that gives up; the last one before the `_kge` predicates."""
+        return self.num_predicates + 3
+
+    @property
+    def kge_offset(self) -> int:
+        """Difference between the indices of a `_kge` predicate and its predicate."""
+        return self.end_index
+
+    @property
+    def first_variable(self) -> int:
+        """Index of the first variable."""
+        return self.num_constants + 1
+
+
+class ProofVocabulary(StateIndices):
+    """State indices of a knowledge base, with their names.
+
     Indices of predicates and constants are those of the knowledge base's `Vocabulary` plus one. Embedding
     tables need `num_predicate_embeddings` and `num_constant_embeddings` rows.
 
@@ -37,6 +71,10 @@ class ProofVocabulary:
         self.max_goals = max_goals
         self.kg = knowledge_base.vocabulary
         """Ids of the knowledge base, which start at 0."""
+        self.num_predicates = self.kg.num_predicates
+        """P. Use `num_predicate_embeddings` for the size of a table."""
+        self.num_constants = self.kg.num_entities
+        """C. Use `num_constant_embeddings` for the size of a table."""
         names = [*self.predicates, TRUE, FALSE, END, *(name + KGE_SUFFIX for name in self.predicates)]
         self.predicate_indices: dict[str, int] = {name: index for index, name in enumerate(names, 1)}
         if len(self.predicate_indices) != len(names):
@@ -65,41 +103,6 @@ class ProofVocabulary:
     def arity(self) -> int:
         """Terms of an encoded atom."""
         return self.kg.arity
-
-    @property
-    def num_predicates(self) -> int:
-        """P. Use `num_predicate_embeddings` for the size of a table."""
-        return self.kg.num_predicates
-
-    @property
-    def num_constants(self) -> int:
-        """C. Use `num_constant_embeddings` for the size of a table."""
-        return self.kg.num_entities
-
-    @property
-    def true_index(self) -> int:
-        """Predicate of a state without remaining goals."""
-        return self.num_predicates + 1
-
-    @property
-    def false_index(self) -> int:
-        """Predicate of a failed state."""
-        return self.num_predicates + 2
-
-    @property
-    def end_index(self) -> int:
-        """Predicate of the action that gives up."""
-        return self.num_predicates + 3
-
-    @property
-    def kge_offset(self) -> int:
-        """Difference between the indices of a `_kge` predicate and its predicate."""
-        return self.num_predicates + 3
-
-    @property
-    def first_variable(self) -> int:
-        """Index of the first variable."""
-        return self.num_constants + 1
 
     @property
     def num_variables(self) -> int:

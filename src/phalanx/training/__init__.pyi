@@ -68,13 +68,12 @@ from .search_heuristic import (
     HeuristicTrainer as HeuristicTrainer,
     load_heuristic as load_heuristic,
 )
-from .sft import SFT as SFT, SFTConfig as SFTConfig, open_data as open_data, sft_loss as sft_loss
-from .sft_data import (
-    NoData as NoData,
-    PlannedBatches as PlannedBatches,
-    StreamedBatches as StreamedBatches,
-    TokenBatch as TokenBatch,
-    token_batch as token_batch,
+from .sft import (
+    SFT as SFT,
+    SFTConfig as SFTConfig,
+    SFTData as SFTData,
+    open_data as open_data,
+    sft_loss as sft_loss,
 )
 from .trained_lm import load_language_model as load_language_model
 from .trained_policy import Policy as Policy, load_policy as load_policy

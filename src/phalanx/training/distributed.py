@@ -11,10 +11,26 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxtyping import Array, Float, PyTree
 
-from phalanx.training.processes import Processes, joined_processes
+from phalanx.training.processes import Processes
 
 AXIS = "shards"
 AnyState = TypeVar("AnyState", bound=Any)
+
+_processes = Processes(0, 1)
+
+
+def initialize(coordinator: str, num_processes: int, process_id: int) -> None:
+    """Connect this process to the others that train with it. Call it before anything else uses JAX.
+
+    Args:
+        coordinator: `HOST:PORT` at which the first process listens.
+        num_processes: Number of processes.
+        process_id: Index of this process.
+    """
+    global _processes
+    if _processes.count > 1:
+        raise ValueError("this process is already connected to others")
+    _processes = Processes.join(coordinator, num_processes, process_id)
 
 
 class DeviceMesh:
@@ -25,19 +41,24 @@ class DeviceMesh:
 
     Args:
         devices: Devices to use instead of all devices of this process.
-        processes: Connected processes. By default those that this process has joined.
+        processes: Connected processes. Default: those of `initialize`, or only this process.
     """
 
     def __init__(
         self, devices: Sequence[jax.Device] | None = None, processes: Processes | None = None
     ) -> None:
         self._devices = devices
-        self.processes = joined_processes() if processes is None else processes
+        self.processes = _processes if processes is None else processes
 
     @functools.cached_property
     def devices(self) -> tuple[jax.Device, ...]:
         """Devices of this process."""
         return tuple(jax.local_devices() if self._devices is None else self._devices)
+
+    @property
+    def is_first_process(self) -> bool:
+        """True in the process that writes the files of the run."""
+        return self.processes.rank == 0
 
     @functools.cached_property
     def _mesh(self) -> Mesh | None:
@@ -123,11 +144,47 @@ class DeviceMesh:
         parts |= {name: self.replicate(getattr(state, name)) for name in names if name not in parts}
         return dataclasses.replace(state, **parts)
 
+    def wait_for_all(self) -> None:
+        """Wait until every process calls this method."""
+        self.processes.exchange(b"")
+
+    def any_process(self, flags: Sequence[bool]) -> list[bool]:
+        """Return for each flag whether it is set in at least one process. All processes must call it."""
+        return np.any(self.processes.gather(np.asarray(flags)[None]), axis=0).tolist()
+
+    def check_agreement(self, what: str, digest: str) -> None:
+        """Raise ValueError if the processes differ. All processes must call it.
+
+        Args:
+            what: Description of the compared values, for the error message.
+            digest: Digest of the values of this process, with the same length in all processes.
+        """
+        digests = self.processes.exchange(digest.encode())
+        for rank, other in enumerate(digests):
+            if other != digests[0]:
+                raise ValueError(
+                    f"process {rank} and process 0 differ in {what}; start all of them with the same command"
+                )
+
     def _gather_leaf(self, leaf: Array) -> Array:
         if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return _to_device(self.processes.gather(np.asarray(leaf)))
         data = self.processes.gather(np.asarray(jax.random.key_data(leaf)))
         return jax.random.wrap_key_data(_to_device(data), impl=jax.random.key_impl(leaf))
+
+
+def unreplicate(tree: PyTree) -> PyTree:
+    """Return arrays on a single device, where every device has a copy of them.
+
+    Arrays that are distributed over the devices are left as they are: no device has all of their data.
+    """
+
+    def first_copy(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array) and leaf.is_fully_replicated:
+            return leaf.addressable_data(0)
+        return leaf
+
+    return jax.tree.map(first_copy, tree)
 
 
 def _partition_spec(leaf: Any, mesh: Mesh) -> P:

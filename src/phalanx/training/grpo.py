@@ -25,7 +25,10 @@ from pydantic import Field
 
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import EpisodeEvaluationConfig
-from phalanx.data.packing import pack_lengths
+from phalanx.data.collation import collate
+from phalanx.data.packing import PackingConfig, assign_packs
+from phalanx.data.plans.batch_plan import BatchSpec
+from phalanx.data.samples import Sample
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.lm.evaluation import evaluation_records, sample_conversations
@@ -287,7 +290,7 @@ class PackedCompletions(NamedTuple):
     weight: Float32[np.ndarray, "rows tokens"]
     """Weight of the completion that the token belongs to."""
     token_mask: Bool[np.ndarray, "rows tokens vocab"] | None = None
-    """Which tokens could be sampled at each position. None if all could everywhere."""
+    """Tokens that could be sampled at each position; none in padding. None if all could everywhere."""
 
 
 def pack_completions(
@@ -309,42 +312,48 @@ def pack_completions(
             f"a prompt with its completion has {max(lengths)} tokens, more than max_length={max_length}; "
             f"set max_length={max(lengths)}"
         )
-    bins = pack_lengths(lengths, max_length)
-    total_rows = -(-(int(bins.max()) + 1) // num_rows) * num_rows
-    shape = (total_rows, max_length)
-    token_mask = None
-    if any(completion.allowed_token_ids for completion in completions):
-        token_mask = np.ones((*shape, vocab_size), bool)
-    packed = PackedCompletions(
-        input_ids=np.zeros(shape, np.int32),
-        segment_ids=np.zeros(shape, np.int32),
-        position_ids=np.zeros(shape, np.int32),
-        completion_mask=np.zeros(shape, np.float32),
-        old_logps=np.zeros(shape, np.float32),
-        advantages=np.zeros(shape, np.float32),
-        weight=np.zeros(shape, np.float32),
-        token_mask=token_mask,
-    )
-    used, num_segments = [0] * total_rows, [0] * total_rows
-    for completion, length, row in zip(completions, lengths, bins.tolist(), strict=True):
-        start, end = used[row], used[row] + length
-        completion_start = start + len(completion.prompt_ids)
-        used[row], num_segments[row] = end, num_segments[row] + 1
-        packed.input_ids[row, start:end] = [*completion.prompt_ids, *completion.completion_ids]
-        packed.segment_ids[row, start:end] = num_segments[row]
-        packed.position_ids[row, start:end] = np.arange(length)
-        packed.completion_mask[row, completion_start:end] = 1
-        packed.old_logps[row, completion_start:end] = completion.old_logps
-        packed.advantages[row, completion_start:end] = completion.advantage
-        packed.weight[row, completion_start:end] = completion.weight
-        for position, token_ids in enumerate(completion.allowed_token_ids, completion_start):
-            assert token_mask is not None
-            token_mask[row, position] = False
-            token_mask[row, position, token_ids] = True
-    return [
-        jax.tree.map(lambda array, first=first: array[first : first + num_rows], packed)
-        for first in range(0, total_rows, num_rows)
+    has_token_mask = any(completion.allowed_token_ids for completion in completions)
+    samples = [
+        _completion_sample(index, completion, vocab_size if has_token_mask else None)
+        for index, completion in enumerate(completions)
     ]
+    layout = assign_packs(lengths, PackingConfig(max_length=max_length))
+    microbatches = []
+    for first in range(0, len(layout), num_rows):
+        rows = layout.slice_rows(first, min(first + num_rows, len(layout)))
+        spec = BatchSpec(0, first // num_rows, 0, packed=True, layout=rows, samples=samples)
+        microbatches.append(collate(spec, num_rows=num_rows))
+    return [
+        PackedCompletions(
+            input_ids=batch.input_ids,
+            segment_ids=batch.segment_ids,
+            position_ids=batch.position_ids,
+            completion_mask=batch.loss_mask.astype(np.float32),
+            **batch.columns,
+        )
+        for batch in microbatches
+    ]
+
+
+def _completion_sample(index: int, completion: Completion, vocab_size: int | None) -> Sample:
+    """Return a prompt with its completion, with zeros for the prompt in the additional columns."""
+    num_prompt, num_completion = len(completion.prompt_ids), len(completion.completion_ids)
+    is_completion = np.repeat(np.array([0, 1], np.int8), [num_prompt, num_completion])
+    columns: dict[str, np.ndarray] = {
+        "old_logps": np.concatenate(
+            [np.zeros(num_prompt, np.float32), np.asarray(completion.old_logps, np.float32)]
+        ),
+        "advantages": is_completion * np.float32(completion.advantage),
+        "weight": is_completion * np.float32(completion.weight),
+    }
+    if vocab_size is not None:
+        token_mask = np.ones((num_prompt + num_completion, vocab_size), bool)
+        for position, token_ids in enumerate(completion.allowed_token_ids, num_prompt):
+            token_mask[position] = False
+            token_mask[position, token_ids] = True
+        columns["token_mask"] = token_mask
+    input_ids = [*completion.prompt_ids, *completion.completion_ids]
+    return Sample(str(index), input_ids, is_completion, columns)
 
 
 # Loss

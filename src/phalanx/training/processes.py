@@ -12,11 +12,9 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import PyTree, Shaped, UInt8
+from jaxtyping import Shaped, UInt8
 
 _PROTOCOL = "phalanx-processes-1"
 _MAX_GREETING_BYTES = 4096
@@ -280,63 +278,3 @@ def _receive(peer: socket.socket, size: int) -> bytes:
             raise EOFError("it closed the connection")
         filled += num_bytes
     return bytes(data)
-
-
-_joined = Processes(0, 1)
-
-
-def connect(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Connect this process to the others that train with it."""
-    global _joined
-    if _joined.count > 1:
-        raise ValueError("this process is already connected to others")
-    _joined = Processes.join(coordinator, num_processes, process_id)
-
-
-def joined_processes() -> Processes:
-    """Return the processes that train together: only this one, unless `connect` was called."""
-    return _joined
-
-
-def is_first_process() -> bool:
-    """Return True in the process that writes the files of the run."""
-    return _joined.rank == 0
-
-
-def wait_for_all() -> None:
-    """Wait until every process calls this function."""
-    _joined.exchange(b"")
-
-
-def check_agreement(what: str, digest: str) -> None:
-    """Raise ValueError if the processes differ.
-
-    Args:
-        what: Description of the compared values, for the error message.
-        digest: Digest of the values of this process, with the same length in all processes.
-    """
-    digests = _joined.exchange(digest.encode())
-    for rank, other in enumerate(digests):
-        if other != digests[0]:
-            raise ValueError(
-                f"process {rank} and process 0 differ in {what}; start all processes with the same command"
-            )
-
-
-def any_process(flags: Sequence[bool]) -> list[bool]:
-    """Return for each flag whether it is set in at least one process."""
-    return np.any(_joined.gather(np.asarray(flags)[None]), axis=0).tolist()
-
-
-def local(tree: PyTree) -> PyTree:
-    """Return arrays on a single device, where every device has a copy of them.
-
-    Arrays that are distributed over the devices are left as they are: no device has all of their data.
-    """
-
-    def copy(leaf: Any) -> Any:
-        if isinstance(leaf, jax.Array) and leaf.is_fully_replicated:
-            return leaf.addressable_data(0)
-        return leaf
-
-    return jax.tree.map(copy, tree)

@@ -31,14 +31,8 @@ from phalanx.training.checkpoints import (
     named,
 )
 from phalanx.training.config import RunConfig
-from phalanx.training.processes import (
-    ProcessLostError,
-    any_process,
-    check_agreement,
-    is_first_process,
-    local,
-    wait_for_all,
-)
+from phalanx.training.distributed import unreplicate
+from phalanx.training.processes import ProcessLostError
 from phalanx.training.stop_signals import stop_on_signals
 from phalanx.training.warm_start import load_params
 
@@ -108,7 +102,9 @@ def train(
         first: Progress | None = None
         last: Progress | None = None
         while True:
-            stopped, *overdue = any_process((stop.signal is not None, *(run.is_overdue for run in runs)))
+            stopped, *overdue = algorithm.mesh.any_process(
+                (stop.signal is not None, *(run.is_overdue for run in runs))
+            )
             if stopped:
                 break
             advanced = [run.advance(late) for run, late in zip(runs, overdue, strict=True)]
@@ -142,6 +138,7 @@ class Run:
         handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
     ) -> None:
         self.algorithm, self.run_dir, self.start = algorithm, run_dir, start
+        self.mesh = algorithm.mesh
         self.extend, self.init_from, self.handlers = extend, init_from, handlers
         self.update = 0
         """Number of completed updates."""
@@ -188,24 +185,24 @@ class Run:
         if self.start != "new":
             _check_same_run(algorithm, self.run_dir, self.extend, self.init_from)
         agreed = f"{resuming} {config_digest(config)} {algorithm.data_fingerprint()}"
-        check_agreement("config, data or --resume", hashlib.sha256(agreed.encode()).hexdigest())
+        self.mesh.check_agreement("config, data or --resume", hashlib.sha256(agreed.encode()).hexdigest())
         state = algorithm.init(jax.random.key(algorithm.seed))
         metadata = _describe(algorithm)
         if self.init_from is not None and not resuming:
             params, metadata["init_from"] = load_params(self.init_from, state.params)
             state = algorithm.init(jax.random.key(algorithm.seed), params)
-        if is_first_process():
+        if self.mesh.is_first_process:
             if self.start == "new":
                 run_dirs.create_run(self.run_dir, config, metadata)
             stack.enter_context(lock_folder(self.run_dir))
             remove_stale_temporaries(self.run_dir)
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, config.checkpoint))
-        wait_for_all()
-        if not is_first_process():
+        self.mesh.wait_for_all()
+        if not self.mesh.is_first_process:
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, read_only=True))
         self.state = self._restore(state) if resuming else state
         self._first_update = self.update
-        if is_first_process():
+        if self.mesh.is_first_process:
             self._logger = ExperimentLogger(config.logging, self.handlers(self.run_dir, config))
             stack.callback(self._logger.close)
             self._logger.log_config(config, self._metadata())
@@ -249,9 +246,9 @@ class Run:
         if finished and self.update > self._first_update:
             self._evaluate(final=True)
         self._save("finished" if finished else "interrupted")
-        if is_first_process():
+        if self.mesh.is_first_process:
             with self._tolerate("the exported files could not be written"):
-                algorithm.export(local(self.state), self.run_dir)
+                algorithm.export(unreplicate(self.state), self.run_dir)
         return TrainResult(
             run_dir=self.run_dir,
             update=self.update,
@@ -267,7 +264,7 @@ class Run:
 
     def _count(self, result: UpdateResult, began: float) -> tuple[Progress, dict[str, Any]]:
         """Wait for an update and add its counts. Returns the progress and the values to log."""
-        unit, own = self.algorithm.unit, local(result)
+        unit, own = self.algorithm.unit, unreplicate(result)
         headline, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
         seconds = time.perf_counter() - began
         self.update += 1
@@ -294,16 +291,16 @@ class Run:
 
         def sampled_episodes() -> list[dict[str, Any]]:
             key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
-            return self.algorithm.sample_episodes(local(self.state), key, self.update)
+            return self.algorithm.sample_episodes(unreplicate(self.state), key, self.update)
 
-        self._logger.log_batch_step(batch_data(local(result), speed, self.update), sampled_episodes)
+        self._logger.log_batch_step(batch_data(unreplicate(result), speed, self.update), sampled_episodes)
 
     def _evaluate(self, *, final: bool) -> bool:
         """Evaluate and log the records. Returns True if `checkpoint.best_metric` has its best value so far.
 
         Every process evaluates, so that none waits for the first one at the next update.
         """
-        records = self.algorithm.evaluate(local(self.state), self.update, final)
+        records = self.algorithm.evaluate(unreplicate(self.state), self.update, final)
         for record in records:
             logged = {**record, "timestamp": time.time(), "step": self.update, **self.counts}
             self.evaluations.append(logged)
@@ -314,14 +311,15 @@ class Run:
             return False
         if self._metrics is None:
             raise ValueError(f"checkpoint.best_metric is {metric!r}, but this run has no evaluations")
-        return any_process((is_first_process() and self._checkpoints.is_better(self._metrics),))[0]
+        is_better = self.mesh.is_first_process and self._checkpoints.is_better(self._metrics)
+        return self.mesh.any_process([is_better])[0]
 
     def _save(self, status: str) -> None:
         """Save a checkpoint and update `run.json`."""
         algorithm = self.algorithm
         self._saved_at = time.monotonic()
-        state = algorithm.mesh.gather_state(self.state)
-        if not is_first_process():
+        state = self.mesh.gather_state(self.state)
+        if not self.mesh.is_first_process:
             return
         with self._tolerate("a checkpoint could not be saved", _DISK_ERRORS):
             metadata = {
@@ -339,12 +337,12 @@ class Run:
 
     def _metadata(self) -> dict[str, Any]:
         """Return the algorithm's entries of `run.json`."""
-        algorithm, state = self.algorithm, local(self.state)
+        algorithm, state = self.algorithm, unreplicate(self.state)
         size = count_parameters(algorithm.policy(state))
         return {"num_parameters": size, **algorithm.metadata(state)}
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
-        if is_first_process() and self.run_dir.is_dir():
+        if self.mesh.is_first_process and self.run_dir.is_dir():
             with self._tolerate(f"{run_dirs.METADATA} could not be written"):
                 run_dirs.write_metadata(self.run_dir, metadata)
 
@@ -362,7 +360,7 @@ class Run:
         """Restore the newest readable checkpoint."""
         algorithm, config = self.algorithm, self.algorithm.config
         before = run_dirs.read_config(self.run_dir, type(config))
-        state = algorithm.mesh.gather_state(state)
+        state = self.mesh.gather_state(state)
         for step, metadata in intact_checkpoints(self._checkpoints, self.run_dir):
             self._check_checkpoint(step, metadata, before)
             try:
@@ -374,13 +372,13 @@ class Run:
             break
         else:
             raise ValueError(f"{self.run_dir} has no intact checkpoint; start a new run with another --out")
-        check_agreement("their newest checkpoint", f"{step:020d}")
-        if before != config and is_first_process():
+        self.mesh.check_agreement("their newest checkpoint", f"{step:020d}")
+        if before != config and self.mesh.is_first_process:
             run_dirs.extend_run(self.run_dir, config, {"config": metadata["config"], "update": step})
         self.update, self.seconds = step, float(metadata["seconds"])
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
         self._metrics = metadata["metrics"]
-        return algorithm.mesh.shard_state(state)
+        return self.mesh.shard_state(state)
 
     def _check_checkpoint(self, step: int, metadata: Mapping[str, Any], before: RunConfig) -> None:
         check_metadata(self.run_dir, step, metadata, before)
@@ -406,8 +404,8 @@ def _parent_run(
     algorithm: Algorithm, run_dir: Path, start: Start, extend: bool, init_from: CheckpointRef | None
 ) -> Iterator[None]:
     """Create and lock the folder of a run with several seeds, and write its `run.json` at the end."""
-    if not is_first_process():
-        wait_for_all()
+    if not algorithm.mesh.is_first_process:
+        algorithm.mesh.wait_for_all()
         yield
         return
     config = algorithm.config
@@ -423,7 +421,7 @@ def _parent_run(
             run_dirs.extend_run(run_dir, config, {"config": config_digest(before)})
     with lock_folder(run_dir):
         remove_stale_temporaries(run_dir)
-        wait_for_all()
+        algorithm.mesh.wait_for_all()
         run_dirs.write_metadata(run_dir, {"status": "running"})
         try:
             yield

@@ -4,8 +4,8 @@ The data is a batch plan, a file of samples, or the answers of an expert in a te
 the mean cross-entropy of the tokens that the loss mask selects.
 """
 
+import dataclasses
 import functools
-import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,14 +25,15 @@ from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import EpisodeEvaluationConfig
 from phalanx.data.batch_files import BatchReader
-from phalanx.data.collation import collate_microbatch
-from phalanx.data.offline_stream import OfflineDatasetStream
-from phalanx.data.packing_config import PackingConfig
+from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, collate
+from phalanx.data.packing import OverlongPolicy, PackingConfig
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec, Plan
 from phalanx.data.plans.batching_config import BatchingConfig
-from phalanx.data.plans.builder import BatchPlanBuilder
 from phalanx.data.plans.plan_files import load_batch_plan
-from phalanx.data.readers import iterate_samples, tokenize_samples
-from phalanx.data.samples import StreamSample
+from phalanx.data.plans.stream_sources import DatasetSource, IterableSource, StreamSource
+from phalanx.data.plans.streaming_plan import StreamingPlan, StreamingPlanConfig
+from phalanx.data.samples import Sample, TokenDataset, read_samples
+from phalanx.data.tokenization import TokenizeConfig, tokenize_dataset, tokenize_rows
 from phalanx.data.tokenizers import load_tokenizer
 from phalanx.lm.evaluation import evaluation_records, sample_conversations
 from phalanx.lm.expert_samples import generate_expert_samples
@@ -47,14 +48,6 @@ from phalanx.text.splits import Split
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
 from phalanx.training.config import CheckpointConfig, RunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
-from phalanx.training.sft_data import (
-    BatchSource,
-    PlannedBatches,
-    StreamedBatches,
-    TokenBatch,
-    iterate_async,
-    token_batch,
-)
 from phalanx.training.text_env import TrainingEnvConfig, make_preset_environment
 
 _MIN_MICROBATCH_TOKENS = 1024
@@ -71,16 +64,17 @@ class SFTDataConfig(Config):
         "shares": "mixture",
         "packed": "packing",
         "held_out": "num_eval_samples",
+        "window_size": "packing_buffer_size",
     }
     removed_settings: ClassVar[Mapping[str, str]] = {
         "source": "was removed; set data.plan or data.samples, or neither to use env",
         "path": "was removed; set data.plan or data.samples",
         "overlap": "was removed; every sample of a stream is used once",
-        "buffer_size": "was removed; data.window_size samples are kept",
+        "buffer_size": "was removed; set data.packing_buffer_size",
     }
 
     plan: str = ""
-    """Folder of a batch plan, or of batch files created from one."""
+    """Batch plan, or a folder of batch files."""
     dataset: str = ""
     """Dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""
@@ -94,17 +88,19 @@ class SFTDataConfig(Config):
     """Samples of a puzzle kind for each sample of other kinds, such as `{sokoban: 2}`. Kinds that `env` does
     not include are ignored."""
     token_budget: int = Field(default=4096, ge=16)
-    """Tokens per batch, including padding."""
+    """Tokens per batch, including padding. A batch has `token_budget // max_length` rows, at least one. Not
+    used with a plan, which has its own."""
     max_length: int = Field(default=512, ge=8)
-    """Length of packed rows. Longer samples are skipped."""
+    """Length of a row. Longer samples are skipped."""
     packing: bool = True
     """Pack several samples into a row."""
-    window_size: int = Field(default=256, ge=1)
-    """Samples of a stream that are shuffled and packed together."""
+    packing_buffer_size: int = Field(default=64, ge=1)
+    """Number of rows that are packed and shuffled together. A larger buffer leaves less padding and shuffles
+    better, but takes longer to fill before the first update."""
     num_eval_samples: int = Field(default=64, ge=0)
-    """Samples of a stream that are used for evaluation only."""
+    """Number of samples that are used for evaluation only. Not used with a plan."""
     repeat: bool = True
-    """Read a file of samples repeatedly instead of once."""
+    """Train on a file of samples repeatedly, in a different order each time, instead of once."""
 
     @model_validator(mode="after")
     def _check_sources(self) -> "SFTDataConfig":
@@ -120,7 +116,7 @@ class SFTDataConfig(Config):
         return hash(self.model_dump_json())
 
     def batching_config(self, seed: int) -> BatchingConfig:
-        """Return the batching of a stream. Few bucket edges, so that few shapes are compiled."""
+        """Return the batching of finite samples. Few bucket edges, so that few shapes are compiled."""
         edges = {max(8, self.max_length // 4), max(8, self.max_length // 2)} - {self.max_length}
         return BatchingConfig.predictable(
             token_budget=max(self.token_budget, self.max_length),
@@ -129,9 +125,21 @@ class SFTDataConfig(Config):
             seed=seed,
         )
 
-    def packing_config(self) -> PackingConfig | None:
-        """Return the packing of a stream; None if each sample has its own row."""
-        return PackingConfig(max_length=self.max_length) if self.packing else None
+    def packing_config(self) -> PackingConfig:
+        """Return the packing of samples."""
+        return PackingConfig(max_length=self.max_length, overlong=OverlongPolicy.SKIP)
+
+    def streaming_config(self, seed: int) -> StreamingPlanConfig:
+        """Return the settings of a plan over a stream of samples."""
+        rows: dict[str, Any] = {"packing": self.packing_config()}
+        if not self.packing:
+            rows = {"packing": None, "max_length": self.max_length, "overlong": OverlongPolicy.SKIP}
+        return StreamingPlanConfig(
+            **rows,
+            packs_per_batch=max(1, self.token_budget // self.max_length),
+            packing_buffer_size=self.packing_buffer_size,
+            seed=seed,
+        )
 
 
 class SFTConfig(RunConfig):
@@ -191,12 +199,16 @@ class LossSums(NamedTuple):
     num_tokens: Int32[Array, ""]
 
 
-def sft_loss(model: LanguageModel, batch: TokenBatch) -> LossSums:
+TokenArrays = Mapping[str, Array | np.ndarray]
+"""`input_ids`, `loss_mask`, `segment_ids` and `position_ids` [rows, tokens] of a `TokenBatch`."""
+
+
+def sft_loss(model: LanguageModel, batch: TokenArrays) -> LossSums:
     """Compute the cross-entropy of the selected tokens, given the earlier tokens of their segments.
 
     The first token of a segment is never counted.
     """
-    input_ids, loss_mask, segment_ids, position_ids = map(jnp.asarray, batch)
+    input_ids, loss_mask, segment_ids, position_ids = (jnp.asarray(batch[name]) for name in TOKEN_ARRAYS)
     logits = model(input_ids, segment_ids, position_ids)
     # Targets are rolled, because slicing would copy the logits. The last token of a row is excluded.
     targets, loss_mask, next_segment_ids = (
@@ -211,10 +223,10 @@ def sft_loss(model: LanguageModel, batch: TokenBatch) -> LossSums:
     return LossSums(loss, jnp.sum(is_correct).astype(jnp.float32), mask.sum().astype(jnp.int32))
 
 
-def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenBatch) -> tuple[PyTree, LossSums]:
+def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenArrays) -> tuple[PyTree, LossSums]:
     """Compute the gradients of the summed loss, and the sums, in microbatches."""
 
-    def microbatch_grads(params: PyTree, batch: TokenBatch) -> tuple[PyTree, LossSums]:
+    def microbatch_grads(params: PyTree, batch: TokenArrays) -> tuple[PyTree, LossSums]:
         def loss(params: PyTree) -> tuple[Array, LossSums]:
             sums = sft_loss(eqx.combine(params, structure), batch)
             return sums.loss, sums
@@ -222,7 +234,7 @@ def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenBatch) 
         gradients, sums = jax.grad(loss, has_aux=True)(params)
         return gradients, sums
 
-    num_microbatches = _num_microbatches(*batch.input_ids.shape)
+    num_microbatches = _num_microbatches(*batch["input_ids"].shape)
     if num_microbatches == 1:
         return microbatch_grads(params, batch)
     microbatches = jax.tree.map(lambda x: jnp.reshape(x, (num_microbatches, -1, *x.shape[1:])), batch)
@@ -230,7 +242,7 @@ def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenBatch) 
     first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), microbatches)
     shapes = jax.eval_shape(compute, params, first)
 
-    def add(total: tuple[PyTree, LossSums], microbatch: TokenBatch) -> tuple[tuple[PyTree, LossSums], None]:
+    def add(total: tuple[PyTree, LossSums], microbatch: TokenArrays) -> tuple[tuple[PyTree, LossSums], None]:
         return jax.tree.map(jnp.add, total, compute(params, microbatch)), None
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
@@ -253,6 +265,39 @@ def _num_microbatches(rows: int, tokens: int) -> int:
 # Algorithm
 
 
+@dataclasses.dataclass(frozen=True)
+class SFTData:
+    """Batches to train on, and samples to evaluate on.
+
+    `SFTData()` has none: for `train_step` with batches from elsewhere, or for loading a trained model.
+    """
+
+    plan: Plan | None = None
+    """Order of the batches."""
+    get_batch: Callable[[BatchSpec], TokenBatch] = collate
+    """Returns the arrays of a batch of the plan."""
+    eval_samples: Sequence[Sample] = ()
+    """Samples that are used for evaluation only."""
+
+    @classmethod
+    def from_plan(
+        cls, plan: BatchPlan, samples: Mapping[str, SampleLike], eval_samples: Sequence[Sample] = ()
+    ) -> "SFTData":
+        """Create from a batch plan and its samples by id."""
+        token_budget = plan.meta.batching.token_budget
+        return cls(
+            plan,
+            lambda spec: collate(spec, samples, num_rows=_num_rows(spec, token_budget)),
+            eval_samples,
+        )
+
+
+def _num_rows(spec: BatchSpec, token_budget: int) -> int:
+    """Return the same number of rows for all batches with rows of one length, so that an update compiles once
+    per length."""
+    return max(spec.num_packs, token_budget // max(spec.max_length, 1))
+
+
 class SFT(Algorithm[TrainState]):
     """Trains a language model on batches of tokens.
 
@@ -266,11 +311,12 @@ class SFT(Algorithm[TrainState]):
     unit = "tokens"
     headline = ("loss",)
 
-    def __init__(self, config: SFTConfig, data: BatchSource | None = None) -> None:
+    def __init__(self, config: SFTConfig, data: SFTData | None = None) -> None:
         self.data = open_data(config) if data is None else data
-        num_updates = config.num_updates
-        if self.data.num_batches is not None:
-            num_updates = min(num_updates, -(-self.data.num_batches // config.optimizer.grad_accum_steps))
+        plan, num_updates = self.data.plan, config.num_updates
+        self._batches: Any = iter(()) if plan is None else plan.batches()
+        if plan is not None and plan.num_batches is not None:
+            num_updates = min(num_updates, -(-plan.num_batches // config.optimizer.grad_accum_steps))
         super().__init__(config)
         self.num_updates = num_updates
         self._structure = model_structure(config.model)
@@ -305,19 +351,19 @@ class SFT(Algorithm[TrainState]):
 
     def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
         """Train on the next batches. Raises `StopIteration` at the end of the data."""
-        next_batches = (self.data.next() for _ in range(self.config.optimizer.grad_accum_steps))
-        batches = [batch for batch in next_batches if batch is not None]
+        specs = itertools.islice(self._batches, self.config.optimizer.grad_accum_steps)
+        batches = [self.data.get_batch(spec) for spec in specs]
         if not batches:
             raise StopIteration
         peak_flops = measured_peak_flops(self.config.model.dtype)
         start_time = time.perf_counter()
         state, metrics = self.train_step(state, batches)
         jax.block_until_ready(metrics["loss"])
-        flops = sum(train_flops(self.config.model, np.asarray(batch.segment_ids)) for batch in batches)
+        flops = sum(train_flops(self.config.model, batch.segment_ids) for batch in batches)
         mfu = flops / (time.perf_counter() - start_time) / peak_flops
         counts = {
-            "tokens": sum(batch.num_tokens for batch in batches),
-            "num_slots": sum(batch.num_slots for batch in batches),
+            "tokens": sum(batch.real_tokens for batch in batches),
+            "num_slots": sum(batch.padded_tokens for batch in batches),
         }
         return state, UpdateResult({**metrics, "mfu": mfu}, counts=counts)
 
@@ -326,24 +372,25 @@ class SFT(Algorithm[TrainState]):
     ) -> tuple[TrainState, dict[str, Array]]:
         """Take one optimizer step on several batches, as if they were one. `state` must not be used
         afterward."""
-        if len(batches) == 1:
-            return self._train_on_batch(state, batches[0])
-        total = self._gradients(state.params, batches[0])
-        for batch in batches[1:]:
-            total = self._add_gradients(total, state.params, batch)
+        first, *others = map(_token_arrays, batches)
+        if not others:
+            return self._train_on_batch(state, first)
+        total = self._gradients(state.params, first)
+        for arrays in others:
+            total = self._add_gradients(total, state.params, arrays)
         return self._train_on_gradients(state, total)
 
     @jit_method(donate=("state",))
-    def _train_on_batch(self, state: TrainState, batch: TokenBatch) -> tuple[TrainState, dict[str, Array]]:
+    def _train_on_batch(self, state: TrainState, batch: TokenArrays) -> tuple[TrainState, dict[str, Array]]:
         return self._apply_gradients(state, loss_and_grads(state.params, self._structure, batch))
 
     @jit_method
-    def _gradients(self, params: PyTree, batch: TokenBatch) -> tuple[PyTree, LossSums]:
+    def _gradients(self, params: PyTree, batch: TokenArrays) -> tuple[PyTree, LossSums]:
         return loss_and_grads(params, self._structure, batch)
 
     @jit_method(donate=("total",))
     def _add_gradients(
-        self, total: tuple[PyTree, LossSums], params: PyTree, batch: TokenBatch
+        self, total: tuple[PyTree, LossSums], params: PyTree, batch: TokenArrays
     ) -> tuple[PyTree, LossSums]:
         added: tuple[PyTree, LossSums] = jax.tree.map(
             jnp.add, total, loss_and_grads(params, self._structure, batch)
@@ -379,9 +426,12 @@ class SFT(Algorithm[TrainState]):
         episodes = evaluation_records(self._lm_policy(state), self.text_env, num_episodes)
         return [*self._loss_records(state), *episodes]
 
-    @jit_method
     def eval_loss(self, params: PyTree, batch: TokenBatch) -> LossSums:
         """Compute the loss of a batch without training."""
+        return self._eval_loss(params, _token_arrays(batch))
+
+    @jit_method
+    def _eval_loss(self, params: PyTree, batch: TokenArrays) -> LossSums:
         return sft_loss(eqx.combine(params, self._structure), batch)
 
     def _loss_records(self, state: TrainState) -> list[dict[str, Any]]:
@@ -406,14 +456,15 @@ class SFT(Algorithm[TrainState]):
         return LMPolicy(self.policy(state), self._tokenizer)
 
     def data_fingerprint(self) -> str:
-        return self.data.fingerprint
+        return "" if self.data.plan is None else self.data.plan.fingerprint
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
         """Return the position in the data."""
-        return self.data.save(folder, update, min(kept, default=update))
+        return {} if self.data.plan is None else self._batches.state_dict()
 
     def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
-        self.data.restore(folder, saved)
+        if self.data.plan is not None:
+            self._batches.load_state_dict(saved)
 
     def summarize(self, result: TrainResult) -> list[str]:
         padding = 1 - result.counts.get("tokens", 0) / max(result.counts.get("num_slots", 0), 1)
@@ -429,51 +480,37 @@ class SFT(Algorithm[TrainState]):
         return [*lines, f"Padding: {padding:.1%} of all tokens"]
 
 
+def _token_arrays(batch: TokenBatch) -> dict[str, Any]:
+    """Return the arrays that the loss needs, without other columns."""
+    return {name: getattr(batch, name) for name in TOKEN_ARRAYS}
+
+
 def trained_env(config: SFTConfig) -> TrainingEnvConfig | None:
-    """Return the text environment that a model is trained on, or None if it cannot be evaluated in one."""
-    data, env = config.data, config.env
-    if data.plan or data.samples or env.is_puzzle_server:
-        return None
-    if data.behavior_policy == "random" and env.is_jax:
-        return None  # trained on episode tokens, not on text
-    return env
+    """Return the text environment that a model is trained on; None for a plan or a file of samples."""
+    return None if config.data.plan or config.data.samples else config.env
 
 
-def eval_batches(samples: Sequence[StreamSample], config: SFTConfig) -> list[TokenBatch]:
+def eval_batches(samples: Sequence[Sample], config: SFTConfig) -> list[TokenBatch]:
     """Pack evaluation samples. Samples that are too long are skipped."""
     data = config.data
-    by_id = {sample.sample_id: sample for sample in samples if sample.length <= data.max_length}
-    if not by_id:
+    dataset = TokenDataset.from_samples(sample for sample in samples if sample.length <= data.max_length)
+    if not len(dataset):
         return []
-    lengths = {sample_id: sample.length for sample_id, sample in by_id.items()}
-    packing, batching = PackingConfig(max_length=data.max_length), data.batching_config(config.seed)
-    plan = BatchPlanBuilder(lengths, batching, packing=packing).build_now(num_epochs=1)
-    batches = (collate_microbatch(spec, by_id, packing=packing) for spec in plan.iter_epoch(0))
-    return [token_batch(batch, batching.token_budget) for batch in batches]
+    batching = data.batching_config(config.seed)
+    plan = BatchPlanBuilder(dataset.lengths, batching, packing=data.packing_config()).build()
+    return [
+        collate(spec, dataset, num_rows=_num_rows(spec, batching.token_budget)) for spec in plan.iter_epoch(0)
+    ]
 
 
 # Data
 
-_Stream = Callable[[int], Iterator[StreamSample]]
 
-
-def open_data(config: SFTConfig) -> BatchSource:
+def open_data(config: SFTConfig) -> SFTData:
     """Open the data that a config describes. Files are read and checked."""
-    data = config.data
-    if data.plan:
-        batches, vocab_size = _open_plan(config)
-        _check_vocab_size(vocab_size, config)
-        return batches
-    stream, vocab_size, fingerprint = _open_samples(config) if data.samples else _open_env(config)
-    _check_vocab_size(vocab_size, config)
-    return StreamedBatches(
-        stream,
-        fingerprint,
-        window_size=data.window_size,
-        batching=data.batching_config(config.seed),
-        packing=data.packing_config(),
-        num_eval_samples=data.num_eval_samples,
-    )
+    if config.data.plan:
+        return _open_plan(config)
+    return _open_samples(config) if config.data.samples else _open_env(config)
 
 
 def _check_vocab_size(vocab_size: int, config: SFTConfig) -> None:
@@ -485,161 +522,129 @@ def _check_vocab_size(vocab_size: int, config: SFTConfig) -> None:
         )
 
 
-def _open_plan(config: SFTConfig) -> tuple[PlannedBatches, int]:
-    """Return the batches of a plan and the required vocabulary size."""
-    data, folder = config.data, Path(config.data.plan)
+def _open_plan(config: SFTConfig) -> SFTData:
+    """Open a batch plan with its dataset, or a folder of batch files."""
+    data, path = config.data, Path(config.data.plan)
     if not data.dataset:
-        if not (folder / "manifest.json").is_file():
+        if not (path / "manifest.json").is_file():
             raise ValueError(
-                f"{folder} is not a folder of batch files; set data.dataset to the dataset that the plan was "
-                f"built for, or create batch files with `phalanx data batch generate`"
+                f"{path} is not a folder of batch files; set data.dataset to the dataset that the plan was "
+                f"built for, or write batch files with `phalanx data export`"
             )
-        return PlannedBatches.from_files(folder), 1 + BatchReader(folder).largest_token()
-    plan = load_batch_plan(folder)
-    tokenizer = load_tokenizer(config.tokenizer)
-    if plan.meta.tokenizer_hash and plan.meta.tokenizer_hash != tokenizer.tokenizer_hash:
-        raise ValueError(
-            f"{folder} was built with tokenizer {plan.meta.tokenizer_hash}, but {config.tokenizer!r} is "
-            f"{tokenizer.tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
+        reader = BatchReader(path)
+        _check_vocab_size(1 + reader.largest_token(), config)
+        plan = reader.plan
+        token_budget = plan.meta.batching.token_budget
+        return SFTData(
+            plan,
+            lambda spec: reader.get_batch(spec.epoch, spec.index).pad_rows(_num_rows(spec, token_budget)),
         )
-    samples = {
-        sample.sample_id: sample
-        for sample in tokenize_samples(iterate_samples(Path(data.dataset)), tokenizer)
-    }
-    vocab_size = 1 + max((max(sample.input_ids) for sample in samples.values()), default=0)
-    return PlannedBatches.from_plan(plan, samples), vocab_size
+    plan = load_batch_plan(path)
+    tokenizer, tokenize = load_tokenizer(config.tokenizer), TokenizeConfig(add_eos=False)
+    tokenizer_hash = tokenize.tokenizer_hash(tokenizer)
+    if plan.meta.tokenizer_hash not in ("", tokenizer_hash):
+        raise ValueError(
+            f"{path} was built with tokenizer {plan.meta.tokenizer_hash}, but {config.tokenizer!r} is "
+            f"{tokenizer_hash}; set tokenizer to the one that the lengths were computed with"
+        )
+    dataset = tokenize_dataset(data.dataset, tokenizer, tokenize)
+    _check_vocab_size(1 + int(dataset.tokens.max(initial=0)), config)
+    return SFTData.from_plan(plan, dataset)
 
 
-def _open_samples(config: SFTConfig) -> tuple[_Stream, int, str]:
-    """Return the stream of a file of samples, the required vocabulary size and a fingerprint."""
+def _open_samples(config: SFTConfig) -> SFTData:
+    """Open a file of samples. The first ones are used for evaluation only."""
     data = config.data
-    tokenizer = load_tokenizer(config.tokenizer)
-    samples = tuple(OfflineDatasetStream(data.samples, max_length=data.max_length, tokenizer=tokenizer))
+    samples = [sample for sample in _read_samples(config) if sample.length <= data.max_length]
     if not samples:
         raise ValueError(f"{data.samples} has no sample of at most data.max_length={data.max_length} tokens")
-    if data.repeat and len(samples) <= data.num_eval_samples:
+    if len(samples) <= data.num_eval_samples:
         raise ValueError(
             f"{data.samples} has {len(samples)} samples, but data.num_eval_samples="
             f"{data.num_eval_samples}; set it lower"
         )
-
-    def open_stream(first: int) -> Iterator[StreamSample]:
-        # Evaluation samples come first and are not repeated.
-        repeated = samples[data.num_eval_samples :] if data.repeat else ()
-        return itertools.islice(itertools.chain(samples, itertools.cycle(repeated)), first, None)
-
-    vocab_size = 1 + max(max(sample.input_ids) for sample in samples)
-    return open_stream, vocab_size, f"samples {len(samples)}-{_hash_samples(samples)}"
-
-
-def _hash_samples(samples: tuple[StreamSample, ...]) -> str:
-    digest = hashlib.sha256()
-    for sample in samples:
-        digest.update(np.asarray(sample.input_ids, np.int32).tobytes())
-        digest.update(np.asarray(sample.loss_mask, np.uint8).tobytes())
-    return digest.hexdigest()[:16]
+    _check_vocab_size(1 + max(int(sample.input_ids.max()) for sample in samples), config)
+    eval_samples = samples[: data.num_eval_samples]
+    dataset = TokenDataset.from_samples(samples[data.num_eval_samples :])
+    if data.repeat:
+        source = DatasetSource(dataset.lengths, dataset, seed=config.seed, dataset_hash=dataset.content_hash)
+        return _stream_data(source, config, eval_samples)
+    packing = data.packing_config() if data.packing else None
+    builder = BatchPlanBuilder(
+        dataset.lengths, data.batching_config(config.seed), dataset.content_hash, packing=packing
+    )
+    return SFTData.from_plan(builder.build(), dataset, eval_samples)
 
 
-def _open_env(config: SFTConfig) -> tuple[_Stream, int, str]:
-    """Return the stream of an environment's answers, the required vocabulary size and a fingerprint."""
+def _read_samples(config: SFTConfig) -> list[Sample]:
+    """Read samples, or rows with text that is tokenized."""
+    path = Path(config.data.samples)
+    if path.suffix == ".npz":
+        return read_samples(path)
+    with path.open(encoding="utf-8") as file:
+        is_tokenized = '"sample_id"' in file.readline()
+    if path.suffix == ".jsonl" and is_tokenized:
+        return read_samples(path)
+    return list(tokenize_rows(path, load_tokenizer(config.tokenizer), TokenizeConfig(add_eos=False)))
+
+
+def _stream_data(source: StreamSource, config: SFTConfig, eval_samples: Sequence[Sample]) -> SFTData:
+    plan = StreamingPlan({"samples": source}, config.data.streaming_config(config.seed))
+    num_rows = plan.config.packs_per_batch
+    return SFTData(plan, lambda spec: collate(spec, num_rows=num_rows), eval_samples)
+
+
+def _open_env(config: SFTConfig) -> SFTData:
+    """Open the answers in an environment. Evaluation samples are from the validation split."""
     data, env = config.data, config.env
-    if env.is_puzzle_server:
-        return _open_puzzle_server(config)
-    if env.is_jax and data.behavior_policy == "random":
-        return _open_episode_tokens(config)
-    if env.is_jax and env.id not in ("arc", "proofs"):
-        raise ValueError(f"env.id={env.id} has no expert as text; use arc, proofs or puzzles")
-    samples = _expert_samples(config) if env.is_jax else _puzzle_samples(config)
-
-    def open_stream(first: int) -> Iterator[StreamSample]:
-        evaluation = itertools.islice(samples("validation"), data.num_eval_samples)
-        stream = itertools.chain(evaluation, samples("train"))
-        return itertools.islice(stream, first, None)
-
-    settings = [config.tokenizer, data.behavior_policy, config.prompt_format, data.random_move_prob]
-    fingerprint = " ".join(map(str, ["env", env.id, env.difficulty, env.turns, *settings, data.mixture]))
-    return open_stream, load_tokenizer(config.tokenizer).vocab_size, f"{fingerprint} {config.seed}"
+    _check_vocab_size(load_tokenizer(config.tokenizer).vocab_size, config)
+    samples = _env_samples(config)
+    fitting = (sample for sample in samples("validation") if sample.length <= data.max_length)
+    eval_samples = list(itertools.islice(fitting, data.num_eval_samples))
+    settings = (env.model_dump_json(), config.tokenizer, config.prompt_format, data.behavior_policy)
+    source = IterableSource(
+        lambda start: itertools.islice(samples("train"), start, None),
+        fingerprint=f"{settings} {data.random_move_prob} {data.mixture} {config.seed}",
+    )
+    return _stream_data(source, config, eval_samples)
 
 
-def _puzzle_samples(config: SFTConfig) -> Callable[[Split], Iterator[StreamSample]]:
+def _env_samples(config: SFTConfig) -> Callable[[Split], Iterator[Sample]]:
     data, env = config.data, config.env
-    env.make()  # raises if the spec is wrong
-    if unknown := data.mixture.keys() - set(group_members("puzzles")):
+    if env.is_jax and data.behavior_policy == "expert":
+        return _expert_samples(config)
+    tasks = env.make().tasks  # raises if the spec is wrong
+    known = {task.partition(":")[0] for task in tasks} | set(group_members("puzzles"))
+    if unknown := data.mixture.keys() - known:
         raise ValueError(f"data.mixture has {sorted(unknown)[0]!r}, which is not a kind of puzzle")
-
-    def samples(split: Split) -> Iterator[StreamSample]:
-        generated = generate_expert_samples(
-            functools.partial(env.make, config.prompt_format),
-            config.tokenizer,
-            seed=config.seed,
-            split=split,
-            random_move_prob=data.random_move_prob,
-            behavior_policy=data.behavior_policy,
-            mixture=data.mixture,
-        )
-        return (sample for sample in generated if sample.length <= data.max_length)
-
-    return samples
+    return lambda split: generate_expert_samples(
+        functools.partial(env.make, config.prompt_format),
+        config.tokenizer,
+        seed=config.seed,
+        split=split,
+        random_move_prob=data.random_move_prob,
+        behavior_policy=data.behavior_policy,
+        mixture=data.mixture,
+    )
 
 
-def _expert_samples(config: SFTConfig) -> Callable[[Split], Iterator[StreamSample]]:
+def _expert_samples(config: SFTConfig) -> Callable[[Split], Iterator[Sample]]:
     """Return the answers of the expert of ARC or proofs."""
     from phalanx.training.sft_experts import arc_samples, proof_samples
 
+    if config.env.id not in ("arc", "proofs"):
+        raise ValueError(f"env.id={config.env.id} has no expert as text; use arc, proofs or puzzles")
     environment = make_preset_environment(config.env.id)
 
-    def samples(split: Split) -> Iterator[StreamSample]:
+    def samples(split: Split) -> Iterator[Sample]:
         if config.env.id == "arc":
-            generated = arc_samples(
+            return arc_samples(
                 environment,
                 config.tokenizer,
                 seed=config.seed,
                 split=split,
                 prompt_format=config.prompt_format,
             )
-        else:
-            generated = proof_samples(environment, config.tokenizer, seed=config.seed, split=split)
-        return (sample for sample in generated if sample.length <= config.data.max_length)
+        return proof_samples(environment, config.tokenizer, seed=config.seed, split=split)
 
     return samples
-
-
-def _open_episode_tokens(config: SFTConfig) -> tuple[_Stream, int, str]:
-    """Return random episodes of ARC or proofs in the tokens of their episode tokenizer."""
-    from phalanx.lm.episode_stream import EnvironmentStream
-
-    environment = make_preset_environment(config.env.id)
-
-    def open_stream(first: int) -> Iterator[StreamSample]:
-        stream = EnvironmentStream(environment, seed=config.seed)
-        fitting = (sample for sample in stream if sample.length <= config.data.max_length)
-        return itertools.islice(fitting, first, None)
-
-    vocab_size = EnvironmentStream(environment).tokenizer.vocab_size
-    return open_stream, vocab_size, f"env {config.env.id} random {config.seed}"
-
-
-def _open_puzzle_server(config: SFTConfig) -> tuple[_Stream, int, str]:
-    from phalanx.puzzles.server.client import PuzzleClientConfig
-    from phalanx.puzzles.server.episodes import CollectConfig, PuzzleSampleStream
-    from phalanx.puzzles.server.pool import ConnectionPoolConfig
-    from phalanx.puzzles.server.protocol import PuzzleDifficulty
-
-    env, tokenizer = config.env, load_tokenizer(config.tokenizer)
-    host, _, port = env.address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError(f"env.address must be HOST:PORT, such as localhost:8023, got {env.address!r}")
-    settings = CollectConfig(
-        client=PuzzleClientConfig(host=host, port=int(port), max_retries=12, retry_seed=config.seed),
-        games=env.games,
-        difficulties=(PuzzleDifficulty(env.difficulty),),
-        seed=config.seed,
-        max_length=config.data.max_length,
-        pool=ConnectionPoolConfig(connections=env.num_connections, ordered=True),
-    )
-
-    def open_stream(first: int) -> Iterator[StreamSample]:
-        return itertools.islice(iterate_async(PuzzleSampleStream(settings, tokenizer)), first, None)
-
-    fingerprint = f"puzzle_server {','.join(env.games)} {env.difficulty} {config.seed}"
-    return open_stream, tokenizer.vocab_size, fingerprint

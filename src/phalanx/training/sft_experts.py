@@ -13,7 +13,7 @@ from phalanx.arc.expert_episodes import plan_expert_episodes
 from phalanx.arc.planner import action_from_arrays
 from phalanx.arc.text import action_text, episode_key
 from phalanx.core.vector import host_rows
-from phalanx.data.samples import SampleSource, StreamSample
+from phalanx.data.samples import Sample, SampleInfo, SampleOrigin
 from phalanx.data.tokenizers import Tokenizer
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.proofs.env import ProofEnvironment
@@ -34,7 +34,7 @@ def arc_samples(
     seed: int = 0,
     split: Split = "train",
     prompt_format: PromptFormat = "compact",
-) -> Iterator[StreamSample]:
+) -> Iterator[Sample]:
     """Yield one sample per step of the planner's solutions, without end.
 
     Episodes are shuffled again in each round. The split of an episode is that of its task.
@@ -71,7 +71,7 @@ def arc_samples(
 
 def proof_samples(
     environment: ProofEnvironment, tokenizer: str | Tokenizer, *, seed: int = 0, split: Split = "train"
-) -> Iterator[StreamSample]:
+) -> Iterator[Sample]:
     """Yield one sample per step of the expert's proofs, without end."""
     env = TextVectorWrapper(environment, task="proofs")
     prompt_tokenizer = PromptTokenizer.for_env(tokenizer, env)
@@ -96,12 +96,11 @@ def proof_samples(
                 break
 
 
-def _sample(tokenizer: PromptTokenizer, prompt: str, answer: str, sample_id: str) -> StreamSample:
+def _sample(tokenizer: PromptTokenizer, prompt: str, answer: str, sample_id: str) -> Sample:
     prompt_ids, completion_ids = tokenizer.encode_prompt(prompt), tokenizer.encode_completion(answer)
-    return StreamSample(
-        input_ids=prompt_ids + completion_ids,
-        loss_mask=[0] * len(prompt_ids) + [1] * len(completion_ids),
-        sample_id=sample_id,
-        dataset_id=sample_id.partition("-")[0],
-        source=SampleSource.SYNTHETIC,
+    return Sample(
+        sample_id,
+        prompt_ids + completion_ids,
+        [0] * len(prompt_ids) + [1] * len(completion_ids),
+        info=SampleInfo(dataset_id=sample_id.partition("-")[0], origin=SampleOrigin.SYNTHETIC),
     )

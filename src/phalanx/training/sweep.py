@@ -8,7 +8,6 @@ import math
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -439,20 +438,13 @@ def connect_to_ray(address: str) -> Iterator[RayLauncher]:
     Args:
         address: `HOST:PORT`, or `auto` for a cluster on this machine that `ray start --head` has started.
     """
-    from phalanx.data.ray_lengths import RayWorkerError, connected, require_ray
+    from phalanx.io.worker_pool import WorkerError, ray_cluster, require_ray
 
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal() and "://" not in address:
-        # Ray would keep trying for minutes.
-        try:
-            socket.create_connection((host, int(port)), timeout=10).close()
-        except OSError as error:
-            raise ValueError(f"cannot reach the Ray cluster at {address}: {error}") from error
     try:
         ray = require_ray("run trials on Ray")
-        with connected(ray, address, None):
+        with ray_cluster(address):
             yield RayLauncher(ray)
-    except (ImportError, RayWorkerError) as error:
+    except (ImportError, WorkerError) as error:
         raise ValueError(str(error)) from error
 
 

@@ -12,8 +12,7 @@ from phalanx.training.checkpoints import CheckpointRef, Which
 from phalanx.training.grpo import GRPO, GRPOConfig
 from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config, read_metadata
-from phalanx.training.sft import SFT, SFTConfig, trained_env
-from phalanx.training.sft_data import NoData
+from phalanx.training.sft import SFT, SFTConfig, SFTData, trained_env
 from phalanx.training.text_env import TrainingEnvConfig
 
 
@@ -35,7 +34,7 @@ class TrainedLM:
 def load_trained_lm(run: str | Path, which: Which = "newest") -> TrainedLM:
     """Load the language model of a run. The training data is not opened."""
     config = _read_config(Path(run))
-    algorithm = SFT(config, NoData()) if isinstance(config, SFTConfig) else GRPO(config)
+    algorithm = SFT(config, SFTData()) if isinstance(config, SFTConfig) else GRPO(config)
     return TrainedLM(
         restore_policy(algorithm, run, which),
         PromptTokenizer(config.tokenizer),

@@ -117,7 +117,7 @@ def test_typed_keys_are_compared_by_their_data():
     assert len(differences(jax.random.key(1), jax.random.key(2), "key")) == 1
 
 
-def test_the_corridor_is_static_and_equal_instances_share_a_compilation():
+def test_environment_without_arrays_is_static():
     assert jax.tree.leaves(Corridor()) == []
     assert Corridor() == Corridor(12) and hash(Corridor()) == hash(Corridor(12))
     assert dataclasses.replace(Corridor(), max_steps=5) != Corridor()

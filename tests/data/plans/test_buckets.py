@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from phalanx.data import BucketSpec, BucketStats
+from phalanx.compat.chuk_lazarus.data.batching.core import BucketSpec, BucketStats
 
 SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
 
@@ -38,11 +38,11 @@ def test_many_lengths_get_the_buckets_that_each_gets_alone(lengths):
 @pytest.mark.parametrize(
     ("edges", "overflow_max", "message"),
     [
-        ((), 10, "at least one edge"),
-        ((256, 128), 512, "must ascend strictly, but 128 follows 256"),
-        ((128, 128), 512, "must ascend strictly, but 128 follows 128"),
+        ((), 10, r"edges must not be empty, for example edges=\(128, 256, 512\)"),
+        ((256, 128), 512, "edges must be strictly ascending, but 128 follows 256"),
+        ((128, 128), 512, "edges must be strictly ascending, but 128 follows 128"),
         ((0, 5), 10, "edges must be positive, got 0"),
-        ((128, 256), 256, r"overflow_max \(256\) must be above the last edge \(256\)"),
+        ((128, 256), 256, r"overflow_max \(256\) must be greater than the last edge \(256\)"),
     ],
 )
 def test_bad_edges_are_refused_in_words(edges, overflow_max, message):
@@ -53,7 +53,7 @@ def test_bad_edges_are_refused_in_words(edges, overflow_max, message):
 def test_lengths_and_buckets_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="must be a positive integer, got 0"):
         SPEC.get_bucket(0)
-    with pytest.raises(ValueError, match="there is no bucket 4; buckets are 0 to 3"):
+    with pytest.raises(ValueError, match="bucket_id must be between 0 and 3, got 4"):
         SPEC.get_bucket_range(4)
 
 
@@ -80,5 +80,5 @@ def test_stats_count_real_and_padded_tokens():
 
 
 def test_stats_refuse_a_sample_that_is_longer_than_its_row():
-    with pytest.raises(ValueError, match="length 11 does not fit a padded length 10"):
+    with pytest.raises(ValueError, match="bucket 0: length must be between 1 and 10, got 11"):
         BucketStats(bucket_id=0, bucket_max_length=10).add_sample(11)

@@ -34,7 +34,7 @@ SPECS = st.builds(
 
 
 class PlanMachine(RuleBasedStateMachine):
-    """Knows which samples of the epoch were learned; each rank reads its own shard by `iter_from`."""
+    """Knows which samples of the epoch were learned; each rank reads its own shard with its iterator."""
 
     @initialize(
         lengths=st.lists(st.integers(1, 9), min_size=1, max_size=30),
@@ -45,9 +45,9 @@ class PlanMachine(RuleBasedStateMachine):
     def begin(self, lengths: list[int], seed: int, budget: int, spec: ShardSpec) -> None:
         table = {f"s{number}": length for number, length in enumerate(lengths)}
         self.all = set(table)
-        self.plan: BatchPlan = BatchPlanBuilder(
-            table, BatchingConfig.throughput(budget, seed=seed)
-        ).build_now(EPOCHS)
+        self.plan: BatchPlan = BatchPlanBuilder(table, BatchingConfig.throughput(budget, seed=seed)).build(
+            EPOCHS
+        )
         self.epoch, self.step = 0, 0
         self._dealt_to(spec)
         self.learned: set[str] = set()
@@ -61,9 +61,9 @@ class PlanMachine(RuleBasedStateMachine):
         """Ranks of which some would have nothing are refused in words, where batches may only be dropped."""
         self.spec = spec
         if spec.policy is ShardPolicy.DROP and any(0 < len(e) < spec.world_size for e in self.plan.epochs):
-            with pytest.raises(ValueError, match="which would leave none; use 'pad' or 'repeat', or fewer"):
+            with pytest.raises(ValueError, match="because no batch would be left"):
                 self.plan.shard(0, spec)
-            self.spec = spec.model_copy(update={"policy": ShardPolicy.PAD})
+            self.spec = spec.model_copy(update={"policy": ShardPolicy.SPLIT})
 
     def _steps(self) -> int:
         return len(self.plan.shard(0, self.spec).get_epoch(self.epoch))
@@ -73,13 +73,13 @@ class PlanMachine(RuleBasedStateMachine):
     def learns(self, most: int) -> None:
         steps = self._steps()
         shards = [self.plan.shard(rank, self.spec) for rank in range(self.spec.world_size)]
-        readers = [shard.iter_from(self.epoch, self.step) for shard in shards]
+        readers = [iter(shard.get_epoch(self.epoch)[self.step :]) for shard in shards]
         rows = [spec for shard in shards for spec in shard.get_epoch(self.epoch)]
-        repeats = self.spec.policy is ShardPolicy.REPEAT or all(len(spec.samples) == 1 for spec in rows)
+        repeats = self.spec.policy is ShardPolicy.REPEAT or all(len(spec.sample_ids) == 1 for spec in rows)
         for _ in range(min(most, steps - self.step)):
             batches = [next(reader) for reader in readers]
-            assert {(epoch, index) for epoch, index, _ in batches} == {(self.epoch, self.step)}
-            names = [name for _, _, spec in batches for name in spec.samples]
+            assert {(spec.epoch, spec.index) for spec in batches} == {(self.epoch, self.step)}
+            names = [name for spec in batches for name in spec.sample_ids]
             self.step += 1
             # Where batches cannot be dealt evenly, some come again: in the last step, unless the steps are
             # put in order by what they cost.
@@ -107,7 +107,7 @@ class PlanMachine(RuleBasedStateMachine):
     @rule()
     def ends_an_epoch(self) -> None:
         left = self.plan.remaining(self.epoch, self.step, self.spec).get_epoch(self.epoch)
-        dropped = {name for spec in left for name in spec.samples}
+        dropped = {name for spec in left for name in spec.sample_ids}
         if self.spec.policy is ShardPolicy.DROP:
             assert len(left) < self.spec.world_size
         else:
@@ -120,7 +120,7 @@ class PlanMachine(RuleBasedStateMachine):
         if not hasattr(self, "plan") or self.epoch == EPOCHS:
             return
         left = self.plan.remaining(self.epoch, self.step, self.spec).get_epoch(self.epoch)
-        names = [name for spec in left for name in spec.samples]
+        names = [name for spec in left for name in spec.sample_ids]
         assert len(names) == len(set(names))
         assert set(names) | self.learned == self.all and not set(names) & self.learned
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from phalanx.kg import KnowledgeBase, Prover, parse_query, proof_depths, prove
+from phalanx.kg import KnowledgeBase, Prover, compute_proof_depths, parse_query, prove
 from phalanx.kg.atoms import parse_atom
 from phalanx.proofs import ProofConfig, ProofEnvironment, ProofVocabulary
 from tests.helpers import proof_cases as pc
@@ -47,7 +47,7 @@ def test_the_prover_proves_what_the_constant_allows_and_nothing_else(data):
 def test_depths_are_those_of_the_proofs(data):
     index = data.vocabulary
     queries = index.encode([parse_atom(text) for text in (*TRUE, *FALSE)])
-    depths = proof_depths(queries, index.encode(data.facts), index.encode_rules(data.rules))
+    depths = compute_proof_depths(queries, index.encode(data.facts), index.encode_rules(data.rules))
     assert depths.tolist() == [*TRUE.values(), *[-1] * len(FALSE)]
 
 

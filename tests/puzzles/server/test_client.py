@@ -54,7 +54,7 @@ async def play_toy(client: PuzzleClient) -> list[str]:
 
 @pytest.mark.parametrize("line_mode", [True, False], ids=["line mode", "prompts and echoes"])
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split packets"])
-def test_a_game_is_the_same_whatever_the_packets_and_prompts(line_mode: bool, split: bool) -> None:
+def test_replies_do_not_depend_on_packets_and_prompts(line_mode: bool, split: bool) -> None:
     async def run() -> None:
         server = ScriptedServer(line_mode=line_mode, split=split)
         async with scripted_server(server), PuzzleClient(settings(server.port)) as client:
@@ -66,7 +66,7 @@ def test_a_game_is_the_same_whatever_the_packets_and_prompts(line_mode: bool, sp
     asyncio.run(run())
 
 
-def test_the_silent_server_is_not_waited_for() -> None:
+def test_client_does_not_wait_for_a_silent_server() -> None:
     async def run() -> float:
         server = ScriptedServer()
         async with scripted_server(server):
@@ -83,7 +83,7 @@ async def cut(session: Session) -> None:
     session.writer.close()
 
 
-def test_a_puzzle_outlives_its_connection_and_stands_where_it_stood(
+def test_puzzle_is_restored_after_a_lost_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run() -> list[str]:
@@ -105,7 +105,7 @@ def test_a_puzzle_outlives_its_connection_and_stands_where_it_stood(
     assert "closed the connection" in said and "attempt 2 in" in said
 
 
-def test_a_puzzle_whose_seed_the_server_drew_is_taken_up_by_that_seed() -> None:
+def test_puzzle_with_random_seed_is_restored_from_that_seed() -> None:
     async def run() -> int:
         async with playing(ScriptedServer()) as (client, server):
             drawn = await client.start_puzzle("toy")
@@ -117,7 +117,7 @@ def test_a_puzzle_whose_seed_the_server_drew_is_taken_up_by_that_seed() -> None:
     assert asyncio.run(run()) == 1
 
 
-def test_a_server_that_makes_another_puzzle_of_the_seed_is_found_out() -> None:
+def test_different_puzzle_for_the_same_seed_is_an_error() -> None:
     async def run() -> None:
         async with playing(ScriptedServer()) as (client, server):
             server.scripts["hint"] = cut
@@ -128,7 +128,7 @@ def test_a_server_that_makes_another_puzzle_of_the_seed_is_found_out() -> None:
     asyncio.run(run())
 
 
-def test_a_command_that_always_ends_the_connection_is_given_up_in_words() -> None:
+def test_command_that_always_ends_the_connection_is_an_error() -> None:
     async def run() -> None:
         async with playing(ScriptedServer(), max_retries=3) as (client, server):
             server.always["place 1 1 1"] = cut
@@ -141,7 +141,7 @@ def test_a_command_that_always_ends_the_connection_is_given_up_in_words() -> Non
     asyncio.run(run())
 
 
-def test_a_server_that_greets_and_then_is_silent_is_given_up_at_the_deadline_and_each_try_is_told(
+def test_silent_server_is_an_error_at_the_deadline_and_retries_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def silence(session: Session) -> None:
@@ -161,7 +161,7 @@ def test_a_server_that_greets_and_then_is_silent_is_given_up_at_the_deadline_and
     assert len(caplog.messages) == 2 and all("attempt" in said for said in caplog.messages)
 
 
-def test_a_request_that_is_under_way_ends_when_the_client_is_closed() -> None:
+def test_running_request_ends_when_the_client_is_closed() -> None:
     async def silence(session: Session) -> None:
         await asyncio.sleep(60)
 
@@ -178,7 +178,7 @@ def test_a_request_that_is_under_way_ends_when_the_client_is_closed() -> None:
     assert asyncio.run(run()) == 1
 
 
-def test_a_puzzle_that_cannot_be_started_on_a_dead_connection_is_started_on_a_new_one() -> None:
+def test_puzzle_is_started_on_a_new_connection_if_the_old_one_is_dead() -> None:
     async def hang_up(session: Session) -> None:
         session.writer.transport.abort()
 
@@ -191,7 +191,7 @@ def test_a_puzzle_that_cannot_be_started_on_a_dead_connection_is_started_on_a_ne
     assert asyncio.run(run()) == (6, 2)
 
 
-def test_silence_ends_in_a_timeout_and_the_connection_is_not_used_again() -> None:
+def test_timeout_closes_the_connection() -> None:
     async def silence(session: Session) -> None:
         await asyncio.sleep(0.4)
 
@@ -207,7 +207,7 @@ def test_silence_ends_in_a_timeout_and_the_connection_is_not_used_again() -> Non
     asyncio.run(run())
 
 
-def test_a_cancelled_wait_does_not_leave_its_reply_for_the_next_command() -> None:
+def test_reply_of_canceled_request_is_not_read_by_the_next() -> None:
     async def slow(session: Session) -> None:
         await asyncio.sleep(0.1)
         await session.line("Hint: Try placing 9 at row 9, column 9")
@@ -235,7 +235,7 @@ def test_a_full_server_is_tried_again() -> None:
     assert asyncio.run(run()) == (1, 3)
 
 
-def test_a_server_that_stays_full_is_an_error_with_its_own_words() -> None:
+def test_full_server_is_an_error_with_its_message() -> None:
     async def run() -> None:
         server = ScriptedServer(full=99)
         async with scripted_server(server):
@@ -247,7 +247,7 @@ def test_a_server_that_stays_full_is_an_error_with_its_own_words() -> None:
     asyncio.run(run())
 
 
-def test_a_port_without_a_server_is_an_error_in_words() -> None:
+def test_port_without_a_server_is_reported() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         config = settings(free.getsockname()[1], max_retries=1)
@@ -255,7 +255,7 @@ def test_a_port_without_a_server_is_an_error_in_words() -> None:
             asyncio.run(PuzzleClient(config).connect())
 
 
-def test_a_server_that_does_not_greet_is_given_up() -> None:
+def test_server_without_greeting_is_an_error() -> None:
     async def run() -> None:
         hung_up = asyncio.Event()
 
@@ -284,7 +284,7 @@ def test_pauses_double_up_to_the_limit_and_are_the_same_for_the_same_seed() -> N
     assert all(1.0 <= delay <= 2.0 for delay in first[5:]) and len(set(first)) == 50
 
 
-def test_an_unknown_game_is_named_with_the_nearest_one_and_the_client_goes_on() -> None:
+def test_unknown_game_is_reported_with_a_suggestion() -> None:
     async def run() -> int:
         async with playing(ScriptedServer()) as (client, _):
             with pytest.raises(UnknownGameError, match=r"has no game 'sudko'; did you mean 'sudoku'\?"):
@@ -317,7 +317,7 @@ def test_a_known_game_that_the_server_lacks_is_another_error() -> None:
         ("reset", "'reset' is not a move"),
     ],
 )
-def test_what_is_no_single_move_is_refused_and_not_sent(action: str, why: str) -> None:
+def test_text_that_is_not_one_move_is_rejected_and_not_sent(action: str, why: str) -> None:
     async def run() -> list[str]:
         async with playing(ScriptedServer()) as (client, server):
             sent = len(server.commands)
@@ -328,7 +328,7 @@ def test_what_is_no_single_move_is_refused_and_not_sent(action: str, why: str) -
     assert asyncio.run(run()) == []
 
 
-def test_commands_without_a_puzzle_say_what_to_do_first() -> None:
+def test_commands_without_a_puzzle_are_rejected() -> None:
     async def run() -> None:
         server = ScriptedServer()
         async with scripted_server(server), PuzzleClient(settings(server.port)) as client:
@@ -340,7 +340,7 @@ def test_commands_without_a_puzzle_say_what_to_do_first() -> None:
     asyncio.run(run())
 
 
-def test_a_refused_move_is_a_result_that_keeps_the_picture() -> None:
+def test_rejected_move_is_a_result_with_the_same_board() -> None:
     async def run() -> None:
         async with playing(ScriptedServer()) as (client, _):
             result = await client.send_action("place 1 1 9")
@@ -355,7 +355,7 @@ def test_a_refused_move_is_a_result_that_keeps_the_picture() -> None:
     asyncio.run(run())
 
 
-def test_a_word_the_game_does_not_know_and_a_crash_of_the_server_are_results_too() -> None:
+def test_unknown_command_and_server_error_are_results() -> None:
     async def crash(session: Session) -> None:
         await asyncio.sleep(0)
 
@@ -373,7 +373,7 @@ def test_a_word_the_game_does_not_know_and_a_crash_of_the_server_are_results_too
     asyncio.run(run())
 
 
-def test_a_lost_game_is_told_by_the_text_after_a_success() -> None:
+def test_lost_game_is_recognized_by_its_message() -> None:
     async def mine(session: Session) -> None:
         await session.say({"type": "result", "success": True, "code": "REVEALED", "message": "boom"})
         await session.say(session.observation())
@@ -398,7 +398,7 @@ def test_a_lost_game_is_told_by_the_text_after_a_success() -> None:
         (b"\xff\xfa" + b"x" * 5000, "has not ended after 4096 bytes"),
     ],
 )
-def test_a_garbled_reply_ends_the_connection_and_is_asked_for_again(
+def test_invalid_reply_is_requested_again_on_a_new_connection(
     reply: bytes, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def garble(session: Session) -> None:
@@ -423,9 +423,7 @@ def test_a_garbled_reply_ends_the_connection_and_is_asked_for_again(
         ({"moves": [1]}, "invalid field 'moves' in the server's 'observation'"),
     ],
 )
-def test_a_reply_of_another_shape_is_an_error_in_words_and_not_tried_again(
-    record: dict[str, object], why: str
-) -> None:
+def test_reply_with_unexpected_fields_is_an_error(record: dict[str, object], why: str) -> None:
     async def strange(session: Session) -> None:
         await session.say(session.observation() | record)
 
@@ -439,7 +437,7 @@ def test_a_reply_of_another_shape_is_an_error_in_words_and_not_tried_again(
     asyncio.run(run())
 
 
-def test_no_hint_to_follow_is_no_success_although_the_server_says_so() -> None:
+def test_missing_hint_is_not_a_success() -> None:
     async def none(session: Session) -> None:
         words = "No hints available. Puzzle is complete!"
         await session.say({"type": "result", "success": True, "code": "HINT_NONE", "message": words})

@@ -38,7 +38,7 @@ def toy_server() -> Iterator[ScriptedServer]:
         thread.join(10)
 
 
-def test_a_batch_plays_to_the_end_and_refuses_what_is_no_move() -> None:
+def test_batch_runs_to_the_end_and_rejects_invalid_moves() -> None:
     with toy_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
         with PuzzleServerVectorEnvironment("toy", client=client) as batch:
@@ -59,7 +59,7 @@ def test_a_batch_plays_to_the_end_and_refuses_what_is_no_move() -> None:
         batch.close()
 
 
-def test_answers_run_out() -> None:
+def test_episode_is_truncated_after_max_steps() -> None:
     with toy_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
         game = PuzzleServerEnvironment.create("toy", client=client, max_steps=2)
@@ -74,7 +74,7 @@ def test_answers_run_out() -> None:
         game.close()
 
 
-def test_refused_answers_in_a_row_run_out_and_prompts_can_be_worded_otherwise() -> None:
+def test_invalid_answers_in_a_row_truncate_and_prompt_can_be_replaced() -> None:
     with toy_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
         game = PuzzleServerEnvironment.create(
@@ -88,7 +88,7 @@ def test_refused_answers_in_a_row_run_out_and_prompts_can_be_worded_otherwise() 
 
 
 @pytest.mark.slow
-def test_the_real_servers_games_are_solved_by_its_hints() -> None:
+def test_hints_of_the_real_server_solve_its_games() -> None:
     with running_server() as server:
         client = PuzzleClientConfig(host="127.0.0.1", port=server.port)
         for name in ("sudoku", "binary", "lights"):
@@ -147,7 +147,7 @@ def test_several_games_are_tasks_with_seed_ranges_as_splits() -> None:
         PuzzleServerConfig.model_validate({"connections": 3})
 
 
-def test_games_are_made_by_name() -> None:
+def test_games_are_created_by_name() -> None:
     with toy_server() as server:
         game = make_text_env("puzzle_server:toy", host="127.0.0.1", port=server.port)
         assert "seed 9" in game.reset(9)

@@ -7,15 +7,17 @@ import pytest
 from arcade_server import RealServer
 from pydantic import ValidationError
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming import AsyncSampleStream, StreamSample
 from phalanx.compat.chuk_lazarus.data.batching.streaming.gym_stream import MockGymStream
-from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample, StreamState
-from phalanx.data.stream_base import AsyncSampleStream
+from phalanx.data import Sample, SampleOrigin
+from phalanx.data.samples import EpisodeStatus
 from phalanx.data.tokenizers import ByteTokenizer
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.episodes import (
     CollectConfig,
     PuzzleSampleStream,
     StepRewards,
+    StreamState,
     episode_samples,
     move_prompt,
     rollout_episode,
@@ -44,17 +46,17 @@ def toy(server: ScriptedServer, **others: object) -> CollectConfig:
     return CollectConfig(**fixed | others)
 
 
-async def samples_of(stream: AsyncSampleStream) -> list[StreamSample]:
+async def samples_of(stream: AsyncSampleStream) -> list[Sample]:
     async with stream:
         return [sample async for sample in stream]
 
 
-def text_of(sample: StreamSample) -> str:
+def text_of(sample: Sample | StreamSample) -> str:
     return ByteTokenizer().decode(sample.input_ids)
 
 
 def test_a_move_is_a_sample_of_its_prompt_and_its_command() -> None:
-    async def run() -> tuple[list[StreamSample], PuzzleSampleStream]:
+    async def run() -> tuple[list[Sample], PuzzleSampleStream]:
         server = ScriptedServer()
         async with scripted_server(server):
             stream = PuzzleSampleStream(toy(server, use_hints=False), policy=obey, max_episodes=2)
@@ -70,11 +72,15 @@ def test_a_move_is_a_sample_of_its_prompt_and_its_command() -> None:
     second = samples[1]
     prompt, answer = f"Puzzle: toy (easy)\n[1/3] ■ seed {seed}\nMove: ", "place 1 2 2\n"
     assert text_of(second) == prompt + answer
-    assert second.loss_mask == (0,) * len(prompt.encode()) + (1,) * len(answer)
-    assert (second.source, second.dataset_id) == (SampleSource.GYM, "puzzle_arcade")
-    assert (second.step_index, second.total_steps, second.difficulty) == (1, 3, 0.3)
-    assert (second.success, second.episode_status, second.reward) == (True, EpisodeStatus.SUCCESS, 0.0)
-    assert samples[2].reward == 1.0
+    assert second.loss_mask.tolist() == [0] * len(prompt.encode()) + [1] * len(answer)
+    assert (second.info.origin, second.info.dataset_id) == (SampleOrigin.ENVIRONMENT, "puzzle_arcade")
+    assert (second.info.step_index, second.info.total_steps, second.info.difficulty) == (1, 3, 0.3)
+    assert (second.info.success, second.info.episode_status, second.info.reward) == (
+        True,
+        EpisodeStatus.SUCCESS,
+        0.0,
+    )
+    assert samples[2].info.reward == 1.0
     metrics = stream.metrics
     assert (metrics.samples_produced, metrics.episodes_successful, stream.state) == (
         6,
@@ -97,7 +103,7 @@ def test_a_policy_is_a_function_or_a_coroutine_and_sees_the_hint(kind: str) -> N
         await asyncio.sleep(0)
         return sync(observation, hint)
 
-    async def run() -> list[StreamSample]:
+    async def run() -> list[Sample]:
         server = ScriptedServer()
         async with scripted_server(server):
             policy = sync if kind == "sync" else later
@@ -110,16 +116,16 @@ def test_a_policy_is_a_function_or_a_coroutine_and_sees_the_hint(kind: str) -> N
 def test_wrong_moves_of_a_policy_are_refused_paid_for_and_counted() -> None:
     says = iter(["place 1 1 9", "quit", "two\nlines", "place 1 1 1", "dance", "dance", "dance", "dance"])
 
-    async def run() -> list[StreamSample]:
+    async def run() -> list[Sample]:
         server = ScriptedServer()
         async with scripted_server(server):
             config = toy(server, use_hints=False, max_invalid_answers=4, rewards=StepRewards(invalid=-0.5))
             return await samples_of(PuzzleSampleStream(config, policy=lambda *_: next(says), max_episodes=1))
 
     samples = asyncio.run(run())
-    assert [sample.reward for sample in samples] == [-0.5, -0.5, -0.5, 0.0, -0.5, -0.5, -0.5, -0.5]
-    assert {sample.success for sample in samples} == {False}
-    assert {sample.episode_status for sample in samples} == {EpisodeStatus.FAILURE}
+    assert [sample.info.reward for sample in samples] == [-0.5, -0.5, -0.5, 0.0, -0.5, -0.5, -0.5, -0.5]
+    assert {sample.info.success for sample in samples} == {False}
+    assert {sample.info.episode_status for sample in samples} == {EpisodeStatus.FAILURE}
 
 
 def test_an_episode_ends_when_it_is_given_up_lost_or_too_long() -> None:
@@ -172,14 +178,14 @@ def test_a_stream_goes_on_after_a_pause_and_starts_again_after_a_reset() -> None
             first = []
             async with stream:
                 async for sample in stream:
-                    first.append(sample.episode_id)
+                    first.append(sample.info.episode_id)
                     if len(first) == 2:
                         break
             paused = stream.state
-            rest = [sample.episode_id for sample in await samples_of(stream)]
+            rest = [sample.info.episode_id for sample in await samples_of(stream)]
             await stream.reset()
             assert (stream.metrics.samples_produced, stream.state) == (0, StreamState.IDLE)
-            again = [sample.episode_id for sample in await samples_of(stream)]
+            again = [sample.info.episode_id for sample in await samples_of(stream)]
             return first, rest, again, paused
 
     first, rest, again, paused = asyncio.run(run())
@@ -259,7 +265,7 @@ def test_a_policy_slower_than_the_servers_connections_is_asked_once_for_each_mov
         await asyncio.sleep(0.06)
         return obey(observation, hint)
 
-    async def run(longest: float) -> tuple[list[StreamSample], int]:
+    async def run(longest: float) -> tuple[list[Sample], int]:
         server = ScriptedServer(goal=6, longest=longest)
         async with scripted_server(server):
             config = toy(server, use_hints=False, pool=ConnectionPoolConfig(connections=1, ordered=True))
@@ -297,12 +303,12 @@ def test_a_stream_that_is_closed_lets_go_of_whoever_waits_for_it() -> None:
         await asyncio.sleep(60)
         return None
 
-    async def run() -> tuple[list[StreamSample], StreamState]:
+    async def run() -> tuple[list[Sample], StreamState]:
         server = ScriptedServer()
         async with scripted_server(server):
             stream = PuzzleSampleStream(toy(server, use_hints=False), policy=never)
 
-            async def read() -> list[StreamSample]:
+            async def read() -> list[Sample]:
                 return [sample async for sample in stream]
 
             reading = asyncio.create_task(read())
@@ -379,7 +385,7 @@ def server() -> Iterator[RealServer]:
 
 
 def test_the_real_servers_puzzles_are_the_same_on_one_connection_and_on_four(server: RealServer) -> None:
-    async def run(connections: int) -> list[StreamSample]:
+    async def run(connections: int) -> list[Sample]:
         config = CollectConfig(
             client=PuzzleClientConfig(host="127.0.0.1", port=server.port),
             games=("binary", "lights", "tents"),
@@ -390,9 +396,9 @@ def test_the_real_servers_puzzles_are_the_same_on_one_connection_and_on_four(ser
 
     one, four = asyncio.run(run(1)), asyncio.run(run(4))
     assert one == four
-    assert all(sample.success for sample in one)
-    assert {sample.difficulty for sample in one} == {0.3, 0.6}
-    assert {str(sample.episode_id).split("_")[0] for sample in one} == {"binary", "lights", "tents"}
+    assert all(sample.info.success for sample in one)
+    assert {sample.info.difficulty for sample in one} == {0.3, 0.6}
+    assert {str(sample.info.episode_id).split("_")[0] for sample in one} == {"binary", "lights", "tents"}
     first = text_of(one[0])
     assert first.startswith("Puzzle: binary (easy)\n  |1|2|") and first.rpartition("Move: ")[2].startswith(
         "place "
@@ -400,14 +406,14 @@ def test_the_real_servers_puzzles_are_the_same_on_one_connection_and_on_four(ser
 
 
 def test_logic_grid_gives_its_first_hint_and_a_failure(server: RealServer) -> None:
-    async def run() -> list[StreamSample]:
+    async def run() -> list[Sample]:
         config = CollectConfig(
             client=PuzzleClientConfig(host="127.0.0.1", port=server.port), games=("logic",)
         )
         return await samples_of(PuzzleSampleStream(config, max_episodes=1))
 
     (sample,) = asyncio.run(run())
-    assert sample.success is False and "connect person" in text_of(sample)
+    assert sample.info.success is False and "connect person" in text_of(sample)
 
 
 def test_the_prompt_is_the_games_picture() -> None:

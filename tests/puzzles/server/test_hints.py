@@ -53,7 +53,7 @@ def test_there_is_a_case_for_each_of_the_22_games() -> None:
 
 
 @pytest.mark.parametrize(("game", "hint", "command"), [(game, *case) for game, case in CASES.items()] + MORE)
-def test_a_hint_is_the_command_that_does_it(game: PuzzleGame, hint: str, command: str) -> None:
+def test_hint_becomes_a_command(game: PuzzleGame, hint: str, command: str) -> None:
     assert command_for_hint(game, hint) == command
 
 
@@ -67,11 +67,11 @@ def test_a_hint_is_the_command_that_does_it(game: PuzzleGame, hint: str, command
         ("einstein", "Try placing 7 at row 1, column 2"),
     ],
 )
-def test_what_no_command_does_has_none(game: PuzzleGame | str, hint: str) -> None:
+def test_hint_without_command_gives_none(game: PuzzleGame | str, hint: str) -> None:
     assert command_for_hint(game, hint) is None
 
 
-def test_games_are_found_under_the_names_people_use() -> None:
+def test_games_are_found_under_common_names() -> None:
     assert PuzzleGame("killer_sudoku") is PuzzleGame.KILLER_SUDOKU
     assert PuzzleGame("Star Battle") is PuzzleGame.STAR_BATTLE
     assert [game_id(name) for name in ("logic_grid", "slitherlink", "lights-out", "rush_hour")] == [
@@ -88,16 +88,16 @@ def test_titles_are_written_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "sudoku\nquit", "sudoku;", "a" * 41])
-def test_a_name_that_would_be_another_command_is_refused(name: str) -> None:
+def test_name_of_another_command_is_rejected(name: str) -> None:
     with pytest.raises(UnknownGameError, match="is not a valid name of a game"):
         game_id(name)
 
 
-def test_the_nearest_name_is_offered() -> None:
+def test_nearest_name_is_suggested() -> None:
     assert nearest_game("minesweper") == "; did you mean 'minesweeper'?"
     assert nearest_game("killer sudoko") == "; did you mean 'killer'?"
     assert nearest_game("zzz").startswith("; games are sudoku, kenken")
 
 
-def test_difficulties_rise() -> None:
+def test_difficulties_are_ordered() -> None:
     assert [level.level for level in PuzzleDifficulty] == [0.3, 0.6, 0.9]

@@ -13,12 +13,12 @@ from jaxtyping import PyTree
 
 from phalanx.arc.episode_tokens import ArcTokenizer, GridName
 from phalanx.arc.play.session import PlayError, PlaySession
-from phalanx.data.samples import StreamSample
+from phalanx.data.samples import Sample, parse_sample
 from phalanx.io.atomic import atomic_write
 from phalanx.lm.episode_stream import EnvironmentStream
 
 
-def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[StreamSample]:
+def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[Sample]:
     """Convert an episode that has ended to one sample per step.
 
     An `EnvironmentStream` replays the recorded actions from `seed`. The rewards and the result of the replay
@@ -38,7 +38,7 @@ def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) ->
         dataset_id=dataset_id(session),
     )
     samples = list(stream)
-    results = [(sample.reward, sample.success) for sample in samples]
+    results = [(sample.info.reward, sample.info.success) for sample in samples if sample.info is not None]
     if results != [(reward, session.solved) for reward in session.rewards]:
         raise RuntimeError(
             f"the replay of {session.task.task.id} from seed {seed} differs from the recording"
@@ -99,7 +99,7 @@ class EpisodeFile:
             raise IsADirectoryError(f"{self.path} is a folder; choose a file name")
         return len(_episodes(self.path, self._bytes()))
 
-    def append(self, session: PlaySession) -> list[StreamSample]:
+    def append(self, session: PlaySession) -> list[Sample]:
         """Add an episode that has ended. The file is replaced atomically."""
         content = self._bytes()
         taken = _episodes(self.path, content)
@@ -127,10 +127,8 @@ def _episodes(path: Path, lines: bytes) -> set[str | None]:
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
-            if not isinstance(fields, dict):
-                raise ValueError(f"a sample must be an object, got {type(fields).__name__}")
-            found.add(StreamSample.from_dict(fields).episode_id)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path}:{number}: not a sample: {error}; choose another file") from error
+            info = parse_sample(line, f"{path}:{number}").info
+        except ValueError as error:
+            raise ValueError(f"{error}; choose another file") from error
+        found.add(None if info is None else info.episode_id)
     return found

@@ -1,8 +1,4 @@
-"""`phalanx data`: one group of commands for each domain's data.
-
-The commands of ARC data sets are in `arc`, those of token batches in the
-other modules named here.
-"""
+"""`phalanx data`: lengths, plans, packing and batch files."""
 
 import typer
 
@@ -13,15 +9,19 @@ app = typer.Typer(
     cls=lazy_group(
         {
             "lengths": LazyCommand("phalanx.cli.data.lengths", "Length caches: build, stats."),
-            "batchplan": LazyCommand("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
-            "batching": LazyCommand(
-                "phalanx.cli.data.analyze", "Lengths analyzed: analyze, histogram, suggest."
+            "plan": LazyCommand("phalanx.cli.data.plan", "Batch plans: build, info, verify, shard."),
+            "analyze": LazyCommand(
+                "phalanx.cli.data.analyze", "Analysis of lengths: report, histogram, suggest."
             ),
-            "batch": LazyCommand("phalanx.cli.data.export", "Batch files: generate."),
-            "pack": LazyCommand("phalanx.cli.data.pack", "Pack samples into rows of one length."),
+            "export": LazyCommand("phalanx.cli.data.export", "Write the batches of a plan to files."),
+            "pack": LazyCommand("phalanx.cli.data.pack", "Pack samples into rows."),
+            # Names that users of chuk-lazarus know.
+            "batchplan": LazyCommand("phalanx.cli.data.plan", "Same as `plan`.", hidden=True),
+            "batching": LazyCommand("phalanx.cli.data.analyze", "Same as `analyze`.", hidden=True),
+            "batch": LazyCommand("phalanx.cli.data.export:batch_app", "Same as `export`.", hidden=True),
         }
     ),
-    help="The data that environments use, and token batches: lengths, plans, packs, files.",
+    help="Datasets and token batches: lengths, plans, packing, batch files.",
     no_args_is_help=True,
     add_completion=False,
 )

@@ -1,7 +1,4 @@
-"""`phalanx data batching`: how well buckets and packing suit a dataset's lengths, in text or as SVG.
-
-The figures come from `phalanx.data.analysis`.
-"""
+"""`phalanx data analyze`: compares buckets and packing for the lengths of a dataset, as text or SVG."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,37 +10,38 @@ from phalanx.cli.errors import user_errors
 from phalanx.cli.output import format_fields, print_json
 
 app = typer.Typer(
-    name="batching",
-    help="Lengths analyzed: analyze, histogram, suggest.",
+    name="analyze",
+    help="Analysis of lengths: report, histogram, suggest.",
     no_args_is_help=True,
     add_completion=False,
 )
 
-SvgPath = Annotated[Path | None, typer.Option(help="Also draw it to this file.")]
+SvgPath = Annotated[Path | None, typer.Option(help="Also draw a chart to this SVG file.")]
 
 
+@app.command("analyze", hidden=True)
 @app.command()
-def analyze(
+def report(
     cache: CachePath,
     bucket_edges: BucketEdges = "128,256,512",
-    overflow_max: Annotated[int, typer.Option(help="Longest length of the last bucket.")] = 2048,
+    overflow_max: Annotated[int, typer.Option(help="Maximum length of the last bucket.")] = 2048,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Save the report as JSON.")] = None,
     svg: SvgPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report how full buckets would be, beside the best buckets and beside packing, and what to do."""
-    from phalanx.data.analysis.report import create_efficiency_report
+    """Compare buckets with optimal buckets and with packing, and give recommendations."""
+    from phalanx.data.bucket_search import create_efficiency_report
     from phalanx.data.plans.buckets import BucketSpec
 
     edges = parse_edges(bucket_edges)
     lengths = read_lengths(cache).table()
     with user_errors():
-        report = create_efficiency_report(lengths, BucketSpec(edges=edges, overflow_max=overflow_max))
-    figures = {
+        found = create_efficiency_report(lengths, BucketSpec(edges=edges, overflow_max=overflow_max))
+    values = {
         "cache": str(cache),
-        **report.model_dump(mode="json"),
-        "overall_efficiency": report.overall_efficiency,
-        "compared": dict(report.compared()),
+        **found.model_dump(mode="json"),
+        "overall_efficiency": found.overall_efficiency,
+        "compared": dict(found.compared()),
     }
     if output is not None:
         import json
@@ -51,32 +49,32 @@ def analyze(
         from phalanx.io.atomic import atomic_write
 
         with user_errors(), atomic_write(output, "w") as file:
-            file.write(json.dumps(figures, indent=2) + "\n")
+            file.write(json.dumps(values, indent=2) + "\n")
     if svg is not None:
-        from phalanx.data.analysis.charts import draw_bucketing_vs_packing, save_chart
+        from phalanx.data.length_charts import draw_bucketing_vs_packing, save_chart
 
         with user_errors():
-            save_chart(draw_bucketing_vs_packing(report), svg)
+            save_chart(draw_bucketing_vs_packing(found), svg)
     if as_json:
-        print_json(figures)
+        print_json(values)
     else:
-        typer.echo(report.to_ascii())
+        typer.echo(found.to_ascii())
 
 
 @app.command()
 def histogram(
     cache: CachePath,
-    bins: Annotated[int, typer.Option(min=1, help="How many bars.")] = 15,
-    width: Annotated[int, typer.Option(min=1, help="Columns of the longest bar.")] = 50,
+    bins: Annotated[int, typer.Option(min=1, help="Number of bars.")] = 15,
+    width: Annotated[int, typer.Option(min=1, help="Length of the longest bar.")] = 50,
     svg: SvgPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how long samples are, as bars."""
+    """Show the distribution of lengths."""
     from phalanx.data.length_analysis import compute_length_histogram
 
     found = compute_length_histogram(read_lengths(cache).table(), num_bins=bins)
     if svg is not None:
-        from phalanx.data.analysis.charts import draw_length_histogram, save_chart
+        from phalanx.data.length_charts import draw_length_histogram, save_chart
 
         with user_errors():
             save_chart(draw_length_histogram(found), svg)
@@ -90,30 +88,29 @@ def histogram(
 def suggest(
     cache: CachePath,
     num_buckets: Annotated[
-        int, typer.Option("--num-buckets", "-n", min=2, help="How many buckets, the last included.")
+        int, typer.Option("--num-buckets", "-n", min=2, help="Number of buckets, including the last.")
     ] = 4,
     goal: Annotated[
         Literal["waste", "balance", "memory"],
-        typer.Option(
-            "--goal", "-g", help="Fewest padded tokens, equal buckets, or fewest padded attention scores."
-        ),
+        typer.Option("--goal", "-g", help="Fewest padded tokens, equal buckets, or fewest attention scores."),
     ] = "waste",
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Where the last bucket ends.", show_default="the longest sample")
+        int | None,
+        typer.Option(min=1, help="Maximum length of the last bucket.", show_default="the longest sample"),
     ] = None,
     multiple_of: Annotated[int, typer.Option(min=1, help="Edges are multiples of this.")] = 1,
     svg: SvgPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the best bucket edges for a goal; no others are better."""
+    """Find the optimal bucket edges."""
     from phalanx.data.bucket_search import OptimizationGoal, suggest_bucket_edges
 
     lengths = read_lengths(cache).table()
     with user_errors():
         found = suggest_bucket_edges(lengths, num_buckets, OptimizationGoal(goal), max_length, multiple_of)
     if svg is not None:
-        from phalanx.data.analysis.charts import draw_bucket_efficiency, save_chart
-        from phalanx.data.bucket_search import analyze_bucket_efficiency
+        from phalanx.data.length_analysis import analyze_bucket_efficiency
+        from phalanx.data.length_charts import draw_bucket_efficiency, save_chart
 
         with user_errors():
             save_chart(draw_bucket_efficiency(analyze_bucket_efficiency(lengths, found.bucket_spec)), svg)
@@ -127,7 +124,7 @@ def suggest(
                 ("overflow", found.overflow_max),
                 ("goal", found.optimization_goal),
                 ("efficiency", f"{found.estimated_efficiency:.2%}"),
-                ("because", found.rationale),
+                ("reason", found.rationale),
             ]
         )
     )

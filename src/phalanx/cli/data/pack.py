@@ -1,7 +1,5 @@
-"""`phalanx data pack`: put samples into packs, from their lengths alone or with their tokens.
-
-Which sample goes where is decided by `phalanx.data.assign_packs`; `pack_tokens` copies the tokens.
-"""
+"""`phalanx data pack`: packs files into a folder of batches, or decides from lengths which samples share a
+row."""
 
 import itertools
 import json
@@ -21,18 +19,16 @@ from phalanx.cli.data.options import (
     Workers,
     input_errors,
     read_lengths,
-    read_tokens,
 )
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_fields, print_json, progress
 
 if TYPE_CHECKING:
-    import numpy as np
+    from phalanx.data.metrics import BatchMetrics
+    from phalanx.data.packing import PackingConfig, PackLayout
+    from phalanx.data.tokenization import TokenizeConfig
 
-    from phalanx.data.packing import PackLayout
-    from phalanx.data.tokenizers import Tokenizer
-
-app = typer.Typer(name="pack", help="Pack samples into rows of one length.", add_completion=False)
+app = typer.Typer(name="pack", help="Pack samples into rows.", add_completion=False)
 
 
 @app.command()
@@ -40,58 +36,49 @@ def pack(
     output: Annotated[
         Path,
         typer.Option(
-            "--output",
-            "--out",
-            "-o",
-            help="A folder of batches; .npz with --dataset; .npz or .jsonl with --lengths.",
+            "--output", "--out", "-o", help="Folder of batches, or .npz; with --lengths, .npz or .jsonl."
         ),
     ],
     data: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="Fine-tuning data: .jsonl, .parquet, .txt, or folders of them.", show_default=False
-        ),
+        typer.Argument(help="JSONL, Parquet or text files, or folders of them.", show_default=False),
     ] = None,
     lengths: Annotated[
         Path | None,
-        typer.Option("--lengths", "-l", help="A length cache: decide who shares a pack."),
+        typer.Option("--lengths", "-l", help="Length cache: only decide which samples share a row."),
     ] = None,
     dataset: Annotated[
-        Path | None, typer.Option("--dataset", "-d", help="A dataset: also write the packed tokens.")
+        list[Path] | None, typer.Option("--dataset", "-d", help="Same as DATA.", show_default=False)
     ] = None,
-    tokenizer: Annotated[
-        str, typer.Option("--tokenizer", "-t", help="With --dataset: what makes the tokens.")
-    ] = "bytes",
-    template: Annotated[
-        Literal["auto", "chat", "prompt", "text", "preference", "tokens"],
-        typer.Option(help="What rows of fine-tuning data are; auto goes by their columns."),
+    tokenizer: Annotated[str, typer.Option("--tokenizer", "-t", help="Tokenizer.")] = "bytes",
+    row_format: Annotated[
+        Literal["auto", "chat", "prompt_completion", "preference", "text", "tokens"],
+        typer.Option("--format", help="Format of the rows; auto decides by their columns."),
     ] = "auto",
     chat_template: Annotated[
         str | None, typer.Option(help="chatml or a Jinja file.", show_default="the tokenizer's")
     ] = None,
     loss: Annotated[
-        Literal["auto", "all", "completion", "assistant", "last"],
-        typer.Option(help="What of fine-tuning data is learned."),
+        Literal["auto", "all", "completion", "assistant", "last_turn"],
+        typer.Option(help="Which tokens count in the loss."),
     ] = "auto",
     truncation: Annotated[
-        Literal["error", "skip", "right", "left", "turns"],
-        typer.Option(help="What becomes of fine-tuning samples longer than a pack."),
+        Literal["error", "skip", "right", "left", "drop_turns"],
+        typer.Option(help="What happens to samples longer than a row of a folder of batches."),
     ] = "error",
-    rows: Annotated[int, typer.Option(min=1, help="Packs in a batch of fine-tuning data.")] = 1,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of batches, each packed anew.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the order of the batches.")] = 42,
-    max_length: Annotated[
-        int, typer.Option("--max-length", "--length", min=1, help="Tokens in a pack.")
-    ] = 2048,
+    packs_per_batch: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 1,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of batches, each packed differently.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffles.")] = 42,
+    max_length: Annotated[int, typer.Option(min=1, help="Length of a row.")] = 2048,
     mode: Annotated[
-        PackMode, typer.Option("--mode", "-m", help="How samples choose their packs.")
+        PackMode, typer.Option("--mode", "-m", help="Packing algorithm.")
     ] = "best_fit_decreasing",
     overlong: Annotated[
         Literal["error", "skip", "truncate", "split"],
-        typer.Option(help="What to do with samples longer than a pack."),
+        typer.Option(help="What happens to samples longer than a row of a .npz or .jsonl file."),
     ] = "error",
     separator: Annotated[
-        int | None, typer.Option(help="Put this token between samples.", show_default="none")
+        int | None, typer.Option(help="Token between the samples of a row.", show_default="none")
     ] = None,
     pad_id: PadId = None,
     add_bos: AddBos = False,
@@ -99,8 +86,8 @@ def pack(
         bool | None,
         typer.Option(
             "--add-eos/--no-add-eos",
-            help="Put the end of text after every text.",
-            show_default="after texts and completions of fine-tuning data",
+            help="Add the end-of-text token.",
+            show_default="to texts and completions",
         ),
     ] = None,
     text_field: TextField = "text",
@@ -108,103 +95,167 @@ def pack(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pack fine-tuning data into batches, or samples from their lengths or tokens into packs.
+    """Tokenize files and pack them into a folder of batches, or into one .npz file.
 
-    phalanx data pack train.jsonl --tokenizer T --template chat --length 4096 --out DIR
-
-    Never more in a pack than fits, and each sample whole unless --truncation or --overlong says otherwise.
+    phalanx data pack train.jsonl --tokenizer T --format chat --max-length 4096 -o FOLDER
     """
-    if data:
-        if lengths is not None or dataset is not None:
-            raise UserError("give the data itself, or --lengths, or --dataset")
-        from phalanx.cli.data.finetuning import pack_finetuning
+    from phalanx.data.packing import PackingConfig, PackingMode
+    from phalanx.data.tokenization import TokenizeConfig
 
-        pack_finetuning(
-            data,
-            output,
-            {
-                "template": template,
-                "loss": loss,
-                "truncation": truncation,
-                "max_length": max_length,
-                "add_bos": add_bos,
-                "add_eos": add_eos,
-            },
-            tokenizer=tokenizer,
+    paths = [*(dataset or ()), *(data or ())]
+    if bool(paths) == (lengths is not None):
+        raise UserError("pass files to pack, or --lengths with a length cache")
+    with user_errors():
+        packing = PackingConfig(
+            mode=PackingMode(mode), max_length=max_length, overlong=overlong, separator_token_id=separator
+        )
+    if lengths is not None:
+        if workers is not None:
+            raise UserError("--workers cannot be used with --lengths, which needs no tokenization")
+        _pack_lengths(lengths, output, packing, as_json)
+        return
+    to_file = output.suffix == ".npz"
+    if output.suffix == ".jsonl":
+        raise UserError(f"--output must be a folder or a .npz file, got {output}")
+    with user_errors():
+        config = TokenizeConfig(
+            format=row_format,
+            text_field=text_field,
+            loss=loss,
+            truncation=truncation,
+            max_length=None if to_file else max_length,
+            add_bos=add_bos,
+            add_eos=add_eos,
             chat_template=chat_template,
+        )
+    if to_file:
+        _pack_to_file(paths, output, config, packing, tokenizer, split, pad_id, workers, as_json)
+        return
+    from phalanx.data.packed_dataset import pack_dataset
+
+    with input_errors(), progress("packing", "rows", quiet=as_json) as advance:
+        packed = pack_dataset(
+            paths,
+            output,
+            config,
+            tokenizer=tokenizer,
             split=split,
             mode=mode,
-            rows=rows,
-            epochs=epochs,
+            packs_per_batch=packs_per_batch,
+            num_epochs=epochs,
             seed=seed,
             pad_id=pad_id,
             workers=workers,
-            as_json=as_json,
+            on_rows=advance,
         )
-        return
-    if workers is not None:
-        raise UserError("--workers read files of fine-tuning data; leave it out with --lengths and --dataset")
-    from phalanx.data.packed_batch import pack_tokens
+    metrics = packed.plan.compute_metrics()
+    skipped = packed.stats.skipped
+    values = {
+        "output": str(output),
+        "samples": packed.stats.samples,
+        "truncated": packed.stats.truncated,
+        "skipped": skipped if as_json else len(skipped),
+        "tokens": metrics.total_tokens,
+        "loss_tokens": int(packed.dataset.loss_mask.sum(dtype="int64")),
+        "batches": packed.plan.num_batches,
+        "efficiency": metrics.efficiency,
+        "fingerprint": packed.plan.fingerprint,
+    }
+    print_json(values) if as_json else typer.echo(format_fields(list(values.items())))
+
+
+def _pack_lengths(lengths: Path, output: Path, packing: "PackingConfig", as_json: bool) -> None:
+    from phalanx.data.metrics import compute_packing_metrics
     from phalanx.data.packing import assign_packs
-    from phalanx.data.packing_config import PackingConfig
-    from phalanx.data.sequences import compute_packing_metrics
 
-    if (lengths is None) == (dataset is None):
-        raise UserError(
-            "give either --lengths (which samples share a pack), or --dataset (with tokens), or files of "
-            "fine-tuning data"
-        )
-    if output.suffix not in ((".npz", ".jsonl") if dataset is None else (".npz",)):
-        kinds = ".npz or .jsonl" if dataset is None else ".npz"
-        raise UserError(f"--output must end in {kinds}, got {output}")
+    if output.suffix not in (".npz", ".jsonl"):
+        raise UserError(f"--output must end in .npz or .jsonl with --lengths, got {output}")
+    table = read_lengths(lengths).table()
     with user_errors():
-        config = PackingConfig(
-            mode=mode,
-            max_length=max_length,
-            overlong=overlong,
-            add_separator=separator is not None,
-            separator_token_id=separator,
+        layout = assign_packs(table.lengths, packing, sample_ids=table.ids)
+        if output.suffix == ".npz":
+            _write_npz(output, _layout_arrays(layout, table.ids))
+        else:
+            _write_jsonl(output, layout, table.ids)
+    _print_metrics(output, packing, layout, table.ids, compute_packing_metrics(layout), as_json)
+
+
+def _pack_to_file(
+    paths: Sequence[Path],
+    output: Path,
+    config: "TokenizeConfig",
+    packing: "PackingConfig",
+    tokenizer: str,
+    split: str | None,
+    pad_id: int | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    from contextlib import closing
+
+    from phalanx.data.collation import TOKEN_ARRAYS, pack_tokens
+    from phalanx.data.metrics import compute_packing_metrics
+    from phalanx.data.packed_dataset import find_chat_template
+    from phalanx.data.packing import assign_packs
+    from phalanx.data.samples import TokenDataset
+    from phalanx.data.tokenization import tokenize_rows
+    from phalanx.data.tokenizers import load_tokenizer
+
+    with input_errors(), progress("tokenizing", "rows", quiet=as_json) as advance:
+        used = load_tokenizer(tokenizer)
+        rows = tokenize_rows(
+            list(paths),
+            used,
+            config,
+            chat=find_chat_template(tokenizer, config),
+            split=split,
+            on_rows=advance,
+            workers=workers,
         )
-    if lengths is not None:
-        table = read_lengths(lengths).table()
-        with user_errors():
-            layout = assign_packs(table.lengths, config, sample_ids=table.ids)
-        _write_layout(output, layout, table.ids)
-        metrics = compute_packing_metrics(layout)
-    else:
-        assert dataset is not None
-        from phalanx.data.tokenizers import load_tokenizer
+        with closing(rows):
+            dataset = TokenDataset.from_samples(rows)
+        if not len(dataset):
+            raise ValueError(f"{', '.join(map(str, paths))}: there are no samples")
+    padding = pad_id if pad_id is not None else used.pad_token_id or 0
+    with user_errors():
+        layout = assign_packs(dataset.lengths.lengths, packing, sample_ids=dataset.ids)
+        batch = pack_tokens(
+            dataset.tokens,
+            dataset.offsets,
+            packing,
+            loss_mask=dataset.loss_mask,
+            pad_id=padding,
+            layout=layout,
+        )
+        arrays = {name: getattr(batch, name) for name in TOKEN_ARRAYS}
+        _write_npz(output, {**arrays, **_layout_arrays(layout, dataset.ids)})
+    metrics = compute_packing_metrics(layout, batch.loss_mask)
+    _print_metrics(output, packing, layout, dataset.ids, metrics, as_json)
 
-        with input_errors():
-            used = load_tokenizer(tokenizer, add_bos=add_bos, add_eos=bool(add_eos))
-        ids, tokens, offsets, mask = _read(dataset, used, text_field, split, quiet=as_json)
-        padding = pad_id if pad_id is not None else used.pad_token_id or 0
-        import numpy as np
 
-        with user_errors():
-            layout = assign_packs(np.diff(offsets), config, sample_ids=ids)
-        batch = pack_tokens(tokens, offsets, config, loss_mask=mask, pad_token_id=padding, layout=layout)
-        arrays = {
-            name: getattr(batch, name) for name in ("input_ids", "loss_mask", "segment_ids", "position_ids")
-        }
-        _write_npz(output, {**arrays, **_layout_arrays(layout, ids)})
-        metrics = compute_packing_metrics(batch)
-    figures = metrics.summary()
-    skipped = [str((table.ids if lengths is not None else ids)[row]) for row in layout.skipped.tolist()]
+def _print_metrics(
+    output: Path,
+    packing: "PackingConfig",
+    layout: "PackLayout",
+    ids: Sequence[str],
+    metrics: "BatchMetrics",
+    as_json: bool,
+) -> None:
+    values = metrics.summary()
+    skipped = [str(ids[row]) for row in layout.skipped.tolist()]
     if as_json:
-        print_json(
-            {"output": str(output), "mode": mode, "max_length": max_length, **figures, "skipped": skipped}
-        )
+        header = {"output": str(output), "mode": str(packing.mode), "max_length": packing.max_length}
+        print_json({**header, **values, "skipped": skipped})
         return
-    names = ("num_packs", "num_segments", "total_tokens", "packing_ratio", "efficiency")
-    typer.echo(format_fields([("output", output), *((name, figures[name]) for name in names)]))
+    names = ("num_rows", "num_samples", "total_tokens", "packing_ratio", "efficiency")
+    typer.echo(format_fields([("output", output), *((name, values[name]) for name in names)]))
     if skipped:
-        typer.echo(f"skipped: {len(skipped):,} samples longer than {max_length}: {_listed(skipped)}")
+        typer.echo(f"skipped: {len(skipped):,} samples longer than {packing.max_length}: {_list(skipped)}")
 
 
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most:,} more (--json lists all)" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _list(names: Sequence[str], limit: int = 3) -> str:
+    more = f" and {len(names) - limit:,} more (--json lists all)" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def _layout_arrays(layout: "PackLayout", ids: Sequence[str]) -> dict[str, Any]:
@@ -212,25 +263,22 @@ def _layout_arrays(layout: "PackLayout", ids: Sequence[str]) -> dict[str, Any]:
 
     return {
         "segment_samples": np.array([str(ids[row]) for row in layout.samples.tolist()], np.str_),
-        "segment_starts": layout.starts,
+        "segment_starts": np.zeros_like(layout.samples) if layout.starts is None else layout.starts,
         "segment_lengths": layout.lengths,
         "pack_offsets": layout.offsets,
     }
 
 
-def _write_layout(output: Path, layout: "PackLayout", ids: Sequence[str]) -> None:
-    if output.suffix == ".npz":
-        _write_npz(output, _layout_arrays(layout, ids))
-        return
+def _write_jsonl(output: Path, layout: "PackLayout", ids: Sequence[str]) -> None:
     from phalanx.io.atomic import atomic_write
 
-    bounds = layout.offsets.tolist()
-    with user_errors(), atomic_write(output, "w") as file:
-        for number, (begin, end) in enumerate(itertools.pairwise(bounds)):
+    starts = _layout_arrays(layout, ids)["segment_starts"]
+    with atomic_write(output, "w") as file:
+        for number, (begin, end) in enumerate(itertools.pairwise(layout.offsets.tolist())):
             line = {
                 "pack": number,
                 "samples": [str(ids[row]) for row in layout.samples[begin:end].tolist()],
-                "starts": layout.starts[begin:end].tolist(),
+                "starts": starts[begin:end].tolist(),
                 "lengths": layout.lengths[begin:end].tolist(),
             }
             file.write(json.dumps(line) + "\n")
@@ -241,23 +289,5 @@ def _write_npz(output: Path, arrays: dict[str, Any]) -> None:
 
     from phalanx.io.atomic import atomic_write
 
-    with user_errors(), atomic_write(output, checksum=True) as file:
+    with atomic_write(output, checksum=True) as file:
         np.savez(file, allow_pickle=False, **arrays)
-
-
-def _read(
-    dataset: Path, tokenizer: "Tokenizer", text_field: str, split: str | None, *, quiet: bool
-) -> "tuple[list[str], np.ndarray, np.ndarray, np.ndarray]":
-    """Ids, all tokens end to end, where each sample begins, and the loss mask."""
-    import numpy as np
-
-    samples = []
-    with input_errors(), progress("tokenizing", "samples", quiet=quiet) as advance:
-        for sample in read_tokens(dataset, tokenizer, text_field, split):
-            samples.append(sample)
-            advance(1)
-        if not samples:
-            raise ValueError(f"{dataset} holds no samples")
-    ids, tokens, masks = zip(*samples, strict=True)
-    offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
-    return list(ids), np.concatenate(tokens), offsets, np.concatenate(masks)

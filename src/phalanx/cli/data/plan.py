@@ -1,7 +1,4 @@
-"""`phalanx data batchplan`: plan batches from lengths, look at a plan, check that it comes out again, shard.
-
-Plans are `phalanx.data.BatchPlan`; what a folder holds is told in docs/tokens.md.
-"""
+"""`phalanx data plan`: builds, shows, verifies and shards batch plans."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,78 +16,78 @@ if TYPE_CHECKING:
     from phalanx.data.plans.batch_plan import BatchPlan
 
 app = typer.Typer(
-    name="batchplan",
+    name="plan",
     help="Batch plans: build, info, verify, shard.",
     no_args_is_help=True,
     add_completion=False,
 )
 
-PlanPath = Annotated[Path, typer.Option("--plan", "-p", help="The folder of a plan.")]
-LengthsPath = Annotated[Path, typer.Option("--lengths", "-l", help="A length cache.")]
+PlanPath = Annotated[Path, typer.Option("--plan", "-p", help="Plan: a .plan file, or the folder with it.")]
+LengthsPath = Annotated[Path, typer.Option("--lengths", "-l", help="Length cache.")]
 Policy = Annotated[
-    Literal["pad", "repeat", "drop"],
-    typer.Option(help="If batches do not divide by ranks: halve some, repeat some, or drop some."),
+    Literal["split", "repeat", "drop"],
+    typer.Option(help="If the number of batches is not divisible by the ranks: split, repeat or drop some."),
 ]
-Balance = Annotated[bool, typer.Option(help="Give all ranks batches of like attention cost in each step.")]
-ModelWidth = Annotated[
+Balance = Annotated[bool, typer.Option(help="Give all ranks batches of similar cost in each step.")]
+DModel = Annotated[
     int | None,
-    typer.Option(min=1, help="Balance the FLOPs of a model of this hidden size, not attention alone."),
+    typer.Option(min=1, help="Balance the FLOPs of a model with this hidden size, not only attention."),
 ]
-_SHOWN = 10
+_NUM_LISTED = 10
 
 
 @app.command()
 def build(
     lengths: LengthsPath,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File that ends in .plan, or folder.")],
     epochs: Annotated[int, typer.Option("--epochs", "-e", min=1, help="Epochs to plan.")] = 1,
     token_budget: Annotated[
-        int, typer.Option("--token-budget", "-b", help="Most tokens in a batch, padding included.")
+        int,
+        typer.Option("--token-budget", "-b", help="Maximum number of tokens in a batch, including padding."),
     ] = 4096,
     bucket_edges: BucketEdges = "128,256,512",
     overflow_max: Annotated[
-        int, typer.Option(help="Longest length of the last bucket; longer samples are skipped and reported.")
+        int, typer.Option(help="Maximum length of the last bucket; longer samples are skipped.")
     ] = 2048,
     predictable: Annotated[
         bool,
         typer.Option(
             "--predictable",
             "-p",
-            help="Cut batches from buckets, few shapes; otherwise from sorted pools, hardly any padding.",
+            help="Cut batches from buckets (few shapes) instead of sorted pools (little padding).",
         ),
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", "-s", help="Decides every order, with the epoch.")] = 42,
-    drop_last: Annotated[bool, typer.Option("--drop-last", help="Drop batches that are not full.")] = False,
+    seed: Annotated[int, typer.Option("--seed", "-s", help="Seed of the shuffles.")] = 42,
+    drop_last: Annotated[bool, typer.Option("--drop-last", help="Drop incomplete batches.")] = False,
     pool_batches: Annotated[
-        int, typer.Option(help="Batches' worth of samples sorted together: more, less padding; fewer, freer.")
+        int, typer.Option(help="Batches' worth of samples sorted together: more means less padding.")
     ] = 128,
     pack: Annotated[bool, typer.Option("--pack", help="Pack several samples into each row.")] = False,
-    pack_length: Annotated[
-        int | None, typer.Option(help="Tokens in a pack.", show_default="overflow-max, or less by budget")
+    max_length: Annotated[
+        int | None,
+        typer.Option(help="Row length with --pack.", show_default="overflow-max, at most the budget"),
     ] = None,
-    pack_mode: Annotated[
-        PackMode, typer.Option(help="How samples choose their packs.")
-    ] = "best_fit_decreasing",
+    pack_mode: Annotated[PackMode, typer.Option(help="Packing algorithm.")] = "best_fit_decreasing",
     overlong: Annotated[
-        Literal["error", "skip", "truncate"], typer.Option(help="What to do with samples longer than a pack.")
+        Literal["error", "skip", "truncate"], typer.Option(help="What happens to samples longer than a row.")
     ] = "error",
-    dataset_hash: Annotated[str, typer.Option(help="Names the dataset; part of the fingerprint.")] = "",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a plan that is there.")] = False,
+    dataset_hash: Annotated[str, typer.Option(help="Identifies the dataset; part of the fingerprint.")] = "",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan every batch of every epoch from a length cache."""
-    from phalanx.data.packing_config import PackingConfig
+    from phalanx.data.packing import PackingConfig
+    from phalanx.data.plans.batch_plan import BatchPlanBuilder
     from phalanx.data.plans.batching_config import BatchingConfig
-    from phalanx.data.plans.builder import BatchPlanBuilder
-    from phalanx.data.plans.plan_files import save_batch_plan
+    from phalanx.data.plans.plan_files import plan_path, save_batch_plan
 
     edges = parse_edges(bucket_edges)
-    if output.exists() and any(output.iterdir() if output.is_dir() else [output]) and not overwrite:
-        raise UserError(f"{output} already exists; choose another name, or pass --overwrite")
+    if plan_path(output).exists() and not overwrite:
+        raise UserError(f"{plan_path(output)} already exists; choose another name, or pass --overwrite")
     cache = read_lengths(lengths)
-    make = BatchingConfig.predictable if predictable else BatchingConfig.throughput
+    create = BatchingConfig.predictable if predictable else BatchingConfig.throughput
     with user_errors():
-        config = make(
+        config = create(
             token_budget,
             edges,
             overflow_max,
@@ -101,11 +98,11 @@ def build(
         packing = None
         if pack:
             packing = PackingConfig(
-                mode=pack_mode, max_length=pack_length or min(overflow_max, token_budget), overlong=overlong
+                mode=pack_mode, max_length=max_length or min(overflow_max, token_budget), overlong=overlong
             )
         builder = BatchPlanBuilder(cache.table(), config, dataset_hash, cache.tokenizer_hash, packing)
     with show_activity("planning"):
-        plan = builder.build_now(epochs)
+        plan = builder.build(epochs)
     with user_errors():
         save_batch_plan(plan, output, overwrite=overwrite)
     if as_json:
@@ -122,36 +119,39 @@ def info(
     show_batches: Annotated[
         int, typer.Option("--show-batches", "-n", min=0, help="Show the first batches of the first epoch.")
     ] = 0,
-    rank: Annotated[int | None, typer.Option("--rank", "-r", help="Show this rank's part.")] = None,
-    world_size: Annotated[int | None, typer.Option("--world-size", "-w", help="Of so many ranks.")] = None,
-    policy: Policy = "pad",
+    rank: Annotated[int | None, typer.Option("--rank", "-r", help="Show the part of this rank.")] = None,
+    world_size: Annotated[int | None, typer.Option("--world-size", "-w", help="Number of ranks.")] = None,
+    policy: Policy = "split",
     balance: Balance = False,
-    model_width: ModelWidth = None,
+    d_model: DModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a plan holds, or what one rank of it would."""
+    """Show a plan, or the part of one rank."""
     if (rank is None) != (world_size is None):
-        raise UserError("--rank and --world-size go together: give both, or neither")
-    opened = read_plan(plan)
+        raise UserError("--rank and --world-size must be used together")
+    from phalanx.data.plans.sharding import ShardSpec
+
+    loaded = read_plan(plan)
     if rank is not None and world_size is not None:
         with user_errors():
-            opened = opened.shard(rank, world_size, policy, balance, model_width)
+            spec = ShardSpec(world_size=world_size, policy=policy, balance=balance, d_model=d_model)
+            loaded = loaded.shard(rank, spec)
     batches = [
         {
             "index": batch.index,
-            "samples": len(batch.samples),
+            "samples": batch.batch_size,
             "rows": batch.num_packs,
-            "max_len": batch.max_len,
+            "max_length": batch.max_length,
             "bucket": batch.bucket_id,
             "tokens": batch.token_count,
-            "first": batch.samples[0] if batch.samples else "",
+            "first": batch.sample_ids[0] if batch.batch_size else "",
         }
-        for batch in (opened.epochs[0][:show_batches] if opened.epochs else [])
+        for batch in (loaded.epochs[0][:show_batches] if loaded.epochs else [])
     ]
     if as_json:
-        print_json({"plan": str(plan), **_summary(opened), "batches": batches})
+        print_json({"plan": str(plan), **_summary(loaded), "batches": batches})
         return
-    typer.echo(_text(opened, plan))
+    typer.echo(_text(loaded, plan))
     if batches:
         typer.echo("")
         typer.echo(
@@ -161,38 +161,39 @@ def info(
 
 @app.command()
 def verify(plan: PlanPath, lengths: LengthsPath, as_json: AsJson = False) -> None:
-    """Plan the same lengths again and compare; exit code 1 if anything differs."""
-    from phalanx.data.plans.builder import verify_batch_plan
+    """Build the plan again from the same lengths and compare. The exit code is 1 if they differ."""
+    from phalanx.data.plans.plan_comparison import verify_batch_plan
     from phalanx.data.plans.plan_files import load_batch_plan
 
-    opened = read_plan(plan)
+    loaded = read_plan(plan)
     cache = read_lengths(lengths)
     cause: str | None = None
     where: dict[str, int | None] = {"epoch": None, "batch": None}
-    made = opened.meta.tokenizer_hash
-    if made and made != cache.tokenizer_hash:
+    expected = loaded.meta.tokenizer_hash
+    if expected and expected != cache.tokenizer_hash:
         cause = "tokenizer"
         message = (
-            f"tokenizer changed: the plan was made with {made!r}, the lengths with {cache.tokenizer_hash!r}"
+            f"tokenizer changed: the plan was built with {expected!r}, "
+            f"the lengths with {cache.tokenizer_hash!r}"
         )
     else:
         with user_errors():
-            difference = verify_batch_plan(opened, cache.table())
+            difference = verify_batch_plan(loaded, cache.table())
         if difference is not None:
             cause, message = difference.cause, difference.message
             where = {"epoch": difference.epoch, "batch": difference.batch}
         else:
             try:
-                # The same batches; the header must say so too.
+                # The batches are the same; check that the header has the same fingerprint.
                 load_batch_plan(plan, verify=True)
             except ValueError as error:
                 cause, message = "fingerprint", str(error)
     if as_json:
         details = {"cause": cause, "message": message, **where} if cause else {}
-        print_json({"verified": cause is None, "fingerprint": opened.fingerprint, **details})
+        print_json({"verified": cause is None, "fingerprint": loaded.fingerprint, **details})
     elif cause is None:
-        batches = opened.total_microbatches
-        typer.echo(f"verified: {batches:,} batches come out the same, fingerprint {opened.fingerprint}")
+        batches = loaded.num_batches
+        typer.echo(f"verified: {batches:,} batches are the same, fingerprint {loaded.fingerprint}")
     else:
         typer.echo(f"NOT verified: {message}", err=True)
     if cause is not None:
@@ -202,20 +203,20 @@ def verify(plan: PlanPath, lengths: LengthsPath, as_json: AsJson = False) -> Non
 @app.command()
 def shard(
     plan: PlanPath,
-    world_size: Annotated[int, typer.Option("--world-size", "-w", min=1, help="How many ranks.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write, rank_0 and so on.")],
-    policy: Policy = "pad",
+    world_size: Annotated[int, typer.Option("--world-size", "-w", min=1, help="Number of ranks.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write, with rank_0, rank_1, ...")],
+    policy: Policy = "split",
     balance: Balance = False,
-    model_width: ModelWidth = None,
+    d_model: DModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one plan for each rank: disjoint, complete, and equally many batches each."""
+    """Write a plan for each rank, with equal numbers of batches."""
     from phalanx.data.plans.plan_files import save_batch_plan
     from phalanx.data.plans.sharding import ShardSpec
     from phalanx.io.atomic import atomic_directory
 
-    opened = read_plan(plan)
-    spec = ShardSpec(world_size=world_size, policy=policy, balance=balance, model_width=model_width)
+    loaded = read_plan(plan)
+    spec = ShardSpec(world_size=world_size, policy=policy, balance=balance, d_model=d_model)
     rows: list[dict[str, Any]] = []
     with (
         user_errors(),
@@ -223,23 +224,23 @@ def shard(
         atomic_directory(output) as folder,
     ):
         for rank in range(world_size):
-            part = opened.shard(rank, spec)
+            part = loaded.shard(rank, spec)
             save_batch_plan(part, folder / f"rank_{rank}")
             rows.append({"rank": rank, **_totals(part)})
             advance(1)
-    slowest = [opened.measure_balance(epoch.epoch, spec).by_rank for epoch in opened.epochs]
+    slowest = [loaded.measure_balance(epoch.epoch, spec).by_rank for epoch in loaded.epochs]
     if as_json:
         print_json({"output": str(output), "policy": policy, "slowest_over_ideal": slowest, "ranks": rows})
         return
     typer.echo(format_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows]))
-    cost = "attention cost" if model_width is None else f"FLOPs of a model of width {model_width}"
+    cost = "attention cost" if d_model is None else f"FLOPs with d_model {d_model}"
     typer.echo(f"{output}: {world_size} ranks, slowest over ideal {max(slowest, default=1.0):.4f} in {cost}")
 
 
 def _totals(plan: "BatchPlan") -> dict[str, int]:
     return {
-        "batches": plan.total_microbatches,
-        "samples": sum(epoch.total_samples for epoch in plan.epochs),
+        "batches": plan.num_batches,
+        "samples": sum(epoch.num_samples for epoch in plan.epochs),
         "tokens": sum(epoch.total_tokens for epoch in plan.epochs),
     }
 
@@ -252,22 +253,21 @@ def _epoch_rows(plan: "BatchPlan") -> list[dict[str, Any]]:
             {
                 "epoch": epoch.epoch,
                 "batches": len(epoch),
-                "samples": epoch.total_samples,
+                "samples": epoch.num_samples,
                 "tokens": metrics.total_tokens,
                 "padded": metrics.padded_tokens,
-                "full": round(metrics.efficiency, 4),
+                "efficiency": round(metrics.efficiency, 4),
             }
         )
     return rows
 
 
 def _summary(plan: "BatchPlan") -> dict[str, Any]:
-    """A plan in JSON, without its batches."""
     return {
         "fingerprint": plan.fingerprint,
         "samples": len(plan.table),
         "num_skipped": plan.num_skipped,
-        "total_microbatches": plan.total_microbatches,
+        "num_batches": plan.num_batches,
         "epochs": _epoch_rows(plan),
         "meta": plan.meta.model_dump(mode="json"),
     }
@@ -275,22 +275,22 @@ def _summary(plan: "BatchPlan") -> dict[str, Any]:
 
 def _text(plan: "BatchPlan", path: Path) -> str:
     meta = plan.meta
-    packing = meta.pack_config
+    packing, batching = meta.packing, meta.batching
     lines: list[tuple[str, object]] = [
         ("plan", path),
         ("fingerprint", plan.fingerprint),
         (
             "mode",
-            f"{meta.batching.mode}, {meta.pad_policy}, budget {meta.token_budget:,}, seed {meta.base_seed}",
+            f"{batching.mode}, {batching.pad_policy}, budget {batching.token_budget:,}, seed {batching.seed}",
         ),
-        ("buckets", f"{','.join(map(str, meta.bucket_edges))} overflow {meta.overflow_max}"),
+        ("buckets", f"{','.join(map(str, batching.bucket_edges))} overflow {batching.overflow_max}"),
     ]
     if packing is not None:
         lines.append(("packing", f"{packing.mode} into {packing.max_length}"))
     if meta.shard is not None:
-        part = meta.shard
+        shard = meta.shard
         lines.append(
-            ("shard", f"rank {part.rank} of {part.world_size}, {part.policy}, balance {part.balance}")
+            ("shard", f"rank {shard.rank} of {shard.world_size}, {shard.policy}, balance {shard.balance}")
         )
     lines.append(("samples", f"{len(plan.table):,}, {plan.num_skipped:,} skipped"))
     rows = _epoch_rows(plan)
@@ -307,7 +307,7 @@ def _skipped(plan: "BatchPlan") -> list[dict[str, Any]]:
 def _skipped_text(skipped: "Sequence[SkippedSample]") -> str:
     reasons = Counter(sample.reason for sample in skipped)
     lines = [f"skipped: {count:,} {reason}" for reason, count in reasons.most_common()]
-    lines += [f"  {sample.sample_id}  {sample.length:,} tokens" for sample in skipped[:_SHOWN]]
-    if len(skipped) > _SHOWN:
-        lines.append(f"  and {len(skipped) - _SHOWN:,} more; --json lists all")
+    lines += [f"  {sample.sample_id}  {sample.length:,} tokens" for sample in skipped[:_NUM_LISTED]]
+    if len(skipped) > _NUM_LISTED:
+        lines.append(f"  and {len(skipped) - _NUM_LISTED:,} more; --json lists all")
     return "\n".join(lines)

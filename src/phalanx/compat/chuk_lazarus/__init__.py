@@ -1,1 +1,2 @@
-"""Drop-in replacements for modules of chuk-lazarus."""
+"""Import paths of chuk-lazarus: change only the root of your imports, `chuk_lazarus`, to
+`phalanx.compat.chuk_lazarus`."""

@@ -13,9 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
+from phalanx.arc.functional import (
+    EnvironmentConfigLike,
+    as_environment,
+    batch_reset,
+    batch_step,
+    environment_of,
+)
 from phalanx.arc.state import ArcState
-from phalanx.core.environment import Environment, EnvironmentConfigLike, Key, Keys, as_environment
-from phalanx.core.vector import batch_reset, batch_step, environment_of
+from phalanx.core.environment import Environment, Key, Keys
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.training.rollout import keys_for
 

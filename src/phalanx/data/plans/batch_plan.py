@@ -1,25 +1,22 @@
-"""Batch plans: every batch of every epoch, made before training, to be saved, sharded and resumed.
-
-How a plan is made is in `builder`, how it is written to disk in `files`.
-"""
+"""Batch plans: every batch of every epoch, computed before training, with resumable iteration on any rank."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
-from pydantic import Field, model_validator
+from jaxtyping import Int32
+from pydantic import Field, ValidationError
 
 from phalanx.config import FrozenModel
-from phalanx.data.lengths import LengthTable, SkippedSample
+from phalanx.data.lengths import Lengths, LengthTable, SkippedSample, as_length_table
 from phalanx.data.metrics import BatchMetrics, compute_metrics
-from phalanx.data.packing_config import PackingConfig
-from phalanx.data.plans.arrays import MicrobatchSpec
-from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
-from phalanx.data.plans.epoch_plan import EpochPlan, merge_tables
-from phalanx.data.plans.filter import SelectedSamples, select_samples
+from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout
+from phalanx.data.plans.batching_config import BatchingConfig, PadPolicy
+from phalanx.data.plans.epoch import EpochBatches, SelectedSamples, epoch_seed, plan_epoch, select_samples
 from phalanx.data.plans.plan_fingerprint import digest_plan
 from phalanx.data.plans.sharding import (
     ShardBalance,
@@ -31,157 +28,286 @@ from phalanx.data.plans.sharding import (
     shard_epoch,
 )
 
-PLAN_VERSION = 2
-_BATCHING = ("bucket_edges", "overflow_max", "token_budget", "pad_policy")
+if TYPE_CHECKING:
+    from phalanx.data.samples import Sample
+
+PLAN_VERSION = 3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BatchSpec:
+    """Which samples form a batch, and how they are arranged in rows."""
+
+    epoch: int
+    index: int
+    """Number of the batch in its epoch; in a streaming plan, number of the step."""
+    bucket_id: int
+    """Bucket of the longest row."""
+    packed: bool
+    """Whether a row can have several samples."""
+    layout: PackLayout
+    """Rows of the batch. `layout.samples` are indices into `table`, or into `samples` if they are given."""
+    table: LengthTable | None = None
+    """Ids and lengths of the dataset."""
+    samples: "Sequence[Sample] | None" = None
+    """The samples themselves; set by streaming plans, whose sources may be readable only once."""
+
+    @cached_property
+    def sample_ids(self) -> tuple[str, ...]:
+        """Ids of the samples, row after row."""
+        indices = self.layout.samples.tolist()
+        if self.samples is not None:
+            return tuple([self.samples[index].sample_id for index in indices])
+        assert self.table is not None
+        ids = self.table.ids
+        return tuple([str(ids[index]) for index in indices])
+
+    @property
+    def packs(self) -> tuple[tuple[str, ...], ...] | None:
+        """Ids of the samples in each row; None if the batch is not packed."""
+        if not self.packed:
+            return None
+        ids = self.sample_ids
+        return tuple(ids[a:b] for a, b in itertools.pairwise(self.layout.offsets.tolist()))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of each sample in the batch."""
+        return tuple(self.layout.lengths.tolist())
+
+    @property
+    def max_length(self) -> int:
+        """Row length after padding."""
+        return self.layout.width
+
+    @property
+    def batch_size(self) -> int:
+        """Number of samples."""
+        return len(self.layout.samples)
+
+    @property
+    def num_packs(self) -> int:
+        """Number of rows."""
+        return len(self.layout)
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the samples, without padding."""
+        return int(self.layout.lengths.sum(dtype=np.int64))
+
+    @property
+    def padded_token_count(self) -> int:
+        """Tokens including padding."""
+        return self.num_packs * self.max_length
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BatchSpec) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((self.epoch, self.index, self.sample_ids))
+
+    def _key(self) -> tuple[Any, ...]:
+        rows = tuple(self.layout.offsets.tolist())
+        return (
+            self.epoch,
+            self.index,
+            self.bucket_id,
+            self.packed,
+            self.sample_ids,
+            self.lengths,
+            rows,
+            self.max_length,
+        )
+
+
+@runtime_checkable
+class PlanIterator(Iterator[BatchSpec], Protocol):
+    """The batches of one rank, with a small state for checkpoints that is the same on every rank."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how many batches have been used, as plain values."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called, also on a different number of ranks."""
+        ...
+
+
+@runtime_checkable
+class Plan(Protocol):
+    """Batches in a fixed order: a `BatchPlan` or a `StreamingPlan`."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Short digest of everything that determines the batches."""
+        ...
+
+    @property
+    def num_batches(self) -> int | None:
+        """Number of batches in the plan; None if it is unbounded."""
+        ...
+
+    def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> PlanIterator:
+        """Iterate over the batches of one rank."""
+        ...
+
+
+class EpochPlan(Sequence[BatchSpec]):
+    """The batches of one epoch, created on access."""
+
+    def __init__(
+        self,
+        epoch: int,
+        seed: int,
+        batches: EpochBatches,
+        table: LengthTable,
+        packing: PackingConfig | None = None,
+    ) -> None:
+        self.epoch = epoch
+        self.seed = seed
+        """Seed of the shuffle, derived from the plan's seed and the epoch."""
+        self.batches = batches
+        """The batches as arrays."""
+        self.table = table
+        """Ids and lengths of the dataset."""
+        self.packing = packing
+
+    def with_batches(self, batches: EpochBatches) -> "EpochPlan":
+        """Return the same epoch with other batches."""
+        return EpochPlan(self.epoch, self.seed, batches, self.table, self.packing)
+
+    @cached_property
+    def lengths(self) -> Int32[np.ndarray, " samples"]:
+        """Tokens of each sample in the batches, in the order of the batches."""
+        lengths = self.table.lengths[self.batches.order]
+        if self.packing is not None and self.packing.overlong is OverlongPolicy.TRUNCATE:
+            return np.minimum(lengths, np.int32(self.packing.max_length))
+        return lengths
+
+    @property
+    def num_batches(self) -> int:
+        """Number of batches."""
+        return len(self.batches)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples in all batches."""
+        return len(self.batches.order)
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens in all batches, without padding."""
+        return int(self.lengths.sum(dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[BatchSpec]:
+        return (self._spec(index) for index in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> BatchSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[BatchSpec]: ...
+    def __getitem__(self, index: int | slice) -> BatchSpec | list[BatchSpec]:
+        selected = range(len(self))[index]
+        return self._spec(selected) if isinstance(selected, int) else [self._spec(i) for i in selected]
+
+    def _spec(self, index: int) -> BatchSpec:
+        batches, packing = self.batches, self.packing
+        begin, end = int(batches.offsets[index]), int(batches.offsets[index + 1])
+        if batches.pack_offsets is None:
+            offsets = np.arange(end - begin + 1, dtype=np.int64)
+        else:
+            first, last = np.searchsorted(batches.pack_offsets, (begin, end))
+            offsets = batches.pack_offsets[first : last + 1] - begin
+        packed = batches.pack_offsets is not None
+        layout = PackLayout(
+            samples=batches.order[begin:end],
+            lengths=self.lengths[begin:end],
+            offsets=offsets,
+            width=int(batches.max_lens[index]),
+            separator_token_id=packing.separator_token_id if packed and packing is not None else None,
+            separator_loss=packing is None or packing.separator_loss,
+        )
+        return BatchSpec(self.epoch, index, int(batches.bucket_ids[index]), packed, layout, self.table)
 
 
 class BatchPlanMeta(FrozenModel):
-    """What a plan was made from."""
+    """What a plan was built from."""
 
     dataset_hash: str = ""
-    """Names the dataset; empty if not given."""
+    """Identifies the dataset; empty if it was not given."""
     tokenizer_hash: str = ""
-    """Names the tokenizer whose lengths were planned; empty if not given."""
+    """Identifies the tokenizer that the lengths were counted with; empty if it was not given."""
     batching: BatchingConfig
-    """How batches were formed."""
-    pack_config: PackingConfig | None = None
-    """How samples were packed; None without packing."""
+    """Batching settings."""
+    packing: PackingConfig | None = None
+    """Packing settings; None without packing."""
     num_epochs: int = Field(ge=0)
-    """Epochs in the plan."""
+    """Number of epochs in the plan."""
     created_at: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    """When; not part of the fingerprint."""
+    """When the plan was built; not part of the fingerprint."""
     shard: ShardInfo | None = None
-    """Which part of a plan this is; None for a whole one."""
+    """Which part of a plan this is; None for a complete plan."""
     version: int = PLAN_VERSION
-    """Changes when the same lengths and settings would be planned otherwise."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _batching_from_its_parts(cls, given: Any) -> Any:
-        # Whoever makes a plan by hand may name what matters of the batching instead of the whole config.
-        if not isinstance(given, Mapping) or "batching" in given:
-            return given
-        found = {name: given[name] for name in _BATCHING if name in given}
-        if "base_seed" in given:
-            found["seed"] = given["base_seed"]
-        if PadPolicy(found.get("pad_policy", PadPolicy.PAD_TO_MAX_IN_BATCH)) is PadPolicy.PAD_TO_BUCKET:
-            found["mode"] = BatchingMode.PREDICTABLE
-        rest = {name: value for name, value in given.items() if name not in (*_BATCHING, "base_seed")}
-        return {**rest, "batching": BatchingConfig(**found)}
-
-    @classmethod
-    def create(
-        cls,
-        dataset_hash: str,
-        tokenizer_hash: str,
-        batching_config: BatchingConfig,
-        num_epochs: int,
-        pack_config: PackingConfig | None = None,
-    ) -> "BatchPlanMeta":
-        """Of a plan that is made by hand, made now."""
-        return cls(
-            dataset_hash=dataset_hash,
-            tokenizer_hash=tokenizer_hash,
-            batching=batching_config,
-            pack_config=pack_config,
-            num_epochs=num_epochs,
-        )
-
-    @property
-    def bucket_edges(self) -> tuple[int, ...]:
-        """Longest length of each bucket but the last."""
-        return self.batching.bucket_edges
-
-    @property
-    def overflow_max(self) -> int:
-        """Longest length of the last bucket."""
-        return self.batching.overflow_max
-
-    @property
-    def token_budget(self) -> int:
-        """Most tokens in a batch, padding included."""
-        return self.batching.token_budget
-
-    @property
-    def pad_policy(self) -> PadPolicy:
-        """How long rows are."""
-        return self.batching.pad_policy
-
-    @property
-    def base_seed(self) -> int:
-        """The seed from which every epoch's is drawn."""
-        return self.batching.seed
+    """Version of the planning algorithm and file format."""
 
 
 class MissingEpochError(ValueError, KeyError):
-    """A plan was asked for an epoch that it does not hold."""
+    """Raised for an epoch that is not in the plan."""
 
-    # A KeyError would show its text in quotes.
+    # KeyError would put the message in quotes.
     __str__ = Exception.__str__
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """Epochs of batches over one table of lengths, from a `BatchPlanBuilder`, a file, or made by hand.
-
-    By hand, `BatchPlan(meta)` is a plan without epochs, and `add_epoch` adds them.
-    """
+    """Epochs of batches over one table of lengths. Implements `Plan`; immutable."""
 
     meta: BatchPlanMeta
-    """What it was made from."""
-    table: LengthTable = dataclasses.field(default_factory=lambda: LengthTable.from_arrays([], []))
-    """Ids and lengths of all samples, the skipped ones included."""
-    epochs: tuple[EpochPlan, ...] = ()
-    """In ascending order of their numbers."""
-
-    def add_epoch(self, epoch_plan: EpochPlan) -> None:
-        """Add an epoch that was made by hand, in place of one of the same number."""
-        self._require_whole("add an epoch to")
-        self.table, rows = merge_tables(self.table, epoch_plan.table)
-        kept = [plan.with_batches(plan.batches, self.table) for plan in self.epochs]
-        batches = dataclasses.replace(epoch_plan.batches, order=rows[epoch_plan.batches.order])
-        added = {plan.epoch: plan for plan in (*kept, epoch_plan.with_batches(batches, self.table))}
-        self.epochs = tuple(added[number] for number in sorted(added))
-        self.meta = self.meta.model_copy(update={"num_epochs": len(self.epochs)})
-        for remembered in ("full_hash", "_filtered"):
-            self.__dict__.pop(remembered, None)
+    """What the plan was built from."""
+    table: LengthTable
+    """Ids and lengths of all samples, including skipped ones."""
+    epochs: tuple[EpochPlan, ...]
+    """Epochs in ascending order."""
 
     @property
     def num_epochs(self) -> int:
-        """How many epochs there are."""
+        """Number of epochs."""
         return len(self.epochs)
 
     @property
-    def total_microbatches(self) -> int:
-        """Batches of all epochs."""
+    def num_batches(self) -> int:
+        """Number of batches in all epochs."""
         return sum(len(epoch) for epoch in self.epochs)
 
     @property
     def num_skipped(self) -> int:
-        """Samples that fit no batch."""
-        return self._filtered.num_skipped
+        """Number of samples that fit in no batch."""
+        return self._selected.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """Every sample that fits no batch, with the reason."""
-        return self._filtered.skipped
+        """Every sample that fits in no batch, with the reason."""
+        return self._selected.skipped
 
     def dropped(self, epoch: int) -> tuple[SkippedSample, ...]:
-        """The samples that fit but that a whole epoch leaves out because of `drop_last`."""
-        self._require_whole("list what was dropped of")
-        return self._filtered.dropped(self.get_epoch(epoch).batches)
+        """Return the samples that fit in a batch but that `drop_last` removes from an epoch."""
+        self._require_complete("list the dropped samples of")
+        return self._selected.dropped(self.get_epoch(epoch).batches)
 
     @cached_property
-    def _filtered(self) -> SelectedSamples:
-        return select_samples(self.table, self.meta.batching, self.meta.pack_config)
+    def _selected(self) -> SelectedSamples:
+        return select_samples(self.table, self.meta.batching, self.meta.packing)
 
     @cached_property
     def full_hash(self) -> str:
-        """SHA-256 of the settings and of every batch; see `digest_plan`."""
+        """SHA-256 of the settings and of every batch."""
         used = np.zeros(len(self.table), bool)
         for epoch in self.epochs:
             used[epoch.batches.order] = True
-        batching, packing = self.meta.batching, self.meta.pack_config
+        batching, packing = self.meta.batching, self.meta.packing
         settings = {
             "version": self.meta.version,
             "dataset": self.meta.dataset_hash,
@@ -194,123 +320,343 @@ class BatchPlan:
         )
 
     def adopt_fingerprint(self, full_hash: str) -> None:
-        """Take the `full_hash` that another rank computed for the same plan, so that each need not."""
+        """Set the `full_hash` that another rank has computed for the same plan, to save computing it
+        again."""
         if len(full_hash) != 64:
-            raise ValueError(f"a full_hash has 64 characters, got {full_hash!r}")
+            raise ValueError(f"full_hash must have 64 characters, got {full_hash!r}")
         self.__dict__["full_hash"] = full_hash
 
     @property
     def fingerprint(self) -> str:
-        """The first 16 characters of `full_hash`."""
+        """First 16 characters of `full_hash`."""
         return self.full_hash[:16]
 
     def get_epoch(self, epoch: int) -> EpochPlan:
-        """One epoch by its number."""
+        """Return one epoch."""
         for plan in self.epochs:
             if plan.epoch == epoch:
                 return plan
         numbers = [plan.epoch for plan in self.epochs]
-        held = f"epochs {numbers[0]} to {numbers[-1]}" if numbers else "no epochs"
-        raise MissingEpochError(f"there is no epoch {epoch}; the plan holds {held}")
+        available = f"epochs {numbers[0]} to {numbers[-1]}" if numbers else "no epochs"
+        raise MissingEpochError(f"the plan has {available}, not epoch {epoch}")
 
-    def iter_epoch(self, epoch: int) -> Iterator[MicrobatchSpec]:
-        """The batches of one epoch."""
+    def iter_epoch(self, epoch: int) -> Iterator[BatchSpec]:
+        """Iterate over the batches of one epoch."""
         return iter(self.get_epoch(epoch))
 
-    async def iter_epoch_async(self, epoch: int) -> AsyncIterator[MicrobatchSpec]:
-        """`iter_epoch` for `async for`."""
-        for microbatch in self.get_epoch(epoch):
-            yield microbatch
+    def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> "BatchPlanIterator":
+        """Iterate over the batches of one rank in all epochs.
 
-    def iter_from(self, epoch: int, microbatch_idx: int = 0) -> Iterator[tuple[int, int, MicrobatchSpec]]:
-        """(epoch, index, batch) from one batch on to the end of the plan: resume from a checkpoint.
-
-        An index just past an epoch's last batch goes on with the next epoch.
+        Every rank computes its share without communication, and has the same number of batches.
         """
-        first = self.get_epoch(epoch)
-        if not 0 <= microbatch_idx <= len(first):
-            raise ValueError(f"epoch {epoch} has {len(first)} batches, so none begins at {microbatch_idx}")
-
-        def batches() -> Iterator[tuple[int, int, MicrobatchSpec]]:
-            for plan in self.epochs:
-                if plan.epoch >= epoch:
-                    for index in range(microbatch_idx if plan is first else 0, len(plan)):
-                        yield plan.epoch, index, plan[index]
-
-        return batches()
+        return BatchPlanIterator(self, rank, ShardSpec.resolve(world_size))
 
     def shard(
         self,
         rank: int,
         world_size: int | ShardSpec,
-        policy: ShardPolicy | str = ShardPolicy.PAD,
+        policy: ShardPolicy | str = ShardPolicy.SPLIT,
         balance: bool = False,
-        model_width: int | None = None,
+        d_model: int | None = None,
     ) -> "BatchPlan":
-        """One rank's part: disjoint from the others', and in every epoch as many batches as theirs.
+        """Return the plan of one rank: disjoint from the others, with the same number of batches per epoch.
 
-        `balance` groups batches of like cost into steps, so that ranks finish together: attention cost or,
-        for a transformer of this `model_width` (hidden size), FLOPs. A `ShardSpec` in place of `world_size`
-        says all of these at once.
+        Args:
+            rank: Number of the rank, from 0.
+            world_size: Number of ranks, or a `ShardSpec` with all settings.
+            policy: What happens if the number of batches is not divisible by the number of ranks.
+            balance: Whether the batches of a step have about the same cost on all ranks.
+            d_model: Hidden size of the transformer whose FLOPs are balanced.
         """
-        self._require_whole("shard")
-        spec = ShardSpec.of(world_size, policy, balance, model_width)
-        if not 0 <= rank < spec.world_size:
-            raise ValueError(f"rank must be 0 to {spec.world_size - 1}, got {rank}")
-        settings = spec.model_dump(include=set(ShardSpec.model_fields))
+        self._require_complete("shard")
+        spec = ShardSpec.resolve(world_size, policy, balance, d_model)
+        spec.check_rank(rank)
+        settings = {name: getattr(spec, name) for name in ShardSpec.model_fields}
         info = ShardInfo(rank=rank, plan_fingerprint=self.fingerprint, **settings)
-        parts = [epoch.with_batches(self._sharded(epoch, spec).shard(rank)) for epoch in self.epochs]
-        return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(parts))
+        epochs = [epoch.with_batches(self.shard_epoch(epoch, spec).shard(rank)) for epoch in self.epochs]
+        return BatchPlan(self.meta.model_copy(update={"shard": info}), self.table, tuple(epochs))
 
     def remaining(
         self,
         epoch: int,
         step: int,
         world_size: int | ShardSpec = 1,
-        policy: ShardPolicy | str = ShardPolicy.PAD,
+        policy: ShardPolicy | str = ShardPolicy.SPLIT,
         balance: bool = False,
-        model_width: int | None = None,
+        d_model: int | None = None,
     ) -> "BatchPlan":
-        """What is left once each of `world_size` ranks has done `step` batches of `epoch`.
+        """Return the batches that are left after every rank has processed `step` batches of `epoch`.
 
-        Shard the answer for another number of ranks: no sample of the epoch is lost or repeated. `policy`,
-        `balance` and `model_width` are those of the ranks so far, as `shard` took them.
+        Shard the result for another number of ranks: no sample of the epoch is lost or repeated.
+
+        Args:
+            epoch: Current epoch.
+            step: Batches of this epoch that each rank has processed.
+            world_size: Number of ranks so far, or the `ShardSpec` that was used.
+            policy: Policy that was used.
+            balance: Whether ranks were balanced.
+            d_model: Hidden size that was used for balancing.
         """
-        self._require_whole("take the remainder of")
+        self._require_complete("take the remainder of")
         current = self.get_epoch(epoch)
-        spec = ShardSpec.of(world_size, policy, balance, model_width)
-        left = current.with_batches(self._sharded(current, spec).remaining(step))
-        parts = (left, *(plan for plan in self.epochs if plan.epoch > epoch))
-        meta = self.meta.model_copy(update={"num_epochs": len(parts)})
-        return BatchPlan(meta, self.table, parts)
+        sharded = self.shard_epoch(current, ShardSpec.resolve(world_size, policy, balance, d_model))
+        left = current.with_batches(sharded.remaining(step))
+        epochs = (left, *(plan for plan in self.epochs if plan.epoch > epoch))
+        return BatchPlan(self.meta.model_copy(update={"num_epochs": len(epochs)}), self.table, epochs)
 
     def measure_balance(
         self,
         epoch: int,
         world_size: int | ShardSpec,
-        policy: ShardPolicy | str = ShardPolicy.PAD,
+        policy: ShardPolicy | str = ShardPolicy.SPLIT,
         balance: bool = True,
-        model_width: int | None = None,
+        d_model: int | None = None,
     ) -> ShardBalance:
-        """How much longer than the ideal the ranks would work in one epoch."""
+        """Measure how much longer than the ideal the ranks work in one epoch; arguments as for `shard`."""
         plan = self.get_epoch(epoch)
-        spec = ShardSpec.of(world_size, policy, balance, model_width)
-        return measure_balance(self._sharded(plan, spec), plan.lengths, spec.model_width)
+        spec = ShardSpec.resolve(world_size, policy, balance, d_model)
+        return measure_balance(self.shard_epoch(plan, spec), plan.lengths, spec.d_model)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
-        """What an epoch's batches hold and waste."""
+        """Compute token counts and padding of an epoch's batches."""
         plan = self.get_epoch(epoch)
-        skipped = 0 if self.meta.shard is not None else len(self.table) - plan.total_samples
-        lengths = plan.lengths.astype(np.int64)
-        return compute_metrics(plan.batches, lengths, self.meta.batching.bucket_spec, skipped)
+        skipped = 0 if self.meta.shard is not None else len(self.table) - plan.num_samples
+        return compute_metrics(
+            plan.batches, plan.lengths, self.meta.batching.bucket_spec, num_skipped=skipped
+        )
 
-    def _sharded(self, epoch: EpochPlan, spec: ShardSpec) -> ShardedEpoch:
-        longest = self.meta.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
-        return shard_epoch(epoch.batches, epoch.lengths, spec, pad_to_longest=longest, seed=epoch.seed)
-
-    def _require_whole(self, what: str) -> None:
-        if self.meta.shard is not None:
-            part = self.meta.shard
+    def check_samples(self, samples: Mapping[str, Any]) -> None:
+        """Raise `ValueError` if the plan has samples that are not in a dataset."""
+        used = np.zeros(len(self.table), bool)
+        for epoch in self.epochs:
+            used[epoch.batches.order] = True
+        missing = [str(name) for name in itertools.compress(self.table.ids, used) if name not in samples]
+        if missing:
+            names = ", ".join(map(repr, missing[:3])) + (", ..." if len(missing) > 3 else "")
             raise ValueError(
-                f"cannot {what} a shard (rank {part.rank} of {part.world_size}); use the whole plan"
+                f"the plan was built for another dataset: {len(missing)} of its {int(used.sum())} samples "
+                f"are "
+                f"not in this one ({names}); build a plan from the lengths of this dataset, with the same ids"
             )
+
+    def shard_epoch(self, epoch: EpochPlan, spec: ShardSpec) -> ShardedEpoch:
+        """Divide one epoch among ranks."""
+        pad_to_longest = self.meta.batching.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
+        return shard_epoch(epoch.batches, epoch.lengths, spec, pad_to_longest=pad_to_longest, seed=epoch.seed)
+
+    def shard_epoch_for_rank(
+        self,
+        epoch: EpochPlan,
+        rank: int,
+        spec: ShardSpec,
+        earlier: tuple[tuple[int, ShardSpec], ...] = (),
+    ) -> EpochPlan:
+        """Return the batches of one rank in an epoch.
+
+        Args:
+            epoch: Epoch of this plan.
+            rank: Number of the rank.
+            spec: How batches are divided among ranks.
+            earlier: Steps that were processed before with other numbers of ranks.
+        """
+        for step, previous in earlier:
+            epoch = epoch.with_batches(self.shard_epoch(epoch, previous).remaining(step))
+        if spec.world_size == 1:
+            return epoch
+        return epoch.with_batches(self.shard_epoch(epoch, spec).shard(rank))
+
+    def _require_complete(self, action: str) -> None:
+        if self.meta.shard is not None:
+            shard = self.meta.shard
+            raise ValueError(
+                f"cannot {action} a shard (rank {shard.rank} of {shard.world_size}); use the complete plan"
+            )
+
+
+class BatchPlanState(FrozenModel):
+    """Position of a `BatchPlanIterator`."""
+
+    plan: str
+    """Fingerprint of the plan."""
+    epoch: int
+    """Current epoch."""
+    step: int = Field(ge=0)
+    """Batches of this epoch that each rank has used since the last change of the number of ranks."""
+    shard: ShardSpec
+    """How batches are divided among ranks."""
+    earlier: tuple[tuple[int, ShardSpec], ...] = ()
+    """Steps in this epoch with other numbers of ranks, before those in `step`."""
+
+
+def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) -> BatchPlanState:
+    """Check a saved state, and convert it to the current number of ranks.
+
+    Raises:
+        ValueError: If the state is from another plan, or other sharding settings than the number of ranks.
+    """
+    try:
+        loaded = BatchPlanState.model_validate(dict(state))
+    except ValidationError as error:
+        raise ValueError(f"not the state of a batch plan: {error}") from error
+    if loaded.plan != plan.fingerprint:
+        raise ValueError(
+            f"the state is from plan {loaded.plan}, but this is plan {plan.fingerprint}: the dataset, the "
+            f"settings or the seed differ"
+        )
+    if loaded.shard.model_copy(update={"world_size": spec.world_size}) != spec:
+        raise ValueError(
+            f"the state was saved with {loaded.shard!r}, but the current settings are {spec!r}; only "
+            f"world_size may differ"
+        )
+    if loaded.shard == spec:
+        return loaded
+    plan._require_complete("resume on another number of ranks with")
+    earlier = (*loaded.earlier, (loaded.step, loaded.shard))
+    return loaded.model_copy(update={"step": 0, "shard": spec, "earlier": earlier})
+
+
+class BatchPlanIterator(Iterator[BatchSpec]):
+    """The batches of one rank in all epochs of a plan. Implements `PlanIterator`."""
+
+    def __init__(self, plan: BatchPlan, rank: int, spec: ShardSpec) -> None:
+        spec.check_rank(rank)
+        if spec.world_size > 1:
+            plan._require_complete("shard")
+        self._plan, self._rank, self._spec = plan, rank, spec
+        self._number = 0
+        self._step = 0
+        self._earlier: tuple[tuple[int, ShardSpec], ...] = ()
+        self._current: EpochPlan | None = None
+
+    def __next__(self) -> BatchSpec:
+        while self._number < len(self._plan.epochs):
+            if self._current is None:
+                self._current = self._shard_current()
+            if self._step < len(self._current):
+                self._step += 1
+                return self._current[self._step - 1]
+            self._number += 1
+            self._step, self._earlier, self._current = 0, (), None
+        raise StopIteration
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position as plain values; it is the same on every rank."""
+        number = min(self._number, len(self._plan.epochs) - 1)
+        epoch = self._plan.epochs[number].epoch if self._plan.epochs else 0
+        step = self._step
+        if self._number > number:
+            step = len(self._shard_current(number))
+        return BatchPlanState(
+            plan=self._plan.fingerprint, epoch=epoch, step=step, shard=self._spec, earlier=self._earlier
+        ).model_dump(mode="json")
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called.
+
+        The number of ranks may differ: then the rest of the epoch is divided among the new ranks.
+
+        Raises:
+            ValueError: If the state is from another plan, or other sharding settings than the number of
+            ranks.
+        """
+        loaded = resolve_state(self._plan, self._spec, state)
+        number = self._plan.epochs.index(self._plan.get_epoch(loaded.epoch))
+        current = self._shard_current(number, loaded.earlier)
+        if loaded.step > len(current):
+            raise ValueError(
+                f"epoch {loaded.epoch} has {len(current)} batches, but the state is at batch {loaded.step}"
+            )
+        self._number, self._step, self._earlier = number, loaded.step, loaded.earlier
+        self._current = current
+
+    def skip(self, count: int) -> None:
+        """Skip the next batches, without creating them."""
+        while count > 0 and self._number < len(self._plan.epochs):
+            if self._current is None:
+                self._current = self._shard_current()
+            taken = min(count, len(self._current) - self._step)
+            self._step += taken
+            count -= taken
+            if count > 0:
+                self._number += 1
+                self._step, self._earlier, self._current = 0, (), None
+        if count > 0:
+            raise ValueError(f"the plan has {count} batches fewer than were skipped")
+
+    def remaining_batches(self) -> Iterator[tuple[EpochPlan, int]]:
+        """Iterate over the epochs and indices of the remaining batches, without creating them."""
+        for number in range(self._number, len(self._plan.epochs)):
+            is_current = number == self._number
+            epoch = self._shard_current(number, self._earlier if is_current else ())
+            for index in range(self._step if is_current else 0, len(epoch)):
+                yield epoch, index
+
+    def _shard_current(
+        self, number: int | None = None, earlier: tuple[tuple[int, ShardSpec], ...] | None = None
+    ) -> EpochPlan:
+        epoch = self._plan.epochs[self._number if number is None else number]
+        return self._plan.shard_epoch_for_rank(
+            epoch, self._rank, self._spec, self._earlier if earlier is None else earlier
+        )
+
+
+class BatchPlanBuilder:
+    """Builds batch plans. Lengths and settings are checked in the constructor."""
+
+    def __init__(
+        self,
+        lengths: Lengths,
+        batching_config: BatchingConfig,
+        dataset_hash: str = "",
+        tokenizer_hash: str = "",
+        packing: PackingConfig | None = None,
+    ) -> None:
+        """Create a builder.
+
+        Args:
+            lengths: Lengths by sample id, or a length table.
+            batching_config: Batching settings.
+            dataset_hash: Identifies the dataset; part of the fingerprint.
+            tokenizer_hash: Identifies the tokenizer; part of the fingerprint.
+            packing: Packing settings; None for one sample per row.
+        """
+        self.table = as_length_table(lengths)
+        self.batching_config = batching_config
+        self.dataset_hash = dataset_hash
+        self.tokenizer_hash = tokenizer_hash
+        self.packing = packing
+        self._selected = select_samples(self.table, batching_config, packing)
+
+    @property
+    def num_skipped(self) -> int:
+        """Number of samples that fit in no batch."""
+        return self._selected.num_skipped
+
+    @property
+    def skipped(self) -> tuple[SkippedSample, ...]:
+        """Every sample that fits in no batch, with the reason."""
+        return self._selected.skipped
+
+    def build(self, num_epochs: int = 1) -> BatchPlan:
+        """Build a plan with the epochs 0 to `num_epochs - 1`."""
+        if num_epochs < 1:
+            raise ValueError(f"num_epochs must be at least 1, got {num_epochs}")
+        return self.build_epochs(range(num_epochs))
+
+    def build_epochs(self, epochs: range) -> BatchPlan:
+        """Build a plan with these epochs."""
+        seed = self.batching_config.seed
+        plans = [
+            EpochPlan(
+                epoch, epoch_seed(seed, epoch), plan_epoch(self._selected, epoch), self.table, self.packing
+            )
+            for epoch in epochs
+        ]
+        meta = BatchPlanMeta(
+            dataset_hash=self.dataset_hash,
+            tokenizer_hash=self.tokenizer_hash,
+            batching=self.batching_config,
+            packing=self.packing,
+            num_epochs=len(plans),
+        )
+        return BatchPlan(meta, self.table, tuple(plans))

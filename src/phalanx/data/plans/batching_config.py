@@ -1,7 +1,4 @@
-"""How batches are formed: the mode, the padding, the budget, the seed.
-
-How a config is carried out is in `ordering`; packing has a `PackingConfig` of its own.
-"""
+"""Settings that determine batches: mode, padding policy, token budget, buckets and seed."""
 
 import hashlib
 import json
@@ -12,83 +9,85 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from phalanx.config import FrozenModel
+from phalanx.config import Config
 from phalanx.data.plans.buckets import BucketId, BucketSpec
 
 
 class BatchingMode(StrEnum):
-    """What a batch is cut from."""
+    """What batches are cut from."""
 
     PREDICTABLE = "predictable"
-    """A bucket: few shapes, known beforehand."""
+    """Buckets: few shapes, known in advance."""
     THROUGHPUT = "throughput"
-    """A sorted pool: hardly any padding."""
+    """Pools sorted by length: little padding."""
 
 
 class PadPolicy(StrEnum):
-    """How long the rows of a batch are."""
+    """Row length of a batch."""
 
     PAD_TO_BUCKET = "pad_to_bucket"
-    """As long as its bucket allows."""
+    """Maximum length of its bucket."""
     PAD_TO_MAX_IN_BATCH = "pad_to_max_in_batch"
-    """As long as its longest sample."""
+    """Length of its longest sample."""
 
     @classmethod
     def _missing_(cls, value: object) -> "PadPolicy | None":
-        # What chuk-lazarus calls it.
+        # The name in chuk-lazarus.
         return cls.PAD_TO_MAX_IN_BATCH if value == "pad_to_max" else None
 
 
-class BatchingConfig(FrozenModel):
-    """Everything that decides the batches, beside the lengths themselves and the epoch.
+class BatchingConfig(Config):
+    """Settings that, together with the lengths and the epoch, determine the batches.
 
-    No batch exceeds the budget in padded tokens. Where a bucket's edge lies above the budget, its samples are
-    padded to the budget instead; a sample that is itself longer than the budget is skipped and reported.
+    No batch exceeds the token budget, including padding. If a bucket's edge is above the budget, its samples
+    are padded to the budget instead. A sample that is longer than the budget is skipped and reported.
     """
 
     mode: BatchingMode = BatchingMode.THROUGHPUT
-    """Cut batches from buckets (predictable) or from sorted pools (throughput)."""
+    """Cut batches from buckets (`predictable`) or from pools sorted by length (`throughput`)."""
     pad_policy: PadPolicy = PadPolicy.PAD_TO_MAX_IN_BATCH
-    """Pad to the bucket's length or to the longest sample in the batch."""
+    """Pad to the bucket's maximum length or to the longest sample in the batch."""
     token_budget: int = Field(default=4096, ge=1, lt=2**31)
-    """Most tokens in a batch, padding included."""
+    """Maximum number of tokens in a batch, including padding."""
     bucket_edges: tuple[int, ...] = (128, 256, 512, 1024)
-    """Longest length of each bucket but the last."""
+    """Maximum length of each bucket except the last."""
     overflow_max: int = 2048
-    """Longest length of the last bucket; longer samples are skipped and reported."""
+    """Maximum length of the last bucket. Longer samples are skipped and reported."""
     min_length: int = Field(default=1, ge=1)
-    """Shorter samples are skipped and reported."""
+    """Minimum length. Shorter samples are skipped and reported."""
     seed: int = Field(default=42, ge=0, lt=2**64)
-    """Decides every order, together with the epoch."""
+    """Seed of all shuffling, together with the epoch."""
     drop_last: bool = False
-    """Drop the batches that could have taken more samples, had there been any."""
+    """Drop batches that are incomplete because there were not enough samples."""
     interleave_buckets: bool = True
-    """Feed batches of all buckets in random order; otherwise bucket after bucket, shortest first."""
+    """Use batches of all buckets in random order; otherwise one bucket after another, shortest first."""
     bucket_max_lengths: tuple[int, ...] | None = None
-    """Padded length of each bucket, where it shall be above the edge (for example multiples of 64). Also
-    {bucket: length} for some of the buckets."""
+    """Padded length of each bucket, if it should be above the edge (for example a multiple of 64). A mapping
+    {bucket: length} sets only some of the buckets."""
     pool_batches: int = Field(default=128, ge=1)
-    """Throughput and packing: batches' worth of samples that are sorted or packed together, at most half of
-    all samples. More: less padding. Fewer: batch mates are chosen more freely."""
+    """Number of batches' worth of samples that are sorted or packed together (throughput mode and packing),
+    at most half of all samples. A larger value means less padding, a smaller one more random batches."""
 
     @field_validator("bucket_max_lengths", mode="before")
     @classmethod
-    def _lengths_of_all_buckets(cls, value: Any, info: Any) -> Any:
-        # `info` is Pydantic's ValidationInfo, a protocol that cannot be checked when the tests run.
+    def _complete_max_lengths(cls, value: Any, info: Any) -> Any:
+        # `info` is Pydantic's ValidationInfo, a protocol that cannot be checked at run time.
         if not isinstance(value, Mapping):
             return value
-        uppers = [*info.data.get("bucket_edges", ()), info.data.get("overflow_max", 0)]
+        lengths = [*info.data.get("bucket_edges", ()), info.data.get("overflow_max", 0)]
         for bucket, length in value.items():
-            if not isinstance(bucket, int) or not 0 <= bucket < len(uppers):
-                raise ValueError(f"there is no bucket {bucket!r}; buckets are 0 to {len(uppers) - 1}")
-            uppers[bucket] = length
-        return tuple(uppers)
+            if not isinstance(bucket, int) or not 0 <= bucket < len(lengths):
+                raise ValueError(f"there is no bucket {bucket!r}; buckets are 0 to {len(lengths) - 1}")
+            lengths[bucket] = length
+        return tuple(lengths)
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> "BatchingConfig":
+    def _check_consistency(self) -> "BatchingConfig":
         spec = BucketSpec(edges=self.bucket_edges, overflow_max=self.overflow_max, min_length=self.min_length)
         if self.min_length > self.token_budget:
-            raise ValueError(f"min_length ({self.min_length}) is above token_budget ({self.token_budget})")
+            raise ValueError(
+                f"min_length ({self.min_length}) must not exceed token_budget ({self.token_budget})"
+            )
         if self.bucket_max_lengths is not None:
             _check_max_lengths(self.bucket_max_lengths, spec, self.token_budget)
         return self
@@ -100,11 +99,18 @@ class BatchingConfig(FrozenModel):
         bucket_edges: Sequence[int] = (128, 256, 512, 1024),
         overflow_max: int = 2048,
         seed: int = 42,
-        **others: Any,
+        **settings: Any,
     ) -> "BatchingConfig":
-        """Batches from buckets, padded to the bucket: the same few shapes in every run."""
-        chosen = {"mode": BatchingMode.PREDICTABLE, "pad_policy": PadPolicy.PAD_TO_BUCKET, **others}
-        return cls._of(token_budget, bucket_edges, overflow_max, seed, chosen)
+        """Return settings for batches from buckets, padded to the bucket: the same few shapes in every
+        run."""
+        defaults = {"mode": BatchingMode.PREDICTABLE, "pad_policy": PadPolicy.PAD_TO_BUCKET}
+        return cls(
+            token_budget=token_budget,
+            bucket_edges=tuple(bucket_edges),
+            overflow_max=overflow_max,
+            seed=seed,
+            **(defaults | settings),
+        )
 
     @classmethod
     def throughput(
@@ -113,18 +119,17 @@ class BatchingConfig(FrozenModel):
         bucket_edges: Sequence[int] = (128, 256, 512, 1024),
         overflow_max: int = 2048,
         seed: int = 42,
-        **others: Any,
+        **settings: Any,
     ) -> "BatchingConfig":
-        """Batches from sorted pools, padded to their longest sample: as few tokens as can be."""
-        chosen = {"mode": BatchingMode.THROUGHPUT, "pad_policy": PadPolicy.PAD_TO_MAX_IN_BATCH, **others}
-        return cls._of(token_budget, bucket_edges, overflow_max, seed, chosen)
-
-    @classmethod
-    def _of(
-        cls, budget: int, edges: Sequence[int], overflow_max: int, seed: int, others: dict[str, Any]
-    ) -> "BatchingConfig":
+        """Return settings for batches from sorted pools, padded to the longest sample: as little padding as
+        possible."""
+        defaults = {"mode": BatchingMode.THROUGHPUT, "pad_policy": PadPolicy.PAD_TO_MAX_IN_BATCH}
         return cls(
-            token_budget=budget, bucket_edges=tuple(edges), overflow_max=overflow_max, seed=seed, **others
+            token_budget=token_budget,
+            bucket_edges=tuple(bucket_edges),
+            overflow_max=overflow_max,
+            seed=seed,
+            **(defaults | settings),
         )
 
     @property
@@ -134,36 +139,38 @@ class BatchingConfig(FrozenModel):
 
     @cached_property
     def bucket_spec(self) -> BucketSpec:
-        """The buckets as a spec."""
+        """Buckets of these settings."""
         return BucketSpec(edges=self.bucket_edges, overflow_max=self.overflow_max, min_length=self.min_length)
 
     @cached_property
     def bucket_widths(self) -> tuple[int, ...]:
-        """What each bucket's samples are padded to: `bucket_max_lengths` or the edge, at most the budget."""
-        widths = self.bucket_max_lengths or self.bucket_spec.upper_lengths
+        """Padded length of each bucket: `bucket_max_lengths` or the edge, but at most the budget."""
+        widths = self.bucket_max_lengths or self.bucket_spec.max_lengths
         return tuple(min(width, self.token_budget) for width in widths)
 
     @property
-    def longest(self) -> int:
-        """The longest sample that is kept."""
+    def max_sample_length(self) -> int:
+        """Length of the longest sample that fits in a batch."""
         return min(self.overflow_max, self.token_budget)
 
     def get_pad_length(self, bucket_id: BucketId, max_in_batch: int | None = None) -> int:
-        """How long the rows of a batch from this bucket are, given its longest sample."""
+        """Return the row length of a batch from this bucket, given its longest sample."""
         low, _ = self.bucket_spec.get_bucket_range(bucket_id)
         width = self.bucket_widths[bucket_id]
         if self.pad_policy is PadPolicy.PAD_TO_BUCKET:
             return width
         if max_in_batch is None:
-            raise ValueError("padding to the longest sample needs max_in_batch")
+            raise ValueError("pad_policy 'pad_to_max_in_batch' needs max_in_batch")
         if not low <= max_in_batch <= width:
-            raise ValueError(f"a sample of {max_in_batch} is not in bucket {bucket_id} ({low} to {width})")
+            raise ValueError(
+                f"max_in_batch must be between {low} and {width} in bucket {bucket_id}, got {max_in_batch}"
+            )
         return max_in_batch
 
     def digest(self) -> str:
-        """SHA-256 of every setting that changes the batches.
+        """Return the SHA-256 of every setting that changes the batches.
 
-        `pool_batches` counts in throughput mode only; `seed` always.
+        `pool_batches` is included only in throughput mode.
         """
         fields = self.model_dump(mode="json")
         fields["bucket_max_lengths"] = self.bucket_widths
@@ -174,14 +181,14 @@ class BatchingConfig(FrozenModel):
 
 def _check_max_lengths(lengths: tuple[int, ...], spec: BucketSpec, budget: int) -> None:
     if len(lengths) != spec.num_buckets:
-        raise ValueError(f"bucket_max_lengths must name all {spec.num_buckets} buckets, got {len(lengths)}")
-    for bucket, (length, upper) in enumerate(zip(lengths, spec.upper_lengths, strict=True)):
-        if length < upper:
+        raise ValueError(
+            f"bucket_max_lengths must have a value for each of {spec.num_buckets} buckets, got {len(lengths)}"
+        )
+    for bucket, (length, max_length) in enumerate(zip(lengths, spec.max_lengths, strict=True)):
+        if length < max_length:
             raise ValueError(
-                f"bucket_max_lengths: bucket {bucket} holds samples of up to {upper}, so it cannot be padded "
-                f"to {length}; lower its edge instead"
+                f"bucket_max_lengths[{bucket}] must be at least {max_length}, the maximum length of the "
+                f"bucket, got {length}; to pad less, decrease the edge"
             )
-        if length > max(budget, upper):
-            raise ValueError(
-                f"bucket_max_lengths: bucket {bucket} padded to {length} would exceed token_budget {budget}"
-            )
+        if length > max(budget, max_length):
+            raise ValueError(f"bucket_max_lengths[{bucket}] ({length}) exceeds token_budget {budget}")

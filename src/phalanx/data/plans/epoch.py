@@ -1,170 +1,410 @@
-"""One epoch's batches: the shuffle, and the batches that are cut from its buckets, its pools or its packs.
+"""The batches of one epoch: selects samples, shuffles them, and cuts batches from buckets, pools or packs."""
 
-How samples choose their packs is in `phalanx.data.packing`; what each rank gets, in `sharding`.
-"""
+import dataclasses
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Int8, Int16, Int32, Int64
+from jaxtyping import Bool, Int, Int8, Int16, Int32, Int64
 
-from phalanx.data.packing import assign_packs
-from phalanx.data.packing_config import PackingConfig
-from phalanx.data.plans.arrays import EpochBatches, batch_offsets, batches_of, ragged_take
+from phalanx.config import check_type
+from phalanx.data.lengths import LengthTable, SkippedSample
+from phalanx.data.packing import OverlongPolicy, PackingConfig, assign_packs
 from phalanx.data.plans.batching_config import BatchingConfig, PadPolicy
-from phalanx.data.plans.filter import SelectedSamples
-from phalanx.native import native_module
+from phalanx.native import require_native
 
-_SLOTS = 32
-"""Parts of the epoch over which batches of like size are spread."""
+# Parts of the epoch over which batches of similar size are spread.
+_NUM_SLOTS = 32
+# Elements processed together, so that they stay in the cache.
 _BLOCK = 1 << 16
-_SMALL = np.iinfo(np.int16).max
-"""Lengths up to this are kept in two bytes while they are put in order."""
-_MIXED = 8
-"""Batches' worth of samples from which on there are at least two pools."""
+# Lengths up to this value are kept in two bytes while they are shuffled.
+_MAX_INT16 = np.iinfo(np.int16).max
+# If a dataset has at least this many batches' worth of samples, it is divided into at least two pools.
+_MIN_BATCHES_TO_DIVIDE = 8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EpochBatches:
+    """Batches as arrays: batch b has the samples `order[offsets[b]:offsets[b + 1]]`, padded to
+    `max_lens[b]`."""
+
+    order: Int32[np.ndarray, " samples"]
+    """Indices into the length table."""
+    offsets: Int64[np.ndarray, " batches_and_one"]
+    """First element of each batch in `order`, and the total."""
+    bucket_ids: Int16[np.ndarray, " batches"]
+    """Bucket of each batch's longest row."""
+    max_lens: Int32[np.ndarray, " batches"]
+    """Row length of each batch after padding."""
+    pack_offsets: Int64[np.ndarray, " packs_and_one"] | None = None
+    """First element of each pack in `order`, and the total; None without packing. A pack belongs to one
+    batch."""
+
+    @classmethod
+    def from_counts(
+        cls,
+        order: Int32[np.ndarray, " samples"],
+        counts: Int64[np.ndarray, " batches"],
+        bucket_ids: Int16[np.ndarray, " batches"],
+        max_lens: Int32[np.ndarray, " batches"],
+    ) -> "EpochBatches":
+        """Create batches from the number of samples in each."""
+        return cls(order, counts_to_offsets(counts), bucket_ids, max_lens)
+
+    def __len__(self) -> int:
+        return len(self.bucket_ids)
+
+    @property
+    def counts(self) -> Int64[np.ndarray, " batches"]:
+        """Samples in each batch."""
+        return np.diff(self.offsets)
+
+    @property
+    def row_offsets(self) -> Int64[np.ndarray, " batches_and_one"]:
+        """First row of each batch, and the total. A row is a pack, or a sample without packing."""
+        if self.pack_offsets is None:
+            return self.offsets
+        return np.searchsorted(self.pack_offsets, self.offsets).astype(np.int64)
+
+    @property
+    def row_counts(self) -> Int64[np.ndarray, " batches"]:
+        """Rows of each batch: packs, or samples without packing."""
+        return np.diff(self.row_offsets)
+
+    @property
+    def padded_tokens(self) -> Int64[np.ndarray, " batches"]:
+        """Tokens of each batch, including padding."""
+        return self.row_counts * self.max_lens
+
+    def take(self, indices: Int[np.ndarray, " chosen"]) -> "EpochBatches":
+        """Return the batches with these indices, in this order; an index may occur more than once."""
+        offsets = counts_to_offsets(self.counts[indices])
+        order = np.empty(int(offsets[-1]), self.order.dtype)
+        require_native("batch planning").gather_runs(
+            np.ascontiguousarray(self.order), self.offsets[indices], self.offsets[1:][indices], order
+        )
+        pack_offsets = None
+        if self.pack_offsets is not None:
+            packs, _ = gather_groups(self.row_offsets, indices)
+            pack_offsets = counts_to_offsets(np.diff(self.pack_offsets)[packs])
+        return EpochBatches(order, offsets, self.bucket_ids[indices], self.max_lens[indices], pack_offsets)
+
+    def filter(self, mask: Bool[np.ndarray, " batches"]) -> "EpochBatches":
+        """Return the batches where `mask` is true."""
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def batch_sums(self, values: Int64[np.ndarray, " samples"]) -> Int64[np.ndarray, " batches"]:
+        """Sum a value of the samples, given in the order of `order`, over each batch."""
+        return np.diff(counts_to_offsets(values)[self.offsets])
+
+
+def counts_to_offsets(counts: Int64[np.ndarray, " groups"]) -> Int64[np.ndarray, " groups_and_one"]:
+    """Return the first element of each group, and the total, from the group sizes."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def gather_groups(
+    offsets: Int64[np.ndarray, " groups_and_one"], groups: Int[np.ndarray, " chosen"]
+) -> tuple[Int64[np.ndarray, " elements"], Int64[np.ndarray, " chosen_and_one"]]:
+    """Return the elements of the chosen groups, group after group, and the offsets of the groups in them."""
+    counts = offsets[groups + 1] - offsets[groups]
+    starts = counts_to_offsets(counts)
+    elements = np.repeat(offsets[groups] - starts[:-1], counts)
+    elements += np.arange(starts[-1])
+    return elements, starts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SelectedSamples:
+    """The samples of a length table that a config keeps, with their lengths in a batch."""
+
+    table: LengthTable
+    config: BatchingConfig
+    packing: PackingConfig | None
+    subset: Int32[np.ndarray, " kept"] | None
+    """Indices of the kept samples in ascending order; None if all are kept."""
+    lengths: Int32[np.ndarray, " kept"]
+    """Their lengths, after truncation if packing truncates."""
+
+    @cached_property
+    def indices(self) -> Int32[np.ndarray, " kept"]:
+        """Indices of the kept samples in ascending order."""
+        return np.arange(len(self.table), dtype=np.int32) if self.subset is None else self.subset
+
+    @property
+    def num_kept(self) -> int:
+        """Number of kept samples."""
+        return len(self.lengths)
+
+    @property
+    def num_skipped(self) -> int:
+        """Number of skipped samples."""
+        return len(self.table) - self.num_kept
+
+    @cached_property
+    def _compact_lengths(self) -> np.ndarray:
+        # Random access is faster in half the memory, because more of the lengths fit in the cache.
+        return self.lengths.astype(np.int16) if self.config.overflow_max < 2**15 else self.lengths
+
+    def gather_lengths(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
+        """Return the lengths of kept samples by their position among the kept ones."""
+        return self._compact_lengths[positions].astype(np.int32)
+
+    def gather_indices(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
+        """Return the table indices of kept samples by their position among the kept ones."""
+        return positions if self.subset is None else self.subset[positions]
+
+    @cached_property
+    def bucket_ids(self) -> Int8[np.ndarray, " kept"] | Int16[np.ndarray, " kept"]:
+        """Bucket of each kept sample, in the smallest integer type."""
+        spec = self.config.bucket_spec
+        buckets = np.empty(len(self.lengths), np.int8 if spec.num_buckets < 128 else np.int16)
+        for start in range(0, len(buckets), _BLOCK):
+            buckets[start : start + _BLOCK] = spec.get_bucket_ids(self.lengths[start : start + _BLOCK])
+        return buckets
+
+    @cached_property
+    def skipped(self) -> tuple[SkippedSample, ...]:
+        """Every skipped sample with the reason, in table order."""
+        mask = np.ones(len(self.table), bool)
+        mask[self.indices] = False
+        return tuple(self._report(index) for index in np.flatnonzero(mask).tolist())
+
+    def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
+        """Return every kept sample that is in none of an epoch's batches, in table order."""
+        mask = np.zeros(len(self.table), bool)
+        mask[self.indices] = True
+        mask[batches.order] = False
+        return tuple(
+            self._report(index, "in an incomplete batch, which drop_last removes")
+            for index in np.flatnonzero(mask).tolist()
+        )
+
+    def _report(self, index: int, reason: str | None = None) -> SkippedSample:
+        length = int(self.table.lengths[index])
+        return SkippedSample(
+            sample_id=str(self.table.ids[index]), length=length, reason=reason or self._skip_reason(length)
+        )
+
+    def _skip_reason(self, length: int) -> str:
+        if length < self.config.min_length:
+            return f"shorter than min_length {self.config.min_length}"
+        if length > self.config.overflow_max:
+            return f"longer than overflow_max {self.config.overflow_max}"
+        if self.packing is not None:
+            return f"longer than the packing max_length {self.packing.max_length}"
+        return f"longer than token_budget {self.config.token_budget}"
+
+
+def select_samples(
+    table: LengthTable, config: BatchingConfig, packing: PackingConfig | None = None
+) -> SelectedSamples:
+    """Select the samples that fit in a batch.
+
+    With packing, a sample that is longer than a row is skipped, truncated or rejected as the packing config
+    says. A plan stores complete samples, so it cannot split them.
+    """
+    check_type(config, BatchingConfig, "batching_config")
+    if packing is not None:
+        check_type(packing, PackingConfig, "packing")
+    lengths = table.lengths
+    max_length = config.max_sample_length
+    truncate_to: int | None = None
+    if packing is not None:
+        _check_packing(packing, config)
+        if packing.overlong is OverlongPolicy.TRUNCATE:
+            truncate_to, max_length = packing.max_length, config.overflow_max
+        else:
+            max_length = min(config.overflow_max, packing.max_length)
+            if packing.overlong is not OverlongPolicy.SKIP:
+                _reject_overlong(table, packing, config)
+    subset, kept = None, lengths
+    if not _all_between(lengths, config.min_length, max_length):
+        subset = np.flatnonzero((lengths >= config.min_length) & (lengths <= max_length)).astype(np.int32)
+        kept = lengths[subset]
+    if truncate_to is not None:
+        kept = np.minimum(kept, np.int32(truncate_to))
+    return SelectedSamples(table, config, packing, subset, kept)
+
+
+def _all_between(lengths: Int32[np.ndarray, " samples"], low: int, high: int) -> bool:
+    # In blocks, so that the array is read from memory once and from the cache once.
+    blocks = (lengths[start : start + _BLOCK] for start in range(0, len(lengths), _BLOCK))
+    return all(block.min() >= low and block.max() <= high for block in blocks)
+
+
+def _check_packing(packing: PackingConfig, config: BatchingConfig) -> None:
+    if packing.max_length > config.token_budget:
+        raise ValueError(
+            f"the packing max_length {packing.max_length} exceeds token_budget {config.token_budget}; "
+            f"increase token_budget or decrease max_length"
+        )
+    if packing.separator_token_id is not None and not 0 <= packing.separator_token_id < 2**31:
+        raise ValueError(f"separator_token_id must be a token id, got {packing.separator_token_id}")
+
+
+def _reject_overlong(table: LengthTable, packing: PackingConfig, config: BatchingConfig) -> None:
+    overlong = (table.lengths > packing.max_length) & (table.lengths <= config.overflow_max)
+    if not overlong.any():
+        return
+    index = int(np.argmax(overlong))
+    reason = (
+        "a plan cannot split samples"
+        if packing.overlong is OverlongPolicy.SPLIT
+        else "overlong='error' rejects it"
+    )
+    raise ValueError(
+        f"sample {index} ({table.ids[index]!r}) has {table.lengths[index]} tokens, more than the packing "
+        f"max_length {packing.max_length}, and {reason}; choose overlong='skip' or 'truncate', or increase "
+        f"max_length"
+    )
 
 
 def plan_epoch(
-    filtered: SelectedSamples, epoch: int, *, interleave_buckets: bool | None = None
+    selected: SelectedSamples, epoch: int, *, interleave_buckets: bool | None = None
 ) -> EpochBatches:
-    """The batches of one epoch, in the order in which they are fed."""
-    config = filtered.config
+    """Plan the batches of one epoch, in training order.
+
+    Args:
+        selected: Samples and settings.
+        epoch: Number of the epoch, which together with the seed determines the shuffle.
+        interleave_buckets: Overrides the setting of the config.
+    """
+    config = selected.config
     bits = np.random.PCG64(epoch_seed(config.seed, epoch))
-    if filtered.packing is not None:
-        batches, full = _cut_packs(filtered, filtered.packing, bits)
+    if selected.packing is not None:
+        batches, is_full = _cut_packs(selected, selected.packing, bits)
     elif config.is_predictable:
-        batches, full = _cut_buckets(filtered, bits)
+        batches, is_full = _cut_buckets(selected, bits)
     else:
-        batches, full = _cut_pools(filtered, bits)
+        batches, is_full = _cut_pools(selected, bits)
     if config.drop_last:
-        batches = batches.where(full)
-    feed = spread_order(batches.counts, bits)
+        batches = batches.filter(is_full)
+    order = spread_order(batches.counts, bits)
     interleave = config.interleave_buckets if interleave_buckets is None else interleave_buckets
     if not interleave:
-        feed = feed[np.argsort(batches.bucket_ids[feed], kind="stable")]
-    return batches.take(feed)
+        order = order[np.argsort(batches.bucket_ids[order], kind="stable")]
+    return batches.take(order)
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """The 64-bit number that decides one epoch's order: a hash of seed and epoch, so that no two pairs share
-    theirs by being neighbors (seed 42 in epoch 1, seed 43 in epoch 0)."""
+    """Return the 64-bit seed of an epoch.
+
+    It is a hash of seed and epoch, so that neighboring pairs such as (42, 1) and (43, 0) differ.
+    """
     if epoch < 0:
-        raise ValueError(f"epochs count from 0, got {epoch}")
+        raise ValueError(f"epoch must be at least 0, got {epoch}")
     return int(np.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1, np.uint64)[0])
 
 
 def random_order(
     count: int, bits: np.random.PCG64, values: Int16[np.ndarray, " count"] | None = None
 ) -> Int32[np.ndarray, " count"]:
-    """A random permutation, from the bit generator's raw words, which stay the same in all NumPy versions.
+    """Return a random permutation, and put `values` into its order in place.
 
-    `values` are put into its order, in place: carried along they cost a fraction of looking them up, for
-    which memory would be read all over. The high bits of a word are random and the low bits name the place,
-    so one sort of plain numbers shuffles; a tie of the high bits (fewer than one in ten thousand at ten
-    million) keeps its order.
+    It uses raw output of the bit generator, which is the same in all NumPy versions. The high bits of each
+    64-bit key are random and the low bits hold the index, so one sort of integers shuffles; if the high bits
+    are equal (fewer than one in ten thousand for ten million), the order is kept. Moving `values` along with
+    the keys is much cheaper than looking them up afterwards in random order.
     """
     low = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
     keys = np.asarray(bits.random_raw(count), np.uint64)
-    # A block at a time, here and below: what lies in the cache costs less, and new memory a page fault each.
+    # In blocks that fit in the cache, which also avoids the page faults of a large temporary array.
     for start in range(0, count, _BLOCK):
         block = keys[start : start + _BLOCK]
         block &= ~low
         block |= np.arange(start, start + len(block), dtype=np.uint64)
     order = np.empty(count, np.int32)
-    if (compiled := native_module()) is not None:
-        compiled.sort_random_keys(keys, int(low), order, values)
-        return order
-    keys.sort()
-    for start in range(0, count, _BLOCK):
-        order[start : start + _BLOCK] = keys[start : start + _BLOCK] & low
-    if values is not None:
-        values[:] = values[order]
+    require_native("batch planning").sort_random_keys(keys, int(low), order, values)
     return order
-
-
-def _shuffled_lengths(
-    filtered: SelectedSamples, bits: np.random.PCG64
-) -> tuple[Int32[np.ndarray, " samples"], Int16[np.ndarray, " samples"] | Int32[np.ndarray, " samples"]]:
-    """A random order of the kept samples, and their lengths in it."""
-    if filtered.config.overflow_max > _SMALL:
-        order = random_order(filtered.num_kept, bits)
-        return order, filtered.lengths[order]
-    lengths = filtered.lengths.astype(np.int16)
-    return random_order(filtered.num_kept, bits, lengths), lengths
 
 
 def spread_order(
     sizes: Int64[np.ndarray, " batches"], bits: np.random.PCG64
 ) -> Int32[np.ndarray, " batches"]:
-    """A random order in which batches of every size are spread evenly, so that nothing drifts over the epoch.
+    """Return a random order in which batches of every size are spread evenly over the epoch.
 
-    Thirty-two batches of like size at a time are given, at random, one thirty-second of the epoch each, and
-    any moment in it. Each batch still comes at any time with equal chance.
+    Groups of 32 batches of similar size are distributed over 32 equal parts of the epoch, one to each part,
+    at a random position in it. Each batch is still equally likely to come at any time.
     """
     count = len(sizes)
     shuffled = random_order(count, bits)
-    # By size, and among equal sizes at random.
-    by_size = shuffled[_stable_order(sizes[shuffled])]
-    slots = np.arange(count) % _SLOTS
-    group_sizes = np.full(count, _SLOTS)
-    if count % _SLOTS:
-        group_sizes[-(count % _SLOTS) :] = count % _SLOTS
-    # Inside a group the slots are shuffled: sort its random words.
-    words = np.asarray(bits.random_raw(2 * count), np.uint64) >> np.uint64(11)
-    whole = count - count % _SLOTS
+    # By size, and in random order among equal sizes.
+    by_size = shuffled[_stable_argsort(sizes[shuffled])]
+    slots = np.arange(count) % _NUM_SLOTS
+    group_sizes = np.full(count, _NUM_SLOTS)
+    if count % _NUM_SLOTS:
+        group_sizes[-(count % _NUM_SLOTS) :] = count % _NUM_SLOTS
+    # Shuffle the slots within each group by sorting random integers.
+    keys = np.asarray(bits.random_raw(2 * count), np.uint64) >> np.uint64(11)
+    full = count - count % _NUM_SLOTS
     within = np.arange(count)
-    within[:whole] += (
-        np.argsort(words[:whole].reshape(-1, _SLOTS), axis=1, kind="stable") - np.arange(_SLOTS)
+    within[:full] += (
+        np.argsort(keys[:full].reshape(-1, _NUM_SLOTS), axis=1, kind="stable") - np.arange(_NUM_SLOTS)
     ).reshape(-1)
-    within[whole:] = whole + np.argsort(words[whole:count], kind="stable")
-    moments = (slots + words[count:] * 2.0**-53) / group_sizes
-    feed = np.argsort(moments)
-    ordered = moments[feed]
-    if (ordered[1:] == ordered[:-1]).any():  # which only a stable sort puts in a fixed order
-        feed = np.argsort(moments, kind="stable")
-    return by_size[within][feed]
+    within[full:] = full + np.argsort(keys[full:count], kind="stable")
+    times = (slots + keys[count:] * 2.0**-53) / group_sizes
+    order = np.argsort(times)
+    ordered = times[order]
+    if (ordered[1:] == ordered[:-1]).any():  # only a stable sort orders ties deterministically
+        order = np.argsort(times, kind="stable")
+    return by_size[within][order]
 
 
-def _stable_order(sizes: Int64[np.ndarray, " batches"]) -> Int64[np.ndarray, " batches"]:
-    """From small to large; NumPy's stable sort of small numbers takes time in proportion to their count."""
+def _stable_argsort(sizes: Int64[np.ndarray, " batches"]) -> Int64[np.ndarray, " batches"]:
+    # NumPy's stable sort of 16-bit integers is a radix sort, which takes linear time.
     return np.argsort(sizes.astype(np.uint16) if sizes.max(initial=0) < 2**16 else sizes, kind="stable")
 
 
+def _shuffle_with_lengths(
+    selected: SelectedSamples, bits: np.random.PCG64
+) -> tuple[Int32[np.ndarray, " samples"], Int16[np.ndarray, " samples"] | Int32[np.ndarray, " samples"]]:
+    """Return a random order of the kept samples, and their lengths in this order."""
+    if selected.config.overflow_max > _MAX_INT16:
+        order = random_order(selected.num_kept, bits)
+        return order, selected.lengths[order]
+    lengths = selected.lengths.astype(np.int16)
+    return random_order(selected.num_kept, bits, lengths), lengths
+
+
 def _cut_buckets(
-    filtered: SelectedSamples, bits: np.random.PCG64
+    selected: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
-    """Bucket after bucket, cut into as many rows as fit the budget at the bucket's width."""
-    config = filtered.config
-    sizes = np.bincount(filtered.bucket_ids, minlength=len(config.bucket_widths))
-    buckets = filtered.bucket_ids.astype(np.int16)
-    shuffled = random_order(filtered.num_kept, bits, buckets)
-    by_bucket = _by_bucket(shuffled, buckets.astype(filtered.bucket_ids.dtype), sizes)
+    """Cut each bucket into batches with as many rows as fit the budget at the bucket's width."""
+    config = selected.config
+    sizes = np.bincount(selected.bucket_ids, minlength=len(config.bucket_widths))
+    buckets = selected.bucket_ids.astype(np.int16)
+    shuffled = random_order(selected.num_kept, bits, buckets)
+    by_bucket = _group_by_bucket(shuffled, buckets.astype(selected.bucket_ids.dtype), sizes)
     capacities = [config.token_budget // width for width in config.bucket_widths]
-    numbers = [-(-int(size) // capacity) for size, capacity in zip(sizes, capacities, strict=True)]
-    capacity = np.repeat(np.array(capacities, np.int64), numbers)
+    num_batches = [-(-int(size) // capacity) for size, capacity in zip(sizes, capacities, strict=True)]
+    capacity = np.repeat(np.array(capacities, np.int64), num_batches)
     counts = capacity.copy()
-    last = np.cumsum(numbers)[sizes > 0] - 1
-    counts[last] -= (np.array(numbers) * capacities - sizes)[sizes > 0]
-    bucket_ids = np.repeat(np.arange(len(numbers), dtype=np.int16), numbers)
+    last = np.cumsum(num_batches)[sizes > 0] - 1
+    counts[last] -= (np.array(num_batches) * capacities - sizes)[sizes > 0]
+    bucket_ids = np.repeat(np.arange(len(num_batches), dtype=np.int16), num_batches)
     widths = np.array(config.bucket_widths, np.int32)[bucket_ids]
-    order = filtered.rows_at(by_bucket)
-    batches = batches_of(order, counts, bucket_ids, widths)
+    order = selected.gather_indices(by_bucket)
+    batches = EpochBatches.from_counts(order, counts, bucket_ids, widths)
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH and len(batches):
-        widths = np.maximum.reduceat(filtered.lengths_at(by_bucket), batches.offsets[:-1])
-        batches = batches_of(order, counts, bucket_ids, widths)
+        widths = np.maximum.reduceat(selected.gather_lengths(by_bucket), batches.offsets[:-1])
+        batches = EpochBatches.from_counts(order, counts, bucket_ids, widths)
     return batches, counts == capacity
 
 
-def _by_bucket(
+def _group_by_bucket(
     shuffled: Int32[np.ndarray, " samples"],
     bucket_ids: Int8[np.ndarray, " samples"] | Int16[np.ndarray, " samples"],
     sizes: Int64[np.ndarray, " buckets"],
 ) -> Int32[np.ndarray, " samples"]:
-    """The shuffle, whose samples are in these buckets, bucket after bucket, in its order inside each."""
+    """Sort shuffled samples by bucket, keeping their order within each bucket."""
     order = np.empty(len(shuffled), np.int32)
     heads = (np.cumsum(sizes) - sizes).tolist()
     for start in range(0, len(shuffled), _BLOCK):
         block = shuffled[start : start + _BLOCK]
         buckets = bucket_ids[start : start + _BLOCK]
-        # Stable on small keys is NumPy's radix sort.
+        # NumPy's stable sort of small integers is a radix sort.
         block = block[np.argsort(buckets, kind="stable")]
         begin = 0
         for bucket, count in enumerate(np.bincount(buckets, minlength=len(sizes)).tolist()):
@@ -175,84 +415,89 @@ def _by_bucket(
 
 
 def _cut_pools(
-    filtered: SelectedSamples, bits: np.random.PCG64
+    selected: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
-    """Pools of the shuffle, each sorted from long to short, so that a batch's first row tells its width.
+    """Sort each pool of the shuffle by descending length and cut it, so that a batch's first row is its
+    longest.
 
-    What is left at the end of each pool (its shortest samples, too few for a batch) is pooled again, until
-    one pool holds the rest, so that at most one batch is not full.
+    The remainder of each pool (its shortest samples, too few for a batch) is pooled again until one pool
+    holds everything that is left, so that at most one batch is incomplete.
     """
-    config = filtered.config
-    shuffled, kept_lengths = _shuffled_lengths(filtered, bits)
-    pool = _pool_samples(config, filtered.lengths)
-    # Written over from its front: a pool is read before what is cut from it comes to the same place.
+    config = selected.config
+    shuffled, remaining_lengths = _shuffle_with_lengths(selected, bits)
+    pool_size = _pool_size(config, selected.lengths)
+    # Overwritten from the front: each pool is read before its batches are written over it.
     order, placed = shuffled, 0
     counts: list[int] = []
     longest: list[int] = []
-    kept, full = shuffled, True
-    while len(kept):
-        left, left_lengths = [kept[:0]], [kept_lengths[:0]]
-        done = len(counts)
-        for start in range(0, len(kept), pool):
-            # A pool at a time lies in the cache, whatever the size of the set.
-            part, lengths = _longest_first(kept[start : start + pool], kept_lengths[start : start + pool])
-            steps = memoryview(_steps(config, lengths))  # type: ignore[arg-type, unused-ignore]
+    remaining, all_full = shuffled, True
+    while len(remaining):
+        left, left_lengths = [remaining[:0]], [remaining_lengths[:0]]
+        num_before = len(counts)
+        for start in range(0, len(remaining), pool_size):
+            # One pool at a time fits in the cache, regardless of the size of the dataset.
+            part, lengths = _sort_descending(
+                remaining[start : start + pool_size], remaining_lengths[start : start + pool_size]
+            )
+            capacities = memoryview(_capacities(config, lengths))  # type: ignore[arg-type, unused-ignore]
             begin, end = 0, len(part)
-            while begin < end and begin + steps[begin] <= end:
-                counts.append(steps[begin])
+            while begin < end and begin + capacities[begin] <= end:
+                counts.append(capacities[begin])
                 longest.append(int(lengths[begin]))
-                begin += steps[begin]
-            if begin < end and len(kept) <= pool:
+                begin += capacities[begin]
+            if begin < end and len(remaining) <= pool_size:
                 counts.append(end - begin)
                 longest.append(int(lengths[begin]))
-                full, begin = False, end
+                all_full, begin = False, end
             order[placed : placed + begin] = part[:begin]
             placed += begin
             left.append(part[begin:])
             left_lengths.append(lengths[begin:])
-        if len(counts) == done:
-            pool *= 2  # no pool filled a batch
-        kept, kept_lengths = np.concatenate(left), np.concatenate(left_lengths)
-    widest = np.array(longest, np.int32)
-    bucket_ids = config.bucket_spec.get_bucket_ids(widest)
-    batches = batches_of(
-        filtered.rows_at(order), np.array(counts, np.int64), bucket_ids, _widths(config, widest)
+        if len(counts) == num_before:
+            pool_size *= 2  # no pool filled a batch
+        remaining, remaining_lengths = np.concatenate(left), np.concatenate(left_lengths)
+    max_lengths = np.array(longest, np.int32)
+    batches = EpochBatches.from_counts(
+        selected.gather_indices(order),
+        np.array(counts, np.int64),
+        config.bucket_spec.get_bucket_ids(max_lengths),
+        _batch_widths(config, max_lengths),
     )
-    filled = np.ones(len(counts), bool)
-    filled[len(counts) - 1 :] = full
-    return batches, filled
+    is_full = np.ones(len(counts), bool)
+    is_full[len(counts) - 1 :] = all_full
+    return batches, is_full
 
 
 def _cut_packs(
-    filtered: SelectedSamples,
+    selected: SelectedSamples,
     packing: PackingConfig,
     bits: np.random.PCG64,
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
-    """Each pool of the shuffle packed by itself, the packs shuffled, as many to a batch as the budget allows.
+    """Pack each pool of the shuffle, shuffle the packs, and put as many in a batch as the budget allows.
 
-    So packs are mixed anew in every epoch.
+    The pools differ in every epoch, and so do the packs.
     """
-    config = filtered.config
-    shuffled, carried = _shuffled_lengths(filtered, bits)
-    lengths = carried.astype(np.int32)
-    places, counts, fills = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    pool = _pool_samples(config, lengths)
-    for start in range(0, len(lengths), pool):
-        layout = assign_packs(lengths[start : start + pool], packing)
-        places.append(layout.samples.astype(np.int64) + start)
+    config = selected.config
+    shuffled, shuffled_lengths = _shuffle_with_lengths(selected, bits)
+    lengths = shuffled_lengths.astype(np.int32)
+    segments, counts, totals = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    pool_size = _pool_size(config, lengths)
+    for start in range(0, len(lengths), pool_size):
+        layout = assign_packs(lengths[start : start + pool_size], packing)
+        segments.append(layout.samples.astype(np.int64) + start)
         counts.append(np.diff(layout.offsets))
-        fills.append(layout.sums(layout.spans))
-    offsets = batch_offsets(np.concatenate(counts))
+        totals.append(layout.row_sums(layout.spans))
+    offsets = counts_to_offsets(np.concatenate(counts))
     packs = random_order(len(offsets) - 1, bits)
-    members, pack_offsets = ragged_take(offsets, packs)
+    members, pack_offsets = gather_groups(offsets, packs)
     capacity = config.token_budget // packing.max_length
     starts = np.arange(0, len(packs), capacity)
     if packing.pad_to_max or not len(packs):
         widths = np.full(len(starts), packing.max_length, np.int32)
     else:
-        widths = np.maximum.reduceat(np.concatenate(fills)[packs], starts).astype(np.int32)
+        widths = np.maximum.reduceat(np.concatenate(totals)[packs], starts).astype(np.int32)
     batches = EpochBatches(
-        filtered.rows_at(shuffled[np.concatenate(places)[members]]),
+        selected.gather_indices(shuffled[np.concatenate(segments)[members]]),
         np.append(pack_offsets[starts], pack_offsets[-1]),
         config.bucket_spec.get_bucket_ids(widths),
         widths,
@@ -261,38 +506,40 @@ def _cut_packs(
     return batches, starts + capacity <= len(packs)
 
 
-def _pool_samples(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -> int:
-    """How many samples a pool holds: `pool_batches` batches' worth at the mean length, at most half of all.
+def _pool_size(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -> int:
+    """Return the number of samples in a pool: `pool_batches` batches' worth, but at most half of all samples.
 
-    One sorted pool of everything would give the same batches in every epoch. Only sets of a few batches,
-    where half of them would be mostly padding, are one pool.
+    A single sorted pool would give the same batches in every epoch. Only datasets of a few batches form one
+    pool, because half of them would be mostly padding.
     """
     if len(lengths) == 0:
         return 1
-    batch = config.token_budget / float(lengths.mean())
-    pool = round(config.pool_batches * batch)
-    if len(lengths) >= _MIXED * batch:
-        pool = min(pool, -(-len(lengths) // 2))
-    return max(1, pool)
+    samples_per_batch = config.token_budget / float(lengths.mean())
+    size = round(config.pool_batches * samples_per_batch)
+    if len(lengths) >= _MIN_BATCHES_TO_DIVIDE * samples_per_batch:
+        size = min(size, -(-len(lengths) // 2))
+    return max(1, size)
 
 
-def _widths(config: BatchingConfig, longest: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
-    """How wide a batch must be whose longest sample is this long."""
+def _batch_widths(
+    config: BatchingConfig, max_lengths: Int32[np.ndarray, " any"]
+) -> Int32[np.ndarray, " any"]:
+    """Return the width of batches whose longest samples have these lengths."""
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH:
-        return longest
-    return np.array(config.bucket_widths, np.int32)[config.bucket_spec.get_bucket_ids(longest)]
+        return max_lengths
+    return np.array(config.bucket_widths, np.int32)[config.bucket_spec.get_bucket_ids(max_lengths)]
 
 
-def _steps(config: BatchingConfig, longest: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
-    """How many samples a batch takes that begins with this one."""
-    return np.int32(config.token_budget) // _widths(config, longest)
+def _capacities(config: BatchingConfig, max_lengths: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
+    """Return how many samples fit in a batch whose longest sample has this length."""
+    return np.int32(config.token_budget) // _batch_widths(config, max_lengths)
 
 
-def _longest_first(
-    kept: Int32[np.ndarray, " pool"], lengths: Int16[np.ndarray, " pool"] | Int32[np.ndarray, " pool"]
+def _sort_descending(
+    samples: Int32[np.ndarray, " pool"], lengths: Int16[np.ndarray, " pool"] | Int32[np.ndarray, " pool"]
 ) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
-    """The samples of a pool from long to short, and their lengths; equal lengths keep their order."""
-    # Stable on small keys is NumPy's radix sort.
-    keys = _SMALL - lengths if lengths.dtype == np.int16 else -lengths
+    """Sort the samples of a pool by descending length; equal lengths keep their order."""
+    # NumPy's stable sort of 16-bit integers is a radix sort.
+    keys = _MAX_INT16 - lengths if lengths.dtype == np.int16 else -lengths
     order = np.argsort(keys, kind="stable")
-    return kept[order], lengths[order].astype(np.int32)
+    return samples[order], lengths[order].astype(np.int32)

@@ -1,103 +1,104 @@
-"""Plans on disk: a folder with a JSON header and arrays that are mapped into memory, not read.
+"""Plan files: a JSON header with settings and checksums, then the arrays, which are memory-mapped.
 
-    plan.json        settings, fingerprint and the size of each epoch
-    order.npy        the epochs one after another; beside it offsets, bucket_ids, max_lens, pack_offsets
-    lengths.npy      of all samples, in as few bytes as they need
-    ids.json.gz      a JSON list; absent where ids are the row numbers. Unpacked when an id is first asked for
+    8 bytes    magic number
+    8 bytes    size of the header
+    32 bytes   SHA-256 of the header
+    header     JSON: settings, fingerprint, sizes of the epochs; offset and checksum of each array
+    arrays     order, offsets, bucket_ids, max_lens and pack_offsets of all epochs; lengths; compressed ids
 
 A million samples named s0, s1, ... take about 9 MB: 4 for the order, 2 for lengths, 2 to 3 for ids. Random
-ids (hashes, UUIDs) cannot be made smaller than their randomness, 16 bytes each for UUIDs. What a plan is in
-memory is in `plan`.
+ids such as UUIDs cannot be compressed and take 16 bytes each.
 """
 
-import asyncio
 import gzip
+import hashlib
 import json
+import mmap
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from pydantic import ValidationError
 
-from phalanx.config import FrozenModel, check_type, load_model, save_model
+from phalanx.config import FrozenModel, check_type, format_validation_error
 from phalanx.data.lengths import LazyIds, LengthTable, RangeIds
-from phalanx.data.plans.arrays import EpochBatches
-from phalanx.data.plans.batch_plan import PLAN_VERSION, BatchPlan, BatchPlanMeta
-from phalanx.data.plans.epoch_plan import EpochPlan
-from phalanx.io.atomic import atomic_directory, remove_stale_temporaries
-from phalanx.io.checksum import (
-    CorruptFileError,
-    read_verified_json,
-    read_with_sha256,
-    sha256_of_files,
-    verify_sha256,
-)
+from phalanx.data.plans.batch_plan import PLAN_VERSION, BatchPlan, BatchPlanMeta, EpochPlan
+from phalanx.data.plans.epoch import EpochBatches
+from phalanx.io.atomic import atomic_write, remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError
 from phalanx.io.untrusted import parse_json
 
-HEADER = "plan.json"
-IDS = "ids.json.gz"
+PLAN_SUFFIX = ".plan"
+PLAN_FILE = "batch.plan"
+"""Name of the file if the path of a plan is a folder."""
+
+_MAGIC = b"PHXPLAN\n"
+_PREFIX = len(_MAGIC) + 8 + 32
+_ALIGNMENT = 64
 _REMEDY = "build the plan again"
-_ARRAYS = {"order": np.int32, "offsets": np.int64, "bucket_ids": np.int16, "max_lens": np.int32}
+_EPOCH_ARRAYS = {
+    "order": np.int32,
+    "offsets": np.int64,
+    "bucket_ids": np.int16,
+    "max_lens": np.int32,
+    "pack_offsets": np.int64,
+}
 
 
-class EpochHeader(FrozenModel):
-    """The sizes of one epoch, which tell where its arrays lie in the files."""
-
+class _EpochHeader(FrozenModel):
     epoch: int
-    """Its number."""
     seed: int
-    """What decided its order."""
     samples: int
-    """Samples in it."""
     batches: int
-    """Batches in it."""
     packs: int | None = None
-    """Packs in it; None without packing."""
-    longest: int | None = None
-    """Where packing truncates: to how much."""
 
 
-class PlanHeader(FrozenModel):
-    """The contents of `plan.json`."""
+class _ArrayHeader(FrozenModel):
+    dtype: str
+    count: int
+    offset: int
+    """Position after the header, which is aligned."""
+    sha256: str
 
-    format: str = "phalanx batch plan"
-    """Says what the folder is."""
+
+class _PlanHeader(FrozenModel):
     full_hash: str
-    """The plan's SHA-256."""
     num_samples: int
-    """Rows of the length table."""
     num_skipped: int
-    """Rows that fit no batch."""
-    named: bool
-    """Whether samples have ids of their own, in `ids.json.gz`."""
-    files: dict[str, str]
-    """The SHA-256 of every other file."""
-    epochs: tuple[EpochHeader, ...]
-    """Every epoch."""
+    arrays: dict[str, _ArrayHeader]
+    epochs: tuple[_EpochHeader, ...]
     meta: BatchPlanMeta
-    """What the plan was made from."""
 
 
-def _unpacked_ids(path: Path, count: int, packed: bytes) -> list[str]:
-    ids = parse_json(gzip.decompress(packed), path)
-    if not isinstance(ids, list) or len(ids) != count:
-        raise ValueError(f"{path} does not hold {count} ids; build the plan again")
-    return ids
+def plan_path(path: str | os.PathLike[str]) -> Path:
+    """Return the file of a plan: the path itself if it ends in `.plan`, otherwise `batch.plan` in that
+    folder."""
+    path = Path(path)
+    return path if path.suffix == PLAN_SUFFIX and not path.is_dir() else path / PLAN_FILE
 
 
 def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a plan to a folder, whole or not at all.
+    """Write a plan to a file, atomically.
 
-    A folder that holds something is refused; with `overwrite` an older plan there is replaced, in one step
-    for those who are just reading it.
+    Args:
+        plan: Plan to save.
+        path: File that ends in `.plan`, or a folder, in which `batch.plan` is written.
+        overwrite: Replace an existing plan. Processes that have loaded it keep the old one.
     """
     check_type(plan, BatchPlan, "plan")
-    target = Path(os.path.realpath(path))
+    target = plan_path(path)
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{target} already exists; choose another path or pass overwrite=True")
+    if target.name == PLAN_FILE and not target.parent.exists():
+        if not target.parent.parent.is_dir():
+            raise FileNotFoundError(f"cannot write {path}: the folder {target.parent.parent} does not exist")
+        target.parent.mkdir()
     if target.parent.is_dir():
         remove_stale_temporaries(target.parent, target.name)
-    with atomic_directory(target, replace=overwrite and (target / HEADER).is_file()) as folder:
-        _write(plan, folder)
+    with atomic_write(target) as file:
+        _write(plan, file)
 
 
 def load_batch_plan(
@@ -107,182 +108,168 @@ def load_batch_plan(
     expected_tokenizer_hash: str | None = None,
     expected_dataset_hash: str | None = None,
 ) -> BatchPlan:
-    """Open a plan. Its files are checked against their digests; then its arrays stay on disk until used.
+    """Load a plan. Checksums are verified; then arrays stay on disk until they are used.
 
-    `verify` computes the fingerprint anew, too. A plan made from another tokenizer or dataset than expected
-    is refused. One that is replaced by another in the middle is read from the beginning.
+    Args:
+        path: File or folder that was passed to `save_batch_plan`.
+        verify: Also compute the fingerprint again.
+        expected_tokenizer_hash: Reject a plan that was built with another tokenizer.
+        expected_dataset_hash: Reject a plan that was built from another dataset.
     """
-    folder = Path(path)
-    while True:
-        place = _place(folder)
+    source = plan_path(path)
+    if not source.is_file():
+        if (Path(path) / "plan.json").is_file():
+            raise ValueError(f"{path} was saved by an earlier version; {_REMEDY}")
+        raise FileNotFoundError(f"there is no batch plan {source}")
+    with source.open("rb") as file:
+        # The mapping stays valid if another plan replaces the file.
         try:
-            header = _read_header(folder)
-            plan = _read(folder, header, verify, expected_tokenizer_hash, expected_dataset_hash)
-        except (ValueError, FileNotFoundError):
-            if _place(folder) == place:
-                raise
-        else:
-            if _place(folder) == place:
-                return plan
-
-
-def _place(folder: Path) -> tuple[int, int, int] | None:
-    """Which header file is there: another one after a replacement, even by a plan of the same contents."""
-    try:
-        found = (folder / HEADER).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns
-
-
-def _read(
-    folder: Path,
-    header: PlanHeader,
-    verify: bool,
-    expected_tokenizer_hash: str | None,
-    expected_dataset_hash: str | None,
-) -> BatchPlan:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:
+            raise CorruptFileError(f"{source} is empty; {_REMEDY}") from None
+    header, start = _read_header(source, data)
     for name, expected in (("tokenizer", expected_tokenizer_hash), ("dataset", expected_dataset_hash)):
-        made = header.meta.tokenizer_hash if name == "tokenizer" else header.meta.dataset_hash
-        if expected is not None and made != expected:
-            raise ValueError(f"{folder} was made from the {name} {made!r}, not {expected!r}; build it again")
-    lengths = _open(folder / "lengths.npy", header, header.num_samples, None).astype(np.int32)
-    count = header.num_samples
-    ids: LazyIds | RangeIds = RangeIds(count)
-    if header.named:
-        # Read now, so that a plan that is replaced later keeps its own; unpacked when an id is asked for.
-        packed = read_with_sha256(folder / IDS, _digest(folder / IDS, header), _REMEDY)
-        ids = LazyIds(count, partial(_unpacked_ids, folder / IDS, count, packed))
-    table = LengthTable(ids, lengths).trust()
-    plan = BatchPlan(header.meta, table, _read_epochs(folder, header, table))
-    if verify and plan.full_hash != header.full_hash:
-        raise ValueError(
-            f"{folder} holds other batches than it says: its fingerprint is {plan.fingerprint}, "
-            f"its header says {header.full_hash[:16]}; a file was changed or damaged, build the plan again"
-        )
-    # The header tells the hash, which saves reading everything to compute it.
-    plan.__dict__["full_hash"] = header.full_hash
+        actual = header.meta.tokenizer_hash if name == "tokenizer" else header.meta.dataset_hash
+        if expected is not None and actual != expected:
+            raise ValueError(
+                f"{source} was built with the {name} {actual!r}, but {expected!r} is expected; {_REMEDY}"
+            )
+    plan = _read_plan(source, data, header, start)
+    if verify:
+        actual = plan.full_hash
+        if actual != header.full_hash:
+            raise CorruptFileError(
+                f"{source} has the fingerprint {header.full_hash[:16]}, but its batches have {actual[:16]}; "
+                f"{_REMEDY}"
+            )
+    else:
+        plan.adopt_fingerprint(header.full_hash)
     return plan
 
 
-async def save_batch_plan_async(
-    plan: BatchPlan, path: str | os.PathLike[str], *, overwrite: bool = False
-) -> None:
-    """`save_batch_plan` without blocking the event loop."""
-    await asyncio.to_thread(save_batch_plan, plan, path, overwrite=overwrite)
-
-
-async def load_batch_plan_async(
-    path: str | os.PathLike[str],
-    *,
-    verify: bool = False,
-    expected_tokenizer_hash: str | None = None,
-    expected_dataset_hash: str | None = None,
-) -> BatchPlan:
-    """`load_batch_plan` without blocking the event loop."""
-    return await asyncio.to_thread(
-        load_batch_plan,
-        path,
-        verify=verify,
-        expected_tokenizer_hash=expected_tokenizer_hash,
-        expected_dataset_hash=expected_dataset_hash,
-    )
-
-
-def _write(plan: BatchPlan, folder: Path) -> None:
-    named = not isinstance(plan.table.ids, RangeIds)
+def _write(plan: BatchPlan, file: IO[bytes]) -> None:
+    arrays = {
+        name: _concatenate([getattr(epoch.batches, name) for epoch in plan.epochs], dtype)
+        for name, dtype in _EPOCH_ARRAYS.items()
+        if name != "pack_offsets" or any(epoch.batches.pack_offsets is not None for epoch in plan.epochs)
+    }
     lengths = plan.table.lengths
-    wide = len(lengths) and int(lengths.max()) > np.iinfo(np.uint16).max
-    np.save(folder / "lengths.npy", lengths if wide else lengths.astype(np.uint16))
-    if named:
-        text = json.dumps(list(plan.table.ids), separators=(",", ":")).encode()
-        (folder / IDS).write_bytes(gzip.compress(text, compresslevel=6, mtime=0))
-    batches = [epoch.batches for epoch in plan.epochs]
-    for name, dtype in _ARRAYS.items():
-        np.save(folder / f"{name}.npy", _joined([getattr(part, name) for part in batches], dtype))
-    packs = [part.pack_offsets for part in batches if part.pack_offsets is not None]
-    if packs:
-        np.save(folder / "pack_offsets.npy", _joined(packs, np.int64))
-    header = PlanHeader(
+    arrays["lengths"] = lengths.astype(np.min_scalar_type(int(lengths.max(initial=0))), copy=False)
+    if not isinstance(plan.table.ids, RangeIds):
+        text = json.dumps([str(name) for name in plan.table.ids], ensure_ascii=False, separators=(",", ":"))
+        packed = gzip.compress(text.encode("utf-8", "surrogatepass"), compresslevel=4, mtime=0)
+        arrays["ids"] = np.frombuffer(packed, np.uint8)
+    headers, offset = {}, 0
+    for name, array in arrays.items():
+        arrays[name] = array = np.ascontiguousarray(array)
+        digest = hashlib.sha256(array.tobytes()).hexdigest()
+        headers[name] = _ArrayHeader(dtype=array.dtype.str, count=len(array), offset=offset, sha256=digest)
+        offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+    header = _PlanHeader(
         full_hash=plan.full_hash,
         num_samples=len(plan.table),
         num_skipped=plan.num_skipped,
-        named=named,
-        files=sha256_of_files(folder),
+        arrays=headers,
         epochs=tuple(
-            EpochHeader(
+            _EpochHeader(
                 epoch=epoch.epoch,
                 seed=epoch.seed,
-                samples=len(epoch.batches.order),
+                samples=epoch.num_samples,
                 batches=len(epoch),
                 packs=None if epoch.batches.pack_offsets is None else len(epoch.batches.pack_offsets) - 1,
-                longest=epoch.longest,
             )
             for epoch in plan.epochs
         ),
         meta=plan.meta,
     )
-    save_model(header, folder / HEADER)
+    encoded = header.model_dump_json().encode()
+    # Padded with spaces, so that the first array is aligned.
+    encoded += b" " * (-(_PREFIX + len(encoded)) % _ALIGNMENT)
+    file.write(_MAGIC + len(encoded).to_bytes(8, "little") + hashlib.sha256(encoded).digest() + encoded)
+    for array in arrays.values():
+        file.write(memoryview(array).cast("B") if array.size else b"")  # type: ignore[arg-type, unused-ignore]
+        file.write(bytes(-array.nbytes % _ALIGNMENT))
 
 
-def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
+def _concatenate(parts: list[Any], dtype: Any) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
 
 
-def _read_header(folder: Path) -> PlanHeader:
-    path = folder / HEADER
-    if not path.is_file():
-        raise FileNotFoundError(f"{folder} is not a batch plan: there is no {HEADER} in it")
-    meta = read_verified_json(path, _REMEDY).get("meta")
-    version = meta.get("version") if isinstance(meta, dict) else None
+def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise CorruptFileError(f"{path} is not a batch plan")
+    size = int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 8], "little")
+    text = data[_PREFIX : _PREFIX + size]
+    if len(text) != size or hashlib.sha256(text).digest() != data[_PREFIX - 32 : _PREFIX]:
+        raise CorruptFileError(f"{path} is corrupt: its header does not match its checksum; {_REMEDY}")
+    fields = parse_json(text, path)
+    version = fields.get("meta", {}).get("version") if isinstance(fields, dict) else None
     if version != PLAN_VERSION:
-        raise ValueError(f"{path} has version {version}, this reads version {PLAN_VERSION}; build it again")
-    return load_model(PlanHeader, path, "a plan's header", _REMEDY)
+        raise ValueError(f"{path} has version {version}, but this release reads {PLAN_VERSION}; {_REMEDY}")
+    try:
+        return _PlanHeader.model_validate_json(text), _PREFIX + size
+    except ValidationError as error:
+        raise ValueError(
+            f"{path} is not a batch plan: {format_validation_error(error, _PlanHeader)}"
+        ) from error
 
 
-def _read_epochs(folder: Path, header: PlanHeader, table: LengthTable) -> tuple[EpochPlan, ...]:
+def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
+    count = header.num_samples
+    lengths = _read_array(path, data, header, start, "lengths", count, None).astype(np.int32)
+    ids: LazyIds | RangeIds = RangeIds(count)
+    if "ids" in header.arrays:
+        packed = _read_array(path, data, header, start, "ids", header.arrays["ids"].count, np.uint8)
+        ids = LazyIds(count, partial(_unpack_ids, path, count, packed))
+    table = LengthTable(ids, lengths).trust()
     sizes = {
         "order": [epoch.samples for epoch in header.epochs],
         "offsets": [epoch.batches + 1 for epoch in header.epochs],
         "bucket_ids": [epoch.batches for epoch in header.epochs],
         "max_lens": [epoch.batches for epoch in header.epochs],
     }
-    dtypes: dict[str, Any] = dict(_ARRAYS)
     if any(epoch.packs is not None for epoch in header.epochs):
         sizes["pack_offsets"] = [(epoch.packs or 0) + 1 for epoch in header.epochs]
-        dtypes["pack_offsets"] = np.int64
     parts = {
         name: np.split(
-            _open(folder / f"{name}.npy", header, sum(counts), dtypes[name]), np.cumsum(counts)[:-1]
+            _read_array(path, data, header, start, name, sum(counts), _EPOCH_ARRAYS[name]),
+            np.cumsum(counts)[:-1],
         )
         for name, counts in sizes.items()
     }
     epochs = []
     for number, epoch in enumerate(header.epochs):
-        arrays = EpochBatches(**{name: part[number] for name, part in parts.items()})
-        if arrays.offsets[0] != 0 or arrays.offsets[-1] != epoch.samples:
-            raise ValueError(
-                f"{folder / 'offsets.npy'} is corrupt in epoch {epoch.epoch}; build the plan again"
+        batches = EpochBatches(**{name: part[number] for name, part in parts.items()})
+        if batches.offsets[0] != 0 or batches.offsets[-1] != epoch.samples:
+            raise CorruptFileError(
+                f"{path} is corrupt: the offsets of epoch {epoch.epoch} are invalid; {_REMEDY}"
             )
-        epochs.append(EpochPlan.of(epoch.epoch, epoch.seed, arrays, table, epoch.longest))
-    return tuple(epochs)
+        epochs.append(EpochPlan(epoch.epoch, epoch.seed, batches, table, header.meta.packing))
+    return BatchPlan(header.meta, table, tuple(epochs))
 
 
-def _digest(path: Path, header: PlanHeader) -> str:
-    if path.name not in header.files:
-        raise CorruptFileError(f"{path.parent / HEADER} tells no digest of {path.name}; {_REMEDY}")
-    return header.files[path.name]
-
-
-def _open(path: Path, header: PlanHeader, count: int, dtype: Any) -> np.ndarray:
-    verify_sha256(path, _digest(path, header), _REMEDY)
-    try:
-        # A file without elements cannot be mapped.
-        array: np.ndarray = np.load(path, mmap_mode="r" if count else None)
-    except (ValueError, EOFError, OSError) as error:
-        raise CorruptFileError(f"{path} is no array: {error}; {_REMEDY}") from error
-    if array.shape != (count,) or (dtype is not None and array.dtype != dtype):
-        raise ValueError(
-            f"{path} holds {array.dtype} of shape {array.shape}, not {count} numbers; build the plan again"
+def _read_array(
+    path: Path, data: mmap.mmap, header: _PlanHeader, start: int, name: str, count: int, dtype: Any
+) -> np.ndarray:
+    if name not in header.arrays:
+        raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
+    entry = header.arrays[name]
+    if entry.count != count or (dtype is not None and np.dtype(entry.dtype) != dtype):
+        raise CorruptFileError(
+            f"{path} is corrupt: {name} has {entry.count} values instead of {count}; {_REMEDY}"
         )
+    kind = np.dtype(entry.dtype)
+    begin = start + entry.offset
+    if begin + count * kind.itemsize > len(data):
+        raise CorruptFileError(f"{path} is truncated; {_REMEDY}")
+    array = np.frombuffer(data, kind, count, begin)
+    if hashlib.sha256(memoryview(data)[begin : begin + array.nbytes]).hexdigest() != entry.sha256:
+        raise CorruptFileError(f"{path} is corrupt: {name} does not match its checksum; {_REMEDY}")
     return array
+
+
+def _unpack_ids(path: Path, count: int, packed: np.ndarray) -> list[str]:
+    ids = parse_json(gzip.decompress(packed.tobytes()), path)
+    if not isinstance(ids, list) or len(ids) != count:
+        raise CorruptFileError(f"{path} is corrupt: it does not have {count} ids; {_REMEDY}")
+    return ids

@@ -1,99 +1,114 @@
-"""Sharding an epoch over ranks: equal counts by a stated policy, costs that finish together, resuming.
-
-Everything here is arrays of one epoch; `BatchPlan.shard` and `BatchPlan.remaining` apply it to plans.
-"""
+"""Division of batches among ranks: equal numbers, costs, load balancing, and what remains after some
+steps."""
 
 import dataclasses
 import heapq
 from enum import StrEnum
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
 from pydantic import Field
 
-from phalanx.config import FrozenModel
-from phalanx.data.plans.arrays import EpochBatches
-from phalanx.data.plans.epoch import spread_order
+from phalanx.config import Config, FrozenModel
+from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, spread_order
 
 
 class ShardPolicy(StrEnum):
-    """What is done where batches do not divide by the ranks; each rank gets the same number in any case."""
+    """What happens if the number of batches is not divisible by the number of ranks."""
 
     DROP = "drop"
-    """The last few batches of the epoch are left out."""
+    """Leave out the last batches of the epoch."""
     REPEAT = "repeat"
-    """The first few batches of the epoch come twice."""
-    PAD = "pad"
-    """Nothing is lost or repeated: the batches with the most rows are halved until the number divides. Only
-    where every batch is down to one row are the first few repeated, because no rank can train on none."""
-
-
-class ShardSpec(FrozenModel):
-    """How an epoch is dealt to ranks; with the plan it decides every rank's batches."""
-
-    world_size: int = Field(default=1, ge=1)
-    """Ranks in all."""
-    policy: ShardPolicy = ShardPolicy.PAD
-    """How equal counts come about."""
-    balance: bool = False
-    """Whether each step's batches cost about the same."""
-    model_width: int | None = Field(default=None, ge=1)
-    """Hidden size of the transformer whose FLOPs are balanced; None: attention alone."""
+    """Repeat the first batches of the epoch."""
+    SPLIT = "split"
+    """Split the batches with the most rows in half until the number is divisible, so that nothing is lost or
+    repeated. If every batch has a single row, the first batches are repeated, because no rank can train on an
+    empty batch."""
 
     @classmethod
-    def of(
-        cls, world_size: "int | ShardSpec", policy: ShardPolicy | str, balance: bool, model_width: int | None
+    def _missing_(cls, value: object) -> "ShardPolicy | None":
+        if value == "pad":
+            raise ValueError("shard policy 'pad' was renamed to 'split'")
+        return None
+
+
+class ShardSpec(Config):
+    """How batches are divided among ranks. Together with the plan, it determines every rank's batches."""
+
+    renamed_settings: ClassVar[dict[str, str]] = {"model_width": "d_model"}
+
+    world_size: int = Field(default=1, ge=1)
+    """Number of ranks."""
+    policy: ShardPolicy = ShardPolicy.SPLIT
+    """What happens if the number of batches is not divisible by the number of ranks."""
+    balance: bool = False
+    """Whether the batches of a step have about the same cost on all ranks."""
+    d_model: int | None = Field(default=None, ge=1)
+    """Hidden size of the transformer whose FLOPs are balanced; None balances the cost of attention only."""
+
+    @classmethod
+    def resolve(
+        cls,
+        world_size: "int | ShardSpec",
+        policy: ShardPolicy | str = ShardPolicy.SPLIT,
+        balance: bool = False,
+        d_model: int | None = None,
     ) -> "ShardSpec":
-        """The spec itself, where one is given for the number of ranks, or one from all of its parts."""
+        """Return the spec itself, or create one from a number of ranks and the other settings."""
         if isinstance(world_size, ShardSpec):
             return world_size
-        if world_size < 1:
-            raise ValueError(f"world_size must be at least 1, got {world_size}")
-        if model_width is not None and model_width < 1:
-            raise ValueError(f"model_width must be at least 1, got {model_width}")
-        return cls(
-            world_size=world_size, policy=ShardPolicy(policy), balance=balance, model_width=model_width
-        )
+        for name, value in (("world_size", world_size), ("d_model", d_model)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        return cls(world_size=world_size, policy=ShardPolicy(policy), balance=balance, d_model=d_model)
+
+    def check_rank(self, rank: int) -> None:
+        """Raise `ValueError` if there is no such rank."""
+        if not 0 <= rank < self.world_size:
+            raise ValueError(f"rank must be between 0 and {self.world_size - 1}, got {rank}")
 
 
 class ShardInfo(ShardSpec):
     """Which part of a plan a shard is."""
 
     rank: int
-    """From 0."""
+    """Rank of the shard, from 0."""
     plan_fingerprint: str
-    """The whole plan's."""
+    """Fingerprint of the complete plan."""
 
 
 class ShardBalance(FrozenModel):
-    """How much longer than the ideal ranks work, in attention cost or, for a model width, in FLOPs."""
+    """How much longer than the ideal the ranks work."""
 
     by_rank: float
-    """The busiest rank's cost over the mean: ranks that wait for each other at the end of the epoch."""
+    """Cost of the busiest rank over the mean cost, if ranks wait for each other at the end of the epoch."""
     by_step: float
-    """The same where ranks wait for each other after every step."""
+    """The same if ranks wait for each other after every step."""
     steps: int
     """Batches of each rank."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardedEpoch:
-    """An epoch of all ranks: rank r does batch `sequence[step * world_size + r]` in each step."""
+    """An epoch of all ranks: in step s, rank r has the batch `sequence[s * world_size + r]`."""
 
     batches: EpochBatches
-    """The epoch's batches, after some were halved."""
+    """Batches of the epoch, some of them split."""
     sequence: Int64[np.ndarray, " steps_times_ranks"]
-    """Batches in the order of their steps."""
+    """Batch indices in the order of the steps."""
     world_size: int
 
     def shard(self, rank: int) -> EpochBatches:
-        """The batches of one rank, in its order."""
+        """Return the batches of one rank."""
         return self.batches.take(self.sequence[rank :: self.world_size])
 
     def remaining(self, steps: int) -> EpochBatches:
-        """What no rank has done after this many steps, each batch once; dropped batches come last."""
+        """Return the batches that no rank has processed after `steps` steps; dropped batches come last."""
         if not 0 <= steps * self.world_size <= len(self.sequence):
-            raise ValueError(f"each rank has {len(self.sequence) // self.world_size} batches, not {steps}")
+            raise ValueError(
+                f"step must be between 0 and {len(self.sequence) // self.world_size}, got {steps}"
+            )
         done = np.zeros(len(self.batches), bool)
         done[self.sequence[: steps * self.world_size]] = True
         later = np.concatenate([self.sequence[steps * self.world_size :], np.arange(len(self.batches))])
@@ -110,53 +125,93 @@ def shard_epoch(
     pad_to_longest: bool,
     seed: int,
 ) -> ShardedEpoch:
-    """Deal an epoch's batches to ranks; `lengths` are those of the samples in the batches' order.
+    """Divide the batches of an epoch among ranks.
 
-    Unbalanced, step s takes the next `world_size` batches of the epoch. Balanced, batches of like cost form a
-    step, the dearest of which goes to the least loaded rank, and the steps are shuffled.
+    Without balancing, each step takes the next `world_size` batches. With balancing, batches of similar cost
+    form a step, and the steps are shuffled.
+
+    Args:
+        batches: Batches of the epoch.
+        lengths: Lengths of the samples, in the order of the batches.
+        spec: Number of ranks and policy.
+        pad_to_longest: Whether a split batch is padded to its own longest sample.
+        seed: Seed of the epoch, for shuffling balanced steps.
     """
     count, world_size = len(batches), spec.world_size
     extra = -count % world_size
     if spec.policy is ShardPolicy.DROP:
         if 0 < count < world_size:
             raise ValueError(
-                f"an epoch of {count} batches cannot be dealt to {world_size} ranks under the policy 'drop', "
-                f"which would leave none; use 'pad' or 'repeat', or fewer ranks"
+                f"an epoch of {count} batches cannot be divided among {world_size} ranks with policy 'drop', "
+                f"because no batch would be left; use 'split' or 'repeat', or fewer ranks"
             )
         sequence = np.arange(count - count % world_size)
     else:
-        if spec.policy is ShardPolicy.PAD:
+        if spec.policy is ShardPolicy.SPLIT:
             batches = _split_largest(batches, lengths, extra, pad_to_longest)
         sequence = np.resize(np.arange(len(batches)), count + extra)
     if spec.balance and len(sequence):
-        costs = batch_costs(batches, lengths, spec.model_width)
-        sequence = _balanced(batches, costs, sequence, world_size, seed)
+        costs = batch_costs(batches, lengths, spec.d_model)
+        steps = sequence[balance_ranks(costs[sequence], world_size)].reshape(-1, world_size)
+        bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(world_size,)))
+        sequence = steps[spread_order(batches.counts[steps[:, 0]], bits)].ravel()
     return ShardedEpoch(batches, sequence, world_size)
 
 
 def batch_costs(
-    batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], model_width: int | None = None
+    batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], d_model: int | None = None
 ) -> Float64[np.ndarray, " batches"]:
-    """What each batch costs, in pairs of positions: for attention, rows times the padded length squared.
+    """Return the cost of each batch, in pairs of positions.
 
-    Packed samples see only themselves, so there it is the sum of the squares of the samples' lengths. With a
-    model's width (its hidden size) every padded token costs six times the width more: in a transformer layer
-    the matrices take 24 width^2 operations a token, attention 4 width for each pair.
+    Attention costs rows times the square of the padded length. Packed samples attend only to themselves, so
+    there it costs the sum of the squared sample lengths. With `d_model`, every padded token costs
+    `6 * d_model` more: the matrices of a transformer layer take `24 * d_model**2` FLOPs per token, and
+    attention `4 * d_model` per pair.
     """
     if batches.pack_offsets is not None:
-        costs = batches.sums(lengths.astype(np.int64) ** 2).astype(np.float64)
+        costs = batches.batch_sums(lengths.astype(np.int64) ** 2).astype(np.float64)
     else:
         costs = batches.row_counts * batches.max_lens.astype(np.float64) ** 2
-    if model_width is None:
+    if d_model is None:
         return costs
-    return costs + 6.0 * model_width * batches.row_counts * batches.max_lens
+    return costs + 6.0 * d_model * batches.row_counts * batches.max_lens
+
+
+def pack_costs(
+    lengths: Int32[np.ndarray, " samples"],
+    offsets: Int64[np.ndarray, " packs_and_one"],
+    d_model: int | None = None,
+) -> Float64[np.ndarray, " packs"]:
+    """Return the cost of each pack as `batch_costs` does, counting only real tokens."""
+    exact = lengths.astype(np.int64)
+    costs = exact**2 if d_model is None else exact**2 + 6 * d_model * exact
+    return np.diff(counts_to_offsets(costs)[offsets]).astype(np.float64)
+
+
+def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int64[np.ndarray, " items"]:
+    """Return an order in which each group of `world_size` items has similar costs, and so do all ranks.
+
+    Items are sorted by cost and cut into groups. Starting with the group whose costs differ most, the most
+    expensive item goes to the least loaded rank. Items beyond a multiple of `world_size` come last.
+    """
+    by_cost = np.argsort(-costs, kind="stable")
+    divisible = len(costs) - len(costs) % world_size
+    groups = by_cost[:divisible].reshape(-1, world_size)
+    group_costs = costs[groups]
+    spread = group_costs[:, 0] - group_costs[:, -1]
+    loads = np.zeros(world_size)
+    for group in np.argsort(-spread, kind="stable")[: np.count_nonzero(spread)].tolist():
+        ranks = np.argsort(loads, kind="stable")
+        groups[group, ranks] = groups[group].copy()
+        loads[ranks] += group_costs[group]
+    return np.concatenate([groups.ravel(), by_cost[divisible:]])
 
 
 def measure_balance(
-    epoch: ShardedEpoch, lengths: Int32[np.ndarray, " samples"], model_width: int | None = None
+    epoch: ShardedEpoch, lengths: Int32[np.ndarray, " samples"], d_model: int | None = None
 ) -> ShardBalance:
-    """How evenly the ranks share the cost."""
-    costs = batch_costs(epoch.batches, lengths, model_width)[epoch.sequence].reshape(-1, epoch.world_size)
+    """Measure how evenly the cost is divided among ranks."""
+    costs = batch_costs(epoch.batches, lengths, d_model)[epoch.sequence].reshape(-1, epoch.world_size)
     total = float(costs.sum())
     ideal = total / epoch.world_size if total else 1.0
     return ShardBalance(
@@ -166,52 +221,31 @@ def measure_balance(
     )
 
 
-def _balanced(
-    batches: EpochBatches,
-    costs: Float64[np.ndarray, " batches"],
-    sequence: Int64[np.ndarray, " dealt"],
-    world_size: int,
-    seed: int,
-) -> Int64[np.ndarray, " dealt"]:
-    costs = costs[sequence]
-    by_cost = np.argsort(-costs, kind="stable")
-    steps, costs = sequence[by_cost].reshape(-1, world_size), costs[by_cost].reshape(-1, world_size)
-    spread = costs[:, 0] - costs[:, -1]
-    loads = np.zeros(world_size)
-    # The step with the widest spread first; in each the dearest batch goes to the least loaded rank.
-    for step in np.argsort(-spread, kind="stable")[: np.count_nonzero(spread)].tolist():
-        ranks = np.argsort(loads, kind="stable")
-        steps[step, ranks] = steps[step].copy()
-        loads[ranks] += costs[step]
-    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(world_size,)))
-    return steps[spread_order(batches.counts[steps[:, 0]], bits)].ravel()
-
-
 def _split_largest(
     batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], extra: int, pad_to_longest: bool
 ) -> EpochBatches:
-    """As many batches more, by halving those with the most rows; fewer where all are down to one row."""
+    """Split the batches with the most rows in half until there are `extra` more, or all have one row."""
     if not extra or not len(batches):
         return batches
     rows = batches.row_counts
     largest = np.argsort(-rows, kind="stable")[:extra]
-    starts = batches.pack_starts
+    starts = batches.row_offsets
     heap = [(-int(rows[batch]), int(starts[batch]), int(batch)) for batch in largest]
     heapq.heapify(heap)
     cuts: list[tuple[int, int]] = []
     while heap and heap[0][0] < -1 and len(cuts) < extra:
-        held, start, batch = heapq.heappop(heap)
-        first = -held - (-held) // 2
+        negative_rows, start, batch = heapq.heappop(heap)
+        first = -negative_rows - (-negative_rows) // 2
         cuts.append((start + first, batch))
         heapq.heappush(heap, (-first, start, batch))
-        heapq.heappush(heap, (held + first, start + first, batch))
+        heapq.heappush(heap, (negative_rows + first, start + first, batch))
     cuts.sort()
-    places = np.array([row for row, _ in cuts], np.int64)
+    positions = np.array([row for row, _ in cuts], np.int64)
     if batches.pack_offsets is not None:
-        places = batches.pack_offsets[places]
+        positions = batches.pack_offsets[positions]
     owners = np.array([batch for _, batch in cuts], np.int64)
     source = np.insert(np.arange(len(batches)), owners, owners)
-    offsets = np.insert(batches.offsets, owners + 1, places)
+    offsets = np.insert(batches.offsets, owners + 1, positions)
     max_lens = batches.max_lens[source]
     if pad_to_longest and batches.pack_offsets is None:
         for batch in np.flatnonzero(np.isin(source, owners)).tolist():

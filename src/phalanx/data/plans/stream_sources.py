@@ -1,13 +1,11 @@
-"""What a live plan reads: streams whose samples have a place, so that reading can go on anywhere.
-
-How streams are mixed is in `mixture`, how samples share packs in `plan`.
-"""
+"""Sources of streaming plans: datasets repeated epoch after epoch, and iterables that can be opened
+anywhere."""
 
 import abc
-import collections
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int32, Int64
@@ -17,27 +15,29 @@ from phalanx.data.packing import check_lengths
 from phalanx.data.plans.epoch import epoch_seed, random_order
 
 
+class StreamPart(NamedTuple):
+    """Consecutive samples of a source."""
+
+    lengths: Int32[np.ndarray, " samples"]
+    samples: Sequence[Any] | None
+    """Samples, or mappings with `input_ids`; None if the source knows only lengths."""
+
+
 class StreamSource(abc.ABC):
-    """A stream of samples at places 0, 1, 2, ...; the same place has the same sample in every run."""
+    """A stream of samples at positions 0, 1, 2, ... A position has the same sample in every run."""
 
     @abc.abstractmethod
-    def lengths(self, start: int, count: int) -> Int32[np.ndarray, " samples"]:
-        """The lengths of the samples from `start` on: `count` of them, or fewer where the stream ends."""
+    def read(self, start: int, count: int) -> StreamPart:
+        """Return `count` samples from position `start` on, or fewer at the end of the stream."""
 
-    def samples(self, places: Int64[np.ndarray, " samples"]) -> list[Any]:
-        """The samples at these places, which were asked for by their lengths before."""
-        raise TypeError(f"{type(self).__name__} knows lengths only; plan with it, and read samples elsewhere")
-
-    def forget(self, place: int) -> None:
-        """Samples before this place will not be asked for again; who holds some may let them go."""
-        return
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the contents and their order, if it is known; a state of another source is rejected."""
+        return ""
 
 
 class DatasetSource(StreamSource):
-    """A finite set, epoch after epoch in an order of its own, or `epochs` times.
-
-    Place p is sample p % n of epoch p // n; `rows(places)` says which rows these are.
-    """
+    """A finite dataset, shuffled anew in every epoch."""
 
     def __init__(
         self,
@@ -45,107 +45,108 @@ class DatasetSource(StreamSource):
         samples: Mapping[str, Any] | None = None,
         *,
         seed: int = 42,
-        epochs: int | None = None,
+        num_epochs: int | None = None,
+        dataset_hash: str = "",
     ) -> None:
+        """Create a source.
+
+        Args:
+            lengths: Lengths by sample id, or a length table.
+            samples: Samples by id, for example a `TokenDataset`; None to plan with lengths only.
+            seed: Seed of the shuffles.
+            num_epochs: Number of epochs; None repeats without end.
+            dataset_hash: Identifies the contents of the samples; part of the fingerprint.
+        """
         self.table = as_length_table(lengths)
         if not len(self.table):
-            raise ValueError("a source needs samples")
-        self._samples, self.seed, self.epochs = samples, seed, epochs
+            raise ValueError("a source needs at least one sample")
+        self._samples, self.seed, self.num_epochs = samples, seed, num_epochs
+        self.dataset_hash = dataset_hash
         self._orders: dict[int, Int32[np.ndarray, " rows"]] = {}
 
-    def rows(self, places: Int64[np.ndarray, " samples"]) -> Int32[np.ndarray, " samples"]:
-        """The rows of the table at these places."""
+    @property
+    def fingerprint(self) -> str:
+        """Digest of lengths, dataset hash, seed and number of epochs."""
+        sha = hashlib.sha256(self.table.lengths.astype("<i4").tobytes())
+        sha.update(f"{self.seed} {self.num_epochs} {self.dataset_hash}".encode())
+        return sha.hexdigest()[:16]
+
+    def read(self, start: int, count: int) -> StreamPart:
+        """Return samples in the order of the epochs: position p is sample p % n of epoch p // n."""
+        if self.num_epochs is not None:
+            count = max(0, min(count, self.num_epochs * len(self.table) - start))
+        rows = self._rows(np.arange(start, start + count))
+        samples = None
+        if self._samples is not None:
+            samples = [self._samples[str(self.table.ids[row])] for row in rows.tolist()]
+        return StreamPart(self.table.lengths[rows], samples)
+
+    def _rows(self, positions: Int64[np.ndarray, " samples"]) -> Int32[np.ndarray, " samples"]:
         size = len(self.table)
-        rows = np.empty(len(places), np.int32)
-        epochs = places // size
+        rows = np.empty(len(positions), np.int32)
+        epochs = positions // size
         for epoch in np.unique(epochs).tolist():
-            here = epochs == epoch
-            rows[here] = self._order(epoch)[places[here] - epoch * size]
+            inside = epochs == epoch
+            rows[inside] = self._order(epoch)[positions[inside] - epoch * size]
         return rows
 
     def _order(self, epoch: int) -> Int32[np.ndarray, " rows"]:
         if epoch not in self._orders:
-            # A window rarely touches more than two epochs; small sets in large windows touch many.
+            # A read rarely covers more than two epochs; many only if the dataset is small.
             if len(self._orders) > 1:
                 self._orders.clear()
             bits = np.random.PCG64(epoch_seed(self.seed, epoch))
             self._orders[epoch] = random_order(len(self.table), bits)
         return self._orders[epoch]
 
-    def lengths(self, start: int, count: int) -> Int32[np.ndarray, " samples"]:
-        """In the epochs' orders."""
-        if self.epochs is not None:
-            count = max(0, min(count, self.epochs * len(self.table) - start))
-        return self.table.lengths[self.rows(np.arange(start, start + count))]
-
-    def samples(self, places: Int64[np.ndarray, " samples"]) -> list[Any]:
-        """By their ids, from the mapping that was given."""
-        if self._samples is None:
-            return super().samples(places)
-        return [self._samples[str(self.table.ids[row])] for row in self.rows(places).tolist()]
-
 
 class IterableSource(StreamSource):
-    """Whatever can be read from a place on: `open_at(start)` gives an iterable of samples from there.
+    """An iterable that can be opened at any position.
 
-    `dataset.skip` of a streaming Hugging Face dataset, or `lambda start: islice(rows(), start, None)`.
-    Samples have `input_ids`, or `length` says how long they are. Those of two pools at most are held.
+    Examples of `open_at` are `dataset.skip` of a streaming Hugging Face dataset and
+    `lambda start: itertools.islice(rows(), start, None)`.
     """
 
     def __init__(
-        self, open_at: Callable[[int], Iterable[Any]], length: Callable[[Any], int] | None = None
+        self,
+        open_at: Callable[[int], Iterable[Any]],
+        length: Callable[[Any], int] | None = None,
+        *,
+        fingerprint: str = "",
     ) -> None:
-        self._open_at, self._length = open_at, length or _token_count
-        self._first = 0
-        self._held: collections.deque[Any] = collections.deque()
-        self._reading: Iterator[Any] | None = None
+        """Create a source.
 
-    def lengths(self, start: int, count: int) -> Int32[np.ndarray, " samples"]:
-        """Read as far as needed."""
-        if self._reading is None or not self._first <= start <= self._first + len(self._held):
-            self._reading, self._first = iter(self._open_at(start)), start
-            self._held.clear()
-        missing = start + count - self._first - len(self._held)
-        self._held.extend(itertools.islice(self._reading, max(missing, 0)))
-        wanted = range(start - self._first, min(start - self._first + count, len(self._held)))
-        found = [self._length(self._held[place]) for place in wanted]
-        return check_lengths(np.array(found, np.int64))
+        Args:
+            open_at: Returns an iterable over the samples from a position on. A sample is a `Sample` or a
+                mapping with `input_ids`.
+            length: Returns the number of tokens of a sample; by default, the length of its `input_ids`.
+            fingerprint: Identifies the contents and their order, so that a state of another source is
+                rejected.
+        """
+        self._open_at, self._length = open_at, length or _count_tokens
+        self._fingerprint = fingerprint
+        # Samples that were read but not returned as part of a pool yet, and the position of the first one.
+        self._ahead: list[Any] = []
+        self._position = 0
+        self._iterator: Iterator[Any] | None = None
 
-    def samples(self, places: Int64[np.ndarray, " samples"]) -> list[Any]:
-        """From those that are held."""
-        return [self._held[place - self._first] for place in places.tolist()]
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the contents and their order; empty if it was not given."""
+        return self._fingerprint
 
-    def forget(self, place: int) -> None:
-        """Let go of what comes before."""
-        while self._held and self._first < place:
-            self._held.popleft()
-            self._first += 1
-
-
-class SimulatedSource(StreamSource):
-    """Lengths without samples, drawn from a log-normal distribution, for measuring plans."""
-
-    _BLOCK = 1 << 14
-
-    def __init__(self, seed: int, mean: float = 300.0, longest: int = 2048) -> None:
-        self.seed, self.mean, self.longest = seed, mean, longest
-        self._blocks: dict[int, Int32[np.ndarray, " block"]] = {}
-
-    def lengths(self, start: int, count: int) -> Int32[np.ndarray, " samples"]:
-        """Block after block, each from a counter of its own."""
-        first, last = start // self._BLOCK, (start + count - 1) // self._BLOCK
-        self._blocks = {number: self._block(number) for number in range(first, last + 1)}
-        joined = np.concatenate(list(self._blocks.values()))
-        return joined[start - first * self._BLOCK :][:count]
-
-    def _block(self, number: int) -> Int32[np.ndarray, " block"]:
-        if number in self._blocks:
-            return self._blocks[number]
-        bits = np.random.Generator(np.random.SFC64(np.random.SeedSequence([self.seed, number])))
-        drawn = bits.lognormal(np.log(self.mean) - 0.5, 1.0, self._BLOCK)
-        return np.clip(np.rint(drawn), 1, self.longest).astype(np.int32)
+    def read(self, start: int, count: int) -> StreamPart:
+        """Return samples; the iterable is opened again if `start` is not the next position."""
+        if self._iterator is None or not self._position <= start <= self._position + len(self._ahead):
+            self._iterator, self._position, self._ahead = iter(self._open_at(start)), start, []
+        del self._ahead[: start - self._position]
+        self._position = start
+        self._ahead += itertools.islice(self._iterator, max(count - len(self._ahead), 0))
+        samples = self._ahead[:count]
+        lengths = np.array([self._length(sample) for sample in samples], np.int64)
+        return StreamPart(check_lengths(lengths), samples)
 
 
-def _token_count(sample: Any) -> int:
+def _count_tokens(sample: Any) -> int:
     tokens: Sequence[int] = sample["input_ids"] if isinstance(sample, Mapping) else sample.input_ids
     return len(tokens)

@@ -1,110 +1,137 @@
-"""The live plan: pools of samples drawn by tokens, packed one after another, dealt to ranks step by step.
-
-What is drawn from is in `sources`, in which parts in `mixture`; plans made beforehand are in `plans`.
-"""
+"""Streaming plans: batches from unbounded sources, with a state of a few numbers."""
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int16, Int32, Int64
-from pydantic import Field, ValidationError
+from jaxtyping import Int16, Int32, Int64
+from pydantic import Field, ValidationError, model_validator
 
-from phalanx.config import FrozenModel, format_validation_error
-from phalanx.data.packed_batch import PackedBatch, pack_tokens
-from phalanx.data.packing import PackLayout, pack_lengths
-from phalanx.data.packing_config import OverlongPolicy, PackingConfig
-from phalanx.data.plans.arrays import batch_offsets, ragged_take
-from phalanx.data.plans.epoch import epoch_seed, random_order
+from phalanx.config import Config, FrozenModel, format_validation_error
+from phalanx.data.lengths import LengthTable
+from phalanx.data.packing import OverlongPolicy, PackingConfig, PackLayout, pack_lengths
+from phalanx.data.plans.batch_plan import BatchSpec
+from phalanx.data.plans.epoch import counts_to_offsets, epoch_seed, gather_groups, random_order
 from phalanx.data.plans.mixture import Mixture
+from phalanx.data.plans.sharding import ShardSpec, balance_ranks, pack_costs
 from phalanx.data.plans.stream_sources import StreamSource
+from phalanx.data.samples import Sample
 
-_READ_AT_ONCE = 1024
+_MAX_READ = 1 << 16
 
 
 class StreamingState(FrozenModel):
-    """Where a live plan stands: at which place of each source the current pool began, and how far it is."""
+    """Position of a streaming plan: where the current pool begins in each source, and what was used of it."""
 
     settings: str
-    """Names config, mixture and sources; another plan's state is refused."""
+    """Digest of config, mixture and sources; a state of another plan is rejected."""
     pool: int = 0
     """Number of the current pool."""
     pack: int = 0
-    """Packs of it that were handed out."""
+    """Packs of this pool that have been used."""
     step: int = 0
-    """Steps in all."""
-    places: dict[str, int]
-    """Where in each source the pool begins."""
+    """Number of steps so far."""
+    positions: dict[str, int]
+    """Position in each source at which the pool begins."""
     tokens: dict[str, int]
-    """Tokens of each source before it."""
-    wanted: dict[str, float]
-    """What the mixture asked for so far."""
+    """Tokens of each source before the pool."""
+    owed_tokens: dict[str, float]
+    """Tokens of each source that the mixture has requested so far."""
     skipped: dict[str, int]
     """Samples of each source that were too long."""
     ended: tuple[str, ...] = ()
-    """Sources that have nothing left."""
+    """Sources that have no more samples."""
 
 
-class StreamingPlanConfig(FrozenModel):
-    """The settings of a live plan."""
+class StreamingPlanConfig(Config):
+    """Settings of a streaming plan."""
 
-    packing: PackingConfig = PackingConfig()
-    """How samples are packed, and what becomes of overlong ones: an error, skipped, or truncated."""
-    rows: int = Field(default=8, ge=1)
-    """Packs in a batch, on each rank."""
-    pool_packs: int = Field(default=1024, ge=1)
-    """Packs' worth of tokens that are drawn and packed together: what is held in memory."""
-    balance: bool = False
-    """Deal the packs of a step so that ranks work about equally long: on attention, or, with a
-    `model_width`, on all."""
-    model_width: int | None = Field(default=None, ge=1)
-    """The hidden size of the transformer whose FLOPs are balanced; None: attention alone."""
+    renamed_settings: ClassVar[dict[str, str]] = {
+        "rows": "packs_per_batch",
+        "pool_packs": "packing_buffer_size",
+    }
+    removed_settings: ClassVar[dict[str, str]] = {
+        "balance": "moved to ShardSpec: plan.batches(rank, ShardSpec(world_size=..., balance=True))",
+        "model_width": "moved to ShardSpec.d_model: plan.batches(rank, ShardSpec(..., d_model=...))",
+    }
+
+    packing: PackingConfig | None = PackingConfig()
+    """How samples are packed; None for one sample per row of `max_length`."""
+    max_length: int | None = Field(default=None, ge=1)
+    """Row length without packing; with packing, that of the packing config applies."""
+    overlong: OverlongPolicy | None = None
+    """What happens to a longer sample without packing (default `error`); with packing, the policy of the
+    packing config applies."""
+    packs_per_batch: int = Field(default=8, ge=1)
+    """Rows of a batch on each rank."""
+    packing_buffer_size: int = Field(default=1024, ge=1)
+    """Number of rows' worth of tokens that are read and packed together, and kept in memory."""
     seed: int = Field(default=42, ge=0)
-    """Decides the order of packs in each pool."""
+    """Seed of the order of the packs in each pool."""
+
+    @model_validator(mode="after")
+    def _check_length(self) -> "StreamingPlanConfig":
+        if self.packing is None:
+            if self.max_length is None:
+                raise ValueError("max_length is required without packing")
+        elif self.max_length is not None or self.overlong is not None:
+            raise ValueError("set max_length and overlong in packing, or set packing to None")
+        elif self.packing.separator_token_id is not None:
+            raise ValueError("a streaming plan does not support separators")
+        if self.overlong_policy is OverlongPolicy.SPLIT:
+            raise ValueError("a streaming plan cannot split samples; choose overlong='skip' or 'truncate'")
+        return self
+
+    @property
+    def row_length(self) -> int:
+        """Maximum length of a row."""
+        return self.packing.max_length if self.packing is not None else self.max_length or 1
+
+    @property
+    def overlong_policy(self) -> OverlongPolicy:
+        """What happens to a sample that is longer than a row."""
+        return self.packing.overlong if self.packing is not None else self.overlong or OverlongPolicy.ERROR
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class LiveBatch:
-    """One rank's packs in one step, as arrays."""
+class _Packs(NamedTuple):
+    """Packs in training order, with the samples in them."""
 
-    step: int
     sources: Int16[np.ndarray, " samples"]
-    """The source of each sample, by its number."""
-    places: Int64[np.ndarray, " samples"]
-    """Its place in that source."""
+    positions: Int64[np.ndarray, " samples"]
     lengths: Int32[np.ndarray, " samples"]
-    """Its length as packed."""
     offsets: Int64[np.ndarray, " packs_and_one"]
-    """Where each pack begins among the samples, and the end."""
+    samples: Sequence[Any] | None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def take(self, packs: Int64[np.ndarray, " chosen"]) -> "_Packs":
+        members, offsets = gather_groups(self.offsets, packs)
+        samples = None if self.samples is None else [self.samples[index] for index in members.tolist()]
+        return _Packs(self.sources[members], self.positions[members], self.lengths[members], offsets, samples)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Pool:
-    """The packs of one pool, in the order in which they are handed out, and the state behind it."""
+    """Packs that were built together, and the state after them."""
 
-    sources: Int16[np.ndarray, " samples"]
-    places: Int64[np.ndarray, " samples"]
-    lengths: Int32[np.ndarray, " samples"]
-    offsets: Int64[np.ndarray, " packs_and_one"]
+    packs: _Packs
     after: StreamingState
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
 
 
 class StreamingPlan:
-    """Batches without end, or until every source has ended, that can be resumed on any number of ranks.
+    """Batches from sources without end, or until every source has ended. Implements `Plan`; immutable.
 
-    Each pool takes `pool_packs` packs' worth of tokens from the sources, as the mixture says, packs them and
-    shuffles the packs. Step after step each of `world_size` ranks takes the next `rows` packs. Every rank
-    plans the same, and holds one pool; what was handed out is told by a state of a few numbers.
+    Each pool reads `packing_buffer_size` rows' worth of tokens from the sources, in the proportions of the
+    mixture, packs them and shuffles the packs. In every step, each rank takes the next `packs_per_batch`
+    packs. All ranks plan the same batches and keep one pool in memory. A state can be resumed on any number
+    of ranks.
     """
+
+    num_batches = None
 
     def __init__(
         self,
@@ -113,270 +140,249 @@ class StreamingPlan:
         mixture: Mixture | None = None,
     ) -> None:
         if not sources:
-            raise ValueError("a live plan needs a source")
-        self.sources, self.config = dict(sources), config or StreamingPlanConfig()
+            raise ValueError("a streaming plan needs at least one source")
+        self.sources = dict(sources)
+        self.config = config or StreamingPlanConfig()
         self.mixture = mixture or Mixture()
-        self.mixture.check(self.sources)
-        packing = self.config.packing
-        if packing.add_separator or packing.overlong is OverlongPolicy.SPLIT:
-            raise ValueError("a live plan packs whole samples without separators")
-        self._names = list(self.sources)
-        # Settings that came later are told where they are used, so that older states stay good.
-        unused = {"model_width"} if self.config.model_width is None else set()
-        told = [
-            self.config.model_dump(mode="json", exclude=unused),
+        self.mixture.check_sources(self.sources)
+        settings = [
+            self.config.model_dump(mode="json"),
             self.mixture.model_dump(mode="json"),
-            self._names,
+            [(name, source.fingerprint) for name, source in self.sources.items()],
         ]
-        settings = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-        zeros = dict.fromkeys(self._names, 0)
-        self.state = StreamingState(
-            settings=settings,
-            places=zeros,
+        self.fingerprint = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+    def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> "StreamingPlanIterator":
+        """Iterate over the batches of one rank.
+
+        In the last step of a plan that ends, ranks share the remaining packs; if there is less than one pack
+        per rank, packs are repeated. The policy of a `ShardSpec` is not used.
+        """
+        return StreamingPlanIterator(self, rank, ShardSpec.resolve(world_size))
+
+    def initial_state(self) -> StreamingState:
+        """Return the state before the first batch."""
+        zeros = dict.fromkeys(self.sources, 0)
+        return StreamingState(
+            settings=self.fingerprint,
+            positions=zeros,
             tokens=zeros,
-            wanted=dict.fromkeys(self._names, 0.0),
+            owed_tokens=dict.fromkeys(self.sources, 0.0),
             skipped=zeros,
         )
+
+    def draw_pool(self, state: StreamingState) -> _Pool:
+        """Read the tokens of a pool from the sources, and pack them."""
+        names = list(self.sources)
+        budget = self.config.packing_buffer_size * self.config.row_length
+        # In the middle of the pool, where a weight that changes linearly has its mean.
+        fractions = self.mixture.at(sum(state.tokens.values()) + budget // 2, names)
+        active = np.array([name not in state.ended for name in names]) & (fractions > 0)
+        if not active.any():
+            active = np.array([name not in state.ended for name in names])
+            fractions = np.ones(len(names))
+        fractions = fractions * active / max(float((fractions * active).sum()), 1e-300)
+        update: dict[str, dict[str, Any]] = {
+            name: dict(getattr(state, name)) for name in ("positions", "tokens", "owed_tokens", "skipped")
+        }
+        ended = list(state.ended)
+        drawn: list[_Packs] = []
+        for number, name in enumerate(names):
+            if not active[number]:
+                continue
+            update["owed_tokens"][name] += float(fractions[number]) * budget
+            owed = update["owed_tokens"][name] - update["tokens"][name]
+            part, num_read, num_skipped = self._read(number, update["positions"][name], owed, ended)
+            update["positions"][name] += num_read
+            update["tokens"][name] += int(part.lengths.sum(dtype=np.int64))
+            update["skipped"][name] += num_skipped
+            drawn.append(part)
+            if name in ended:
+                # What it still owes is not requested again.
+                update["owed_tokens"][name] = float(update["tokens"][name])
+        after = state.model_copy(update={**update, "pool": state.pool + 1, "pack": 0, "ended": tuple(ended)})
+        return _Pool(self._pack(_concatenate(drawn), state.pool), after)
+
+    def _read(self, number: int, start: int, owed: float, ended: list[str]) -> tuple[_Packs, int, int]:
+        """Read samples until a source has delivered what it owes. Return them, and the numbers of samples
+        that were read and that were too long."""
+        name = list(self.sources)[number]
+        source, row_length = self.sources[name], self.config.row_length
+        lengths = [np.zeros(0, np.int32)]
+        samples: list[Any] | None = []
+        total, num_read = 0, 0
+        while total < owed:
+            mean = max(total / num_read, 1.0) if num_read else row_length / 8
+            count = max(64, min(int((owed - total) / mean) + 1, _MAX_READ))
+            part = source.read(start + num_read, count)
+            fitting = self._fit_lengths(name, part.lengths, start + num_read)
+            sums = np.cumsum(fitting, dtype=np.int64)
+            used = min(int(np.searchsorted(sums, owed - total)) + 1, len(fitting))
+            lengths.append(fitting[:used])
+            if part.samples is None:
+                samples = None
+            elif samples is not None:
+                samples += part.samples[:used]
+            num_read += used
+            total += int(sums[used - 1]) if used else 0
+            if used < len(part.lengths):
+                break
+            if len(part.lengths) < count:
+                ended.append(name)
+                break
+        joined = np.concatenate(lengths)
+        kept = np.flatnonzero(joined > 0)
+        drawn = _Packs(
+            np.full(len(kept), number, np.int16),
+            start + kept,
+            joined[kept],
+            np.arange(len(kept) + 1),
+            None
+            if samples is None
+            else [self._as_sample(name, start + index, samples[index]) for index in kept.tolist()],
+        )
+        return drawn, num_read, len(joined) - len(kept)
+
+    def _as_sample(self, name: str, position: int, value: Any) -> Sample:
+        if isinstance(value, Sample):
+            return value
+        ids = value["input_ids"] if isinstance(value, Mapping) else value.input_ids
+        mask = value.get("loss_mask") if isinstance(value, Mapping) else value.loss_mask
+        return Sample(f"{name}/{position}", ids, np.ones(len(ids), np.int8) if mask is None else mask)
+
+    def _fit_lengths(
+        self, name: str, lengths: Int32[np.ndarray, " n"], start: int
+    ) -> Int32[np.ndarray, " n"]:
+        """Return the lengths after truncation, and 0 for samples that are skipped."""
+        row_length = self.config.row_length
+        overlong = lengths > row_length
+        if not overlong.any():
+            return lengths
+        if self.config.overlong_policy is OverlongPolicy.TRUNCATE:
+            return np.minimum(lengths, np.int32(row_length))
+        if self.config.overlong_policy is OverlongPolicy.SKIP:
+            return np.where(overlong, np.int32(0), lengths)
+        index = int(np.argmax(overlong))
+        raise ValueError(
+            f"sample {start + index} of source {name!r} has {lengths[index]} tokens, more than max_length "
+            f"{row_length}; choose overlong='skip' or 'truncate', or increase max_length"
+        )
+
+    def _pack(self, drawn: _Packs, pool: int) -> _Packs:
+        packing = self.config.packing
+        if packing is None:
+            bins = np.arange(len(drawn.lengths))
+        else:
+            bins = pack_lengths(drawn.lengths, packing.max_length, packing.mode)
+        by_bin = np.argsort(bins, kind="stable")
+        offsets = counts_to_offsets(np.bincount(bins))
+        order = random_order(len(offsets) - 1, np.random.PCG64(epoch_seed(self.config.seed, pool)))
+        members, starts = gather_groups(offsets, order)
+        chosen = by_bin[members]
+        samples = None if drawn.samples is None else [drawn.samples[index] for index in chosen.tolist()]
+        return _Packs(drawn.sources[chosen], drawn.positions[chosen], drawn.lengths[chosen], starts, samples)
+
+
+class StreamingPlanIterator(Iterator[BatchSpec]):
+    """The batches of one rank of a streaming plan. Implements `PlanIterator`."""
+
+    def __init__(self, plan: StreamingPlan, rank: int, spec: ShardSpec) -> None:
+        spec.check_rank(rank)
+        self._plan, self._rank, self._spec = plan, rank, spec
+        self.state = plan.initial_state()
+        """Current position, the same on every rank."""
         self._pool: _Pool | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands, as plain values: small enough to print, the same on every rank."""
+        """Return the position as plain values."""
         return self.state.model_dump(mode="json")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there, with any number of ranks."""
+        """Continue where `state_dict` was called, also on a different number of ranks."""
         try:
-            told = StreamingState.model_validate(dict(state))
+            loaded = StreamingState.model_validate(dict(state))
         except ValidationError as error:
             raise ValueError(
-                f"not the state of a live plan: {format_validation_error(error, StreamingState)}"
+                f"not the state of a streaming plan: {format_validation_error(error, StreamingState)}"
             ) from error
-        if told.settings != self.state.settings:
+        if loaded.settings != self._plan.fingerprint:
             raise ValueError(
-                f"the state is of a plan {told.settings}, with other settings, mixture or sources than this "
-                f"one ({self.state.settings})"
+                f"the state is from plan {loaded.settings}, but this is plan {self._plan.fingerprint}: the "
+                f"settings, the mixture or the sources differ"
             )
-        self.state, self._pool = told, None
+        self.state, self._pool = loaded, None
 
-    def next_batch(self, rank: int = 0, world_size: int = 1) -> LiveBatch | None:
-        """The packs of one rank in the next step; None once every source has ended.
-
-        Every rank takes the step, with its own number. In the last step of a plan that ends, ranks share what
-        is left; where that is less than a pack each, some packs are handed out twice.
-        """
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank must be 0 to {world_size - 1}, got {rank}")
-        wanted = self.config.rows * world_size
-        taken: list[tuple[_Pool, range]] = []
+    def __next__(self) -> BatchSpec:
+        config = self._plan.config
+        missing = config.packs_per_batch * self._spec.world_size
         step = self.state.step
-        while wanted and (pool := self._current()) is not None:
-            packs = range(self.state.pack, min(self.state.pack + wanted, len(pool)))
-            taken.append((pool, packs))
-            wanted -= len(packs)
-            self.state = self.state.model_copy(update={"pack": self.state.pack + len(packs)})
-        if not taken:
-            return None
+        parts: list[_Packs] = []
+        while missing and (packs := self._current_packs()) is not None:
+            taken = np.arange(self.state.pack, min(self.state.pack + missing, len(packs)))
+            parts.append(packs.take(taken))
+            missing -= len(taken)
+            self.state = self.state.model_copy(update={"pack": self.state.pack + len(taken)})
+        if not parts:
+            raise StopIteration
         self.state = self.state.model_copy(update={"step": step + 1})
-        return self._dealt(step, _joined(taken), rank, world_size)
+        return self._create_spec(step, self._share(_concatenate(parts)))
 
-    def batches(self, rank: int = 0, world_size: int = 1) -> Iterator[LiveBatch]:
-        """`next_batch` after `next_batch`; `state_dict` counts those that were handed out."""
-        while (batch := self.next_batch(rank, world_size)) is not None:
-            yield batch
-
-    def collate(self, batch: LiveBatch, pad_id: int = 0) -> PackedBatch:
-        """The tokens of a batch, from the sources; ask before the next batch, while they are held."""
-        found: list[Any] = [None] * len(batch.places)
-        for number, name in enumerate(self._names):
-            here = np.flatnonzero(batch.sources == number)
-            if len(here):
-                samples = self.sources[name].samples(batch.places[here])
-                for place, sample in zip(here.tolist(), samples, strict=True):
-                    found[place] = sample
-        ids, masks = zip(*map(_tokens, found, batch.lengths.tolist()), strict=True)
-        count = len(found)
-        layout = PackLayout(
-            config=self.config.packing,
-            samples=np.arange(count, dtype=np.int32),
-            starts=np.zeros(count, np.int32),
-            lengths=batch.lengths,
-            offsets=batch.offsets,
-            skipped=np.zeros(0, np.int32),
-        )
-        return pack_tokens(
-            np.concatenate(ids),
-            batch_offsets(batch.lengths.astype(np.int64)),
-            self.config.packing,
-            loss_mask=np.concatenate(masks),
-            pad_token_id=pad_id,
-            layout=layout,
-        )
-
-    def _current(self) -> _Pool | None:
-        """The pool of which packs are left; the next one where none are."""
+    def _current_packs(self) -> _Packs | None:
+        """Return a pool with unused packs; None if every source has ended."""
         while True:
             if self._pool is None:
-                self._pool = self._draw(self.state)
-            if self.state.pack < len(self._pool):
-                return self._pool
-            if len(self.state.ended) == len(self._names):
+                self._pool = self._plan.draw_pool(self.state)
+            if self.state.pack < len(self._pool.packs):
+                return self._pool.packs
+            if len(self.state.ended) == len(self._plan.sources):
                 return None
-            # The pool's samples may still be collated: only those before it are let go.
-            for name, place in self.state.places.items():
-                self.sources[name].forget(place)
             self.state = self._pool.after.model_copy(update={"step": self.state.step})
             self._pool = None
 
-    def _draw(self, state: StreamingState) -> _Pool:
-        """Draw a pool's tokens from the sources, and pack them."""
-        packing = self.config.packing
-        budget = self.config.pool_packs * packing.max_length
-        done = sum(state.tokens.values())
-        # In the middle of the pool, where a weight that changes evenly has its mean.
-        parts = self.mixture.at(done + budget // 2, self._names)
-        alive = np.array([name not in state.ended for name in self._names]) & (parts > 0)
-        if not alive.any():
-            alive = np.array([name not in state.ended for name in self._names])
-            parts = np.ones(len(self._names))
-        parts = parts * alive / max(float((parts * alive).sum()), 1e-300)
-        update: dict[str, dict[str, Any]] = {
-            name: dict(getattr(state, name)) for name in ("places", "tokens", "wanted", "skipped")
-        }
-        ended = list(state.ended)
-        drawn: list[tuple[int, Int64[np.ndarray, " n"], Int32[np.ndarray, " n"]]] = []
-        for number, name in enumerate(self._names):
-            if not alive[number]:
-                continue
-            update["wanted"][name] += float(parts[number]) * budget
-            owed = update["wanted"][name] - update["tokens"][name]
-            places, lengths, read, over = self._read(name, update["places"][name], owed, ended)
-            update["places"][name] += read
-            update["tokens"][name] += int(lengths.sum(dtype=np.int64))
-            update["skipped"][name] += over
-            drawn.append((number, places, lengths))
-            if name in ended:
-                # What it still owes is not asked of it again, nor held against the others.
-                update["wanted"][name] = float(update["tokens"][name])
-        after = state.model_copy(update={**update, "pool": state.pool + 1, "pack": 0, "ended": tuple(ended)})
-        return self._packed(drawn, state.pool, after)
-
-    def _read(
-        self, name: str, start: int, owed: float, ended: list[str]
-    ) -> tuple[Int64[np.ndarray, " n"], Int32[np.ndarray, " n"], int, int]:
-        """Samples until what is owed is paid: places, lengths, how many were read, how many were too long."""
-        source, packing = self.sources[name], self.config.packing
-        found = [np.zeros(0, np.int32)]
-        total, read = 0, 0
-        while total < owed:
-            mean = max(total / read, 1.0) if read else packing.max_length / 8
-            count = max(64, min(int((owed - total) / mean) + 1, 64 * _READ_AT_ONCE))
-            lengths = source.lengths(start + read, count)
-            fitting = self._fitted(name, lengths, start + read)
-            sums = np.cumsum(fitting, dtype=np.int64)
-            enough = int(np.searchsorted(sums, owed - total)) + 1
-            if enough < len(lengths):
-                lengths = fitting = fitting[:enough]
-                found.append(fitting)
-                read += enough
-                break
-            found.append(fitting)
-            total += int(sums[-1]) if len(sums) else 0
-            read += len(lengths)
-            if len(lengths) < count:
-                ended.append(name)
-                break
-        joined = np.concatenate(found)
-        kept: Bool[np.ndarray, " n"] = joined > 0
-        return start + np.flatnonzero(kept), joined[kept], read, int(len(joined) - kept.sum())
-
-    def _fitted(self, name: str, lengths: Int32[np.ndarray, " n"], start: int) -> Int32[np.ndarray, " n"]:
-        """Lengths as packed: 0 for those that are skipped."""
-        packing = self.config.packing
-        long = lengths > packing.max_length
-        if not long.any():
-            return lengths
-        if packing.overlong is OverlongPolicy.TRUNCATE:
-            return np.minimum(lengths, np.int32(packing.max_length))
-        if packing.overlong is OverlongPolicy.SKIP:
-            return np.where(long, np.int32(0), lengths)
-        place = int(np.argmax(long))
-        raise ValueError(
-            f"sample {start + place} of {name!r} has {lengths[place]} tokens, more than a pack's max_length "
-            f"{packing.max_length}; choose overlong='skip' or 'truncate', or raise max_length"
-        )
-
-    def _packed(
-        self, drawn: list[tuple[int, np.ndarray, np.ndarray]], pool: int, after: StreamingState
-    ) -> _Pool:
-        sources = np.repeat(
-            np.array([n for n, _, _ in drawn], np.int16), np.array([len(p) for _, p, _ in drawn], np.int64)
-        )
-        places = np.concatenate([np.zeros(0, np.int64), *(p for _, p, _ in drawn)])
-        lengths = np.concatenate([np.zeros(0, np.int32), *(x for _, _, x in drawn)])
-        bins = pack_lengths(lengths, self.config.packing.max_length, self.config.packing.mode)
-        by_bin = np.argsort(bins, kind="stable")
-        offsets = batch_offsets(np.bincount(bins))
-        order = random_order(len(offsets) - 1, np.random.PCG64(epoch_seed(self.config.seed, pool)))
-        members, starts = ragged_take(offsets, order)
-        chosen = by_bin[members]
-        return _Pool(sources[chosen], places[chosen], lengths[chosen], starts, after)
-
-    def _dealt(self, step: int, packs: _Pool, rank: int, world_size: int) -> LiveBatch:
+    def _share(self, packs: _Packs) -> _Packs:
+        """Return the packs of this rank in a step."""
+        world_size = self._spec.world_size
         order = np.arange(len(packs))
-        if self.config.balance:
-            order = _balanced(pack_costs(packs.lengths, packs.offsets, self.config.model_width), world_size)
+        if self._spec.balance:
+            order = balance_ranks(pack_costs(packs.lengths, packs.offsets, self._spec.d_model), world_size)
         if len(order) < world_size:
             order = np.resize(order, world_size)
-        members, offsets = ragged_take(packs.offsets, order[rank::world_size])
-        return LiveBatch(step, packs.sources[members], packs.places[members], packs.lengths[members], offsets)
+        return packs.take(order[self._rank :: world_size])
+
+    def _create_spec(self, step: int, packs: _Packs) -> BatchSpec:
+        config = self._plan.config
+        width = config.row_length
+        if config.packing is not None and not config.packing.pad_to_max:
+            width = int(np.diff(counts_to_offsets(packs.lengths)[packs.offsets]).max(initial=0))
+        layout = PackLayout(
+            samples=np.arange(len(packs.lengths), dtype=np.int32),
+            lengths=packs.lengths,
+            offsets=packs.offsets,
+            width=width,
+        )
+        table = None
+        if packs.samples is None:
+            names = list(self._plan.sources)
+            ids = [
+                f"{names[source]}/{position}"
+                for source, position in zip(packs.sources.tolist(), packs.positions.tolist(), strict=True)
+            ]
+            table = LengthTable(ids, packs.lengths).trust()
+        return BatchSpec(0, step, 0, config.packing is not None, layout, table, packs.samples)
 
 
-def pack_costs(
-    lengths: Int32[np.ndarray, " samples"],
-    offsets: Int64[np.ndarray, " packs_and_one"],
-    model_width: int | None = None,
-) -> Int64[np.ndarray, " packs"]:
-    """What each pack costs in pairs of positions, as `batch_costs` of plans made beforehand counts them.
-
-    Samples see only themselves, so that attention costs the squares of their lengths; with a model's width
-    every token costs six times the width more.
-    """
-    exact = lengths.astype(np.int64)
-    costs = exact**2 if model_width is None else exact**2 + 6 * model_width * exact
-    return np.diff(batch_offsets(costs)[offsets])
-
-
-def _balanced(costs: Int64[np.ndarray, " packs"], world_size: int) -> Int64[np.ndarray, " packs"]:
-    """Packs in the order in which they are dealt: of each round the dearest goes to the least loaded rank."""
-    order = np.argsort(-costs, kind="stable")
-    loads = np.zeros(world_size, np.int64)
-    for start in range(0, len(order) - world_size + 1, world_size):
-        ranks = np.argsort(loads, kind="stable")
-        dealt = np.empty(world_size, np.int64)
-        dealt[ranks] = order[start : start + world_size]
-        order[start : start + world_size] = dealt
-        loads += costs[dealt]
-    return order
-
-
-def _joined(taken: list[tuple[_Pool, range]]) -> _Pool:
-    """The packs that a step takes, which may be of two pools."""
-    arrays: list[tuple[np.ndarray, ...]] = []
-    for pool, packs in taken:
-        part = slice(int(pool.offsets[packs[0]]), int(pool.offsets[packs[-1] + 1]))
-        counts = np.diff(pool.offsets[packs[0] : packs[-1] + 2])
-        arrays.append((pool.sources[part], pool.places[part], pool.lengths[part], counts))
-    sources, places, lengths, counts = (np.concatenate(parts) for parts in zip(*arrays, strict=True))
-    return _Pool(sources, places, lengths, batch_offsets(counts), taken[-1][0].after)
-
-
-def _tokens(sample: Any, length: int) -> tuple[Int32[np.ndarray, " n"], Any]:
-    ids, mask = (
-        (sample["input_ids"], sample.get("loss_mask"))
-        if isinstance(sample, Mapping)
-        else (sample.input_ids, sample.loss_mask)
+def _concatenate(parts: Sequence[_Packs]) -> _Packs:
+    if len(parts) == 1:
+        return parts[0]
+    samples: list[Any] | None = []
+    for part in parts:
+        samples = None if samples is None or part.samples is None else [*samples, *part.samples]
+    return _Packs(
+        np.concatenate([np.zeros(0, np.int16), *(part.sources for part in parts)]),
+        np.concatenate([np.zeros(0, np.int64), *(part.positions for part in parts)]),
+        np.concatenate([np.zeros(0, np.int32), *(part.lengths for part in parts)]),
+        counts_to_offsets(
+            np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
+        ),
+        samples,
     )
-    if len(ids) < length:
-        raise ValueError(f"a sample has {len(ids)} tokens, but {length} were planned; its source has changed")
-    loss = np.ones(length, np.int8) if mask is None else np.asarray(mask, np.int8)[:length]
-    return np.asarray(ids, np.int32)[:length], loss

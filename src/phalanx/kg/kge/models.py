@@ -188,7 +188,7 @@ class RotatE(_DistanceModel):
         return complex_product(self.entities[heads], self._rotations(relations))
 
     def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        return complex_product(self.entities[tails], _conjugate(self._rotations(relations)))
+        return complex_product(self.entities[tails], complex_conjugate(self._rotations(relations)))
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
         return _moduli(self.entities[heads]), _moduli(self.entities[tails])
@@ -229,7 +229,7 @@ class ComplEx(_ProductModel):
 
     def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
         entities = self._drop(self.entities[tails], key, 0)
-        return self._drop(complex_product(entities, _conjugate(self.relations[relations])), key, 1)
+        return self._drop(complex_product(entities, complex_conjugate(self.relations[relations])), key, 1)
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
@@ -313,7 +313,8 @@ def complex_product(left: Array, right: Array) -> Array:
     return jnp.concatenate([a * c - b * d, a * d + b * c], axis=-1)
 
 
-def _conjugate(values: Array) -> Array:
+def complex_conjugate(values: Array) -> Array:
+    """Conjugate vectors of complex numbers, stored like those of `complex_product`."""
     real, imaginary = _split_complex(values)
     return jnp.concatenate([real, -imaginary], axis=-1)
 

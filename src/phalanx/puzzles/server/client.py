@@ -1,5 +1,6 @@
 """Asynchronous client of a puzzle server that survives lost connections."""
 
+import abc
 import asyncio
 import contextlib
 import dataclasses
@@ -7,12 +8,12 @@ import logging
 import random
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.data.stream_base import ClosedOnExit
 from phalanx.puzzles.server.protocol import (
     CommandError,
     InvalidReplyError,
@@ -161,6 +162,25 @@ class _Puzzle:
     @property
     def hints(self) -> int:
         return self.commands.count("hint")
+
+
+class ClosedOnExit(abc.ABC):
+    """An asynchronous context manager that calls `close`."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Release resources; closing twice is allowed."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
 
 
 class PuzzleClient(ClosedOnExit):

@@ -14,7 +14,7 @@ from phalanx.puzzles.server.episodes import CollectConfig, Encode, PuzzleSampleS
 from phalanx.puzzles.server.pool import EpisodeSpec, episode_specs
 
 if TYPE_CHECKING:
-    from phalanx.data.samples import StreamSample
+    from phalanx.data.samples import Sample
 
 
 class EpisodeMismatchError(ValueError):
@@ -113,7 +113,7 @@ async def collect(
                     # One write per episode, so that an interruption rarely leaves an incomplete episode.
                     file.write_line("\n".join(_sample_lines(samples)))
                 played += 1
-                solved += bool(samples and samples[0].success)
+                solved += bool(samples and samples[0].info and samples[0].info.success)
                 num_samples += len(samples)
                 on_episode()
     finally:
@@ -122,9 +122,7 @@ async def collect(
     return CollectResult(played, solved, num_samples, metrics.reconnects, metrics.episodes_replayed)
 
 
-def _check_same_episode(
-    path: Path, existing: list[dict[str, Any]], samples: Sequence["StreamSample"]
-) -> None:
+def _check_same_episode(path: Path, existing: list[dict[str, Any]], samples: Sequence["Sample"]) -> None:
     new = [json.loads(line) for line in _sample_lines(samples)]
     if [_without_time(sample) for sample in existing] != [_without_time(sample) for sample in new]:
         raise EpisodeMismatchError(
@@ -133,7 +131,7 @@ def _check_same_episode(
         )
 
 
-def _sample_lines(samples: Sequence["StreamSample"]) -> list[str]:
+def _sample_lines(samples: Sequence["Sample"]) -> list[str]:
     return [json.dumps(sample.to_dict(), separators=(",", ":")) for sample in samples]
 
 

@@ -6,14 +6,14 @@ import collections
 import dataclasses
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import Field, field_validator
 
 from phalanx.config import Config
-from phalanx.data.samples import EpisodeStatus, SampleSource, StreamSample, StreamState
-from phalanx.data.stream_base import ClosedOnExit, CountedStream, StreamMetrics
-from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
+from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
+from phalanx.puzzles.server.client import ClosedOnExit, PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
 from phalanx.puzzles.server.protocol import (
     CommandError,
@@ -206,26 +206,28 @@ def episode_samples(
     encode: Encode,
     *,
     dataset_id: str = "puzzle_arcade",
-    source: SampleSource = SampleSource.GYM,
-) -> list[StreamSample]:
+    origin: SampleOrigin = SampleOrigin.ENVIRONMENT,
+) -> list[Sample]:
     """Create one sample per move: the prompt, and the move with a line end, which counts in the loss."""
     samples = []
     for number, step in enumerate(episode.steps):
         prompt, answer = tuple(encode(step.prompt)), tuple(encode(f"{step.command}\n"))
         samples.append(
-            StreamSample(
-                input_ids=prompt + answer,
-                loss_mask=(0,) * len(prompt) + (1,) * len(answer),
-                sample_id=f"{episode.episode_id}_step{number}",
-                dataset_id=dataset_id,
-                source=source,
-                episode_id=episode.episode_id,
-                episode_status=episode.status,
-                step_index=number,
-                total_steps=len(episode.steps),
-                reward=step.reward,
-                difficulty=episode.difficulty,
-                success=episode.success,
+            Sample(
+                f"{episode.episode_id}_step{number}",
+                prompt + answer,
+                (0,) * len(prompt) + (1,) * len(answer),
+                info=SampleInfo(
+                    dataset_id=dataset_id,
+                    origin=origin,
+                    episode_id=episode.episode_id,
+                    episode_status=episode.status,
+                    step_index=number,
+                    total_steps=len(episode.steps),
+                    reward=step.reward,
+                    difficulty=episode.difficulty,
+                    success=episode.success,
+                ),
             )
         )
     return samples
@@ -276,6 +278,149 @@ def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
     return rewards.solved if result.solved else rewards.valid
 
 
+class StreamState(StrEnum):
+    """What a stream is doing."""
+
+    IDLE = "idle"
+    STREAMING = "streaming"
+    PAUSED = "paused"
+    EXHAUSTED = "exhausted"
+    ERROR = "error"
+
+
+@dataclasses.dataclass
+class StreamMetrics:
+    """Counters of a stream."""
+
+    samples_produced: int = 0
+    samples_filtered: int = 0
+    """Samples that were left out because of their length or outcome."""
+    samples_errored: int = 0
+    episodes_completed: int = 0
+    episodes_successful: int = 0
+    episodes_failed: int = 0
+    total_time_seconds: float = 0.0
+    total_tokens: int = 0
+    total_loss_tokens: int = 0
+    min_length_seen: int | None = None
+    max_length_seen: int | None = None
+    difficulty_sum: float = 0.0
+    difficulty_count: int = 0
+    """Samples with a known difficulty."""
+    reward_sum: float = 0.0
+    reward_count: int = 0
+    """Samples with a known reward."""
+    reconnects: int = 0
+    """Connections that were lost and established again."""
+    episodes_replayed: int = 0
+    """Episodes that were repeated on a new connection because theirs was lost."""
+
+    @property
+    def samples_total(self) -> int:
+        """Samples produced and filtered."""
+        return self.samples_produced + self.samples_filtered
+
+    @property
+    def filter_rate(self) -> float:
+        """Fraction of the samples that were filtered."""
+        return _ratio(self.samples_filtered, self.samples_total)
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples per second."""
+        return _ratio(self.samples_produced, self.total_time_seconds)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens per second."""
+        return _ratio(self.total_tokens, self.total_time_seconds)
+
+    @property
+    def success_rate(self) -> float:
+        """Fraction of the episodes that succeeded."""
+        return _ratio(self.episodes_successful, self.episodes_completed)
+
+    @property
+    def mean_difficulty(self) -> float:
+        """Mean over the samples with a known difficulty; 0 without any."""
+        return _ratio(self.difficulty_sum, self.difficulty_count)
+
+    @property
+    def mean_reward(self) -> float:
+        """Mean over the samples with a known reward; 0 without any."""
+        return _ratio(self.reward_sum, self.reward_count)
+
+    @property
+    def mean_length(self) -> float:
+        """Mean number of tokens per sample."""
+        return _ratio(self.total_tokens, self.samples_produced)
+
+    def record_sample(self, sample: Sample) -> None:
+        """Count a sample that was produced."""
+        length = sample.length
+        self.samples_produced += 1
+        self.total_tokens += length
+        self.total_loss_tokens += sample.num_loss_tokens
+        self.min_length_seen = length if self.min_length_seen is None else min(self.min_length_seen, length)
+        self.max_length_seen = length if self.max_length_seen is None else max(self.max_length_seen, length)
+        info = sample.info
+        difficulty, reward = (None, None) if info is None else (info.difficulty, info.reward)
+        if difficulty is not None:
+            self.difficulty_sum += difficulty
+            self.difficulty_count += 1
+        if reward is not None:
+            self.reward_sum += reward
+            self.reward_count += 1
+
+    def record_filtered(self) -> None:
+        """Count a sample that was filtered."""
+        self.samples_filtered += 1
+
+    def record_error(self) -> None:
+        """Count a sample that could not be created."""
+        self.samples_errored += 1
+
+    def record_episode(self, success: bool) -> None:
+        """Count a completed episode."""
+        self.episodes_completed += 1
+        if success:
+            self.episodes_successful += 1
+        else:
+            self.episodes_failed += 1
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the values for a log."""
+        return {name: getattr(self, name) for name in _LOGGED}
+
+
+_LOGGED = (
+    *("samples_produced", "samples_filtered", "filter_rate", "samples_per_second", "tokens_per_second"),
+    *("mean_length", "mean_difficulty", "mean_reward", "success_rate", "episodes_completed"),
+)
+
+
+def _ratio(part: float, total: float) -> float:
+    return part / total if total else 0.0
+
+
+class CountedStream:
+    """State and counters of a stream."""
+
+    def __init__(self) -> None:
+        self._state = StreamState.IDLE
+        self._metrics = StreamMetrics()
+
+    @property
+    def state(self) -> StreamState:
+        """Current state."""
+        return self._state
+
+    @property
+    def metrics(self) -> StreamMetrics:
+        """Counters."""
+        return self._metrics
+
+
 class StreamedEpisode(NamedTuple):
     """An episode and its spec, if it has one."""
 
@@ -307,13 +452,13 @@ class EpisodeStream(CountedStream, ClosedOnExit):
         self._dataset_id = dataset_id
         self._limits = limits
         self._keep_failures = keep_failures
-        self._queued: collections.deque[StreamSample] = collections.deque()
+        self._queued: collections.deque[Sample] = collections.deque()
 
     @abc.abstractmethod
     async def _next_episode(self) -> "StreamedEpisode | None":
         """Return the next episode, or None if there is none."""
 
-    async def __aiter__(self) -> AsyncIterator[StreamSample]:
+    async def __aiter__(self) -> AsyncIterator[Sample]:
         """Iterate over the remaining samples."""
         try:
             while True:
@@ -351,7 +496,7 @@ class EpisodeStream(CountedStream, ClosedOnExit):
         finally:
             self._metrics.total_time_seconds += clock() - began
 
-    def _select_samples(self, episode: PuzzleEpisode) -> list[StreamSample]:
+    def _select_samples(self, episode: PuzzleEpisode) -> list[Sample]:
         """Return the samples of an episode within the limits, and count the others as filtered."""
         shortest, longest = self._limits
         self._metrics.record_episode(episode.success)
@@ -411,7 +556,7 @@ class PuzzleSampleStream(EpisodeStream):
         self._pool: PuzzlePool | None = None
         self._running: AsyncGenerator[tuple[EpisodeSpec, Any], None] | None = None
 
-    async def episodes(self) -> AsyncGenerator[tuple[EpisodeSpec, list[StreamSample]], None]:
+    async def episodes(self) -> AsyncGenerator[tuple[EpisodeSpec, list[Sample]], None]:
         """Iterate over the specs and samples of the remaining episodes."""
         while (streamed := await self._next_timed()) is not None and streamed.spec is not None:
             samples = self._select_samples(streamed.episode)

@@ -19,8 +19,7 @@ from typing import Any, ClassVar, TypeAlias
 from pydantic import Field
 
 from phalanx.config import Config
-from phalanx.data.stream_base import ClosedOnExit
-from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
+from phalanx.puzzles.server.client import ClosedOnExit, PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, game_id
 
 

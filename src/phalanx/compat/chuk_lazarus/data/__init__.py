@@ -1,1 +1,3 @@
-"""Drop-in replacements for `chuk_lazarus.data`."""
+"""Data modules of chuk-lazarus."""
+
+from phalanx.compat.chuk_lazarus.data.batching import *  # noqa: F403

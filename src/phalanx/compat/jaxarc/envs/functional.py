@@ -37,12 +37,12 @@ from phalanx.compat.jaxarc.batch_processing import (
     unpad_results as unpad_results,
     warm_up_batch_functions as warm_up_batch_functions,
 )
-from phalanx.core import vector
 from phalanx.core.environment import Environment, Key, Keys
-from phalanx.core.episodes import AgentFunction, run_episode_batch as run_episode_batch
-from phalanx.core.vector import batch_step as batch_step
+from phalanx.core.episodes import AgentFunction
 
 arc_step = arc_functional.arc_step
+batch_step = arc_functional.batch_step
+run_episode_batch = arc_functional.run_episode_batch
 
 
 def arc_reset(key: Key, config: ArcConfig, task_data: Any = None) -> tuple[ArcState, Any]:
@@ -52,7 +52,7 @@ def arc_reset(key: Key, config: ArcConfig, task_data: Any = None) -> tuple[ArcSt
 
 def batch_reset(keys: Keys, config: Any, task_data: Any = None) -> tuple[PyTree, PyTree]:
     """Start one episode per key; `task_data` is a task, several tasks or a task buffer."""
-    return vector.batch_reset(keys, config, task_data)
+    return arc_functional.batch_reset(keys, config, task_data)
 
 
 def safe_arc_step(state: ArcState, action: Any, config: ArcConfig) -> tuple[Any, ...]:

@@ -1,13 +1,15 @@
 """Drop-in replacement for `chuk_lazarus.data.batching.streaming.gym_stream`."""
 
 import random
+from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamSample
+from phalanx.compat.renamed import RenamedAttributes, reject_renamed
 from phalanx.config import Config
-from phalanx.data.moved import HasMoved, refuse_moved
-from phalanx.data.samples import EpisodeStatus, StreamState
+from phalanx.data.samples import EpisodeStatus
 from phalanx.puzzles.server.client import PuzzleClientConfig
 from phalanx.puzzles.server.episodes import (
     CollectConfig,
@@ -17,6 +19,7 @@ from phalanx.puzzles.server.episodes import (
     PuzzleSampleStream,
     StepRewards,
     StreamedEpisode,
+    StreamState,
 )
 from phalanx.puzzles.server.pool import ConnectionPoolConfig, episode_seed
 from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame
@@ -73,7 +76,7 @@ class GymConfig(Config):
             "difficulty_range": "set difficulties: easy, medium, hard",
             "retry_delay": "delays grow automatically; set max_retries and deadline",
         }
-        return refuse_moved(cls, values, missing)
+        return reject_renamed(cls, values, missing)
 
     def to_collect_config(self) -> CollectConfig:
         """Return the same settings as a `CollectConfig`."""
@@ -82,10 +85,10 @@ class GymConfig(Config):
         return CollectConfig(client=PuzzleClientConfig(**address, retry_seed=self.seed), **settings)
 
 
-class GymEpisodeStream(HasMoved, PuzzleSampleStream):
+class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
     """`PuzzleSampleStream` under its chuk-lazarus name."""
 
-    moved: ClassVar = {
+    renamed: ClassVar = {
         "connect": "it connects when it is iterated",
         "disconnect": "await close(), or use `async with`",
     }
@@ -94,6 +97,10 @@ class GymEpisodeStream(HasMoved, PuzzleSampleStream):
         if not settings.keys().isdisjoint(("min_length", "max_length")):
             raise ValueError("set min_length and max_length in GymConfig")
         super().__init__((config or GymConfig()).to_collect_config(), tokenizer, **settings)
+
+    async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
+        async for sample in super().__aiter__():
+            yield StreamSample.from_sample(sample)
 
 
 class MockGymStream(EpisodeStream):
@@ -127,6 +134,10 @@ class MockGymStream(EpisodeStream):
         self._success_rate = success_rate
         self._seed = seed
         self._next_index = 0
+
+    async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
+        async for sample in super().__aiter__():
+            yield StreamSample.from_sample(sample)
 
     async def reset(self) -> None:
         """Restart with the first episode, and reset the metrics."""

@@ -1,7 +1,108 @@
-"""Drop-in replacement for `chuk_lazarus.data.batching.streaming.replay_buffer`."""
+"""Replay buffer of stream samples."""
 
-from phalanx.data.replay.config import EvictionPolicy as BufferEvictionPolicy, ReplayBufferConfig
-from phalanx.data.replay.rows import BufferSnapshot
-from phalanx.data.replay_buffer import ReplayBuffer
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
-__all__ = ["BufferEvictionPolicy", "BufferSnapshot", "ReplayBuffer", "ReplayBufferConfig"]
+from pydantic import model_validator
+
+from phalanx.compat.chuk_lazarus.data.batching.streaming.types import SampleSource, StreamSample, to_samples
+from phalanx.compat.renamed import RenamedAttributes, reject_renamed
+from phalanx.data import replay_buffer as _replay
+from phalanx.data.replay_buffer import BufferSnapshot, EvictionPolicy as BufferEvictionPolicy, SampleFilter
+from phalanx.data.samples import Sample
+
+
+class ReplayBufferConfig(_replay.ReplayBufferConfig):
+    """`phalanx.data.ReplayBufferConfig` with settings for the statistics."""
+
+    track_difficulty: bool = True
+    """Whether `mean_difficulty` is available."""
+    track_success: bool = True
+    """Whether `success_rate` is available."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_renamed(cls, values: Any) -> Any:
+        renamed = {"default_priority": "the priority of each StreamSample, 1 by default"}
+        return reject_renamed(cls, values, renamed)
+
+
+class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
+    """`phalanx.data.ReplayBuffer` of `StreamSample`s."""
+
+    renamed: ClassVar = {"to_dict": "save(path)", "from_dict": "ReplayBuffer.load(path)"}
+    config: ReplayBufferConfig
+
+    def __init__(self, config: ReplayBufferConfig | None = None) -> None:
+        super().__init__(config or ReplayBufferConfig())
+
+    @property
+    def mean_difficulty(self) -> float:
+        """Mean over the samples with a known difficulty; 0 without any."""
+        if not getattr(self.config, "track_difficulty", True):
+            raise ValueError("difficulty is not tracked; set track_difficulty=True")
+        return super().mean_difficulty
+
+    @property
+    def success_rate(self) -> float:
+        """Fraction of successes among the samples with a known outcome; 0 without any."""
+        if not getattr(self.config, "track_success", True):
+            raise ValueError("success is not tracked; set track_success=True")
+        return super().success_rate
+
+    def add(self, sample: StreamSample | Sample, priority: float | None = None) -> None:
+        """Add a sample."""
+        super().add(to_samples([sample])[0], priority)
+
+    def add_batch(
+        self, samples: Sequence[StreamSample | Sample], priorities: Sequence[float] | None = None
+    ) -> None:
+        """Add several samples in order."""
+        super().add_batch(to_samples(samples), priorities)
+
+    def sample(self, n: int, *, source: SampleSource | None = None, **bounds: Any) -> list[StreamSample]:  # type: ignore[override]
+        """Draw `n` samples with replacement, in proportion to priority ** alpha."""
+        origin = None if source is None else SampleSource(source).origin
+        return _convert(super().sample(n, origin=origin, **bounds))
+
+    def sample_uniform(self, n: int) -> list[StreamSample]:  # type: ignore[override]
+        """Draw `n` different samples uniformly."""
+        return _convert(super().sample_uniform(n))
+
+    def get_all(self) -> list[StreamSample]:  # type: ignore[override]
+        """Return all samples, oldest first."""
+        return _convert(super().get_all())
+
+    def filter(self, predicate: SampleFilter | Callable[[Any], bool]) -> list[StreamSample]:  # type: ignore[override]
+        """Return the samples, oldest first, that match a filter or for which a function returns True."""
+        if isinstance(predicate, SampleFilter):
+            return _convert(super().filter(predicate))
+        return [sample for sample in self.get_all() if predicate(sample)]
+
+    def filter_by_difficulty(
+        self, min_difficulty: float = 0.0, max_difficulty: float = 1.0
+    ) -> list[StreamSample]:
+        """Return the samples with a difficulty in a range, oldest first."""
+        return self.filter(SampleFilter(min_difficulty=min_difficulty, max_difficulty=max_difficulty))
+
+    def filter_by_success(self, success: bool) -> list[StreamSample]:
+        """Return the samples of episodes with this outcome, oldest first."""
+        return self.filter(SampleFilter(success=success))
+
+    def filter_by_source(self, source: SampleSource) -> list[StreamSample]:
+        """Return the samples of one source, oldest first."""
+        return self.filter(SampleFilter(origin=SampleSource(source).origin))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
+        """Load a buffer that `save` wrote."""
+        loaded: Any = super().load(path)
+        return loaded
+
+
+def _convert(samples: Sequence[Sample]) -> list[StreamSample]:
+    return [StreamSample.from_sample(sample) for sample in samples]
+
+
+__all__ = ["BufferEvictionPolicy", "BufferSnapshot", "ReplayBuffer", "ReplayBufferConfig", "SampleFilter"]

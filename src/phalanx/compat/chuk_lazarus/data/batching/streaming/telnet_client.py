@@ -1,4 +1,4 @@
-"""Drop-in replacement for `chuk_lazarus.data.batching.streaming.telnet_client`."""
+"""Client of a puzzle server."""
 
 from phalanx.puzzles.server.client import (
     PuzzleClient as TelnetGymClient,

@@ -1,0 +1,262 @@
+"""Batch files as collated batches; the plan is saved with them."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from pydantic import Field
+
+from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import (
+    BatchPlan,
+    MicrobatchSpec,
+)
+from phalanx.config import FrozenModel
+from phalanx.data import batch_files as _files
+from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, as_sample, collate
+from phalanx.data.packing import OverlongPolicy
+from phalanx.data.plans.batch_plan import BatchPlan as _BatchPlan
+from phalanx.data.samples import Sample, as_loss_mask
+
+CollateFunction = Callable[[Sequence[Mapping[str, Any]], int, int], dict[str, np.ndarray]]
+"""Function (samples, max_len, pad_id) -> arrays by name, with one row for each sample."""
+
+
+class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
+    """One batch as arrays, which can also be accessed by name, as `batch["input_ids"]`."""
+
+    input_ids: Int[np.ndarray, "rows width"]
+    """Token ids, padded at the end of each row."""
+    loss_mask: Int[np.ndarray, "rows width"]
+    """1 where a token counts in the loss."""
+    segment_ids: Int[np.ndarray, "rows width"] | None = None
+    """With packing: samples of a row, numbered from 1; 0 is padding."""
+    position_ids: Int[np.ndarray, "rows width"] | None = None
+    """With packing: positions within each segment."""
+    extras: dict[str, np.ndarray] = Field(default_factory=dict)
+    """Additional arrays of a collate function."""
+    sample_ids: tuple[str, ...]
+    """Sample ids, row after row."""
+    sample_rows: tuple[int, ...]
+    """Row of each sample."""
+    lengths: tuple[int, ...]
+    """Length of each sample."""
+    bucket_id: int
+    """Bucket of the longest row."""
+    max_len: int
+    """Row length."""
+    index: int
+    """Number of the batch in its epoch."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name."""
+        named = {name: getattr(self, name) for name in TOKEN_ARRAYS}
+        return {name: array for name, array in named.items() if array is not None} | self.extras
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields by name, for `np.savez`."""
+        rest = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "index")
+        return self.arrays() | {name: np.array(getattr(self, name)) for name in rest}
+
+    @classmethod
+    def from_npz(cls, data: Mapping[str, Any]) -> "CollatedBatch":
+        """Create a batch from the values of `to_dict`."""
+        found = {name: data[name] for name in data}
+        ids = tuple(map(str, found.pop("sample_ids")))
+        numbers = {name: int(found.pop(name)) for name in ("bucket_id", "max_len", "index")}
+        rows = found.pop("sample_rows", np.arange(len(ids)))
+        lengths = found.pop("lengths", np.full(len(ids), numbers["max_len"]))
+        named = {name: np.asarray(found.pop(name)) for name in TOKEN_ARRAYS if name in found}
+        return cls(
+            **named,
+            **numbers,
+            sample_ids=ids,
+            sample_rows=tuple(np.asarray(rows).tolist()),
+            lengths=tuple(np.asarray(lengths).tolist()),
+            extras=found,
+        )
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        found = self.arrays()
+        if name not in found:
+            raise KeyError(f"batch {self.index} has no array {name!r}; it has {', '.join(found)}")
+        return found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.arrays()
+
+    def keys(self) -> list[str]:
+        """Return the names of the arrays."""
+        return list(self.arrays())
+
+    @property
+    def spec(self) -> MicrobatchSpec:
+        """Entry of the plan for this batch."""
+        packs: tuple[tuple[str, ...], ...] | None = None
+        if self.segment_ids is not None:
+            rows: list[list[str]] = [[] for _ in range(len(self.input_ids))]
+            for sample_id, row in zip(self.sample_ids, self.sample_rows, strict=True):
+                rows[row].append(sample_id)
+            packs = tuple(map(tuple, rows))
+        return MicrobatchSpec(
+            samples=self.sample_ids,
+            packs=packs,
+            bucket_id=self.bucket_id,
+            max_len=self.max_len,
+            index=self.index,
+            lengths=self.lengths,
+        )
+
+
+def pad_sequences(
+    sequences: Sequence[Sequence[int] | Int[np.ndarray, " _"]],
+    pad_value: int,
+    max_length: int | None = None,
+    dtype: Any = np.int32,
+) -> Int[np.ndarray, "rows width"]:
+    """Pad sequences to one length, at most `max_length`.
+
+    >>> pad_sequences([[1, 2], [3]], 0).tolist()
+    [[1, 2], [3, 0]]
+    """
+    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+    longest = int(lengths.max(initial=0))
+    width = longest if max_length is None else max_length
+    if longest > width:
+        row = int(np.argmax(lengths))
+        raise ValueError(f"sequence {row} has {longest} tokens, more than max_length {width}")
+    padded = np.full((len(sequences), width), pad_value, dtype)
+    if longest:
+        padded[np.arange(width) < lengths[:, None]] = np.concatenate(
+            [np.asarray(s, dtype) for s in sequences]
+        )
+    return padded
+
+
+def default_collate(
+    samples: Sequence[Mapping[str, Any]], max_len: int, pad_id: int = 0
+) -> dict[str, np.ndarray]:
+    """Return padded `input_ids` and `loss_mask`; without a mask, every token counts."""
+    masks = [
+        as_loss_mask(sample["loss_mask"], f"row {row}")
+        if sample.get("loss_mask") is not None
+        else np.ones(len(sample["input_ids"]), np.int8)
+        for row, sample in enumerate(samples)
+    ]
+    return {
+        "input_ids": pad_sequences([sample["input_ids"] for sample in samples], pad_id, max_len),
+        "loss_mask": pad_sequences(masks, 0, max_len, np.int8),
+    }
+
+
+def collate_microbatch(
+    spec: MicrobatchSpec,
+    samples: Mapping[str, SampleLike],
+    *,
+    collate_fn: CollateFunction | None = None,
+    pad_id: int = 0,
+    packing: Any = None,
+) -> CollatedBatch:
+    """Create the arrays of one batch of a plan."""
+    from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import BatchPlanMeta, EpochPlan
+
+    plan = BatchPlan(
+        BatchPlanMeta.model_validate({"num_epochs": 1, "packing": packing}), {0: EpochPlan(0, [spec])}
+    )
+    lengths = _sample_lengths(spec.samples, samples)
+    if packing is not None and packing.overlong == OverlongPolicy.TRUNCATE:
+        # The planned length of a truncated sample is the row length; its own length is needed to collate it.
+        own = tuple(
+            lengths.get(name, length) if length == packing.max_length else length
+            for name, length in zip(spec.samples, spec.lengths, strict=False)
+        )
+        plan = plan.model_copy(
+            update={"epochs": {0: EpochPlan(0, [spec.model_copy(update={"lengths": own})])}}
+        )
+    arrays = plan.to_arrays(lengths)
+    batch = collate(
+        arrays.get_epoch(0)[0], samples, pad_id=pad_id, collate_fn=_convert_collate_fn(collate_fn)
+    )
+    return _to_collated(batch).model_copy(update={"index": spec.index})
+
+
+def _to_collated(batch: TokenBatch) -> CollatedBatch:
+    spec = batch.spec
+    assert spec is not None
+    return CollatedBatch(
+        input_ids=batch.input_ids,
+        loss_mask=batch.loss_mask,
+        segment_ids=batch.segment_ids if spec.packed else None,
+        position_ids=batch.position_ids if spec.packed else None,
+        extras=dict(batch.columns),
+        sample_ids=spec.sample_ids,
+        sample_rows=batch.sample_rows,
+        lengths=spec.lengths,
+        bucket_id=spec.bucket_id,
+        max_len=spec.max_length,
+        index=spec.index,
+    )
+
+
+def _convert_collate_fn(collate_fn: CollateFunction | None) -> Any:
+    if collate_fn is None:
+        return None
+
+    def convert(samples: list[Sample], width: int, pad_id: int) -> dict[str, np.ndarray]:
+        rows = [{"input_ids": sample.input_ids, "loss_mask": sample.loss_mask} for sample in samples]
+        return collate_fn(rows, width, pad_id)
+
+    return convert
+
+
+def _sample_lengths(names: Sequence[str], samples: Mapping[str, SampleLike]) -> dict[str, int]:
+    return {name: as_sample(name, samples[name]).length for name in names if name in samples}
+
+
+class BatchWriter(_files.BatchWriter):
+    """`phalanx.data.BatchWriter` that also accepts plans built by hand."""
+
+    def __init__(
+        self,
+        plan: BatchPlan | _BatchPlan,
+        samples: Mapping[str, SampleLike],
+        output_dir: str | os.PathLike[str],
+        collate_fn: CollateFunction | None = None,
+        pad_id: int = 0,
+    ) -> None:
+        arrays = plan if isinstance(plan, _BatchPlan) else plan.to_arrays()
+        if isinstance(plan, BatchPlan) and not arrays.table.lengths.all():
+            arrays = plan.to_arrays(_sample_lengths(arrays.table.ids, samples))
+        super().__init__(arrays, samples, output_dir, _convert_collate_fn(collate_fn), pad_id)
+
+
+class BatchReader(_files.BatchReader):
+    """`phalanx.data.BatchReader` that returns collated batches and the plan."""
+
+    @property
+    def plan(self) -> BatchPlan:  # type: ignore[override]
+        """Plan that the batches belong to."""
+        return BatchPlan.from_arrays(super().plan)
+
+    def get_batch(self, epoch: int, index: int) -> CollatedBatch:  # type: ignore[override]
+        """Read one batch."""
+        return _to_collated(super().get_batch(epoch, index))
+
+    def iter_epoch(self, epoch: int) -> Iterator[CollatedBatch]:  # type: ignore[override]
+        """Iterate over the batches of one epoch."""
+        return super().iter_epoch(epoch)  # type: ignore[return-value]
+
+    def iter_epoch_specs(self, epoch: int) -> Iterator[tuple[MicrobatchSpec, CollatedBatch]]:
+        """Iterate over the batches of one epoch with their entries in the plan."""
+        return ((batch.spec, batch) for batch in self.iter_epoch(epoch))
+
+
+__all__ = [
+    "BatchReader",
+    "BatchWriter",
+    "CollatedBatch",
+    "collate_microbatch",
+    "default_collate",
+    "pad_sequences",
+]

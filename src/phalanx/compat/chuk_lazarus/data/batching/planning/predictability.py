@@ -1,0 +1,202 @@
+"""Batching settings, and fingerprints of batches."""
+
+import asyncio
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import AsyncIterable, Iterable
+from typing import Any, TypeAlias
+
+from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import MicrobatchSpec
+from phalanx.config import FrozenModel, load_model, save_model
+from phalanx.data.plans.batch_plan import BatchSpec
+from phalanx.data.plans.batching_config import BatchingConfig, BatchingMode, PadPolicy
+
+FINGERPRINT_VERSION = 1
+_SHORT = 16
+_AnyBatch: TypeAlias = BatchSpec | MicrobatchSpec
+
+
+class BatchFingerprint(FrozenModel):
+    """Hashes of a sequence of batches, for checking whether a later run has the same ones."""
+
+    fingerprint: str
+    """First 16 characters of `full_hash`."""
+    full_hash: str
+    """SHA-256 of the other fields."""
+    num_batches: int
+    total_samples: int
+    total_tokens: int
+    """Tokens without padding."""
+    config_hash: str
+    """Hash of the batching settings; empty if none were given."""
+    membership_hash: str
+    """Hash of the set of samples."""
+    order_hash: str
+    """Hash of the arrangement of the samples."""
+    lengths_hash: str
+    """Hash of the lengths of samples and rows."""
+    version: int = FINGERPRINT_VERSION
+    """Version of the hashes."""
+
+    def matches(self, other: "BatchFingerprint") -> bool:
+        """Return whether settings and batches are the same."""
+        return self.full_hash == other.full_hash
+
+    def matches_config(self, other: "BatchingConfig | BatchFingerprint") -> bool:
+        """Return whether the batching settings are the same."""
+        config_hash = other.config_hash if isinstance(other, BatchFingerprint) else other.digest()
+        return self.config_hash == config_hash
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a JSON file."""
+        save_fingerprint(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "BatchFingerprint":
+        """Read from a JSON file."""
+        return load_fingerprint(path)
+
+
+def compute_batch_fingerprint(
+    batches: Iterable[_AnyBatch],
+    config: BatchingConfig | None = None,
+    n_batches: int | None = None,
+) -> BatchFingerprint:
+    """Compute the fingerprint of batches, or of the first `n_batches` of them."""
+    found = itertools.islice(batches, n_batches)
+    return _fingerprint(found, "" if config is None else config.digest())
+
+
+async def compute_batch_fingerprint_async(
+    batches: AsyncIterable[_AnyBatch],
+    config: BatchingConfig | None = None,
+    n_batches: int | None = None,
+) -> BatchFingerprint:
+    """Compute the fingerprint of an asynchronous iterator of batches."""
+    found: list[_AnyBatch] = []
+    if n_batches != 0:
+        async for batch in batches:
+            found.append(batch)
+            if len(found) == n_batches:
+                break
+    return compute_batch_fingerprint(found, config)
+
+
+def verify_batch_fingerprint(
+    batches: Iterable[_AnyBatch],
+    expected: BatchFingerprint | str,
+    config: BatchingConfig | None = None,
+    n_batches: int | None = None,
+) -> tuple[bool, str | None]:
+    """Return (True, None), or (False, reason) if the batches differ.
+
+    Checks the config, the set of samples, their order and their lengths, in this order. If the expected
+    fingerprint is a string, only its equality is checked, and the config must be given if it was given then.
+    """
+    if isinstance(expected, str):
+        short = compute_batch_fingerprint(batches, config, n_batches)
+        if expected in (short.fingerprint, short.full_hash):
+            return True, None
+        return False, f"the fingerprint is {short.fingerprint}, not {expected}"
+    batches = itertools.islice(batches, n_batches)
+    if expected.version != FINGERPRINT_VERSION:
+        return False, (
+            f"the fingerprint has version {expected.version}, this is version {FINGERPRINT_VERSION}; "
+            f"compute it again"
+        )
+    if config is not None and not expected.matches_config(config):
+        return False, "config changed: the batches were built with other settings"
+    found = _fingerprint(batches, expected.config_hash)
+    if found.membership_hash != expected.membership_hash:
+        return False, (
+            f"membership changed: expected {expected.total_samples} samples, found {found.total_samples}"
+            + ("; the ids differ" if found.total_samples == expected.total_samples else "")
+        )
+    if found.order_hash != expected.order_hash:
+        return False, (
+            f"order changed: the same {found.total_samples} samples in a different order "
+            f"(expected {expected.num_batches} batches, found {found.num_batches})"
+        )
+    if found.lengths_hash != expected.lengths_hash:
+        return False, (
+            f"lengths changed: the same samples in the same batches, but expected {expected.total_tokens} "
+            f"tokens and found {found.total_tokens}, or other row lengths"
+        )
+    if found.full_hash != expected.full_hash:
+        return False, "the expected fingerprint is inconsistent: it was edited or damaged"
+    return True, None
+
+
+def save_fingerprint(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
+    """Write a fingerprint to a JSON file, atomically."""
+    save_model(fingerprint, path)
+
+
+def load_fingerprint(path: str | os.PathLike[str]) -> BatchFingerprint:
+    """Read a fingerprint from a JSON file."""
+    return load_model(BatchFingerprint, path, "a batch fingerprint")
+
+
+async def save_fingerprint_async(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
+    """Write a fingerprint without blocking the event loop."""
+    await asyncio.to_thread(save_fingerprint, fingerprint, path)
+
+
+async def load_fingerprint_async(path: str | os.PathLike[str]) -> BatchFingerprint:
+    """Read a fingerprint without blocking the event loop."""
+    return await asyncio.to_thread(load_fingerprint, path)
+
+
+def _fingerprint(batches: Iterable[_AnyBatch], config_hash: str) -> BatchFingerprint:
+    order, lengths = hashlib.sha256(), hashlib.sha256()
+    members: list[str] = []
+    num_batches = total_tokens = 0
+    for batch in batches:
+        if isinstance(batch, BatchSpec):
+            ids, width = batch.sample_ids, batch.max_length
+            rows = None if batch.packs is None else [len(pack) for pack in batch.packs]
+        else:
+            ids, width = batch.samples, batch.max_len
+            rows = None if batch.packs is None else [len(pack) for pack in batch.packs]
+        # As JSON, because ids may contain any separator.
+        order.update(_line([list(ids), rows]))
+        lengths.update(_line([width, batch.token_count, list(batch.lengths)]))
+        members.extend(ids)
+        num_batches += 1
+        total_tokens += batch.token_count
+    hashes = {
+        "config_hash": config_hash,
+        "membership_hash": hashlib.sha256(_line(sorted(members))).hexdigest(),
+        "order_hash": order.hexdigest(),
+        "lengths_hash": lengths.hexdigest(),
+    }
+    full = hashlib.sha256(_line([FINGERPRINT_VERSION, hashes])).hexdigest()
+    return BatchFingerprint(
+        fingerprint=full[:_SHORT],
+        full_hash=full,
+        num_batches=num_batches,
+        total_samples=len(members),
+        total_tokens=total_tokens,
+        **hashes,
+    )
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True).encode() + b"\n"
+
+
+__all__ = [
+    "BatchFingerprint",
+    "BatchingConfig",
+    "BatchingMode",
+    "PadPolicy",
+    "compute_batch_fingerprint",
+    "compute_batch_fingerprint_async",
+    "load_fingerprint",
+    "load_fingerprint_async",
+    "save_fingerprint",
+    "save_fingerprint_async",
+    "verify_batch_fingerprint",
+]

@@ -1,0 +1,157 @@
+"""Stream samples as Pydantic models, and counters of streams."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
+from phalanx.puzzles.server.episodes import StreamMetrics as _StreamMetrics, StreamState
+
+
+class SampleSource(StrEnum):
+    """Where a sample comes from."""
+
+    OFFLINE = "offline"
+    GYM = "gym"
+    REPLAY = "replay"
+    SYNTHETIC = "synthetic"
+
+    @classmethod
+    def from_origin(cls, origin: SampleOrigin | str) -> "SampleSource":
+        """Convert the origin of `phalanx.data`."""
+        return cls.GYM if origin == SampleOrigin.ENVIRONMENT else cls(str(origin))
+
+    @property
+    def origin(self) -> SampleOrigin:
+        """Origin in `phalanx.data`."""
+        return SampleOrigin.ENVIRONMENT if self is SampleSource.GYM else SampleOrigin(self.value)
+
+
+class StreamSample(BaseModel):
+    """A token sample of a stream. `to_sample` converts it to a sample of `phalanx.data`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    segment_ids: tuple[int, ...] | None = None
+    sample_id: str
+    dataset_id: str
+    source: SampleSource
+    timestamp: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    episode_id: str | None = None
+    episode_status: EpisodeStatus | None = None
+    step_index: int | None = None
+    total_steps: int | None = None
+    reward: float | None = None
+    difficulty: float | None = None
+    success: bool | None = None
+    replay_count: int = 0
+    priority: float = 1.0
+
+    def __init__(self, **fields: Any) -> None:
+        for name in ("input_ids", "loss_mask", "segment_ids"):
+            if isinstance(fields.get(name), np.ndarray):
+                fields[name] = tuple(fields[name].tolist())
+        super().__init__(**fields)
+        # Validates tokens, mask and numbers.
+        self.to_sample()
+
+    @classmethod
+    def from_sample(cls, sample: Sample) -> "StreamSample":
+        """Convert a sample of `phalanx.data`."""
+        info = sample.info or SampleInfo()
+        segments = sample.columns.get("segment_ids")
+        return cls.model_construct(
+            input_ids=tuple(sample.input_ids.tolist()),
+            loss_mask=tuple(sample.loss_mask.tolist()),
+            segment_ids=None if segments is None else tuple(segments.tolist()),
+            sample_id=sample.sample_id,
+            dataset_id=info.dataset_id,
+            source=SampleSource.from_origin(info.origin),
+            timestamp=info.timestamp,
+            episode_id=info.episode_id,
+            episode_status=None if info.episode_status is None else EpisodeStatus(info.episode_status),
+            step_index=info.step_index,
+            total_steps=info.total_steps,
+            reward=info.reward,
+            difficulty=info.difficulty,
+            success=info.success,
+            replay_count=info.replay_count,
+            priority=info.priority,
+        )
+
+    def to_sample(self) -> Sample:
+        """Convert to a sample of `phalanx.data`."""
+        try:
+            info = SampleInfo(
+                dataset_id=self.dataset_id,
+                origin=self.source.origin,
+                episode_id=self.episode_id,
+                episode_status=self.episode_status,
+                step_index=self.step_index,
+                total_steps=self.total_steps,
+                reward=self.reward,
+                difficulty=self.difficulty,
+                success=self.success,
+                priority=self.priority,
+                replay_count=self.replay_count,
+                timestamp=self.timestamp,
+            )
+        except ValueError as error:
+            raise ValueError(f"sample {self.sample_id!r}: {error}") from error
+        columns = {} if self.segment_ids is None else {"segment_ids": np.array(self.segment_ids, np.int32)}
+        return Sample(self.sample_id, np.array(self.input_ids), np.array(self.loss_mask), columns, info)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StreamSample) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in type(self).model_fields if name != "timestamp")
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return len(self.input_ids)
+
+    @property
+    def num_loss_tokens(self) -> int:
+        """Number of tokens that count in the loss."""
+        return sum(self.loss_mask)
+
+    @property
+    def is_gym_sample(self) -> bool:
+        """Whether the sample comes directly from an episode."""
+        return self.source is SampleSource.GYM
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the sample comes from a replay buffer."""
+        return self.source is SampleSource.REPLAY or self.replay_count > 0
+
+    def with_replay(self) -> "StreamSample":
+        """Return the sample as a replay buffer returns it."""
+        return self.model_copy(update={"source": SampleSource.REPLAY, "replay_count": self.replay_count + 1})
+
+
+def to_samples(samples: Sequence["StreamSample | Sample"]) -> list[Sample]:
+    """Convert stream samples to samples of `phalanx.data`."""
+    return [sample.to_sample() if isinstance(sample, StreamSample) else sample for sample in samples]
+
+
+class StreamMetrics(_StreamMetrics):
+    """Counters of a stream."""
+
+    def record_sample(self, sample: "StreamSample | Sample") -> None:
+        """Count a sample that was produced."""
+        super().record_sample(sample.to_sample() if isinstance(sample, StreamSample) else sample)
+
+
+__all__ = ["EpisodeStatus", "SampleSource", "StreamMetrics", "StreamSample", "StreamState", "to_samples"]

@@ -1,0 +1,36 @@
+"""Errors that give the new name of an attribute or argument."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+
+class RenamedAttributes:
+    """Mixin for classes whose users may know attributes by another name."""
+
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """What to use instead of each name."""
+
+    def __getattr__(self, name: str) -> Any:
+        cls = type(self).__name__
+        if name in self.renamed:
+            raise AttributeError(f"{cls} has no {name}: use {self.renamed[name]}")
+        raise AttributeError(f"{cls!r} object has no attribute {name!r}")
+
+
+def reject_renamed(cls: type, values: Any, renamed: Mapping[str, str]) -> Any:
+    """Return the arguments of a model; raise `ValueError` if one has another name here."""
+    for name in values if isinstance(values, Mapping) else ():
+        if name in renamed:
+            raise ValueError(f"{cls.__name__} has no {name}: use {renamed[name]}")
+    return values
+
+
+def renamed_module_getattr(module: str, renamed: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a module that gives the new names of attributes."""
+
+    def get(name: str) -> Any:
+        if name in renamed:
+            raise AttributeError(f"{module} has no {name}: use {renamed[name]}")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return get

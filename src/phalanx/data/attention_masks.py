@@ -1,0 +1,88 @@
+"""Attention masks and sequence boundaries of packed rows."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int32, Integer
+
+
+def create_segment_attention_mask(
+    segment_ids: Integer[Any, "*batch length"] | Sequence[Any],
+    *,
+    causal: bool = True,
+    padding_sees_itself: bool = False,
+) -> Any:
+    """Return a boolean mask [..., length, length] that keeps attention within segments.
+
+    NumPy arrays and lists give a NumPy array; JAX arrays give a JAX array, also under `jit`.
+
+    Args:
+        segment_ids: Segments count from 1 in each row; 0 is padding, at the end of the row. Rows that break
+            this rule are rejected, except under `jit`, where values are unknown.
+        causal: Whether a token attends only to itself and to earlier tokens.
+        padding_sees_itself: Whether a padding token attends to itself. By default it attends to nothing,
+        which
+            gives NaN in a softmax over additive masks.
+
+    >>> create_segment_attention_mask([1, 1, 2, 0]).astype(int).tolist()
+    [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    """
+    ids: Any = segment_ids if _is_jax(segment_ids) else np.asarray(segment_ids)
+    if ids.ndim < 1 or ids.dtype.kind not in "iu":
+        raise ValueError(
+            f"segment_ids must be integers of shape [..., length], got {ids.dtype} of shape {ids.shape}"
+        )
+    if not _is_traced(ids):
+        _check_segments(np.asarray(ids))
+    length = ids.shape[-1]
+    mask = (ids[..., :, None] == ids[..., None, :]) & (ids != 0)[..., :, None]
+    if causal:
+        mask = mask & np.tri(length, dtype=bool)
+    if padding_sees_itself:
+        mask = mask | (ids == 0)[..., :, None] & np.eye(length, dtype=bool)
+    return mask
+
+
+def cu_seqlens(
+    segment_ids: Integer[np.ndarray, " length"] | Sequence[int],
+) -> Int32[np.ndarray, " boundaries"]:
+    """Return where the segments of one row begin and where the last one ends.
+
+    Variable-length attention kernels take these boundaries instead of a mask.
+
+    >>> cu_seqlens([1, 1, 2, 0]).tolist()
+    [0, 2, 3]
+    """
+    ids = np.asarray(segment_ids)
+    used = int(np.count_nonzero(ids))
+    if ids.ndim != 1 or (ids[:used] == 0).any():
+        raise ValueError("segment_ids must be one row with padding (0) at its end only")
+    begins = np.flatnonzero(np.diff(ids[:used], prepend=0))
+    return np.append(begins, used).astype(np.int32)
+
+
+def _check_segments(ids: Integer[np.ndarray, "*batch length"]) -> None:
+    if ids.ndim == 1 and ids.size and not ids.any():
+        raise ValueError(
+            "segment_ids has only zeros, which are padding, so nothing could attend to anything; "
+            "segments count from 1: if yours count from 0, add 1"
+        )
+    misplaced = (ids[..., :-1] == 0) & (ids[..., 1:] != 0)
+    if misplaced.any():
+        row = np.argwhere(misplaced)[0][:-1].tolist()
+        raise ValueError(
+            f"segment_ids{row or ''} has a 0 before another segment, but 0 is padding and belongs at the "
+            f"end; segments count from 1: if yours count from 0, add 1"
+        )
+
+
+def _is_traced(value: object) -> bool:
+    return _is_jax(value) and isinstance(value, sys.modules["jax"].core.Tracer)
+
+
+def _is_jax(value: object) -> bool:
+    # A caller that has a JAX array has imported JAX, so this module does not need to.
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.Array)

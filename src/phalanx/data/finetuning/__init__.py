@@ -1,1 +1,0 @@
-"""Fine-tuning rows: formats and samples."""

@@ -1,0 +1,107 @@
+"""Packs files into a folder of batches in one call."""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from phalanx.data.batch_files import BatchWriter
+from phalanx.data.chat_template import ChatTemplate, load_chat_template
+from phalanx.data.packing import PackingConfig, PackingMode
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder
+from phalanx.data.plans.batching_config import BatchingConfig
+from phalanx.data.readers import Paths, as_paths
+from phalanx.data.samples import Sample, TokenDataset
+from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, tokenize_rows
+from phalanx.data.tokenizers import load_tokenizer
+
+
+class PackedDataset(NamedTuple):
+    """Result of `pack_dataset`."""
+
+    plan: BatchPlan
+    dataset: TokenDataset
+    stats: TokenizeStats
+    files: list[Path]
+
+
+def pack_dataset(
+    source: Paths,
+    output: str | os.PathLike[str],
+    config: TokenizeConfig,
+    *,
+    tokenizer: str = "bytes",
+    split: str | None = None,
+    mode: PackingMode | str = PackingMode.BEST_FIT_DECREASING,
+    packs_per_batch: int = 1,
+    num_epochs: int = 1,
+    seed: int = 42,
+    pad_id: int | None = None,
+    workers: int | None = 1,
+    on_rows: Callable[[int], None] | None = None,
+    on_batch: Callable[[Path, int], None] | None = None,
+) -> PackedDataset:
+    """Tokenize files, plan packed batches and write them to a folder, together with the plan.
+
+    Args:
+        source: Files or folders.
+        output: Folder to write.
+        config: Tokenization settings; `max_length` is the length of a pack.
+        tokenizer: Name or path of the tokenizer.
+        split: Split of a saved Hugging Face dataset.
+        mode: Packing algorithm.
+        packs_per_batch: Rows of a batch.
+        num_epochs: Number of epochs, each packed differently.
+        seed: Seed of the shuffles.
+        pad_id: Token for padding; by default the tokenizer's, or 0.
+        workers: Processes that tokenize; None for the number of cores.
+        on_rows: Called with the number of rows after each group of rows.
+        on_batch: Called with each batch file and the total number of batches.
+    """
+    if config.max_length is None:
+        raise ValueError("max_length is required: it is the length of a pack")
+    loaded = load_tokenizer(tokenizer)
+    chat = find_chat_template(tokenizer, config)
+    stats = TokenizeStats()
+    rows: Generator[Sample, None, None] = tokenize_rows(
+        as_paths(source),
+        loaded,
+        config,
+        chat=chat,
+        split=split,
+        stats=stats,
+        on_rows=on_rows,
+        workers=workers,
+    )
+    # Closed also after Ctrl-C, so that no worker is left behind.
+    with closing(rows):
+        dataset = TokenDataset.from_samples(rows)
+    if not len(dataset):
+        raise ValueError(f"{', '.join(map(str, as_paths(source)))}: no samples are left")
+    length = config.max_length
+    builder = BatchPlanBuilder(
+        dataset.lengths,
+        BatchingConfig.throughput(packs_per_batch * length, (length - 1,), length, seed),
+        tokenizer_hash=config.tokenizer_hash(loaded, chat),
+        packing=PackingConfig(mode=PackingMode(mode), max_length=length),
+    )
+    plan = builder.build(num_epochs)
+    padding = pad_id if pad_id is not None else loaded.pad_token_id or 0
+    writer = BatchWriter(plan, dataset, output, pad_id=padding)
+    total = plan.num_batches
+    files = writer.write_all(None if on_batch is None else lambda path: on_batch(path, total))
+    return PackedDataset(plan, dataset, stats, files)
+
+
+def find_chat_template(tokenizer: str, config: TokenizeConfig) -> ChatTemplate | None:
+    """Load the chat template if rows can be conversations and there is one."""
+    if config.format in ("text", "tokens"):
+        return None
+    try:
+        return load_chat_template(tokenizer, config.chat_template)
+    except ValueError:
+        # Prompts and completions can be plain text; a conversation without a template raises an error later.
+        if config.format == "chat" or config.chat_template is not None:
+            raise
+        return None

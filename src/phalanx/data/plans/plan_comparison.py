@@ -1,0 +1,165 @@
+"""Comparison of plans: finds the first difference and its cause, and checks that a plan can be reproduced."""
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int32
+
+from phalanx.config import FrozenModel
+from phalanx.data.lengths import Lengths, LengthTable
+from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchPlanMeta, EpochPlan
+
+# Samples of a batch that a message lists.
+_NUM_LISTED = 4
+
+
+class PlanDifference(FrozenModel):
+    """The first difference between two plans."""
+
+    cause: Literal["config", "membership", "lengths", "order"]
+    """What changed: the settings, the set of samples, their lengths, or only their order."""
+    message: str
+    """Description of the difference."""
+    epoch: int | None = None
+    """First epoch with a different batch; None if all batches are equal."""
+    batch: int | None = None
+    """First different batch of this epoch."""
+
+
+def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | None:
+    """Return the first difference between two plans, or None if settings and batches are equal."""
+    rows = _match_rows(expected.table, found.table)
+    location = _first_difference(expected, found, rows)
+    epoch, batch, where = (None, None, "") if location is None else location
+    cause: Literal["config", "membership", "lengths", "order"] = "order"
+    if text := _compare_settings(expected.meta, found.meta):
+        cause = "config"
+    elif text := _compare_members(expected.table, found.table):
+        cause = "membership"
+    elif text := _compare_lengths(expected.table, found.table, rows):
+        cause = "lengths"
+    elif location is None:
+        return None
+    else:
+        text = "the same samples and lengths in a different order"
+    message = f"{cause} changed: {text}"
+    return PlanDifference(
+        cause=cause, message=f"{message}; {where}" if where else message, epoch=epoch, batch=batch
+    )
+
+
+def verify_batch_plan(plan: BatchPlan, lengths: Lengths) -> PlanDifference | None:
+    """Build the plan again from these lengths and its own settings, and return the first difference, or None.
+
+    A shard is compared with the same shard of the new plan. The result of `BatchPlan.remaining` cannot be
+    verified: verify the complete plan instead.
+    """
+    meta = plan.meta
+    builder = BatchPlanBuilder(lengths, meta.batching, meta.dataset_hash, meta.tokenizer_hash, meta.packing)
+    first = plan.epochs[0].epoch if plan.epochs else 0
+    again = builder.build_epochs(range(first, first + plan.num_epochs))
+    if meta.shard is not None:
+        again = again.shard(meta.shard.rank, meta.shard)
+    return compare_plans(plan, again)
+
+
+def _compare_settings(expected: BatchPlanMeta, found: BatchPlanMeta) -> str:
+    old, new = expected.model_dump(mode="json"), found.model_dump(mode="json")
+    for meta in (old, new):
+        del meta["created_at"]
+        if meta["shard"] is not None:
+            del meta["shard"]["plan_fingerprint"]
+        meta |= {f"batching.{name}": value for name, value in meta.pop("batching").items()}
+    changes = [f"{name} was {old[name]!r}, now {new[name]!r}" for name in old if old[name] != new[name]]
+    return ", ".join(changes)
+
+
+def _compare_members(expected: LengthTable, found: LengthTable) -> str:
+    missing = _first_missing(expected, found)
+    extra = _first_missing(found, expected)
+    parts = [f"{len(expected)} samples before, {len(found)} now"]
+    if missing is not None:
+        parts.append(f"{missing!r} is missing")
+    if extra is not None:
+        parts.append(f"{extra!r} is new")
+    return ", ".join(parts) if len(parts) > 1 else ""
+
+
+def _first_missing(table: LengthTable, other: LengthTable) -> str | None:
+    others = set(other.ids)
+    return next((str(sample) for sample in table.ids if sample not in others), None)
+
+
+def _compare_lengths(expected: LengthTable, found: LengthTable, rows: Int32[np.ndarray, " found"]) -> str:
+    differs = expected.lengths[rows] != found.lengths
+    if not differs.any():
+        return ""
+    row = int(np.argmax(differs))
+    return (
+        f"sample {found.ids[row]!r} had {expected.lengths[rows[row]]} tokens, now {found.lengths[row]} "
+        f"({int(differs.sum())} samples changed)"
+    )
+
+
+def _match_rows(expected: LengthTable, found: LengthTable) -> Int32[np.ndarray, " found"]:
+    """Return for each row of `found` the row of `expected` with the same id; new ids get larger numbers."""
+    index = {sample: row for row, sample in enumerate(expected.ids)}
+    new = len(expected)
+    return np.fromiter(
+        (index.get(sample, new + row) for row, sample in enumerate(found.ids)), np.int32, len(found)
+    )
+
+
+def _first_difference(
+    expected: BatchPlan, found: BatchPlan, rows: Int32[np.ndarray, " found"]
+) -> tuple[int, int, str] | None:
+    for old, new in zip(expected.epochs, found.epochs, strict=False):
+        if old.epoch != new.epoch:
+            return old.epoch, 0, f"expected epoch {old.epoch}, found epoch {new.epoch}"
+        batch = _first_in_epoch(old, new, rows)
+        if batch is not None:
+            where = f"first different batch: epoch {old.epoch}, batch {batch}"
+            return (
+                old.epoch,
+                batch,
+                f"{where}: expected {_describe(old, batch)}, found {_describe(new, batch)}",
+            )
+    if expected.num_epochs != found.num_epochs:
+        longer = max(expected, found, key=lambda plan: plan.num_epochs)
+        epoch = longer.epochs[min(expected.num_epochs, found.num_epochs)].epoch
+        return epoch, 0, f"expected {expected.num_epochs} epochs, found {found.num_epochs}"
+    return None
+
+
+def _first_in_epoch(old: EpochPlan, new: EpochPlan, rows: Int32[np.ndarray, " found"]) -> int | None:
+    a, b = old.batches, new.batches
+    batches = min(len(a), len(b))
+    samples = min(len(a.order), len(b.order))
+    first = [batches] if len(a) != len(b) else []
+    for differs in (
+        a.offsets[1 : batches + 1] != b.offsets[1 : batches + 1],
+        a.max_lens[:batches] != b.max_lens[:batches],
+        a.bucket_ids[:batches] != b.bucket_ids[:batches],
+        a.row_counts[:batches] != b.row_counts[:batches],
+    ):
+        if differs.any():
+            first.append(int(np.argmax(differs)))
+    moved = a.order[:samples] != rows[b.order[:samples]]
+    moved |= old.lengths[:samples] != new.lengths[:samples]
+    if moved.any():
+        first.append(int(np.searchsorted(a.offsets, int(np.argmax(moved)), side="right")) - 1)
+    if a.pack_offsets is not None and b.pack_offsets is not None:
+        packs = min(len(a.pack_offsets), len(b.pack_offsets))
+        cut = a.pack_offsets[:packs] != b.pack_offsets[:packs]
+        if cut.any():
+            start = int(a.pack_offsets[int(np.argmax(cut)) - 1])
+            first.append(int(np.searchsorted(a.offsets, start, side="right")) - 1)
+    return min(first) if first else None
+
+
+def _describe(epoch: EpochPlan, batch: int) -> str:
+    if batch >= len(epoch):
+        return "none"
+    spec = epoch[batch]
+    more = f" and {spec.batch_size - _NUM_LISTED} more" if spec.batch_size > _NUM_LISTED else ""
+    return f"{list(spec.sample_ids[:_NUM_LISTED])}{more}, {spec.num_packs} x {spec.max_length}"

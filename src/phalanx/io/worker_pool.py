@@ -1,0 +1,280 @@
+"""Ordered parallel map over worker processes or Ray tasks."""
+
+import collections
+import contextlib
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Results per worker that may be computed before their turn; they are kept in memory.
+_AHEAD_PER_WORKER = 4
+_CONNECT_SECONDS = 10.0
+# Shared memory of a local Ray cluster: it only holds results that wait for their turn.
+_OBJECT_STORE_BYTES = 256 << 20
+_MAX_RETRIES = 2
+
+_function: Callable[[Any], Any]
+
+
+class WorkerError(RuntimeError):
+    """Raised if a worker dies, or Ray cannot be reached."""
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def ordered_map(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    workers: int | None = None,
+    ray_address: str | None = None,
+    use_ray: bool = False,
+) -> Generator[Result, None, None]:
+    """Apply a function to items in parallel, and yield the results in the order of the items.
+
+    Exceptions of the function are raised when their item's turn has come. Close the generator if it is not
+    exhausted. A script that calls this with several workers needs `if __name__ == "__main__":`.
+
+    Args:
+        function: Picklable function. It is sent to each worker once.
+        items: Picklable arguments.
+        workers: Number of processes (default: the number of cores) or Ray tasks at a time. One worker means
+            this process, without Ray.
+        ray_address: Address of a running Ray cluster.
+        use_ray: Use Ray tasks; without an address, a local cluster is started.
+    """
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    items = list(items)
+    if use_ray or ray_address is not None:
+        yield from _map_on_ray(function, items, workers, ray_address)
+        return
+    count = min(workers or usable_cores(), len(items))
+    if count <= 1:
+        yield from map(function, items)
+        return
+    yield from _map_in_processes(function, items, count)
+
+
+def _map_in_processes(
+    function: Callable[[Item], Result], items: list[Item], workers: int
+) -> Generator[Result, None, None]:
+    try:
+        payload = pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"the function cannot be sent to other processes ({error}); use one worker"
+        ) from error
+    executor = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=_init_worker, initargs=(payload,)
+    )
+    pending: collections.deque[Future[Result]] = collections.deque()
+    waiting = iter(items)
+    try:
+        while True:
+            while len(pending) < _AHEAD_PER_WORKER * workers:
+                item = next(waiting, _END)
+                if item is _END:
+                    break
+                with _blocked_sigint():
+                    pending.append(executor.submit(_call, item))
+            if not pending:
+                return
+            try:
+                result = pending.popleft().result()
+            except BrokenProcessPool as error:
+                raise WorkerError(
+                    "a worker process died; results up to here are kept: run it again to continue, with "
+                    "fewer workers if memory ran out"
+                ) from error
+            yield result
+    finally:
+        # The executor has no way to stop a running task.
+        processes = list((executor._processes or {}).values())
+        executor.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+
+
+_END: Any = object()
+
+
+@contextlib.contextmanager
+def _blocked_sigint() -> Iterator[None]:
+    """Block Ctrl-C while a worker may be started, which inherits the mask; it is handled here afterwards."""
+    # Starting the resource tracker, as the first worker does, would unblock the signal.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _init_worker(payload: bytes) -> None:
+    global _function
+    # Ctrl-C is for the parent process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The other cores have workers of their own.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _function = pickle.loads(payload)
+
+
+def _exit_with_parent() -> None:
+    """End this process when its parent has died, for example by SIGKILL."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _call(item: Any) -> Any:
+    return _function(item)
+
+
+def _map_on_ray(
+    function: Callable[[Item], Result], items: list[Item], workers: int | None, address: str | None
+) -> Generator[Result, None, None]:
+    ray = require_ray("use Ray workers")
+    with ray_cluster(address, workers):
+        count = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        # In a list, where Ray leaves it a reference, so that each worker fetches the function once.
+        shared = [ray.put(function)]
+        task = ray.remote(_call_on_ray).options(num_cpus=1, max_retries=_MAX_RETRIES)
+        pending: collections.deque[Any] = collections.deque()
+        waiting = iter(items)
+        while True:
+            while len(pending) < 2 * count:
+                item = next(waiting, _END)
+                if item is _END:
+                    break
+                pending.append(task.remote(shared, item))
+            if not pending:
+                return
+            try:
+                result = ray.get(pending.popleft())
+            except ray.exceptions.RayTaskError as error:
+                cause = error.cause if isinstance(error.cause, Exception) else None
+                if isinstance(cause, ValueError | OSError | ImportError):
+                    raise cause from None
+                raise _ray_error(str(error).strip().rpartition("\n")[2]) from error
+            except ray.exceptions.RayError as error:
+                raise _ray_error(str(error)) from error
+            yield result
+
+
+def _call_on_ray(shared: list[Any], item: Any) -> Any:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    return _fetch_function(shared[0])(item)
+
+
+_fetched: dict[Any, Any] = {}
+
+
+def _fetch_function(reference: Any) -> Any:
+    if reference not in _fetched:
+        import ray
+
+        _fetched.clear()
+        _fetched[reference] = ray.get(reference)
+    return _fetched[reference]
+
+
+def _ray_error(reason: str) -> WorkerError:
+    reason = " ".join(reason.split())[:300]
+    return WorkerError(
+        f"a Ray worker failed ({reason}); results up to here are kept: run it again to continue"
+    )
+
+
+def require_ray(purpose: str) -> Any:
+    """Return the `ray` module; raise `ImportError` with the install command if it is missing."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(f"to {purpose}, install Ray: pip install 'phalanx[ray]'") from error
+    return ray
+
+
+@contextlib.contextmanager
+def ray_cluster(address: str | None = None, workers: int | None = None) -> Iterator[None]:
+    """Connect to a Ray cluster, or start a local one, and disconnect afterwards.
+
+    If this process is already connected, it stays connected.
+    """
+    ray = require_ray("connect to a Ray cluster")
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"address": address, "logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        # Not None, because then Ray would use an address in the environment.
+        options["address"] = "local"
+        options["num_cpus"] = workers or os.cpu_count()
+        options["include_dashboard"] = False
+        options["object_store_memory"] = _OBJECT_STORE_BYTES
+    else:
+        _check_reachable(address)
+    try:
+        with _without_usage_reports(), warnings.catch_warnings():
+            # JAX warns about every fork, but Ray's are followed by exec, which is safe.
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            ray.init(**options)
+    except (RuntimeError, ValueError, OSError) as error:
+        target = "start Ray" if address is None else f"reach the Ray cluster at {address}"
+        reason = " ".join(str(error).split())[:300]
+        if address is not None and not os.environ.get("RAY_AUTH_TOKEN"):
+            reason += (
+                "; if the cluster needs a token, as it does by default since Ray 2.59, set "
+                "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
+            )
+        raise WorkerError(f"cannot {target}: {reason}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    # Ray itself would try for minutes without a message.
+    host, _, port = address.rpartition(":")
+    if "://" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise WorkerError(f"cannot reach the Ray cluster at {address}: {error}") from error
+
+
+@contextlib.contextmanager
+def _without_usage_reports() -> Iterator[None]:
+    """Start Ray without sending usage statistics over the network."""
+    name = "RAY_USAGE_STATS_ENABLED"
+    before = os.environ.get(name)
+    os.environ[name] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -1,0 +1,149 @@
+"""Streams from files and lists, and the files that samples are written to."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from phalanx.compat.chuk_lazarus.data.batching.streaming import (
+    OfflineDatasetStream,
+    SampleSource,
+    StreamSample,
+)
+from phalanx.data import ByteTokenizer, ReplayBuffer, write_samples
+from phalanx.puzzles.server.episodes import StreamState
+from tests.helpers.sample_cases import sample, samples
+
+
+def stream_sample(*args: Any, **fields: Any) -> StreamSample:
+    return StreamSample.from_sample(sample(*args, **fields))
+
+
+def names(stream: OfflineDatasetStream) -> list[str]:
+    return [one.sample_id for one in stream]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(samples(), max_size=5), st.sampled_from([".npz", ".jsonl"]))
+def test_what_is_written_is_read_again(made: list[StreamSample], suffix: str) -> None:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, f"samples{suffix}")
+        assert write_samples(path, made) == len(made)
+        read = list(OfflineDatasetStream(path))
+    assert read == [StreamSample.from_sample(one) for one in made]
+    assert [one.timestamp for one in read] == [one.info.timestamp for one in made]
+
+
+def test_a_stream_counts_what_it_gives_and_leaves_out() -> None:
+    stream = OfflineDatasetStream(
+        [
+            stream_sample("short", length=1),
+            stream_sample("a"),
+            stream_sample("lost", success=False),
+            stream_sample("long", length=9),
+        ],
+        min_length=2,
+        max_length=8,
+        filter_failures=True,
+    )
+    assert stream.state is StreamState.IDLE
+    assert names(stream) == ["a"]
+    assert stream.state is StreamState.EXHAUSTED
+    assert (stream.metrics.samples_produced, stream.metrics.samples_filtered) == (1, 3)
+    assert names(stream) == []
+    stream.reset()
+    assert (names(stream), stream.metrics.samples_produced) == (["a"], 1)
+    stream.close()
+    stream.close()
+
+
+def test_a_stream_goes_on_where_it_stands() -> None:
+    stream = OfflineDatasetStream([stream_sample(name) for name in "abc"])
+    assert next(iter(stream)).sample_id == "a"
+    assert stream.state is StreamState.STREAMING
+    assert names(stream) == ["b", "c"]
+
+
+def test_a_shuffled_stream_has_another_order_in_each_epoch_and_the_same_in_each_run() -> None:
+    def epochs(seed: int) -> list[list[str]]:
+        stream = OfflineDatasetStream([stream_sample(str(n)) for n in range(30)], shuffle=True, seed=seed)
+        first = names(stream)
+        stream.reset()
+        return [first, names(stream)]
+
+    assert epochs(1) == epochs(1)
+    assert epochs(1)[0] != epochs(1)[1]
+    assert epochs(1)[0] != epochs(2)[0]
+    assert sorted(epochs(1)[0]) == sorted(map(str, range(30)))
+
+
+def test_a_buffers_file_is_a_dataset_too_oldest_first(tmp_path: Path) -> None:
+    from phalanx.data import ReplayBufferConfig
+
+    buffer = ReplayBuffer(ReplayBufferConfig(max_size=3))
+    buffer.add_batch([sample(name) for name in "abcde"])
+    buffer.save(tmp_path / "buffer.npz")
+    assert names(OfflineDatasetStream(tmp_path / "buffer.npz")) == ["c", "d", "e"]
+
+
+def test_rows_of_tokens_become_samples(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    rows = [{"id": "x", "input_ids": [1, 2], "loss_mask": [0, 1]}, {"id": "y", "input_ids": [3]}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first, second = OfflineDatasetStream(path)
+    assert (first.sample_id, first.input_ids, first.loss_mask) == ("x", (1, 2), (0, 1))
+    assert (second.loss_mask, second.dataset_id, second.source) == ((1,), "train", SampleSource.OFFLINE)
+
+
+def test_texts_need_a_tokenizer(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"id": "x", "text": "hi"}\n')
+    with pytest.raises(ValueError, match=r"texts\.jsonl has rows with text; pass a tokenizer"):
+        list(OfflineDatasetStream(path))
+    (read,) = OfflineDatasetStream(path, dataset_id="letters", tokenizer=ByteTokenizer())
+    assert ByteTokenizer().decode(list(read.input_ids)) == "hi"
+    assert read.dataset_id == "letters"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"sample_id": "b", "source": "gym"}', "the row has no input_ids"),
+        ("{", "Expecting property name"),
+        ("[1]", "expected a JSON object"),
+        (json.dumps({**sample().to_dict(), "loss_mask": [1]}), "3 input_ids but 1 entries in loss_mask"),
+        (json.dumps({**sample().to_dict(), "input_ids": "abc"}), "input_ids"),
+        (json.dumps({**sample().to_dict(), "timestamp": "late"}), "late"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "samples.jsonl"
+    write_samples(path, [sample()])
+    with path.open("a") as file:
+        file.write(line + "\n")
+    stream = OfflineDatasetStream(path)
+    with pytest.raises(ValueError, match=rf"samples\.jsonl:2: .*{words}"):
+        list(stream)
+    assert stream.state is StreamState.ERROR
+
+
+def test_what_cannot_be_read_or_written_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        OfflineDatasetStream(tmp_path / "nothing.jsonl")
+    with pytest.raises(ValueError, match=r"max_length \(1\) must be at least min_length \(2\)"):
+        OfflineDatasetStream([], min_length=2, max_length=1)
+    with pytest.raises(ValueError, match=r"as \.jsonl or \.npz, not '\.csv'"):
+        write_samples(tmp_path / "samples.csv", [])
+
+
+def test_rows_without_a_source_keep_their_fields(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    row = {"sample_id": "a", "input_ids": [1, 2], "difficulty": 0.5, "success": True, "reward": 1.5}
+    path.write_text(json.dumps({**row, "episode_id": "e", "step_index": 3}) + "\n")
+    (found,) = OfflineDatasetStream(path)
+    assert (found.difficulty, found.success, found.reward) == (0.5, True, 1.5)
+    assert (found.episode_id, found.step_index, found.source) == ("e", 3, SampleSource.OFFLINE)

@@ -1,0 +1,125 @@
+"""Counting lengths and tokenizing files with worker processes."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from phalanx.data import ByteTokenizer, TokenizeConfig, iter_lengths, tokenize_rows
+from phalanx.data.readers import split_files
+from phalanx.io.worker_pool import WorkerError, ordered_map
+
+
+def write_jsonl(path: Path, count: int, **columns: object) -> Path:
+    rows = [{"id": f"s{n}", "text": "x" * (1 + n % 50), **columns} for n in range(count)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def count(path: Path, **options: object) -> dict[str, int]:
+    with contextlib.closing(iter_lengths(path, ByteTokenizer(), **options)) as parts:
+        return {name: length for ids, lengths in parts for name, length in zip(ids, lengths, strict=True)}
+
+
+@pytest.mark.parametrize("part_bytes", [200, 5000])
+def test_the_result_does_not_depend_on_workers_and_parts(tmp_path: Path, part_bytes: int):
+    path = write_jsonl(tmp_path / "a.jsonl", 300)
+    expected = {f"s{n}": 1 + n % 50 for n in range(300)}
+    assert count(path, workers=1) == count(path, workers=2, part_bytes=part_bytes) == expected
+
+
+def test_lengths_are_those_of_the_tokens(tmp_path: Path):
+    path = write_jsonl(tmp_path / "a.jsonl", 100)
+    config = TokenizeConfig(add_eos=True)
+    samples = {s.sample_id: s.length for s in tokenize_rows(path, ByteTokenizer(), config, workers=2)}
+    with contextlib.closing(iter_lengths(path, ByteTokenizer(), config, workers=1)) as parts:
+        lengths = {n: x for ids, xs in parts for n, x in zip(ids, xs, strict=True)}
+    assert lengths == samples
+
+
+def test_parts_cover_every_line_once(tmp_path: Path):
+    path = write_jsonl(tmp_path / "a.jsonl", 50)
+    assert len(split_files([path], 100)) > 10
+    assert len(count(path, workers=1, part_bytes=100)) == 50
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_invalid_row_is_reported_with_its_line(tmp_path: Path, workers: int):
+    path = write_jsonl(tmp_path / "a.jsonl", 120)
+    lines = path.read_text().splitlines()
+    lines[90] = '{"id": "s90"}'
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=r"a\.jsonl:91: the row needs a text in 'text'"):
+        count(path, workers=workers, part_bytes=500)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_repeated_id_is_reported_with_both_lines(tmp_path: Path, workers: int):
+    path = write_jsonl(tmp_path / "a.jsonl", 120)
+    lines = path.read_text().splitlines()
+    lines[100] = '{"id": "s3", "text": "x"}'
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=r"a\.jsonl:101: sample id 's3' is already used at .*a\.jsonl:4"):
+        count(path, workers=workers, part_bytes=500)
+
+
+def _die(item: int) -> int:
+    if item == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def test_a_worker_that_dies_raises_an_error():
+    with pytest.raises(WorkerError, match="a worker process died"):
+        list(ordered_map(_die, range(8), workers=2))
+
+
+def test_results_are_in_order():
+    assert list(ordered_map(abs, range(-50, 0), workers=2)) == list(range(50, 0, -1))
+
+
+PROGRAM = """
+import os, sys, time
+from phalanx.io.worker_pool import ordered_map
+
+def work(item):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    list(ordered_map(work, range(2), workers=2))
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path):
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    workers = [int(parent.stdout.readline()) for _ in range(2)]
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while any(_is_running(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(_is_running(pid) for pid in workers)
+    parent.stdout.close()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_ray_gives_the_same_lengths(tmp_path: Path):
+    pytest.importorskip("ray")
+    path = write_jsonl(tmp_path / "a.jsonl", 60)
+    assert count(path, use_ray=True, workers=2, part_bytes=500) == count(path, workers=1)
