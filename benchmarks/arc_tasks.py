@@ -73,7 +73,7 @@ class Training:
         self.moments = OPTIMIZER.init(self.network)
         self.solved = np.zeros(len(instances.names))
         self.seconds, self.cpu_seconds, self.samples = 0.0, 0.0, 0
-        kept = self.instances.held_out()
+        kept = self.instances.held_out_mask()
         self.held = np.flatnonzero(kept[: len(instances)])
         if unseen:
             kept |= [input_of(self.instances.pair(row)) in unseen for row in range(len(kept))]
@@ -99,7 +99,7 @@ class Training:
             * min(1.0, (1 + self.samples) / WARM_UP)
             * (0.5 + 0.5 * np.cos(np.pi * min(1.0, progress)))
         )
-        batch = (*self.instances.padded(rows, side), self.instances.task[rows].astype(np.int32))
+        batch = (*self.instances.pad(rows, side), self.instances.task[rows].astype(np.int32))
         # Young weights are not averaged over as many steps.
         kept = min(AVERAGED, self.samples / (self.samples + 2000))
         self.network, self.average, self.moments, right = gradient_step(

@@ -92,7 +92,9 @@ def seen(height: int, width: int, legal: tuple[bool, ...] = (True, True, True)) 
 def by_hand(logits: ArcLogits, observation: ArcObservation, form: str) -> np.ndarray:
     """The probability of each of `actions_of(form)`, in double precision, from the definition."""
     grid, legal = np.asarray(observation.working_grid), np.asarray(observation.legal_operations)
-    places = [[np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(place)] for place in logits.places]
+    places = [
+        [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(place)] for place in logits.selections
+    ]
     weights = {
         id: np.exp(float(l)) * legal[id] for id, l in zip(IDS, np.asarray(logits.operations), strict=True)
     }
@@ -256,7 +258,7 @@ def test_gradients_are_finite_and_zero_for_what_is_impossible(form: str, kind: s
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     assert float(gradient.operations[2]) == 0
     assert (np.asarray(gradient.operations[:2]) != 0).all()
-    for place in gradient.places:
+    for place in gradient.selections:
         rows = place.cells[0, 1:] if isinstance(place, CellLogits) else place.rows[0, 1:]
         assert (np.asarray(rows) == 0).all()
 
@@ -291,7 +293,7 @@ def test_a_plain_grid_leaves_all_operations_legal() -> None:
 
 
 def test_joint_logits_make_the_choice_one_over_pairs_of_operation_and_reachable_cell() -> None:
-    cells = random_logits("point", "cells", 9).places[0]
+    cells = random_logits("point", "cells", 9).selections[0]
     observation = seen(2, 1)
     inside = np.asarray(observation.working_grid) >= 0
     joint = quickly(lambda cells, inside: joint_operation_logits(cells, IDS, inside))(cells, inside)

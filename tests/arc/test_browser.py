@@ -16,7 +16,7 @@ import pytest
 from phalanx.arc import ArcConfig, ArcEnvironment, generate_tasks
 from phalanx.arc.action_distribution import ArcDistribution
 from phalanx.arc.browser import report_panel
-from phalanx.arc.browser.export import MOST_PARAMETERS, agent_record, export_agent
+from phalanx.arc.browser.export import MAX_PARAMETERS, agent_record, export_agent
 from phalanx.arc.networks import create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.config import load_config
@@ -119,7 +119,7 @@ def played(*overrides: str) -> tuple[list[list[list[int]]], np.ndarray, np.ndarr
             episodes[row].append(fields[row])
         over = np.asarray(done)
     assert first is not None
-    cells = [np.asarray(place.cells).reshape(NUM_PUZZLES, len(network.ids), -1) for place in first.places]
+    cells = [np.asarray(place.cells).reshape(NUM_PUZZLES, len(network.ids), -1) for place in first.selections]
     grids = np.asarray(states.working_grid).reshape(NUM_PUZZLES, -1)
     return episodes, grids, np.asarray(solved), [np.asarray(first.operations), *cells]
 
@@ -230,7 +230,7 @@ def test_a_reader_chooses_a_puzzle_and_watches_it_being_worked_on(opened: Any, p
     actions, _, solved, _ = played(*PAINTER)
     row = next(n for n, episode in enumerate(actions) if len(episode) > 1 and episode[-1][0] == 34)
     page.locator(".agent .reel li button").nth(row).click()
-    assert page.locator(".agent .pill").inner_text() == "not begun"
+    assert page.locator(".agent .pill").inner_text() == "not started"
     assert page.locator(".likely li").count() == 6 and page.locator(".likely .chosen").count() <= 1
     for number, (operation, row_of, column) in enumerate(actions[row], 1):
         page.get_by_role("button", name="Step", exact=True).click()
@@ -240,11 +240,11 @@ def test_a_reader_chooses_a_puzzle_and_watches_it_being_worked_on(opened: Any, p
         else:
             kind = f"Flood fill {operation - 10}" if operation > 9 else f"Fill {operation}"
             assert said == f"{kind} row {row_of + 1}, column {column + 1}"
-    assert page.locator(".agent .pill").inner_text() == f"handed in: {'right' if solved[row] else 'wrong'}"
+    assert page.locator(".agent .pill").inner_text() == f"submitted: {'correct' if solved[row] else 'wrong'}"
     page.get_by_role("button", name="Back to the start").click()
-    assert page.locator(".agent .pill").inner_text() == "not begun"
-    page.get_by_role("button", name="Let the agent play").click()
-    page.get_by_text(f"done in {len(actions[row])}").wait_for()
+    assert page.locator(".agent .pill").inner_text() == "not started"
+    page.get_by_role("button", name="Run the agent").click()
+    page.get_by_text(f"ended after {len(actions[row])}").wait_for()
 
 
 @needs_chromium
@@ -262,16 +262,16 @@ def test_a_reader_draws_a_puzzle_and_says_what_is_right(opened: Any, painter: Pa
     board.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("7")
-    assert board.get_attribute("aria-label").startswith("Input: paint it: 37, 00")
-    page.get_by_role("button", name="Say what is right").click()
+    assert board.get_attribute("aria-label").startswith("Input: click to paint: 37, 00")
+    page.get_by_role("button", name="Add the expected output").click()
     answer = page.locator(".board .cells").nth(2)
     assert answer.get_attribute("aria-label").startswith("Expected: paint it: 37, 00")
     for _ in range(5):
         page.get_by_role("button", name="Step", exact=True).click()
     assert page.locator(".agent .pill").inner_text() in (
-        "handed in: right",
-        "handed in: wrong",
-        "not handed in",
+        "submitted: correct",
+        "submitted: wrong",
+        "not submitted",
     )
 
 
@@ -280,10 +280,10 @@ def test_the_page_solves_all_puzzles_and_counts_what_python_counts(opened: Any, 
     page = opened(painter)
     page.get_by_role("button", name=f"Solve all {NUM_PUZZLES}").click()
     solved = played(*PAINTER)[2]
-    page.get_by_text(f"{int(solved.sum())} of {NUM_PUZZLES} right").wait_for(timeout=60_000)
+    page.get_by_text(f"{int(solved.sum())} of {NUM_PUZZLES} correct").wait_for(timeout=60_000)
     marks = page.locator(".agent .reel .mark").evaluate_all("marks => marks.map((mark) => mark.textContent)")
     assert [mark == "✓" for mark in marks] == solved.tolist()
-    page.get_by_label("Family of puzzles").select_option("denoise")
+    page.get_by_label("Task family").select_option("denoise")
     assert page.locator(".agent .reel li").count() == NUM_PUZZLES // 2
 
 
@@ -335,14 +335,14 @@ def test_an_agent_file_that_cannot_be_used_is_named(complaint: str, tmp_path: Pa
     (tmp_path / "browser_policy.json").write_text(json.dumps(said))
     run = read_run(tmp_path)
     assert not run.panels
-    assert [note for note in run.notes if "browser_policy.json was left out" in note and complaint in note]
+    assert [note for note in run.notes if "browser_policy.json was skipped" in note and complaint in note]
 
 
 def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
     cases = {
-        "operations go to other pairs (Next test pair)": (f"arc.action.allowed_operations={[0, 34, 37]}",),
-        "trained to see the output": (*PAINTER, "arc.observation.target_grid=true"),
-        "begin with another grid than the input (blank)": (*PAINTER, "arc.episode.initial_grid=blank"),
+        "operations include Next test pair": (f"arc.action.allowed_operations={[0, 34, 37]}",),
+        "it observes the target grid": (*PAINTER, "arc.observation.target_grid=true"),
+        "start with another grid than the input (blank)": (*PAINTER, "arc.episode.initial_grid=blank"),
     }
     write_facts(tmp_path)
     for why, overrides in cases.items():
@@ -352,7 +352,7 @@ def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
         assert not run.panels and any(why in note for note in run.notes)
     large = arc_config(*PAINTER)
     export_agent(drawn_network(large, width=96), large, (), tmp_path)
-    assert any(f"{MOST_PARAMETERS:,} are the most" in note for note in read_run(tmp_path).notes)
+    assert any(f"the limit of {MAX_PARAMETERS:,}" in note for note in read_run(tmp_path).notes)
 
 
 def test_the_puzzles_of_a_file_are_as_many_as_there_is_room_for() -> None:

@@ -34,9 +34,9 @@ def networks(
     network = eqx.filter_jit(ColorEquivariantNetwork)(config, arc, key=jax.random.key(0))
     colors = np.random.default_rng(1).normal(0, 0.1, network.colors.shape).astype(np.float32)
     network = eqx.tree_at(lambda n: n.colors, network, jax.device_put(colors))
-    assert network.native
+    assert network.backend == "native"
     twin = copy.copy(network)
-    object.__setattr__(twin, "native", False)
+    object.__setattr__(twin, "backend", "xla")
     return network, twin
 
 
@@ -55,7 +55,7 @@ def observations(count: int, rows: int, columns: int) -> ArcObservation:
 
 def loss(network: ColorEquivariantNetwork, seen: ArcObservation) -> jax.Array:
     logits, values = jax.vmap(network.logits)(seen)
-    cells = jnp.where(jnp.isfinite(logits.places[0].cells), logits.places[0].cells, 0.0)
+    cells = jnp.where(jnp.isfinite(logits.selections[0].cells), logits.selections[0].cells, 0.0)
     return jnp.mean(jnp.square(values) + jnp.sum(jnp.sin(cells), axis=(1, 2, 3)))
 
 

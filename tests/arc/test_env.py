@@ -26,7 +26,7 @@ from phalanx.arc import (
     batch_step,
     generate_tasks,
     legal_operations,
-    validate_action_jax,
+    validate_action,
 )
 from phalanx.arc.bitplanes import pack_grid, unpack_cells
 from phalanx.native import is_native_available, native_unavailable_reason
@@ -192,9 +192,9 @@ def test_legal_operations_and_validation_follow_the_config() -> None:
     config = small(action=ActionConfig(allowed_operations=(3, 34)))
     state, _ = arc_reset(jax.random.key(0), config, task())
     assert np.flatnonzero(legal_operations(state, config)).tolist() == [3, 34]
-    assert validate_action_jax(PointAction(3, 0, 0), state, config)
+    assert validate_action(PointAction(3, 0, 0), state, config)
     for bad in (PointAction(4, 0, 0), PointAction(-1, 0, 0), PointAction(3, 4, 0), PointAction(3, 0, 5)):
-        assert not validate_action_jax(bad, state, config)
+        assert not validate_action(bad, state, config)
 
 
 EVALUATION = EpisodeConfig(mode="evaluation")

@@ -109,8 +109,8 @@ def test_the_same_parameters_read_any_canvas(
     logits, value = both(made, observation)
     assert value.shape == ()
     assert logits.operations.shape == (len(OPERATIONS),)
-    assert len(logits.places) == (2 if settings.get("form") == "bbox" else 1)
-    for place in logits.places:
+    assert len(logits.selections) == (2 if settings.get("form") == "bbox" else 1)
+    for place in logits.selections:
         if isinstance(place, CellLogits):
             assert settings.get("places") is None
             assert place.cells.shape == (len(OPERATIONS), *canvas)
@@ -141,7 +141,7 @@ def test_other_demonstrations_give_another_policy_and_value(kind: str) -> None:
     (logits, value), (other_logits, other_value) = both(made, shown), both(made, others)
     assert abs(value - other_value) > 1e-3
     assert np.abs(logits.operations - other_logits.operations).max() > 1e-3
-    assert np.abs(logits.places[0].cells - other_logits.places[0].cells).max() > 1e-3
+    assert np.abs(logits.selections[0].cells - other_logits.selections[0].cells).max() > 1e-3
 
 
 def test_a_demonstration_that_is_not_there_does_not_count() -> None:
@@ -157,7 +157,7 @@ def test_a_demonstration_that_is_not_there_does_not_count() -> None:
 
 
 def test_a_network_made_for_demonstrations_says_so_when_there_are_none() -> None:
-    with pytest.raises(ValueError, match="made to see demonstrations, and the observation has none"):
+    with pytest.raises(ValueError, match="expects demonstrations, but the observation has none"):
         network("conv", demonstrations=DEMONSTRATIONS)(observed(3, 3, (3, 3)))
 
 
@@ -181,12 +181,12 @@ def test_permuting_colours_permutes_what_a_planes_network_says_of_painting_with_
         both(made, permuted(observation, permutation)),
     )
     np.testing.assert_allclose(after.operations[moved], before.operations, rtol=1e-4, atol=1e-4)
-    for place, other in zip(before.places, after.places, strict=True):
+    for place, other in zip(before.selections, after.selections, strict=True):
         np.testing.assert_allclose(other.cells[moved], place.cells, rtol=1e-4, atol=1e-4)
     assert value == pytest.approx(other_value, rel=1e-4, abs=1e-4)
     # And it does tell the colours of this grid apart.
     assert np.abs(after.operations - before.operations).max() > 1e-2
-    assert np.abs(after.places[0].cells - before.places[0].cells).max() > 1e-2
+    assert np.abs(after.selections[0].cells - before.selections[0].cells).max() > 1e-2
 
 
 def test_a_planes_network_can_learn_that_colours_differ_by_their_own_vectors() -> None:
@@ -195,7 +195,10 @@ def test_a_planes_network_can_learn_that_colours_differ_by_their_own_vectors() -
     colors = np.array(made.colors)
     colors[5] = 1.0
     special = eqx.tree_at(lambda n: n.colors, made, jax.device_put(colors))
-    before, after = both(made, observation)[0].places[0].cells, both(special, observation)[0].places[0].cells
+    before, after = (
+        both(made, observation)[0].selections[0].cells,
+        both(special, observation)[0].selections[0].cells,
+    )
     assert np.abs(after[5] - before[5]).max() > 1e-2
 
 
@@ -204,7 +207,7 @@ def test_a_planes_network_takes_any_set_of_operations(allowed: tuple[int, ...]) 
     made = network("color_equivariant", operations=allowed)
     logits, _ = both(made, observed(2, 2, (2, 2)))
     assert logits.operations.shape == (3,)
-    assert logits.places[0].cells.shape == (3, 2, 2)
+    assert logits.selections[0].cells.shape == (3, 2, 2)
 
 
 def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -> None:
@@ -212,8 +215,8 @@ def test_a_planes_network_paints_with_the_plane_of_the_operations_own_colour() -
     every = network("color_equivariant")
     some = eqx.tree_at(lambda n: (n.stem, n.blocks, n.paint), some, (every.stem, every.blocks, every.paint))
     observation = observed(3, 3, (3, 3))
-    expected = both(every, observation)[0].places[0].cells[np.array([2, 5, 13])]
-    np.testing.assert_allclose(both(some, observation)[0].places[0].cells, expected, rtol=1e-4, atol=1e-5)
+    expected = both(every, observation)[0].selections[0].cells[np.array([2, 5, 13])]
+    np.testing.assert_allclose(both(some, observation)[0].selections[0].cells, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("patch", "places"), [(1, "cells"), (2, "axes"), (2, "category_axes")])
@@ -227,7 +230,7 @@ def test_a_transformer_says_the_same_of_a_grid_on_a_larger_canvas(patch: int, pl
     # A resize may name the new cells, so that it may become likelier.
     kept = [i for i, operation in enumerate(OPERATIONS) if operation != RESIZE]
     np.testing.assert_allclose(large.operations[kept], small.operations[kept], rtol=1e-4, atol=1e-4)
-    for place, other in zip(small.places, large.places, strict=True):
+    for place, other in zip(small.selections, large.selections, strict=True):
         if places == "cells":
             np.testing.assert_allclose(other.cells[:, :3, :4], place.cells, rtol=1e-4, atol=1e-4)
         else:
@@ -279,15 +282,17 @@ def test_patches_are_squares_of_cells_filled_up_with_what_is_outside() -> None:
 def test_a_logit_of_a_patch_belongs_to_its_own_cell() -> None:
     # Each patch's own 2x2 logits are 0, 1, 2, 3 row by row, whatever it sees.
     made = network("conv", patch_size=2)
-    layer = made.heads.places[0][0]
+    layer = made.heads.selections[0][0]
     values = (
         np.zeros(layer.weight.shape, np.float32),
         np.tile(np.arange(4, dtype=np.float32), len(OPERATIONS)),
     )
     known = eqx.tree_at(
-        lambda n: (n.heads.places[0][0].weight, n.heads.places[0][0].bias), made, jax.device_put(values)
+        lambda n: (n.heads.selections[0][0].weight, n.heads.selections[0][0].bias),
+        made,
+        jax.device_put(values),
     )
-    cells = both(known, observed(3, 3, (3, 3)))[0].places[0].cells
+    cells = both(known, observed(3, 3, (3, 3)))[0].selections[0].cells
     assert cells[4].tolist() == [[0, 1, 0], [2, 3, 2], [0, 1, 0]]
 
 

@@ -30,7 +30,7 @@ def test_what_is_written_is_read(tmp_path: Path):
     pairs = random_pairs(9)
     instances = load_pair_dataset(write(tmp_path / "some.npz", pairs))
     assert instances.names == ("a", "b")
-    inputs, outputs = instances.padded(np.arange(9), 6)
+    inputs, outputs = instances.pad(np.arange(9), 6)
     for n, (task, given, wanted) in enumerate(pairs):
         assert instances.task[n] == task
         assert np.array_equal(instances.pair(n).input, given)
@@ -41,7 +41,7 @@ def test_what_is_written_is_read(tmp_path: Path):
 def test_no_input_is_on_both_sides(tmp_path: Path):
     pairs = random_pairs(300)
     instances = load_pair_dataset(write(tmp_path / "some.npz", pairs))
-    held = instances.held_out(4)
+    held = instances.held_out_mask(4)
     inputs = [given.astype(np.int8).tobytes() for _, given, _ in pairs]
     kept, seen = ({inputs[n] for n in np.flatnonzero(held == side)} for side in (True, False))
     assert not kept & seen
@@ -50,10 +50,10 @@ def test_no_input_is_on_both_sides(tmp_path: Path):
 
 def test_wrong_files_are_refused(tmp_path: Path):
     short = write(tmp_path / "short.npz", random_pairs(3), cells=np.zeros(2, np.uint8))
-    with pytest.raises(ValueError, match="there are 2"):
+    with pytest.raises(ValueError, match="the file has 2"):
         load_pair_dataset(short)
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    with pytest.raises(ValueError, match="is no file of instances"):
+    with pytest.raises(ValueError, match="is not a grid pair dataset"):
         load_pair_dataset(tmp_path / "other.npz")
 
 

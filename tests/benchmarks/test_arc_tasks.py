@@ -90,7 +90,7 @@ def test_larger_instances_have_their_share_and_what_is_asked_at_the_end_is_not_l
     held = set(training.held.tolist())
     assert held and max(held) < len(usual), "answers are measured on the usual ones"
     assert not held & set(small)
-    kept = np.flatnonzero(wide.held_out()) + len(usual)
+    kept = np.flatnonzero(wide.held_out_mask()) + len(usual)
     assert not set(kept.tolist()) & set(large)
 
 

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, Operation
-from phalanx.arc.episode_files import read_recorded_episodes
 from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.expert import ArcExpert
+from phalanx.arc.expert_episodes import read_recorded_episodes
 from phalanx.arc.planner import action_from_arrays
 from phalanx.cli.app import app
 from phalanx.core.expert import ExpertLabels
@@ -197,7 +197,7 @@ def test_episodes_from_a_file_get_the_hand_in_that_they_lack(tmp_path: Path):
 
 def test_files_that_show_too_little_are_refused(tmp_path: Path):
     path = episode_file(tmp_path / "rings.jsonl", ("working",))
-    with pytest.raises(ValueError, match="does not show the input"):
+    with pytest.raises(ValueError, match="does not contain the input"):
         read_recorded_episodes(path, small().environment)
 
 

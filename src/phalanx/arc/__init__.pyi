@@ -1,17 +1,21 @@
 # The public names of this package and where each is defined; `__init__.py` loads them on first use.
 
+from .action_distribution import (
+    ArcDistribution as ArcDistribution,
+    ArcLogits as ArcLogits,
+    AxisLogits as AxisLogits,
+    CellLogits as CellLogits,
+)
 from .actions import (
     Action as Action,
     BboxAction as BboxAction,
     MaskAction as MaskAction,
     PointAction as PointAction,
-    check_bounds_jax as check_bounds_jax,
     create_bbox_action as create_bbox_action,
     create_mask_action as create_mask_action,
     create_point_action as create_point_action,
     legal_operations as legal_operations,
     validate_action as validate_action,
-    validate_action_jax as validate_action_jax,
 )
 from .augmentation import augment as augment, augment_tasks as augment_tasks
 from .config import (
@@ -19,11 +23,8 @@ from .config import (
     ArcConfig as ArcConfig,
     DatasetConfig as DatasetConfig,
     EpisodeConfig as EpisodeConfig,
-    JaxArcConfig as JaxArcConfig,
     ObservationConfig as ObservationConfig,
     RewardConfig as RewardConfig,
-    UnifiedActionConfig as UnifiedActionConfig,
-    UnifiedDatasetConfig as UnifiedDatasetConfig,
 )
 from .datasets import download_dataset as download_dataset, load_tasks as load_tasks
 from .env import ArcEnvironment as ArcEnvironment
@@ -38,6 +39,7 @@ from .expert import ArcExpert as ArcExpert
 from .expert_episodes import (
     ExpertEpisodeBatch as ExpertEpisodeBatch,
     ExpertEpisodes as ExpertEpisodes,
+    LabeledSteps as LabeledSteps,
     plan_expert_episodes as plan_expert_episodes,
 )
 from .functional import (
@@ -47,10 +49,12 @@ from .functional import (
     batch_step as batch_step,
     run_episode_batch as run_episode_batch,
 )
+from .generators.family import TaskFamily as TaskFamily
 from .generators.generate import (
     FAMILIES as FAMILIES,
     generate_task as generate_task,
     generate_tasks as generate_tasks,
+    register_family as register_family,
 )
 from .networks import create_network as create_network
 from .networks.stem_and_heads import ArcNetworkConfig as ArcNetworkConfig
@@ -79,7 +83,7 @@ from .reward import (
     StepInfo as StepInfo,
     Transition as Transition,
 )
-from .state import ArcEnvState as ArcEnvState, ArcState as ArcState
+from .state import ArcState as ArcState
 from .submission import (
     Submission as Submission,
     TaskSubmission as TaskSubmission,
@@ -88,11 +92,10 @@ from .submission import (
     submit_grids as submit_grids,
     submit_random as submit_random,
 )
-from .task_buffer import TaskBuffer as TaskBuffer
+from .task_buffer import TaskArrays as TaskArrays, TaskBuffer as TaskBuffer
 from .tasks import (
     ArcTask as ArcTask,
     GridPair as GridPair,
-    JaxArcTask as JaxArcTask,
     Solution as Solution,
     SolutionStep as SolutionStep,
     as_grid as as_grid,

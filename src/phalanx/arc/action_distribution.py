@@ -1,7 +1,6 @@
-"""Distributions over ARC's actions: an operation, then a point or a box that depends on it.
+"""Distributions over ARC actions: an operation, then a point or a box that depends on it.
 
-Exact by construction: given the operation, the places are independent of one another, so that probabilities
-multiply and entropies add. Which network gives the logits is decided in `arc`.
+Given the operation, the selected cells are independent, so probabilities multiply and entropies add.
 """
 
 from typing import Literal
@@ -26,36 +25,36 @@ _CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_
 
 
 class CellLogits(eqx.Module):
-    """A cell for each operation: every cell has a logit of its own, so any set of cells can be preferred."""
+    """One logit per cell, so any set of cells can be preferred."""
 
     cells: Float[Array, "groups rows columns"]
 
 
 class AxisLogits(eqx.Module):
-    """A row and a column for each operation, independent of one another: much cheaper on large canvases."""
+    """Independent logits of rows and columns, which take much less time on large canvases."""
 
     rows: Float[Array, "groups rows"]
     columns: Float[Array, "groups columns"]
 
 
-PlaceLogits = CellLogits | AxisLogits
+SelectionLogits = CellLogits | AxisLogits
 
 
 class ArcLogits(eqx.Module):
-    """What a network gives for one observation: an operation's logits and one or two places for each."""
+    """Output of a network for one observation: logits of operations and of one or two cells for each."""
 
     operations: Float[Array, " operations"]
-    places: tuple[PlaceLogits, ...]
-    """One for a point, two for the corners of a box."""
+    selections: tuple[SelectionLogits, ...]
+    """One entry for a point, two for the corners of a box."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    """Which row of `places` an operation reads; None gives each operation its own."""
+    """Row of `selections` that each operation uses; None gives each operation its own."""
 
 
-class _Places(eqx.Module):
-    """Where the operations of each group may point, normalized."""
+class _SelectionDistribution(eqx.Module):
+    """Log-probabilities of one selected cell, by group of operations."""
 
     axes: tuple[Float[Array, "groups _"], ...]
-    """Log-probabilities: of cells, or of rows and of columns, which need not be as many."""
+    """Log-probabilities of cells, or of rows and columns, whose numbers may differ."""
     columns: int = eqx.field(static=True)
 
     def entropy(self) -> Float[Array, " groups"]:
@@ -82,19 +81,19 @@ class _Places(eqx.Module):
 
 
 class ArcDistribution(eqx.Module):
-    """An operation, and a point or a box that depends on it.
+    """Distribution over an operation and a point or box that depends on it.
 
-    Illegal operations have probability zero, and so have cells outside the working grid, but for a resize,
-    which may name any cell of the canvas.
+    Illegal operations have probability zero. Cells outside the working grid have probability zero too, except
+    for Resize, which may select any cell of the canvas.
     """
 
     operations: Float[Array, " operations"]
-    """Log-probabilities of the operations that may be legal at all."""
-    places: tuple[_Places, ...]
+    """Log-probabilities of the operations `ids`."""
+    selections: tuple[_SelectionDistribution, ...]
     ids: tuple[int, ...] = eqx.field(static=True)
-    """Which operations those are; the others are not computed."""
+    """Operations that the config allows."""
     groups: tuple[int, ...] = eqx.field(static=True)
-    """Where each of them reads its places."""
+    """Row of `selections` that each operation uses."""
 
     @classmethod
     def from_logits(
@@ -118,32 +117,35 @@ class ArcDistribution(eqx.Module):
         groups = logits.groups or tuple(range(len(ids)))
         of_groups = dict(zip(groups, ids, strict=True))
         group_ids = tuple(of_groups[group] for group in range(len(of_groups)))
-        places = tuple(_places(group_ids, place, working >= 0) for place in logits.places)
-        return cls(masked_log_softmax(logits.operations, allowed), places, ids, groups)
+        selections = tuple(
+            _selection_distribution(group_ids, selection, working >= 0) for selection in logits.selections
+        )
+        return cls(masked_log_softmax(logits.operations, allowed), selections, ids, groups)
 
     def sample(self, key: Key) -> PointAction | BboxAction:
-        # All random numbers at once: each call of the generator takes XLA a second to compile.
-        axes = len(self.places[0].axes)
-        uniforms = jax.random.uniform(key, (1 + len(self.places) * axes,))
+        # One call of the generator, because each call takes a second to compile.
+        axes = len(self.selections[0].axes)
+        uniforms = jax.random.uniform(key, (1 + len(self.selections) * axes,))
         choice = sample_by_uniform(uniforms[0], self.operations)
         cells = [
-            place.sample(uniforms[1 + axes * number :][:axes], self._group(choice))
-            for number, place in enumerate(self.places)
+            selection.sample(uniforms[1 + axes * number :][:axes], self._group(choice))
+            for number, selection in enumerate(self.selections)
         ]
         return self._action(choice, cells)
 
     def mode(self) -> PointAction | BboxAction:
-        """The likeliest operation at its likeliest place; an action of another operation may be likelier."""
+        """Return the most probable operation with its most probable cells. An action of another operation may
+        be more probable."""
         choice = jnp.argmax(self.operations).astype(jnp.int32)
-        return self._action(choice, [place.mode(self._group(choice)) for place in self.places])
+        return self._action(choice, [selection.mode(self._group(choice)) for selection in self.selections])
 
     def log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
-        """Of an action whose cells lie on the canvas."""
+        """Compute the log-probability of an action whose cells are on the canvas."""
         known = jnp.asarray(self.ids) == action.operation
         choice = jnp.argmax(known)
         total = jnp.where(known.any(), self.operations[choice], -jnp.inf)
-        for place, (row, column) in zip(self.places, _cells(action), strict=True):
-            total = total + place.log_prob(self._group(choice), row, column)
+        for selection, (row, column) in zip(self.selections, _cells(action), strict=True):
+            total = total + selection.log_prob(self._group(choice), row, column)
         return total
 
     def label_log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
@@ -158,11 +160,11 @@ class ArcDistribution(eqx.Module):
         return jnp.where(ignores_cells, operation, self.log_prob(clipped))
 
     def entropy(self) -> Float[Array, ""]:
-        """The operation's, and the places' in expectation over it."""
-        within = sum((place.entropy() for place in self.places), jnp.zeros(len(set(self.groups))))
-        chances = jnp.exp(self.operations)
+        """Compute the entropy of the operation, plus the expected entropy of the selected cells."""
+        within = sum((selection.entropy() for selection in self.selections), jnp.zeros(len(set(self.groups))))
+        probs = jnp.exp(self.operations)
         within = within[np.asarray(self.groups)]
-        return entropy(self.operations) + jnp.sum(jnp.where(chances > 0, chances * within, 0.0))
+        return entropy(self.operations) + jnp.sum(jnp.where(probs > 0, probs * within, 0.0))
 
     def _group(self, choice: Int32[Array, ""]) -> Int32[Array, ""]:
         return jnp.asarray(self.groups, jnp.int32)[choice]
@@ -180,39 +182,50 @@ def _cells(action: PointAction | BboxAction) -> list[tuple[Array, Array]]:
     return [(action.r1, action.c1), (action.r2, action.c2)]
 
 
-def _places(ids: tuple[int, ...], logits: PlaceLogits, inside: Bool[Array, "rows columns"]) -> _Places:
-    """`ids`: an operation of each group."""
+def _selection_distribution(
+    ids: tuple[int, ...], logits: SelectionLogits, inside: Bool[Array, "rows columns"]
+) -> _SelectionDistribution:
+    """Normalize logits over the selectable cells.
+
+    Args:
+        ids: One operation of each group.
+        logits: Logits by group.
+        inside: Mask of the working grid.
+    """
     if isinstance(logits, CellLogits):
-        there = selectable_cells(ids, inside.reshape(-1))
-        cells = masked_log_softmax(logits.cells.reshape(there.shape), there)
-        return _Places((cells,), inside.shape[1])
-    # A grid is a rectangle in its canvas's corner, so rows and columns that hold a cell are all there is.
+        selectable = selectable_cells(ids, inside.reshape(-1))
+        cells = masked_log_softmax(logits.cells.reshape(selectable.shape), selectable)
+        return _SelectionDistribution((cells,), inside.shape[1])
+    # A grid is a rectangle in the corner of the canvas, so rows and columns determine its cells.
     rows = masked_log_softmax(logits.rows, selectable_cells(ids, inside.any(axis=1)))
     columns = masked_log_softmax(logits.columns, selectable_cells(ids, inside.any(axis=0)))
-    return _Places((rows, columns), inside.shape[1])
+    return _SelectionDistribution((rows, columns), inside.shape[1])
 
 
 def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Operations of a category together; a resize, which alone may point outside the grid, by itself."""
+    """Assign operations to groups by category. Resize is a separate group, because it can select cells
+    outside the grid."""
     kinds = ["resize" if i == Operation.RESIZE else OPERATIONS[i].category for i in ids]
     order = list(dict.fromkeys(kinds))
     return tuple(order.index(kind) for kind in kinds)
 
 
 def selectable_cells(
-    ids: tuple[int, ...], inside: Bool[Array, " places"]
-) -> Bool[Array, "operations places"]:
-    """The places that each operation may name: those of the grid, and for a resize all of the canvas."""
+    ids: tuple[int, ...], inside: Bool[Array, " selections"]
+) -> Bool[Array, "operations selections"]:
+    """Return the cells, rows or columns that each operation may select: those of the grid, and all for
+    Resize."""
     return inside | (np.asarray(ids) == Operation.RESIZE)[:, None]
 
 
 def joint_operation_logits(
     cells: CellLogits, ids: tuple[int, ...], inside: Bool[Array, "rows columns"]
 ) -> Float[Array, " operations"]:
-    """What makes an operation as likely as the cells that it may name together.
+    """Compute the log-sum-exp of the logits of the cells that each operation may select.
 
-    As an operation's logits it turns the choice of an operation and then a cell into one over pairs of both.
+    Used as logits of the operations, it turns the choice of an operation and then a cell into a choice among
+    pairs of both.
     """
-    # A large number in place of infinity, whose gradient would be NaN otherwise.
-    there = selectable_cells(ids, inside.reshape(-1))
-    return jax.nn.logsumexp(jnp.where(there, cells.cells.reshape(there.shape), -1e30), axis=1)
+    # A large number instead of infinity, whose gradient would be NaN.
+    selectable = selectable_cells(ids, inside.reshape(-1))
+    return jax.nn.logsumexp(jnp.where(selectable, cells.cells.reshape(selectable.shape), -1e30), axis=1)

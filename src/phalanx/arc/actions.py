@@ -155,7 +155,7 @@ def create_mask_action(operation: ArrayLike, selection: ArrayLike) -> MaskAction
     return MaskAction(operation, selection)  # type: ignore[arg-type]
 
 
-def check_bounds_jax(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*batch"]:
+def check_bounds(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*batch"]:
     """Check that the selected cells are on the canvas (the last two axes of `grid_shape`)."""
     valid = eqx.tree_at(lambda a: a.operation, action, jnp.zeros_like(action.operation))
     return valid.validate((grid_shape[-2], grid_shape[-1]))
@@ -247,6 +247,3 @@ def validate_action(action: Action, state: ArcState, config: ArcConfig) -> Bool[
     legal = legal_operations(state, config)
     operation = jnp.clip(action.operation, 0, NUM_OPERATIONS - 1)
     return action.validate(config.grid_shape) & jnp.take_along_axis(legal, operation[..., None], -1)[..., 0]
-
-
-validate_action_jax = validate_action

@@ -195,8 +195,3 @@ class ArcConfig(Config):
         from phalanx.arc.env import ArcEnvironment
 
         return ArcEnvironment.create(self, task)
-
-
-JaxArcConfig = ArcConfig
-UnifiedDatasetConfig = DatasetConfig
-UnifiedActionConfig = ActionConfig

@@ -65,8 +65,8 @@ Env = TypeVar("Env", bound="ArcEnvironment")
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from phalanx.arc.episode_files import LabeledSteps
     from phalanx.arc.expert import ArcExpert
+    from phalanx.arc.expert_episodes import LabeledSteps
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -382,7 +382,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     def load_expert_episodes(self, path: "Path") -> "LabeledSteps":
         """Load the successful episodes of a `.jsonl` file, as `phalanx play arc --out` writes it."""
-        from phalanx.arc.episode_files import read_recorded_episodes
+        from phalanx.arc.expert_episodes import read_recorded_episodes
 
         return read_recorded_episodes(path, self)
 

@@ -1,61 +1,65 @@
-"""Demonstrations: what an environment shows while plans solve its pairs, for learning by imitation.
-
-Plans themselves are made in `plans`.
-"""
+"""Planned and recorded episodes as labeled steps, for imitation learning."""
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int, Int32, PyTree
 
 from phalanx.arc.actions import Action
 from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.episode_tokens import ArcTokenizer, GridName
+from phalanx.arc.observation import ArcObservation
+from phalanx.arc.operations import Operation
 from phalanx.arc.planner import ActionPlan, action_from_arrays, solution_plan
+from phalanx.core.expert import ExpertLabels
+from phalanx.data.samples import Sample, read_samples
 
 
 class ExpertEpisodeBatch(eqx.Module):
-    """Steps of whole episodes, one episode after the other."""
+    """Steps of complete episodes, one episode after another."""
 
     observation: Any
-    """What the agent sees before each step, [steps, ...]."""
+    """Observation before each step, [steps, ...]."""
     action: Action
-    """What the plan does then, [steps]."""
+    """Action of each step, [steps]."""
     episode: Int32[np.ndarray, " steps"]
-    """Which episode each step belongs to."""
+    """Episode of each step."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExpertEpisodes:
-    """Episodes that end with the right grid, ready to be replayed."""
+    """Planned episodes that end with the correct grid. `batches` replays them."""
 
     environment: ArcEnvironment
-    """Where they are replayed."""
+    """Environment in which they are replayed."""
     tasks: Int32[np.ndarray, " episodes"]
-    """Each episode's task, by its index in the environment's buffer."""
+    """Task of each episode, as an index of the environment's tasks."""
     pairs: Int32[np.ndarray, " episodes"]
-    """Its pair, counted as `batch_reset_to` does."""
+    """Pair of each episode, as in `batch_reset_to`."""
     plans: tuple[ActionPlan, ...]
-    """Its actions."""
+    """Actions of each episode."""
     dropped: int
-    """How many pairs were left out because their plans are longer than an episode may be."""
+    """Number of pairs that were omitted because their plans exceed the step limit."""
 
     def __len__(self) -> int:
         return len(self.plans)
 
     @property
     def num_steps(self) -> int:
-        """Steps of all episodes."""
+        """Number of steps of all episodes."""
         return sum(map(len, self.plans))
 
     def batches(self, batch_size: int = 256) -> Iterator[ExpertEpisodeBatch]:
-        """Replay the episodes, so many side by side; each batch has all the steps of its episodes.
+        """Replay the episodes in batches. Each batch has all steps of its episodes.
 
-        Short episodes come first, so that those of a batch are about equally long.
+        Short episodes come first, so that the episodes of a batch have similar lengths.
         """
         order = np.argsort([len(plan) for plan in self.plans], kind="stable")
         step = jax.jit(self.environment.batch_step)
@@ -63,28 +67,29 @@ class ExpertEpisodes:
             yield self._replay(order[first : first + batch_size], batch_size, step)
 
     def _replay(self, episodes: np.ndarray, batch_size: int, step: Any) -> ExpertEpisodeBatch:
-        # The last batch is filled up with episodes of its own, so that all compile to one program.
+        # The last batch is filled up with copies of its episodes, so that one compilation serves all batches.
         slots = np.resize(episodes, batch_size)
-        operations, selections = self._padded(slots)
-        wanted = operations >= 0
-        wanted[len(episodes) :] = False
+        operations, selections = self._pad_plans(slots)
+        valid = operations >= 0
+        valid[len(episodes) :] = False
         states, observations = self.environment.batch_reset_to(
             jnp.asarray(self.tasks[slots]), jnp.asarray(self.pairs[slots])
         )
-        seen = []
+        observed = []
         for time in range(operations.shape[1]):
-            seen.append(jax.tree.map(np.asarray, observations))
+            observed.append(jax.tree.map(np.asarray, observations))
             actions = action_from_arrays(operations[:, time], selections[:, time])
             states, observations, *_ = step(states, actions)
         self._check(np.asarray(states.working_grid)[: len(episodes)], episodes)
         return ExpertEpisodeBatch(
-            jax.tree.map(lambda *leaves: np.stack(leaves, axis=1)[wanted], *seen),
-            action_from_arrays(operations[wanted], selections[wanted]),
-            np.broadcast_to(slots[:, None], wanted.shape)[wanted].astype(np.int32),
+            jax.tree.map(lambda *leaves: np.stack(leaves, axis=1)[valid], *observed),
+            action_from_arrays(operations[valid], selections[valid]),
+            np.broadcast_to(slots[:, None], valid.shape)[valid].astype(np.int32),
         )
 
-    def _padded(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Operations and cells, [episodes, steps, ...]; where a plan has ended, an invalid operation."""
+    def _pad_plans(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return operations and cells, [episodes, steps, ...], with an invalid operation after the end of a
+        plan."""
         plans = [self.plans[episode] for episode in episodes]
         shape = len(plans), max(map(len, plans))
         cells = plans[0].selections
@@ -96,44 +101,178 @@ class ExpertEpisodes:
         return operations, selections
 
     def _check(self, grids: np.ndarray, episodes: np.ndarray) -> None:
-        """A demonstration that ends with a wrong grid would teach what is wrong."""
+        """Raise an error if an episode does not end with the correct grid."""
         for grid, episode in zip(grids, episodes, strict=True):
             task = self.environment.task_buffer[int(self.tasks[episode])]
             output = (task.demos or task.tests)[int(self.pairs[episode])].output
-            assert output is not None  # the environment refuses such tasks
+            assert output is not None  # the environment rejects such tasks
             expected = np.full_like(grid, -1)
             expected[: output.shape[0], : output.shape[1]] = output
             if not np.array_equal(grid, expected):
-                raise RuntimeError(f"task {task.id!r}: the plan for pair {self.pairs[episode]} is wrong")
+                raise RuntimeError(
+                    f"task {task.id!r}: the plan for pair {self.pairs[episode]} does not end with the output"
+                )
 
 
 def plan_expert_episodes(environment: ArcEnvironment, *, submit: bool | None = None) -> ExpertEpisodes:
-    """Plan every pair that the environment's episodes start from, in its action format and operations.
+    """Plan every pair that the environment's episodes start with.
 
-    Tasks that bring solutions are solved by them, other pairs by `plan_pair`. Pairs whose plans take more
-    than `max_episode_steps` are dropped and counted; pairs that need no step at all are left out. Where a
-    pair cannot be solved with the operations that the config allows, an error names it.
+    Solutions of tasks are used if they exist; other pairs are planned. Pairs that need no step are omitted,
+    and so are pairs whose plans exceed `max_episode_steps`, which are counted. If a pair cannot be solved
+    with the allowed operations, an error names it.
 
     Args:
-        environment: over any tasks, in training mode.
-        submit: whether plans hand their grid in; None does so where the config requires it.
+        environment: Environment in training mode.
+        submit: Whether plans end with Submit; None follows `episode.require_submit`.
     """
     config = environment.config
     if config.episode.mode != "training":
-        raise ValueError(
-            f"demonstrations come from an environment in training mode, not {config.episode.mode!r}"
-        )
-    hand_in = config.episode.require_submit if submit is None else submit
-    found: list[tuple[int, int, ActionPlan]] = []
+        raise ValueError("expert episodes need an environment in training mode: set episode.mode=training")
+    ends_with_submit = config.episode.require_submit if submit is None else submit
+    episodes: list[tuple[int, int, ActionPlan]] = []
     dropped = 0
     for index, task in enumerate(environment.task_buffer):
         for pair in range(len(task.demos or task.tests)):
-            plan = solution_plan(task, pair, config, submit=hand_in)
+            plan = solution_plan(task, pair, config, submit=ends_with_submit)
             if len(plan) > config.episode.max_episode_steps:
                 dropped += 1
             elif len(plan):
-                found.append((index, pair, plan))
-    tasks, pairs, plans = zip(*found, strict=True) if found else ((), (), ())
+                episodes.append((index, pair, plan))
+    tasks, pairs, plans = zip(*episodes, strict=True) if episodes else ((), (), ())
     return ExpertEpisodes(
         environment, np.array(tasks, np.int32), np.array(pairs, np.int32), tuple(plans), dropped
     )
+
+
+_ENCODED_GRIDS: tuple[tuple[GridName, ...], ...] = (
+    ("input", "working"),
+    ("working", "target"),
+    ("input", "working", "target"),
+    ("working",),
+)
+"""Grids that recorded samples may contain."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LabeledSteps:
+    """Steps of the successful episodes of a file. Each episode ends with Submit."""
+
+    observations: PyTree
+    labels: ExpertLabels
+    fingerprint: str
+
+    def __len__(self) -> int:
+        return len(jax.tree.leaves(self.observations)[0])
+
+    def sample(self, rng: np.random.Generator, count: int) -> tuple[PyTree, ExpertLabels]:
+        """Sample steps with replacement."""
+        rows = rng.integers(len(self), size=count)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (self.observations, self.labels))
+
+
+def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSteps:
+    """Read the steps of successful episodes from a `.jsonl` file of samples.
+
+    An episode that ended with the correct grid but without Submit gets this step.
+
+    Args:
+        path: The file.
+        environment: Environment whose observations and actions are returned.
+    """
+    see = environment.config.observation
+    if see.target_grid or see.selected or see.clipboard or see.num_demonstrations or see.scalars:
+        raise ValueError(
+            "recorded episodes contain only the working grid and the input: disable the other parts of "
+            "env.observation"
+        )
+    episodes: dict[str, list[Sample]] = {}
+    for sample in read_samples(path):
+        if sample.info is not None and sample.info.success and sample.info.episode_id is not None:
+            episodes.setdefault(sample.info.episode_id, []).append(sample)
+    if not episodes:
+        raise ValueError(f"{path} contains no successful episode")
+    collector = _StepCollector(path, environment)
+    for samples in episodes.values():
+        collector.add(sorted(samples, key=lambda sample: (sample.info and sample.info.step_index) or 0))
+    return collector.steps()
+
+
+class _StepCollector:
+    """Collects the steps of episodes."""
+
+    def __init__(self, path: Path, environment: ArcEnvironment) -> None:
+        self.path, self.environment = path, environment
+        self.step = jax.jit(environment.step)
+        self.working: list[np.ndarray] = []
+        self.inputs: list[np.ndarray] = []
+        self.operations: list[int] = []
+        self.cells: list[list[int]] = []
+
+    def add(self, samples: list[Sample]) -> None:
+        for sample in samples:
+            grids, action = self._decode(sample)
+            if self.environment.config.observation.input_grid and "input" not in grids:
+                raise ValueError(
+                    f"{self.path}: sample {sample.sample_id} does not contain the input, which the policy "
+                    "observes: record with --grids input,working or set env.observation.input_grid=false"
+                )
+            operation, *cells = action.values()
+            self._append(self._canvas(grids["working"]), self._canvas(grids.get("input")), operation, cells)
+        if self.operations[-1] != Operation.SUBMIT:
+            after = self._next_grid(self.working[-1], self.inputs[-1], self.operations[-1], self.cells[-1])
+            self._append(after, self.inputs[-1], Operation.SUBMIT, [0] * len(self.cells[-1]))
+
+    def _append(self, working: np.ndarray, input_grid: np.ndarray, operation: int, cells: list[int]) -> None:
+        self.working.append(working)
+        self.inputs.append(input_grid)
+        self.operations.append(int(operation))
+        self.cells.append(cells)
+
+    def _decode(self, sample: Sample) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        tokens = np.asarray(sample.input_ids, np.int32)
+        selection_format = self.environment.config.action.selection_format
+        for grids in _ENCODED_GRIDS:
+            try:
+                return ArcTokenizer(selection_format, grids).decode(tokens)
+            except (ValueError, IndexError):
+                continue
+        raise ValueError(
+            f"{self.path}: sample {sample.sample_id} is not an ARC step with {selection_format} actions"
+        )
+
+    def _canvas(self, grid: np.ndarray | None) -> np.ndarray:
+        """Pad a grid to the environment's canvas."""
+        rows, columns = self.environment.config.grid_shape
+        canvas = np.full((rows, columns), -1, np.int8)
+        if grid is not None:
+            if grid.shape[0] > rows or grid.shape[1] > columns:
+                raise ValueError(
+                    f"{self.path}: a grid of {grid.shape[0]}x{grid.shape[1]} does not fit the canvas of "
+                    f"{rows}x{columns}; increase env.dataset.max_grid_height and max_grid_width"
+                )
+            canvas[: grid.shape[0], : grid.shape[1]] = grid
+        return canvas
+
+    def _next_grid(
+        self, working: np.ndarray, input_grid: np.ndarray, operation: int, cells: list[int]
+    ) -> Int[np.ndarray, "rows columns"]:
+        """Compute the grid after a step."""
+        if operation == Operation.COPY_INPUT:
+            return input_grid
+        action = action_from_arrays(np.int32(operation), np.array(cells, np.int32))
+        return np.asarray(self.step(self.environment.state_from_grid(working), action)[0].working_grid)
+
+    def steps(self) -> LabeledSteps:
+        allowed = self.environment.config.action.allowed_operations
+        if allowed is not None and (illegal := sorted(set(self.operations) - set(allowed))):
+            raise ValueError(f"{self.path}: operation {illegal[0]} is not in env.action.allowed_operations")
+        working = jax.device_put(np.stack(self.working))
+        observations: PyTree = working
+        if not self.environment.config.observation.is_single_array:
+            observations = ArcObservation(working, input_grid=jax.device_put(np.stack(self.inputs)))
+        operations = np.array(self.operations, np.int32)[:, None]
+        cells = np.array(self.cells, np.int32)[:, None]
+        leaves = jax.tree.leaves((observations, operations, cells))
+        digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
+        labels = ExpertLabels(action_from_arrays(operations, cells), operations >= 0)
+        return LabeledSteps(observations, labels, digest)

@@ -271,6 +271,3 @@ def _current_grid(
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
     index = tasks.table[registers[..., TASK], 0] + registers[..., PAIR]
     return pair_grid(tasks, index, output, rows)
-
-
-ArcEnvState = ArcState

@@ -298,5 +298,3 @@ def _counted(number: int, noun: str) -> str:
 
 
 jax.tree_util.register_static(ArcTask)
-
-JaxArcTask = ArcTask

@@ -130,9 +130,9 @@ def _act_batch(network: PolicyNetwork, observations: PyTree, keys: Keys | None) 
 
 def _portable(network: Any) -> Any:
     """The same network without native code, which is not on the machines that an export goes to."""
-    if not getattr(network, "native", False):
+    if getattr(network, "backend", "xla") != "native":
         return network
     twin = copy.copy(network)
     # A module is frozen, and this field is no array that `tree_at` could change.
-    object.__setattr__(twin, "native", False)
+    object.__setattr__(twin, "backend", "xla")
     return twin

@@ -1,7 +1,4 @@
-"""A policy of color planes as data that needs no Python: its weights, its rules, and puzzles to try it on.
-
-The report of a run plays it in the page: what it reads of the file is in `phalanx.arc.browser.report_panel`.
-"""
+"""Export of a color-equivariant policy to JSON, for the report page: weights, rules and example tasks."""
 
 import base64
 import json
@@ -21,34 +18,48 @@ from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.io.atomic import atomic_write
 
 FILE_NAME = "browser_policy.json"
-"""The file in a run's folder."""
-MOST_PARAMETERS = 150_000
-"""Weights of a policy in the file; more would make a page too large to pass on."""
-MOST_PUZZLES = 200
-MOST_CELLS = 40_000
-"""Cells of all puzzles together."""
+"""Name of the file in the run folder."""
+MAX_PARAMETERS = 150_000
+"""Maximum number of weights of an exported policy, which limits the size of the page."""
+MAX_TASKS = 200
+MAX_CELLS = 40_000
+"""Maximum number of cells of all tasks together."""
 
 
 def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], folder: Path) -> None:
-    """Write a policy, and test pairs of some tasks, into a run's folder.
+    """Write a policy and test pairs of tasks to a run folder.
 
-    Other networks than that of color planes are passed over. One of color planes that cannot be described
-    leaves a file that says why.
+    Nothing is written for other networks than `ColorEquivariantNetwork`. If such a network cannot run in the
+    page, the file contains the reason.
+
+    Args:
+        network: Policy network.
+        config: Settings of the environment.
+        tasks: Tasks for the page; the first ones are used.
+        folder: Run folder.
     """
     if not isinstance(network, ColorEquivariantNetwork):
         return
-    why_not = _obstacle(network, config)
-    told = {"format": 1, "why_not": why_not} if why_not else agent_record(network, config, tasks)
+    reason = _unsupported_reason(network, config)
+    if reason is None:
+        record = agent_record(network, config, tasks)
+    else:
+        record = {"format": 1, "unsupported_reason": reason}
     with atomic_write(folder / FILE_NAME, "w") as file:
-        json.dump(told, file, separators=(",", ":"))
+        json.dump(record, file, separators=(",", ":"))
 
 
 def agent_record(
     network: ColorEquivariantNetwork, config: ArcConfig, tasks: Iterable[ArcTask]
 ) -> dict[str, Any]:
-    """What the file says of a policy; `docs/file_formats.md` lists it."""
-    see = config.observation
-    seen = {"working": True, "input": see.input_grid, "clipboard": see.clipboard, "selected": see.selected}
+    """Convert a policy to a JSON record. `docs/file_formats.md` describes the fields."""
+    observation = config.observation
+    grids = {
+        "working": True,
+        "input": observation.input_grid,
+        "clipboard": observation.clipboard,
+        "selected": observation.selected,
+    }
     weights = np.concatenate([np.asarray(leaf, "<f4").ravel() for leaf in _arrays(network)])
     return {
         "format": 1,
@@ -56,7 +67,7 @@ def agent_record(
         "max_steps": config.episode.max_episode_steps,
         "selection": config.action.selection_format,
         "operations": [{"id": number, "name": operation_name(number)} for number in network.ids],
-        "sees": [name for name, there in seen.items() if there],
+        "sees": [name for name, is_observed in grids.items() if is_observed],
         "palette": list(ARC.colors),
         "network": {
             "width": network.colors.shape[1],
@@ -67,22 +78,22 @@ def agent_record(
     }
 
 
-def _obstacle(network: ColorEquivariantNetwork, config: ArcConfig) -> str | None:
-    """Why a policy cannot be played without Python, if so."""
+def _unsupported_reason(network: ColorEquivariantNetwork, config: ArcConfig) -> str | None:
+    """Return the reason why a policy cannot run in the page, or None."""
     if switches := sorted(set(config.action.operations) & set(PAIR_SWITCHES)):
-        return f"its operations go to other pairs ({operation_name(switches[0])}), and a page shows one"
+        return f"its operations include {operation_name(switches[0])}, but the page shows a single pair"
     if config.observation.target_grid:
-        return "it was trained to see the output, which nobody has who asks for it"
+        return "it observes the target grid, which is unknown for new inputs"
     if config.episode.initial_grid != "input":
-        return f"its episodes begin with another grid than the input ({config.episode.initial_grid})"
+        return f"its episodes start with another grid than the input ({config.episode.initial_grid})"
     count = sum(leaf.size for leaf in _arrays(network))
-    if count > MOST_PARAMETERS:
-        return f"its {count:,} weights would make the page too large; {MOST_PARAMETERS:,} are the most"
+    if count > MAX_PARAMETERS:
+        return f"its {count:,} weights exceed the limit of {MAX_PARAMETERS:,}, which keeps the page small"
     return None
 
 
 def _arrays(network: ColorEquivariantNetwork) -> Iterator[Array]:
-    """The arrays that choose actions, in the file's order; the value's are left out."""
+    """List the arrays of the policy, without those of the value head, in the order of the file."""
     yield from (network.stem.weight, network.stem.bias, network.colors)
     for block in network.blocks:
         yield block.convolution.weight
@@ -93,21 +104,21 @@ def _arrays(network: ColorEquivariantNetwork) -> Iterator[Array]:
 
 
 def _puzzles(tasks: Iterable[ArcTask]) -> list[dict[str, Any]]:
-    """The first test pairs, as many as there is room for."""
-    found: list[dict[str, Any]] = []
+    """Convert the first test pairs, within the limits on their number and cells."""
+    records: list[dict[str, Any]] = []
     cells = 0
     for task in tasks:
         for number, pair in enumerate(task.tests):
             cells += pair.input.size + (0 if pair.output is None else pair.output.size)
-            if cells > MOST_CELLS or len(found) == MOST_PUZZLES:
-                return found
+            if cells > MAX_CELLS or len(records) == MAX_TASKS:
+                return records
             name = task.id if len(task.tests) == 1 else f"{task.id}, test {number + 1}"
-            found.append({"task": name, "family": task.family, **_rows(pair)})
-    return found
+            records.append({"task": name, "family": task.family, **_rows(pair)})
+    return records
 
 
 def _rows(pair: GridPair) -> dict[str, list[str] | None]:
-    """Input and output as rows of digits."""
+    """Convert input and output to rows of digits."""
     grids = {"input": pair.input, "output": pair.output}
     return {
         name: None if grid is None else ["".join(map(str, row)) for row in np.asarray(grid).tolist()]

@@ -1,7 +1,7 @@
-// Boards: grids as pictures, which can be painted in, and actions in words. What is painted is up to the panel.
+// Grids as SVG, which can be edited, and actions as text.
 const CELL = 20;
 
-// A small picture of a grid, for a list.
+// Draw a small grid for a list.
 function thumbnail(agent, rows) {
   const canvas = el("canvas", { width: rows[0].length, height: rows.length, "aria-hidden": "true" });
   const context = canvas.getContext("2d");
@@ -14,7 +14,7 @@ function thumbnail(agent, rows) {
   return canvas;
 }
 
-// A board with a caption. `paint` is called with row and column, and a color where one was typed.
+// Create a grid with a caption. `paint` is called with row, column and, if a digit was typed, a color.
 function makeBoard(agent, label, paint = null) {
   const picture = svg("svg", { class: "cells", role: "img" });
   const caption = el("figcaption", {}, label);
@@ -94,7 +94,7 @@ function makeBoard(agent, label, paint = null) {
   };
 }
 
-// An action in words, with the color that it paints as a patch before them.
+// Describe an action, with a patch of its color.
 function inWords(agent, { operation, corners }) {
   const { name } = agent.operations.find(({ id }) => id === operation);
   const span = (one, other) => (one === other ? `${one + 1}` : `${Math.min(one, other) + 1}–${Math.max(one, other) + 1}`);

@@ -1,8 +1,8 @@
-// The network of color planes as `phalanx.arc.networks.arc` computes it: from a state to the chances of actions.
+// Forward pass of `ColorEquivariantNetwork`: from a state to the probabilities of actions.
 const NUM_COLORS = 10;
 const MARKS = 4;
 
-// The arrays of a network, cut from its weights in the order in which `phalanx.arc.browser.export` writes them.
+// Split the weights into arrays, in the order of `phalanx.arc.browser.export`.
 function networkOf(agent) {
   const { width, depth } = agent.network;
   const numbers = new Float32Array(unbase64(agent.network.weights).buffer);
@@ -29,7 +29,7 @@ function networkOf(agent) {
   };
 }
 
-// One row of inputs, from a place in an array, through a linear layer.
+// Apply a linear layer to the inputs that start at an index of an array.
 function through({ weight, bias, inputs, outputs }, from, start = 0) {
   const sums = Float64Array.from(bias);
   for (let i = 0; i < inputs; i++) {
@@ -39,7 +39,7 @@ function through({ weight, bias, inputs, outputs }, from, start = 0) {
   return sums;
 }
 
-// The mean and the greatest of each feature over some rows of features.
+// Compute mean and maximum of each feature over rows of features.
 function pooled(features, starts, width) {
   const found = new Float32Array(2 * width);
   for (let f = 0; f < width; f++) {
@@ -78,7 +78,7 @@ function overColors(planes, cells, width) {
   );
 }
 
-// What is around a cell, what all colors have there, and what the plane has anywhere.
+// Apply a residual block: convolution, features pooled over colors, features pooled over cells.
 function blockOf({ convolution, across, context }, planes, inside, [rows, columns], width) {
   const cells = rows * columns;
   const shared = overColors(planes, cells, width).map((features) => through(across, features));
@@ -106,14 +106,14 @@ function blockOf({ convolution, across, context }, planes, inside, [rows, column
   return after;
 }
 
-// Log-probabilities of choices; and the logarithm of the sum of what their logits stand for.
+// Compute log-softmax and log-sum-exp.
 function normalized(logits) {
   const greatest = logits.reduce((one, other) => Math.max(one, other), -Infinity);
   const total = greatest + Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit - greatest), 0));
   return [logits.map((logit) => logit - total), total];
 }
 
-// The logits of operations and of cells for each corner and operation.
+// Compute the logits of operations, and of cells for each corner and operation.
 function logitsOf(agent, network, state) {
   const { width, ids, fills, floods, others, corners } = network;
   const boards = { working: state.cells, input: state.input.cells, clipboard: state.clipboard, selected: state.selected };
@@ -151,7 +151,7 @@ function logitsOf(agent, network, state) {
 
 const greatestOf = (values) => values.reduce((best, value, place) => (value > values[best] ? place : best), 0);
 
-// The greedy action (the likeliest operation at its likeliest place), and the likeliest actions of all.
+// Return the greedy action (the most probable operation with its most probable cells) and the most probable actions.
 function decide(agent, network, state, shown = 6) {
   const { operations, places, reachable } = logitsOf(agent, network, state);
   const columns = agent.canvas[1];
@@ -170,7 +170,7 @@ function decide(agent, network, state, shown = 6) {
       const order = odds.map((_, at) => at).sort((one, other) => odds[other] - odds[one] || one - other);
       return order.slice(0, shown).map((at) => [cells[at], odds[at]]);
     });
-    // An operation without cells is the same wherever it points.
+    // Operations that ignore the selected cells are listed once.
     if (WITHOUT_CELLS.includes(id))
       return [{ ...actionOf(place, corners.map(([[cell]]) => cell)), chance: Math.exp(chances[place]) }];
     const [first, second = [[null, 0]]] = corners;
@@ -191,7 +191,7 @@ function decide(agent, network, state, shown = 6) {
   };
 }
 
-// A whole greedy episode: its actions, and the state it ends in.
+// Run a greedy episode; return its actions and the final state.
 function playOut(agent, network, input) {
   const actions = [];
   let state = startOf(agent, input);

@@ -1,9 +1,9 @@
-// The agent of a run at work in the page: puzzles to choose or to draw, and its network acting on them.
+// Panel with the trained agent: the reader selects or draws a task and watches the network act on it.
 const VERDICTS = {
-  right: ["solved", "✓", "handed in: right"],
-  wrong: ["unsolved", "✕", "handed in: wrong"],
-  late: ["unsolved", "✕", "not handed in"],
-  unknown: ["unknown", "?", "handed in"],
+  right: ["solved", "✓", "submitted: correct"],
+  wrong: ["unsolved", "✕", "submitted: wrong"],
+  late: ["unsolved", "✕", "not submitted"],
+  unknown: ["unknown", "?", "submitted"],
 };
 
 function verdictOf(state, output) {
@@ -12,7 +12,7 @@ function verdictOf(state, output) {
   return sameGrid(state, output) ? "right" : "wrong";
 }
 
-// A puzzle's family, unless its name says it, and its size.
+// Family of a task, unless its name contains it, and its size.
 const factsOf = ({ task, family }, height, width) =>
   [family && !task.startsWith(family) ? family : null, `${height} × ${width}`].filter((part) => part).join(" · ");
 
@@ -20,12 +20,12 @@ function agentPanel(agent) {
   const network = networkOf(agent);
   const verdicts = new Map();
   const shown = { puzzle: null, trace: [], at: 0, timer: null, editing: false, color: 1, family: "", solving: false };
-  const list = el("ul", { "aria-label": "Held-out puzzles" });
+  const list = el("ul", { "aria-label": "Held-out tasks" });
   const tally = el("span", { class: "muted", "aria-live": "polite" });
   const caption = el("div", { class: "caption" });
   const verdict = el("span", { class: "pill", "aria-live": "polite" });
   const where = el("output", {});
-  const likely = el("ol", { class: "likely", "aria-label": "The likeliest actions" });
+  const likely = el("ol", { class: "likely", "aria-label": "Most probable actions" });
   const done = el("ol", { class: "done", "aria-label": "Actions so far" });
   const boards = {
     input: makeBoard(agent, "Input", (row, column, color) => painted("input", row, column, color)),
@@ -34,9 +34,9 @@ function agentPanel(agent) {
   };
   const button = (name, label, act) =>
     el("button", { type: "button", "data-act": name, "aria-label": label, title: label, click: act }, glyph(name));
-  const play = button("play", "Let the agent play", () => (shown.timer ? stop() : start()));
+  const play = button("play", "Run the agent", () => (shown.timer ? stop() : start()));
 
-  // The moment at hand: a state, what the network thinks of it, and the action that it takes.
+  // The current state, the network's output for it, and the selected action.
   function moment(at = shown.at) {
     const found = shown.trace[at];
     if (!found.thought && !isOver(agent, found.state)) found.thought = decide(agent, network, found.state);
@@ -47,7 +47,7 @@ function agentPanel(agent) {
     clearInterval(shown.timer);
     shown.timer = null;
     play.replaceChildren(glyph("play"));
-    play.setAttribute("aria-label", "Let the agent play");
+    play.setAttribute("aria-label", "Run the agent");
   }
 
   function start() {
@@ -78,11 +78,11 @@ function agentPanel(agent) {
     boards.output.element.hidden = puzzle.output === null;
     if (puzzle.output) boards.output.draw(puzzle.output);
     addAnswer.hidden = puzzle.output !== null || !shown.editing;
-    where.textContent = over ? `done in ${state.steps}` : `step ${state.steps} of at most ${agent.max_steps}`;
+    where.textContent = over ? `ended after ${state.steps} steps` : `step ${state.steps} of at most ${agent.max_steps}`;
     const found = over ? verdictOf(state, puzzle.output) : null;
     if (found && puzzle.place !== null) mark(puzzle.place, found);
     verdict.className = `pill ${found ? VERDICTS[found][0] : ""}`;
-    verdict.textContent = found ? VERDICTS[found][2] : at ? "working" : "not begun";
+    verdict.textContent = found ? VERDICTS[found][2] : at ? "running" : "not started";
     const same = (one, other) => one.operation === other.operation && String(one.corners) === String(other.corners);
     likely.replaceChildren(
       ...(over ? [] : thought.likeliest).map((action) => {
@@ -99,7 +99,7 @@ function agentPanel(agent) {
         );
       }),
     );
-    if (over) likely.append(el("li", { class: "muted" }, "The episode is over."));
+    if (over) likely.append(el("li", { class: "muted" }, "The episode has ended."));
     done.replaceChildren(
       ...trace.slice(0, -1).map(({ thought }, step) =>
         el(
@@ -113,10 +113,10 @@ function agentPanel(agent) {
         ),
       ),
     );
-    if (trace.length === 1) done.append(el("li", { class: "muted" }, "Nothing yet: press play, or step."));
+    if (trace.length === 1) done.append(el("li", { class: "muted" }, "No actions yet: press play or step."));
   }
 
-  // A new episode on a puzzle.
+  // Start a new episode on a task.
   function begin(puzzle) {
     stop();
     Object.assign(shown, { puzzle, trace: [{ state: startOf(agent, puzzle.input) }], at: 0 });
@@ -154,7 +154,7 @@ function agentPanel(agent) {
       item.title = text;
     }
     const right = [...verdicts.values()].filter((one) => one === "right").length;
-    tally.textContent = `${right} of ${verdicts.size} right`;
+    tally.textContent = `${right} of ${verdicts.size} correct`;
   }
 
   function drawList() {
@@ -180,7 +180,7 @@ function agentPanel(agent) {
     for (const [, place] of chosen) if (verdicts.has(place)) mark(place, verdicts.get(place));
   }
 
-  // Puzzle after puzzle, each in a turn of its own, so that the page stays alive.
+  // Solve the tasks one at a time with a timer, so that the page stays responsive.
   function solveAll() {
     if (shown.solving) return;
     shown.solving = solveButton.disabled = true;
@@ -201,17 +201,17 @@ function agentPanel(agent) {
     shown.editing = on;
     boards.input.edit(on);
     boards.output.edit(on);
-    boards.input.say(on ? "Input: paint it" : "Input");
-    boards.output.say(on ? "Expected: paint it" : "Expected");
+    boards.input.say(on ? "Input: click to paint" : "Input");
+    boards.output.say(on ? "Expected: click to paint" : "Expected");
     tools.hidden = !on;
     drawButton.setAttribute("aria-pressed", String(on));
   }
 
-  // The reader's own puzzle, which starts from the one at hand.
+  // Let the reader draw a task, starting with the current one.
   function drawOwn() {
     const { input } = shown.puzzle;
     edit(true);
-    begin({ task: "Your own puzzle", family: null, place: null, input: { ...input }, output: null });
+    begin({ task: "Your own task", family: null, place: null, input: { ...input }, output: null });
   }
 
   function painted(name, row, column, chosen = shown.color) {
@@ -256,7 +256,7 @@ function agentPanel(agent) {
   const addAnswer = el(
     "button",
     { type: "button", class: "button", click: () => begin({ ...shown.puzzle, output: { ...shown.puzzle.input } }) },
-    "Say what is right",
+    "Add the expected output",
   );
   const blank = () => {
     const { input } = shown.puzzle;
@@ -278,13 +278,13 @@ function agentPanel(agent) {
     "select",
     {
       class: "button",
-      "aria-label": "Family of puzzles",
+      "aria-label": "Task family",
       change: () => {
         shown.family = pick.value;
         drawList();
       },
     },
-    el("option", { value: "" }, "Every family"),
+    el("option", { value: "" }, "All families"),
     families.map((family) => el("option", { value: family }, family)),
   );
   drawList();
@@ -293,7 +293,7 @@ function agentPanel(agent) {
     const [height, width] = [Math.min(agent.canvas[0], 5), Math.min(agent.canvas[1], 5)];
     const input = gridOf(agent, Array.from({ length: height }, () => "0".repeat(width)));
     edit(true);
-    begin({ task: "Your own puzzle", family: null, place: null, input, output: null });
+    begin({ task: "Your own task", family: null, place: null, input, output: null });
   }
   return el(
     "div",
@@ -327,14 +327,14 @@ function agentPanel(agent) {
       el(
         "div",
         { class: "thoughts" },
-        el("div", {}, el("h3", {}, "What it would do next"), likely),
-        el("div", {}, el("h3", {}, "What it did"), done),
+        el("div", {}, el("h3", {}, "Next action"), likely),
+        el("div", {}, el("h3", {}, "Actions so far"), done),
       ),
     ),
   );
 }
 
-// One panel per run that has a policy; a comparison shows one at a time.
+// One panel per run with a policy; a comparison shows one of them at a time.
 panelSections.push(() => {
   const policies = DATA.panels.arc_policy;
   const names = { working: "the working grid", input: "the input", clipboard: "the clipboard", selected: "the selection" };
@@ -347,13 +347,13 @@ panelSections.push(() => {
     el(
       "p",
       { class: "muted about" },
-      "The trained network runs in this page. Choose a puzzle that it never trained on, or draw one, and watch it act. ",
-      `It sees ${sees.map((name) => names[name]).join(" and ")}, and no examples of the rule.`,
-      seeds > 1 ? ` Of ${seeds} seeds it is the first.` : "",
+      "The trained network runs in this page. Select a task that it was not trained on, or draw one, and watch it act. ",
+      `It observes ${sees.map((name) => names[name]).join(" and ")}, and no examples of the rule.`,
+      seeds > 1 ? ` This is the first of ${seeds} seeds.` : "",
     ),
     policies.length > 1
       ? segments(
-          "Whose agent",
+          "Agent",
           policies.map(({ run }, number) => [number, DATA.runs[run].label]),
           0,
           show,

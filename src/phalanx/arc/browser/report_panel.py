@@ -23,7 +23,7 @@ _NUM_FILL_OPERATIONS = 20
 _MAX_NAME_LENGTH = 120
 
 
-def read_browser_policy(folder: Path, notes: list[str]) -> Panel | None:
+def read_agent_panel(folder: Path, notes: list[str]) -> Panel | None:
     """Read a run's policy for the page; None if it cannot be used, with the reason in `notes`.
 
     The file may be untrusted: only validated values are returned.
@@ -31,13 +31,13 @@ def read_browser_policy(folder: Path, notes: list[str]) -> Panel | None:
     record = read_object(folder / FILE_NAME, notes)
     if not record:
         return None
-    if isinstance(reason := record.get("why_not"), str):
+    if isinstance(reason := record.get("unsupported_reason"), str):
         notes.append(f"The agent cannot be tried in this page: {escape_untrusted(reason)[:300]}.")
         return None
     try:
         data = _validate(record)
     except (ValueError, TypeError, KeyError) as error:
-        notes.append(f"{FILE_NAME} was left out: {escape_untrusted(error)[:300]}.")
+        notes.append(f"{FILE_NAME} was skipped: {escape_untrusted(error)[:300]}.")
         return None
     return Panel("arc_policy", data, tuple(Path(__file__).parent / name for name in SCRIPTS))
 

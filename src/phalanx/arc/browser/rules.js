@@ -1,12 +1,12 @@
-// The rules of an episode on one grid, as `phalanx.arc` has them: what each operation does to grid and clipboard.
-// A board is a canvas of cells, row by row, with -1 where it has none.
+// The operations and rules of an episode, as in `phalanx.arc`.
+// A grid is an array of the cells of the canvas, row by row, with -1 outside its area.
 const FIRST_FLOOD_FILL = 10;
 const [MOVE_UP, MOVE_DOWN, MOVE_LEFT, MOVE_RIGHT, CLOCKWISE, COUNTERCLOCKWISE, FLIP_HORIZONTAL, FLIP_VERTICAL] =
   [20, 21, 22, 23, 24, 25, 26, 27];
 const [COPY, PASTE, CUT, CLEAR, COPY_INPUT, RESIZE, SUBMIT, RESET_PAIR] = [28, 29, 30, 31, 32, 33, 34, 39];
 const WITHOUT_CELLS = [COPY_INPUT, SUBMIT, RESET_PAIR];
 
-// A grid on the agent's canvas, from rows of digits.
+// Create a grid on the agent's canvas from rows of digits.
 function gridOf(agent, rows) {
   const [, columns] = agent.canvas;
   const cells = new Int8Array(agent.canvas[0] * columns).fill(-1);
@@ -31,7 +31,7 @@ function startOf(agent, input) {
 
 const isOver = (agent, state) => state.submitted || state.steps >= agent.max_steps;
 
-// The same grid with another area: what is new in it is 0.
+// Change the area of a grid; new cells are 0.
 function resized(agent, cells, height, width) {
   const [, columns] = agent.canvas;
   return cells.map((color, cell) => {
@@ -40,7 +40,7 @@ function resized(agent, cells, height, width) {
   });
 }
 
-// The cells of the region of one color around a cell.
+// List the cells of the region of one color around a cell.
 function regionOf(agent, cells, start) {
   const columns = agent.canvas[1];
   const found = new Set([start]);
@@ -59,7 +59,7 @@ function boxOf(agent, cells) {
   return [Math.min(...rows), Math.min(...columns), Math.max(...rows), Math.max(...columns)];
 }
 
-// Where a cell of an object goes, by the object's box.
+// Compute the new row and column of a cell of an object with a given box.
 function displaced(operation, r, c, [top, left, bottom, right]) {
   switch (operation) {
     case MOVE_UP: return [r - 1, c];
@@ -75,7 +75,7 @@ function displaced(operation, r, c, [top, left, bottom, right]) {
   }
 }
 
-// The state after an action, whose corners [row, column, row, column] lie on the canvas.
+// Compute the state after an action, whose corners [row, column, row, column] are on the canvas.
 function stepOf(agent, state, { operation, corners }) {
   const columns = agent.canvas[1];
   const [top, left, bottom, right] = [
@@ -91,7 +91,7 @@ function stepOf(agent, state, { operation, corners }) {
   const chosen = places.filter((cell) => state.cells[cell] >= 0 && named(0, cell));
   const cells = state.cells.slice();
   let written = null;
-  // The object that an operation takes: the chosen cells, or the whole grid where none is chosen.
+  // Operations apply to the selected cells, or to the entire grid if none is selected.
   const object = chosen.length ? chosen : places.filter((cell) => state.cells[cell] >= 0);
   const put = (sources, colors, canvas, box, inside) => {
     const put_at = [];

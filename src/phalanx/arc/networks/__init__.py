@@ -3,7 +3,7 @@
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork as ColorEquivariantNetwork
 from phalanx.arc.networks.conv import ArcConvNetwork as ArcConvNetwork
-from phalanx.arc.networks.stem_and_heads import NUM_PLACES, ArcNetworkConfig as ArcNetworkConfig
+from phalanx.arc.networks.stem_and_heads import NUM_SELECTED_CELLS, ArcNetworkConfig as ArcNetworkConfig
 from phalanx.arc.networks.transformer import ArcTransformer as ArcTransformer
 from phalanx.core.environment import Key
 
@@ -18,7 +18,7 @@ def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> ArcNet
         arc: Settings of the environment.
         key: Random key of the parameters.
     """
-    if arc.action.selection_format not in NUM_PLACES:
+    if arc.action.selection_format not in NUM_SELECTED_CELLS:
         raise ValueError(
             "policies select points or boxes: set action.selection_format to point or bbox, "
             f"got {arc.action.selection_format!r}"

@@ -15,12 +15,12 @@ from jaxtyping import Array, Bool, Float, Int8
 
 from phalanx.arc.action_distribution import ArcDistribution, ArcLogits, CellLogits, joint_operation_logits
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.networks.stem_and_heads import NUM_PLACES, ArcNetworkConfig, Observation, grids_of
+from phalanx.arc.networks.stem_and_heads import NUM_SELECTED_CELLS, ArcNetworkConfig, Observation, grids_of
 from phalanx.arc.operations import NUM_COLORS, Operation
 from phalanx.core.backends import is_cpu_only, register_ffi_targets
 from phalanx.core.environment import Key
 from phalanx.core.vector import broadcast_unbatched
-from phalanx.native import is_native_available
+from phalanx.native import Backend, is_native_available
 from phalanx.nn.layers import Conv3x3, Dense, pool
 
 WIDTHS = (8, 12, 16, 24, 32)
@@ -92,9 +92,9 @@ class ColorEquivariantNetwork(eqx.Module):
     hidden: Dense
     value: Dense
     ids: tuple[int, ...] = eqx.field(static=True)
-    num_places: int = eqx.field(static=True)
-    native: bool = eqx.field(static=True)
-    """Whether stem and blocks run in the C++ kernels."""
+    num_selected: int = eqx.field(static=True)
+    backend: Backend = eqx.field(static=True)
+    """Backend of stem and blocks."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         if config.patch_size != 1 or config.selection_head != "cells" or arc.observation.num_demonstrations:
@@ -105,18 +105,21 @@ class ColorEquivariantNetwork(eqx.Module):
         keys = jax.random.split(key, 6 + config.num_layers)
         see, width = arc.observation, config.hidden_dim
         grids = 1 + see.input_grid + see.target_grid + see.clipboard + see.selected
-        self.ids, self.num_places = arc.action.operations, NUM_PLACES[arc.action.selection_format]
+        self.ids, self.num_selected = arc.action.operations, NUM_SELECTED_CELLS[arc.action.selection_format]
         others = len(self.ids) - len(self._painting)
         self.stem = Dense(grids * _MARKS, width, key=keys[0])
         self.colors = jnp.zeros((NUM_COLORS, width))
-        self.paint = Dense(width, 2 * self.num_places, key=keys[1], scale=0.01)
-        self.others = Dense(2 * width, others * self.num_places, key=keys[2], scale=0.01) if others else None
+        self.paint = Dense(width, 2 * self.num_selected, key=keys[1], scale=0.01)
+        self.others = (
+            Dense(2 * width, others * self.num_selected, key=keys[2], scale=0.01) if others else None
+        )
         self.operations = Dense(2 * width, 2 + others, key=keys[3], scale=0.01)
         self.hidden = Dense(2 * width, 4 * width, key=keys[4])
         self.value = Dense(4 * width, 1, key=keys[5], scale=0.1)
         self.blocks = tuple(ColorEquivariantBlock(width, key=k) for k in keys[6:])
-        self.native = width in WIDTHS and is_native_available() and is_cpu_only()
-        if self.native:
+        native = width in WIDTHS and is_native_available() and is_cpu_only()
+        self.backend = "native" if native else "xla"
+        if native:
             register_ffi_targets()
 
     def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
@@ -134,7 +137,7 @@ class ColorEquivariantNetwork(eqx.Module):
         The result equals `jax.vmap` of the network. The gradient of the parameters is faster, because the
         native trunk sums it over the batch, while `vmap` needs one gradient per example.
         """
-        if not self.native:
+        if self.backend == "xla":
             return jax.vmap(self)(observations)
         planes = trunk(jax.vmap(lambda seen: jnp.stack(grids_of(seen)))(observations), self._trunk_params())
 
@@ -147,13 +150,13 @@ class ColorEquivariantNetwork(eqx.Module):
     def _heads(
         self, planes: Planes, inside: Bool[Array, "rows columns"]
     ) -> tuple[ArcLogits, Float[Array, ""]]:
-        places = tuple(CellLogits(cells) for cells in self._cells(planes))
+        selections = tuple(CellLogits(cells) for cells in self._cells(planes))
         summary = pool(_over_colors(planes)[..., : planes.shape[-1]], inside)
-        operations = self._whole_grid(summary) + joint_operation_logits(places[0], self.ids, inside)
-        return ArcLogits(operations, places), self.value(jax.nn.relu(self.hidden(summary)))[0]
+        operations = self._operation_logits(summary) + joint_operation_logits(selections[0], self.ids, inside)
+        return ArcLogits(operations, selections), self.value(jax.nn.relu(self.hidden(summary)))[0]
 
     def _trunk(self, grids: list[Array], inside: Bool[Array, "rows columns"]) -> Planes:
-        if not self.native:
+        if self.backend == "xla":
             planes = self.stem(_marks(grids)) + self.colors[:, None, None]
             for block in self.blocks:
                 planes = block(planes, inside)
@@ -178,7 +181,7 @@ class ColorEquivariantNetwork(eqx.Module):
         """Operations with a color. Their ids are the smallest, so they come first."""
         return tuple(operation for operation in self.ids if operation <= Operation.FLOOD_FILL_9)
 
-    def _whole_grid(self, summary: Float[Array, " pooled"]) -> Float[Array, " operations"]:
+    def _operation_logits(self, summary: Float[Array, " pooled"]) -> Float[Array, " operations"]:
         # One logit for filling and one for flood filling, whatever the color: the cells' logits decide the
         # color.
         logits = self.operations(summary)
@@ -186,15 +189,15 @@ class ColorEquivariantNetwork(eqx.Module):
         floods = len(self._painting) - fills
         return jnp.concatenate([jnp.repeat(logits[0], fills), jnp.repeat(logits[1], floods), logits[2:]])
 
-    def _cells(self, planes: Planes) -> Float[Array, "places operations rows columns"]:
+    def _cells(self, planes: Planes) -> Float[Array, "selections operations rows columns"]:
         rows, columns = planes.shape[1:3]
-        painted = self.paint(planes).reshape(NUM_COLORS, rows, columns, self.num_places, 2)
+        painted = self.paint(planes).reshape(NUM_COLORS, rows, columns, self.num_selected, 2)
         # [selections, fill or flood fill, colors] is the order of the operations.
-        painted = painted.transpose(3, 4, 0, 1, 2).reshape(self.num_places, 2 * NUM_COLORS, rows, columns)
+        painted = painted.transpose(3, 4, 0, 1, 2).reshape(self.num_selected, 2 * NUM_COLORS, rows, columns)
         painted = painted[:, jnp.asarray(self._painting, int)]
         if self.others is None:
             return painted
-        others = self.others(_over_colors(planes)).reshape(rows, columns, self.num_places, -1)
+        others = self.others(_over_colors(planes)).reshape(rows, columns, self.num_selected, -1)
         return jnp.concatenate([painted, others.transpose(2, 3, 0, 1)], axis=1)
 
 

@@ -1,7 +1,5 @@
-"""The first and the last layers of a network for ARC: from grids to features, from features to logits.
-
-What lies between them is in `arc`; what is drawn from the logits is in `arc_distributions`.
-"""
+"""First and last layers of policy networks for ARC: grid embedding, and heads for operations, cells and the
+value."""
 
 import math
 from collections.abc import Mapping
@@ -17,8 +15,8 @@ from phalanx.arc.action_distribution import (
     ArcLogits,
     AxisLogits,
     CellLogits,
-    PlaceLogits,
     SelectionHead,
+    SelectionLogits,
     category_groups,
     joint_operation_logits,
 )
@@ -31,8 +29,8 @@ from phalanx.nn.layers import Conv3x3, Dense, pool
 
 Observation = ArcObservation | Int8[Array, "rows columns"]
 
-NUM_PLACES = {"point": 1, "bbox": 2}
-"""How many cells an action names."""
+NUM_SELECTED_CELLS = {"point": 1, "bbox": 2}
+"""Number of cells that an action selects: a point, or two corners of a box."""
 _COLOR_BITS = 4
 
 
@@ -75,15 +73,16 @@ class ArcNetworkConfig(Config):
 
 
 def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
-    """The grids of the pair at hand, the working grid first; a selection counts as a grid of 0 and 1."""
+    """Return the grids of the current pair, starting with the working grid. A selection is a grid of 0 and
+    1."""
     if not isinstance(observation, ArcObservation):
         return [observation]
-    there = [observation.input_grid, observation.target_grid, observation.clipboard, observation.selected]
-    return [observation.working_grid, *(grid.astype(jnp.int8) for grid in there if grid is not None)]
+    present = [observation.input_grid, observation.target_grid, observation.clipboard, observation.selected]
+    return [observation.working_grid, *(grid.astype(jnp.int8) for grid in present if grid is not None)]
 
 
 class GridEmbedding(eqx.Module):
-    """Colors as vectors: each kind of grid has a table of its own, and a patch's vectors are added up."""
+    """Embeds colors. Each kind of grid has a separate table, and the vectors of a patch are summed."""
 
     tables: Float[Array, "inputs width"]
     patch: int = eqx.field(static=True)
@@ -96,7 +95,7 @@ class GridEmbedding(eqx.Module):
         self.tables = jax.random.normal(key, (seen * cells, config.hidden_dim)) / math.sqrt(cells)
 
     def __call__(self, grids: list[Int8[Array, "rows columns"]]) -> Float[Array, "down across width"]:
-        # A one-hot product, because the gradient of a gather is a scatter, which the CPU does slowly.
+        # A product with one-hot vectors: the gradient of a gather is a scatter, which is slow on the CPU.
         cells = jnp.concatenate([patches(grid, self.patch, -1) for grid in grids], -1)
         if self.bits:
             planes = [cells >= 0, *((cells >= 0) & (cells >> bit & 1 == 1) for bit in range(_COLOR_BITS))]
@@ -107,7 +106,7 @@ class GridEmbedding(eqx.Module):
 
 
 class DemonstrationEncoder(eqx.Module):
-    """What the demonstrations have in common: the mean of their pooled features."""
+    """Encodes the demonstrations as the mean of their pooled features."""
 
     embedding: GridEmbedding
     convolution: Conv3x3
@@ -121,9 +120,9 @@ class DemonstrationEncoder(eqx.Module):
         self.out = Dense(2 * width, width, key=keys[2])
 
     def __call__(self, demonstrations: Int8[Array, "shown 2 rows columns"]) -> Float[Array, " width"]:
-        there = jnp.any(demonstrations >= 0, axis=(1, 2, 3))
-        encoded = jnp.where(there[:, None], jax.vmap(self._one)(demonstrations), 0.0)
-        return self.out(jnp.sum(encoded, axis=0) / jnp.maximum(there.sum(), 1))
+        present = jnp.any(demonstrations >= 0, axis=(1, 2, 3))
+        encoded = jnp.where(present[:, None], jax.vmap(self._one)(demonstrations), 0.0)
+        return self.out(jnp.sum(encoded, axis=0) / jnp.maximum(present.sum(), 1))
 
     def _one(self, pair: Int8[Array, "2 rows columns"]) -> Float[Array, " pooled"]:
         features = jax.nn.relu(self.convolution(self.embedding([pair[0], pair[1]])))
@@ -132,7 +131,7 @@ class DemonstrationEncoder(eqx.Module):
 
 
 class Stem(eqx.Module):
-    """From an observation to a vector for each patch: the grids of the pair, and the demonstrations'."""
+    """Computes one vector per patch from the grids of the pair and the demonstrations."""
 
     embedding: GridEmbedding
     demonstrations: DemonstrationEncoder | None
@@ -147,23 +146,23 @@ class Stem(eqx.Module):
     def __call__(
         self, observation: Observation
     ) -> tuple[Float[Array, "down across width"], Bool[Array, "down across"]]:
-        """A vector for each patch, and which patches have a cell of the grid."""
+        """Return one vector per patch, and the patches that contain a cell of the working grid."""
         grids = grids_of(observation)
         features = self.embedding(grids)
         inside = patches(grids[0] >= 0, self.embedding.patch, False).any(axis=-1)
         if self.demonstrations is not None:
             if not isinstance(observation, ArcObservation) or observation.demonstrations is None:
-                raise ValueError("this network was made to see demonstrations, and the observation has none")
+                raise ValueError("this network expects demonstrations, but the observation has none")
             features = features + self.demonstrations(observation.demonstrations)
         return features, inside
 
 
 class Heads(eqx.Module):
-    """From a vector for each patch to the logits of operations and places, and to a value."""
+    """Computes logits of operations and cells, and the value, from one vector per patch."""
 
     operations: Dense
-    places: tuple[tuple[Dense, ...], ...]
-    """For each place one layer (cells) or two (rows, columns)."""
+    selections: tuple[tuple[Dense, ...], ...]
+    """For each selected cell, one layer (cells) or two layers (rows, columns)."""
     hidden: Dense
     value: Dense
     patch: int = eqx.field(static=True)
@@ -174,15 +173,15 @@ class Heads(eqx.Module):
         keys = jax.random.split(key, 5)
         width, self.patch, self.ids = config.hidden_dim, config.patch_size, arc.action.operations
         self.groups = category_groups(self.ids) if config.selection_head == "category_axes" else None
-        # Small weights at the outset: the first policy is nearly uniform.
+        # Small initial weights, so that the initial policy is nearly uniform.
         self.operations = Dense(2 * width, len(self.ids), key=keys[0], scale=0.01)
         self.hidden = Dense(2 * width, 2 * width, key=keys[1])
         self.value = Dense(2 * width, 1, key=keys[2], scale=0.1)
         layers, power = (1, 2) if config.selection_head == "cells" else (2, 1)
         outputs = self._num_groups * self.patch**power
-        self.places = tuple(
-            tuple(Dense(width, outputs, key=k, scale=0.01) for k in jax.random.split(place_key, layers))
-            for place_key in keys[3 : 3 + NUM_PLACES[arc.action.selection_format]]
+        self.selections = tuple(
+            tuple(Dense(width, outputs, key=k, scale=0.01) for k in jax.random.split(selection_key, layers))
+            for selection_key in keys[3 : 3 + NUM_SELECTED_CELLS[arc.action.selection_format]]
         )
 
     def __call__(
@@ -191,26 +190,34 @@ class Heads(eqx.Module):
         inside: Bool[Array, "down across"],
         working: Int8[Array, "rows columns"],
     ) -> tuple[ArcLogits, Float[Array, ""]]:
-        """`inside` tells which patches have a cell of the working grid."""
+        """Compute the logits and the value.
+
+        Args:
+            features: One vector per patch.
+            inside: Patches that contain a cell of the working grid.
+            working: Working grid.
+        """
         summary = pool(features, inside)
         operations = self.operations(summary)
-        places = tuple(self._place(layers, features, inside, working.shape) for layers in self.places)
-        if isinstance(places[0], CellLogits):
-            operations = operations + joint_operation_logits(places[0], self.ids, working >= 0)
+        selections = tuple(
+            self._selection_logits(layers, features, inside, working.shape) for layers in self.selections
+        )
+        if isinstance(selections[0], CellLogits):
+            operations = operations + joint_operation_logits(selections[0], self.ids, working >= 0)
         value = self.value(jax.nn.relu(self.hidden(summary)))
-        return ArcLogits(operations, places, self.groups), value[0]
+        return ArcLogits(operations, selections, self.groups), value[0]
 
     @property
     def _num_groups(self) -> int:
         return len(self.ids if self.groups is None else set(self.groups))
 
-    def _place(
+    def _selection_logits(
         self,
         layers: tuple[Dense, ...],
         features: Float[Array, "down across width"],
         inside: Bool[Array, "down across"],
         canvas: tuple[int, ...],
-    ) -> PlaceLogits:
+    ) -> SelectionLogits:
         patch, groups = self.patch, self._num_groups
         if len(layers) == 1:
             down, across, _ = features.shape
@@ -218,25 +225,27 @@ class Heads(eqx.Module):
             cells = cells.transpose(2, 0, 3, 1, 4).reshape(groups, down * patch, across * patch)
             return CellLogits(cells[:, : canvas[0], : canvas[1]])
         by_axis = [
-            layer(_greatest(features, inside, 1 - axis)).reshape(-1, groups, patch)
+            layer(_max_along(features, inside, 1 - axis)).reshape(-1, groups, patch)
             for axis, layer in enumerate(layers)
         ]
         by_axis = [logits.transpose(1, 0, 2).reshape(groups, -1) for logits in by_axis]
         return AxisLogits(by_axis[0][:, : canvas[0]], by_axis[1][:, : canvas[1]])
 
 
-def _greatest(
+def _max_along(
     features: Float[Array, "down across width"], inside: Bool[Array, "down across"], axis: int
 ) -> Float[Array, "sides width"]:
-    """The greatest of each feature along a row or a column of the grid; along all of one outside the grid."""
-    there = inside | ~inside.any(axis=axis, keepdims=True)
-    return jnp.max(jnp.where(there[..., None], features, -1e9), axis=axis)
+    """Compute the maximum of each feature along rows or columns of the grid; along the entire row or column
+    if it is outside the grid."""
+    present = inside | ~inside.any(axis=axis, keepdims=True)
+    return jnp.max(jnp.where(present[..., None], features, -1e9), axis=axis)
 
 
 def patches(
     grid: Shaped[Array, "rows columns"], patch: int, outside: int | bool
 ) -> Shaped[Array, "down across cells"]:
-    """The cells of each patch, row by row; the grid is filled up with `outside` to whole patches."""
+    """Divide a grid into patches and return the cells of each, row by row. The grid is padded with
+    `outside`."""
     if patch > 1:
         grid = jnp.pad(grid, [(0, -side % patch) for side in grid.shape], constant_values=outside)
     rows, columns = (side // patch for side in grid.shape)

@@ -1,7 +1,4 @@
-"""A network that answers ARC tasks that it knows by number: one grid for an input, for hundreds of tasks.
-
-What it sees of an input is in `arc_views`; handing its answers in is in `phalanx.arc.answers`.
-"""
+"""Network that predicts the output grid of a known task directly from an input grid."""
 
 import equinox as eqx
 import jax
@@ -26,7 +23,7 @@ from phalanx.core.environment import Key
 from phalanx.nn.layers import Conv3x3, Dense
 
 _FAR = 10.0
-"""What a cell outside counts as, where the greatest is looked for."""
+"""Value of cells outside the grid in maxima, negated."""
 _RANKS = NUM_COLORS + 1
 _NUMBERS = 2 * NUM_COLORS + 2
 
@@ -43,7 +40,8 @@ class TransductionNetworkConfig(Config):
 
 
 class _Block(eqx.Module):
-    """What is around a cell, in its row, its column and anywhere; a task scales and shifts it."""
+    """A residual block: a 3x3 convolution, and maxima over rows, columns and the grid, scaled and shifted by
+    the task."""
 
     convolution: Conv3x3
     along: Dense
@@ -65,31 +63,31 @@ class _Block(eqx.Module):
     def __call__(
         self, cells: Float[Array, "rows columns width"], inside: Array, task: Float[Array, " embedding"]
     ) -> Float[Array, "rows columns width"]:
-        there = jnp.where(inside[..., None], cells, -_FAR)
-        along, down = jnp.max(there, axis=1), jnp.max(there, axis=0)
-        everywhere = self.anywhere(jnp.max(along, axis=0))
-        near = self.convolution(cells) + self.along(along)[:, None] + self.down(down) + everywhere
+        masked = jnp.where(inside[..., None], cells, -_FAR)
+        along, down = jnp.max(masked, axis=1), jnp.max(masked, axis=0)
+        context = self.anywhere(jnp.max(along, axis=0))
+        near = self.convolution(cells) + self.along(along)[:, None] + self.down(down) + context
         scale, shift = jnp.split(self.film(task), 2)
         return cells + self.out(jax.nn.relu(near * (1 + scale) + shift))
 
 
 class TransductionNetwork(eqx.Module):
-    """From an input and a task's number to the size of the answer and the color of each of its cells.
+    """Predicts the size and the colors of the output grid from an input grid and the index of a task.
 
-    Colors are told by their frequency in the input as well as by name, and can be copied from any view, so
-    that most of what it learns does not depend on colors.
+    Colors are encoded by their rank in the input and by their number, and can be copied from any view of the
+    input, so most of what the network learns does not depend on colors.
     """
 
     tasks: Float[Array, "tasks embedding"]
     copies: Float[Array, "tasks views"]
-    """How much each task takes from each view, wherever it is."""
+    """Logits with which each task copies from each view."""
     sizes: Float[Array, "tasks 2 sizes"]
     heads: Float[Array, "tasks width outputs"]
-    """What each task adds to the shared head."""
+    """Weights that each task adds to the shared head."""
     stem: Dense
     stem_film: Dense
     blocks: _Block
-    """All of them, stacked."""
+    """All blocks, stacked."""
     head: Dense
     size_hidden: Dense
     size_out: Dense
@@ -109,31 +107,30 @@ class TransductionNetwork(eqx.Module):
         blocks = [_Block(config, key=k) for k in keys[6:]]
         self.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
 
-    def size_chances(
+    def size_probs(
         self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
     ) -> Float[Array, "2 sides"]:
-        """The chance that the answer has 0 to 30 rows, and columns."""
-        facts = summarize_input(grid)
-        hidden = jax.nn.relu(self.size_hidden(jnp.concatenate([self.tasks[task], histogram_of(facts)])))
+        """Compute the probabilities that the output has 0 to 30 rows and columns."""
+        summary = summarize_input(grid)
+        hidden = jax.nn.relu(self.size_hidden(jnp.concatenate([self.tasks[task], histogram_of(summary)])))
         logits = self.sizes[task] + self.size_out(hidden).reshape(2, NUM_SIZES)
-        sides = sizes_of(facts)
+        sides = sizes_of(summary)
         possible = (sides >= 1) & (sides <= MAX_GRID_SIDE)
-        chances = jax.nn.softmax(jnp.where(possible, logits, -1e9), axis=-1)
+        probs = jax.nn.softmax(jnp.where(possible, logits, -1e9), axis=-1)
         values = sides[..., None] == jnp.arange(MAX_GRID_SIDE + 1)
-        return jnp.sum(jnp.where(values, chances[..., None], 0.0), axis=1)
+        return jnp.sum(jnp.where(values, probs[..., None], 0.0), axis=1)
 
     def cell_logits(
         self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""], rows: Array, columns: Array
     ) -> Float[Array, "rows columns colors"]:
-        """Of each color at each cell of an answer of that size."""
-        facts = summarize_input(grid)
-        views = views_of(grid, facts, rows, columns)
-        flags = flags_of(grid, facts)
-        rank = jnp.where(views >= 0, facts.ranks[jnp.maximum(views, 0)], NUM_COLORS)
-        places = jnp.arange(_RANKS)
+        """Compute the logits of the color of each cell of an output of the given size."""
+        summary = summarize_input(grid)
+        views = views_of(grid, summary, rows, columns)
+        flags = flags_of(grid, summary)
+        rank = jnp.where(views >= 0, summary.ranks[jnp.maximum(views, 0)], NUM_COLORS)
         seen = jnp.concatenate(
             [
-                (rank[..., None] == places).transpose(1, 2, 0, 3).reshape(*grid.shape, -1),
+                (rank[..., None] == jnp.arange(_RANKS)).transpose(1, 2, 0, 3).reshape(*grid.shape, -1),
                 (views == views[0]).transpose(1, 2, 0),
                 views[0][..., None] == jnp.arange(NUM_COLORS),
                 flags.transpose(1, 2, 0),
@@ -146,20 +143,20 @@ class TransductionNetwork(eqx.Module):
         r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
         inside = ((r < rows) & (c < columns)) | (grid >= 0)
 
-        def deeper(cells: Array, block: _Block) -> tuple[Array, None]:
+        def apply_block(cells: Array, block: _Block) -> tuple[Array, None]:
             return jnp.where(inside[..., None], block(cells, inside, embedded), 0.0), None
 
-        # As a loop: one after the other, XLA merges parts of blocks and takes three times as long.
-        cells, _ = jax.lax.scan(deeper, cells, self.blocks)
+        # A scan, because XLA merges parts of unrolled blocks and takes three times as long.
+        cells, _ = jax.lax.scan(apply_block, cells, self.blocks)
         out = self.head(cells) + cells @ self.heads[task]
         copies = out[..., :NUM_VIEWS] + self.copies[task]
         by_color = out[..., NUM_VIEWS : NUM_VIEWS + NUM_COLORS]
         by_rank = out[..., NUM_VIEWS + NUM_COLORS :]
         shown = (views[..., None] == jnp.arange(NUM_COLORS)).astype(jnp.float32)
-        # Not as a product of matrices: many tiny ones are slow.
+        # Not a matrix product, because many tiny ones are slow.
         copied = jnp.sum(copies.transpose(2, 0, 1)[..., None] * shown, axis=0)
-        # Colors by rank as a product: the gradient of a gather is slow.
-        named = (facts.ranks == jnp.arange(NUM_COLORS)[:, None]).astype(jnp.float32)
+        # A product, because the gradient of a gather is slow.
+        named = (summary.ranks == jnp.arange(NUM_COLORS)[:, None]).astype(jnp.float32)
         return copied + by_color + by_rank @ named
 
 
@@ -169,28 +166,38 @@ def transduction_loss(
     answer: Int8[Array, "rows columns"],
     task: Int32[Array, ""],
 ) -> tuple[Float[Array, ""], Array]:
-    """The loss of one pair (-1 outside its grids), and whether all of its answer would be right."""
-    there = answer >= 0
-    rows, columns = there.any(axis=1).sum(), there.any(axis=0).sum()
-    chances = network.size_chances(grid, task)
-    size = chances[0, rows], chances[1, columns]
+    """Compute the loss of one pair.
+
+    Args:
+        network: The network.
+        grid: Input grid, -1 outside its area.
+        answer: Output grid, -1 outside its area.
+        task: Index of the task.
+
+    Returns:
+        The loss, and whether the predicted output is correct.
+    """
+    inside = answer >= 0
+    rows, columns = inside.any(axis=1).sum(), inside.any(axis=0).sum()
+    probs = network.size_probs(grid, task)
+    size = probs[0, rows], probs[1, columns]
     logits = network.cell_logits(grid, task, rows, columns)
     losses = -jax.nn.log_softmax(logits)
     right = jnp.sum(jnp.where(answer[..., None] == jnp.arange(NUM_COLORS), losses, 0.0), axis=-1)
-    count = jnp.sum(there)
-    # Between a mean, in which a wrong cell of a large grid hardly counts, and a sum.
-    cells = jnp.sum(jnp.where(there, right, 0.0)) / jnp.sqrt(count.astype(jnp.float32))
+    count = jnp.sum(inside)
+    # Between a sum and a mean, in which a wrong cell of a large grid has almost no weight.
+    cells = jnp.sum(jnp.where(inside, right, 0.0)) / jnp.sqrt(count.astype(jnp.float32))
     sides = -jnp.log(size[0] + 1e-6) - jnp.log(size[1] + 1e-6)
-    exact = jnp.all((jnp.argmax(logits, axis=-1) == answer) | ~there)
-    exact &= (jnp.argmax(chances[0]) == rows) & (jnp.argmax(chances[1]) == columns)
+    exact = jnp.all((jnp.argmax(logits, axis=-1) == answer) | ~inside)
+    exact &= (jnp.argmax(probs[0]) == rows) & (jnp.argmax(probs[1]) == columns)
     return cells + sides, exact
 
 
 def predict_output(
     network: TransductionNetwork, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
 ) -> Int8[Array, "rows columns"]:
-    """The network's answer to an input, -1 outside its area."""
-    rows, columns = jnp.argmax(network.size_chances(grid, task), axis=-1)
+    """Predict the output grid for an input, -1 outside its area."""
+    rows, columns = jnp.argmax(network.size_probs(grid, task), axis=-1)
     colors = jnp.argmax(network.cell_logits(grid, task, rows, columns), axis=-1).astype(jnp.int8)
     r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
     return jnp.where((r < rows) & (c < columns), colors, jnp.int8(-1))

@@ -1,7 +1,7 @@
-"""Views of an ARC input: for each cell of the answer, what other places of the input show there.
+"""Features of an ARC input: for each cell of the output, the colors of other cells of the input.
 
-Symmetries, tilings, scalings, halves, rays and components are all cheap to compute and hard to learn by
-convolutions. The network that reads them is in `arc_answers`.
+Symmetries, tilings, scalings, halves, rays and components are fast to compute and hard to learn with
+convolutions.
 """
 
 from typing import NamedTuple
@@ -15,32 +15,33 @@ from phalanx.arc.operations import NUM_COLORS
 Grid = Int8[Array, "rows columns"]
 
 NUM_VIEWS = 27
-"""Grids that `views_of` stacks."""
+"""Number of grids that `views_of` returns."""
 NUM_FLAGS = 8
-"""Marks that `flags_of` stacks."""
+"""Number of masks that `flags_of` returns."""
 NUM_SIZES = 22 + 30
-"""Candidates that `sizes_of` gives for each side."""
+"""Number of candidates that `sizes_of` returns for each side."""
 _SPREADS = 24
-"""Steps by which a component is spread: longer snakes fall into parts."""
+"""Number of steps in which components are filled. Longer winding components are split."""
 
 
 class InputSummary(NamedTuple):
-    """What is known of an input as a whole."""
+    """Global features of an input grid."""
 
     height: Int32[Array, ""]
     width: Int32[Array, ""]
     counts: Int32[Array, " colors"]
-    """Cells of each color."""
+    """Number of cells of each color."""
     ranks: Int32[Array, " colors"]
-    """Each color's place when colors are sorted by their cells, the most frequent first."""
+    """Rank of each color by its number of cells, starting with the most frequent."""
     by_rank: Int32[Array, " colors"]
-    """The color of each place."""
+    """Color of each rank."""
     box: tuple[Array, Array, Array, Array]
-    """Top, left, bottom and right of what is not background."""
+    """Top, left, bottom and right of the bounding box of all cells that are not background."""
 
 
 def summarize_input(grid: Grid) -> InputSummary:
-    """Of an input with -1 outside its area; the background is its most frequent color."""
+    """Compute the global features of an input, which is -1 outside its area. The background is its most
+    frequent color."""
     inside = grid >= 0
     colors = jnp.arange(NUM_COLORS, dtype=jnp.int8)
     counts = jnp.sum(grid[None] == colors[:, None, None], axis=(1, 2))
@@ -66,22 +67,23 @@ def summarize_input(grid: Grid) -> InputSummary:
 
 
 def views_of(
-    grid: Grid, facts: InputSummary, rows: Array, columns: Array
+    grid: Grid, summary: InputSummary, rows: Array, columns: Array
 ) -> Int8[Array, "views rows columns"]:
-    """What each view shows at each cell of an answer of `rows` by `columns`; -1 where it shows nothing."""
+    """Compute the color that each view shows at each cell of an output of `rows` x `columns`; -1 if it shows
+    none."""
     r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
-    h, w, (top, left, bottom, right) = facts.height, facts.width, facts.box
+    h, w, (top, left, bottom, right) = summary.height, summary.width, summary.box
 
     def at(row: Array, column: Array) -> Grid:
-        there = (row >= 0) & (row < h) & (column >= 0) & (column < w)
-        index = jnp.where(there, row, 0) * grid.shape[1] + jnp.where(there, column, 0)
-        return jnp.where(there, grid.reshape(-1)[index], jnp.int8(-1))
+        valid = (row >= 0) & (row < h) & (column >= 0) & (column < w)
+        index = jnp.where(valid, row, 0) * grid.shape[1] + jnp.where(valid, column, 0)
+        return jnp.where(valid, grid.reshape(-1)[index], jnp.int8(-1))
 
-    def mirrored(place: Array, side: Array) -> Array:
-        place = place % (2 * side)
-        return jnp.where(place < side, place, 2 * side - 1 - place)
+    def mirror(index: Array, side: Array) -> Array:
+        index = index % (2 * side)
+        return jnp.where(index < side, index, 2 * side - 1 - index)
 
-    places = [
+    positions = [
         (r, c),
         (r, w - 1 - c),
         (h - 1 - r, c),
@@ -91,7 +93,7 @@ def views_of(
         (h - 1 - c, r),
         (c, w - 1 - r),
         (r % h, c % w),
-        (mirrored(r, h), mirrored(c, w)),
+        (mirror(r, h), mirror(c, w)),
         (r * h // rows, c * w // columns),
         (r + top, c + left),
         (r + top, right - c),
@@ -104,35 +106,36 @@ def views_of(
         (top + bottom - r, c),
         (r, left + right - c),
     ]
-    shown = [at(*place) for place in places]
-    constant = [jnp.broadcast_to(facts.by_rank[place].astype(jnp.int8), grid.shape) for place in (0, 1)]
-    return jnp.stack([*shown, *_rays(grid, facts), *constant])
+    shown = [at(*position) for position in positions]
+    constant = [jnp.broadcast_to(summary.by_rank[rank].astype(jnp.int8), grid.shape) for rank in (0, 1)]
+    return jnp.stack([*shown, *_rays(grid, summary), *constant])
 
 
-def _rays(grid: Grid, facts: InputSummary) -> list[Grid]:
-    """The nearest cell that is not background to the left, right, above and below; -1 where there is none."""
-    drawn = (grid >= 0) & (grid != facts.by_rank[0])
+def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
+    """Find the nearest cell that is not background to the left, right, above and below; -1 if there is
+    none."""
+    drawn = (grid >= 0) & (grid != summary.by_rank[0])
     rays = []
     for axis in (1, 0):
         for reverse in (False, True):
-            place = jax.lax.broadcasted_iota(jnp.int32, grid.shape, axis)
+            index = jax.lax.broadcasted_iota(jnp.int32, grid.shape, axis)
             nothing = grid.shape[axis] if reverse else -1
             scan = jax.lax.cummin if reverse else jax.lax.cummax
-            last = scan(jnp.where(drawn, place, nothing), axis=axis, reverse=reverse)
+            last = scan(jnp.where(drawn, index, nothing), axis=axis, reverse=reverse)
             found = jnp.take_along_axis(grid, jnp.clip(last, 0, grid.shape[axis] - 1), axis=axis)
             rays.append(jnp.where(last == nothing, jnp.int8(-1), found))
     return rays
 
 
-def flags_of(grid: Grid, facts: InputSummary) -> Bool[Array, "flags rows columns"]:
-    """Marks of cells: enclosed background, and how large the component of a drawn cell is among all."""
+def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows columns"]:
+    """Compute masks: enclosed background, and cells of the largest, smallest and single-cell components."""
     inside = grid >= 0
-    drawn = inside & (grid != facts.by_rank[0])
-    # Everything around the canvas is open, as is background that touches it.
+    drawn = inside & (grid != summary.by_rank[0])
+    # Cells outside the canvas are open, and so is background that is connected to them.
     open_to = jnp.pad(~inside, 1, constant_values=True)
     passable = jnp.pad(~drawn, 1, constant_values=True)
-    # Loops that stay loops: unrolled, XLA takes minutes to compile them.
-    open_to = jax.lax.fori_loop(0, _SPREADS, lambda _, there: passable & _spread(there), open_to)
+    # A loop, because XLA takes minutes to compile unrolled steps.
+    open_to = jax.lax.fori_loop(0, _SPREADS, lambda _, mask: passable & _spread(mask), open_to)
     enclosed = inside & ~drawn & ~open_to[1:-1, 1:-1]
     flags = [enclosed]
     for mask, same in ((drawn, False), (drawn, True)):
@@ -145,13 +148,14 @@ def flags_of(grid: Grid, facts: InputSummary) -> Bool[Array, "flags rows columns
 def _component_sizes(
     grid: Grid, mask: Bool[Array, "rows columns"], same_color: bool
 ) -> Int32[Array, "rows columns"]:
-    """Cells of the component, of one color or of any, that each cell of a mask is part of."""
+    """Compute the size of the component of each cell of a mask, for components of one color or of any
+    color."""
     rows, columns = grid.shape
     steps = [(down, across) for down in (-1, 0, 1) for across in (-1, 0, 1) if down or across]
-    joined = jnp.stack([mask & (_shifted(grid, *step, -1) == grid) if same_color else mask for step in steps])
+    joined = jnp.stack([mask & (_shift(grid, *step, -1) == grid) if same_color else mask for step in steps])
 
     def spread(_: Array, labels: Array) -> Array:
-        near = jnp.stack([_shifted(labels, *step, 0) for step in steps])
+        near = jnp.stack([_shift(labels, *step, 0) for step in steps])
         return jnp.maximum(labels, jnp.max(jnp.where(joined, near, 0), axis=0))
 
     first = jnp.where(mask, 1 + jnp.arange(rows * columns).reshape(rows, columns), 0)
@@ -160,23 +164,24 @@ def _component_sizes(
     return jnp.where(mask, counts[labels], 0)
 
 
-def _shifted(grid: Array, down: int, across: int, outside: int | bool) -> Array:
+def _shift(grid: Array, down: int, across: int, outside: int | bool) -> Array:
     padded = jnp.pad(grid, 1, constant_values=outside)
     return padded[1 + down : 1 + down + grid.shape[0], 1 + across : 1 + across + grid.shape[1]]
 
 
-def _spread(there: Bool[Array, "rows columns"]) -> Bool[Array, "rows columns"]:
-    """A mask and all cells beside it."""
-    near = [_shifted(there, *step, False) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
-    return there | jnp.stack(near).any(axis=0)
+def _spread(mask: Bool[Array, "rows columns"]) -> Bool[Array, "rows columns"]:
+    """Add all adjacent cells to a mask."""
+    near = [_shift(mask, *step, False) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
+    return mask | jnp.stack(near).any(axis=0)
 
 
-def sizes_of(facts: InputSummary) -> Int32[Array, "2 sizes"]:
-    """Candidates for an answer's height and width: simple functions of the input, and every constant."""
-    present = jnp.sum(facts.counts > 0)
-    top, left, bottom, right = facts.box
+def sizes_of(summary: InputSummary) -> Int32[Array, "2 sizes"]:
+    """List candidates for the height and width of the output: simple functions of the input, and all
+    constants."""
+    present = jnp.sum(summary.counts > 0)
+    top, left, bottom, right = summary.box
     box = (bottom - top + 1, right - left + 1)
-    sides = (facts.height, facts.width)
+    sides = (summary.height, summary.width)
     candidates = []
     for axis in (0, 1):
         side, other, own = sides[axis], sides[1 - axis], box[axis]
@@ -188,9 +193,9 @@ def sizes_of(facts: InputSummary) -> Int32[Array, "2 sizes"]:
     return jnp.stack(candidates).astype(jnp.int32)
 
 
-def histogram_of(facts: InputSummary) -> Float[Array, " numbers"]:
-    """Shares of the colors by rank, which of them are there, and the input's size."""
-    sorted_counts = facts.counts[facts.by_rank]
+def histogram_of(summary: InputSummary) -> Float[Array, " numbers"]:
+    """Return the fractions of colors by rank, which of them occur, and the size of the input."""
+    sorted_counts = summary.counts[summary.by_rank]
     shares = sorted_counts / jnp.maximum(1, jnp.sum(sorted_counts))
-    size = jnp.stack([facts.height, facts.width]) / 30
+    size = jnp.stack([summary.height, summary.width]) / 30
     return jnp.concatenate([shares, (sorted_counts > 0).astype(jnp.float32), size])

@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 
 from phalanx.arc import functional as arc_functional
 from phalanx.arc.actions import (
-    check_bounds_jax as check_bounds_jax,
+    check_bounds as check_bounds_jax,  # noqa: F401
     validate_action as validate_action_jax,
 )
 from phalanx.arc.config import ArcConfig
