@@ -24,7 +24,7 @@ from phalanx.native import require_native
 
 Aggregation = Literal["maxplus", "noisyor", "power", "learned", "per_relation"]
 AGGREGATORS: tuple[Aggregation, ...] = ("maxplus", "noisyor", "power", "learned", "per_relation")
-"""How the confidences of several rules that predict an answer become one score.
+"""Rules for combining the confidences of several rules that predict the same answer into one score.
 
 - `maxplus`: compare the most confident rules, ties by the next ones, and so on (AnyBURL);
 - `noisyor`: rules are independent evidence;
