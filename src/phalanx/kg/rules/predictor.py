@@ -180,7 +180,10 @@ class RulePredictor:
     def count_ranks(
         self, queries: LinkPredictionQueries, known: KnownAnswers, time_limit: TimeLimit | None = None
     ) -> RankCounts:
-        """Rank all answers by comparing lists of rules in C++."""
+        """Rank all answers by comparing lists of rules in C++.
+
+        There is no table of scores: `maxplus` compares lists lexicographically and has no single score.
+        """
         shape = len(queries.targets)
         higher, tied = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         graph = self._applier.known_graph(known)
