@@ -48,11 +48,19 @@ def test_a_failed_trial_is_reported_and_does_not_stop_the_others(
     out = tmp_path / "sweep"
     (tmp_path / "base.yaml").write_text("num_updates: 2\n")
     options = ("--config", tmp_path / "base.yaml", "--metric", "distance")
-    done = phalanx("sweep", DESCENT, "rate=oops,0.5", "--out", out, *options)
+    done = phalanx("sweep", DESCENT, "checkpoint.best_metric=oops,distance", "--out", out, *options)
     assert done.code == 1
-    assert "trial_000: exit code 2: phalanx: rate must be a number" in done.out
+    assert "trial_000: exit code 2: phalanx: checkpoint.best_metric is 'oops'" in done.out
     assert f"1 of 2 trials finished; best {out}/trial_001; report " in done.out
     assert "num_updates: 2" in (out / "trial_001" / "config.yaml").read_text()
+
+
+def test_an_invalid_setting_is_rejected_before_the_first_trial(
+    tmp_path: Path, phalanx: Callable[..., Any]
+) -> None:
+    done = phalanx("sweep", DESCENT, "rate=0.5,oops", "--out", tmp_path / "sweep")
+    assert (done.code, "rate must be a number, got 'oops'" in done.err) == (2, True)
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_random_trials_are_in_their_range(tmp_path: Path, phalanx: Callable[..., Any]) -> None:

@@ -42,7 +42,7 @@ _MAX_TABLE_CELLS = 1 << 24
 
 
 class RankCounts(NamedTuple):
-    """How the true answer of each ranking list compares with the other candidates."""
+    """Comparison of the true answer of each ranking list with the other candidates."""
 
     higher: Int64[np.ndarray, " lists"]
     """Candidates with a higher score."""
@@ -320,7 +320,7 @@ class LinkPredictionQueries(NamedTuple):
     pairs: Int32[np.ndarray, "pairs 2"]
     """Distinct pairs; those that ask for tails come first."""
     starts: Int64[np.ndarray, " pairs_and_one"]
-    """Where the answers of each pair start in `targets`."""
+    """Start of the answers of each pair in `targets`."""
     targets: Int32[np.ndarray, " lists"]
     """True answers, grouped by pair."""
     order: Int64[np.ndarray, " lists"]
@@ -576,7 +576,7 @@ class CandidateLists:
     triples: Int32[np.ndarray, "candidates 3"]
     """All lists, one after the other."""
     starts: Int64[np.ndarray, " lists_and_one"]
-    """Where each list starts, and the end of the last one."""
+    """Start of each list, and the end of the last one."""
     query: Int64[np.ndarray, " lists"]
     """The number of each list's query."""
     side: Int64[np.ndarray, " lists"]
@@ -591,7 +591,7 @@ class CandidateLists:
 
     @property
     def is_positive(self) -> Bool[np.ndarray, " candidates"]:
-        """Whether each candidate is the true triple of its list."""
+        """Mask of the candidates that are the true triples of their lists."""
         mask = np.zeros(len(self.triples), bool)
         mask[self.starts[:-1]] = True
         return mask
