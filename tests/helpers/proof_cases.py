@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from phalanx.core.backends import register_ffi_targets
 from phalanx.native import is_native_available
 from phalanx.proofs.backends import native, xla
 from phalanx.proofs.config import ProofConfig
@@ -122,6 +123,7 @@ def expand_nodes(
         jnp.asarray([case.positive for case in cases]),
     )
     if config.backend == "native":
+        register_ffi_targets()
         return jax.tree.map(np.asarray, _native(config, program, asked, node))
     return jax.tree.map(np.asarray, _xla(_Shape(config, program), program.arrays, asked, node))
 

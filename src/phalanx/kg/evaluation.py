@@ -42,7 +42,7 @@ _MAX_TABLE_CELLS = 1 << 24
 
 
 class RankCounts(NamedTuple):
-    """How the true answer of each ranking list compares with the other candidates."""
+    """Comparison of the true answer of each ranking list with the other candidates."""
 
     higher: Int64[np.ndarray, " lists"]
     """Candidates with a higher score."""
@@ -591,7 +591,7 @@ class CandidateLists:
 
     @property
     def is_positive(self) -> Bool[np.ndarray, " candidates"]:
-        """Whether each candidate is the true triple of its list."""
+        """Mask of the candidates that are the true triples of their lists."""
         mask = np.zeros(len(self.triples), bool)
         mask[self.starts[:-1]] = True
         return mask

@@ -54,7 +54,7 @@ class SortedTuples:
 
         Args:
             bindings: Columns of bound terms.
-            num_rows: The number of rows, which `bindings` does not tell if it is empty.
+            num_rows: The number of rows, in case `bindings` is empty.
             terms: The term (variable or constant) at each position of a tuple.
         """
         bound = tuple(position for position, term in enumerate(terms) if term in bindings)

@@ -27,7 +27,7 @@ class ProofQuery(NamedTuple):
 
     @property
     def is_ground(self) -> bool:
-        """Whether the query has no variables."""
+        """True if the query has no variables."""
         return not any(self.free)
 
 

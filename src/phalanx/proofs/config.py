@@ -63,7 +63,7 @@ class QueryConfig(Config):
     """Queries that episodes start from."""
 
     negative_ratio: float = Field(default=1.0, ge=0)
-    """Negatives per positive; 1 makes half of the episodes negative, 0 none."""
+    """Negatives per positive: with 1, half of the episodes are negative; with 0, none are."""
     corruption: Corruption = "either"
     """Arguments that a negative replaces: the first, the last, one of them at random, or both."""
     min_depth: int | None = None

@@ -22,23 +22,23 @@ _PREDICATES = len(_ProofMark)
 
 @dataclasses.dataclass(frozen=True)
 class ProofTokenizer:
-    """Tokens for the atoms of one program; an atom is its predicate and two terms, or three.
+    """Converts proof episodes to tokens; an atom is one token for its predicate and one for each term.
 
-    Views are a dictionary of `goals` [atoms, 3], `successors` [states, atoms, 3], `count` of legal actions
-    and the query's `depth`. An episode succeeds when a true query is proved or a false one is not; its
-    difficulty is the query's depth over `max_depth`, where that is known.
+    A view is a dictionary with `goals` [atoms, 3], `successors` [states, atoms, 3], `count`, the number of
+    legal actions, and the `depth` of the query. An episode succeeds if a true query is proved or a false one
+    is not. Its difficulty is the depth of the query relative to `max_depth`.
     """
 
     num_predicates: int
-    """Indices of predicates, 0 for none and those that mark ends among them."""
+    """Number of predicate indices, including padding, `True`, `False` and `End`."""
     num_terms: int
-    """Indices of constants and variables, and 0 for none."""
+    """Number of indices of constants and variables, including padding."""
     num_actions: int
-    """Successors that a state offers at most."""
+    """Largest number of successors of a state."""
     max_depth: int
-    """Steps of an episode at most."""
+    """Largest number of steps of an episode."""
     arity: int = 2
-    """Terms of an atom."""
+    """Number of terms of an atom."""
 
     @classmethod
     def for_environment(cls, environment: ProofEnvironment) -> "ProofTokenizer":
@@ -69,11 +69,11 @@ class ProofTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Marks, predicates, terms, numbers of actions, and one for an action that does not exist."""
+        """Number of tokens: marks, predicates, terms, actions, and one for an invalid action."""
         return self._numbers + self.num_actions + 1
 
     def view(self, states: ProofState) -> dict[str, Array]:
-        """Goals, successors, how many of them are legal, and the depth."""
+        """Return goals, successors, the number of legal actions and the depth of the query."""
         return {
             "goals": states.goals,
             "successors": states.successors,
@@ -82,7 +82,7 @@ class ProofTokenizer:
         }
 
     def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
-        """The tokens of a batch of views and actions."""
+        """Encode a batch of views and actions."""
         steps, options = seen["successors"].shape[:2]
         legal = np.arange(options) < seen["count"][:, None]
         tokens, counts = self._atoms(seen["successors"])
@@ -90,8 +90,8 @@ class ProofTokenizer:
         counts = np.concatenate([np.ones((steps, options, 1), bool), counts], axis=2) & legal[:, :, None]
         choices = TokenPart(tokens.reshape(steps, -1), counts.reshape(steps, -1))
         action = np.asarray(actions)
-        known = (action >= 0) & (action < self.num_actions)
-        number = np.where(known, action, self.num_actions).astype(np.int32) + self._numbers
+        is_valid = (action >= 0) & (action < self.num_actions)
+        number = np.where(is_valid, action, self.num_actions).astype(np.int32) + self._numbers
         return join_parts(
             [repeated_token(_ProofMark.GOALS, steps), TokenPart(*self._atoms(seen["goals"])), choices],
             [
@@ -102,7 +102,7 @@ class ProofTokenizer:
         )
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[dict[str, list[Any]], int]:
-        """Goals and successors as lists of (predicate, first, second), and the action (-1: not one)."""
+        """Decode goals and successors, as lists of atoms, and the action, which is -1 if it is invalid."""
         rest = tokens.tolist()
         frame = [_ProofMark.GOALS, _ProofMark.ACTION, _ProofMark.END]
         if len(rest) < 4 or [rest[0], rest[-3], rest[-1]] != frame:
@@ -118,18 +118,18 @@ class ProofTokenizer:
         return {"goals": goals, "successors": successors}, action if action < self.num_actions else -1
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Whether the answer was right: true queries proved, others not."""
+        """Return whether true queries were proved and false ones were not."""
         return np.asarray(infos.proved) == np.asarray(infos.label)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """The query's depth over the steps that an episode may take; NaN where it is not known."""
+        """Return the depth of the query relative to the largest number of steps; NaN if it is not known."""
         depth = np.asarray(seen["depth"], np.float64)
         return np.where(depth >= 0, np.minimum(depth / self.max_depth, 1.0), np.nan)
 
     def _atoms(
         self, atoms: Int32[np.ndarray, "*steps atoms atom"]
     ) -> tuple[Int32[np.ndarray, "*steps width"], Bool[np.ndarray, "*steps width"]]:
-        """A token for each predicate and term; those of padding do not count."""
+        """Return a token for each predicate and term, and which of them are not padding."""
         offsets = np.array([_PREDICATES, *[self._terms] * self.arity], np.int32)
         counts = np.broadcast_to(atoms[..., :1] != 0, atoms.shape)
         shape = (*atoms.shape[:-2], atoms.shape[-1] * atoms.shape[-2])
@@ -138,8 +138,8 @@ class ProofTokenizer:
     def _read_atoms(self, tokens: list[int]) -> list[tuple[int, ...]]:
         size = 1 + self.arity
         if len(tokens) % size:
-            raise ValueError(f"atoms are {'three' if size == 3 else size} tokens each, got {len(tokens)}")
+            raise ValueError(f"an atom has {size} tokens, so {len(tokens)} tokens are not a list of atoms")
         return [
-            (tokens[at] - _PREDICATES, *(term - self._terms for term in tokens[at + 1 : at + size]))
-            for at in range(0, len(tokens), size)
+            (tokens[start] - _PREDICATES, *(term - self._terms for term in tokens[start + 1 : start + size]))
+            for start in range(0, len(tokens), size)
         ]

@@ -99,12 +99,12 @@ class ProofState(eqx.Module):
 
     @property
     def action_mask(self) -> Bool[Array, "*batch actions"]:
-        """Which actions are legal."""
+        """Mask of legal actions."""
         return jnp.arange(self.successors.shape[-3]) < self.num_actions[..., None]
 
     @property
     def episode_done(self) -> Any:
-        """Whether the episode has ended."""
+        """True if the episode has ended."""
         return self.status != 0
 
     def __getitem__(self, index: Any) -> "ProofState":

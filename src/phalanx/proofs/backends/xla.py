@@ -94,24 +94,25 @@ def candidates(
     bound, agrees = _unify(jnp.broadcast_to(terms, head.shape), head, constants)
     unifies &= agrees
 
-    def substituted(others: Array) -> Array:
+    def substitute(others: Array) -> Array:
         """Apply each candidate's substitution to terms [rows, 1, n]; returns [rows, width, n]."""
-        made = jnp.broadcast_to(others, (*number.shape, others.shape[-1]))
+        result = jnp.broadcast_to(others, (*number.shape, others.shape[-1]))
         for slot in range(arity):
-            here = (others == terms[..., slot, None]) & (others > constants)
-            made = jnp.where(here, bound[..., slot, None], made)
-        return made
+            is_bound = (others == terms[..., slot, None]) & (others > constants)
+            result = jnp.where(is_bound, bound[..., slot, None], result)
+        return result
 
-    of_goals = substituted(goals[:, None, :, 1:].reshape(goals.shape[0], 1, -1))
+    of_goals = substitute(goals[:, None, :, 1:].reshape(goals.shape[0], 1, -1))
     body = jnp.where(by_fact[..., None, None], 0, arrays.bodies[rule])
     inner = body[..., 1:].reshape(*number.shape, arity * body.shape[-2])
     of_body = constants + arity * atoms - inner
     for slot in range(arity):
         of_body = jnp.where(inner == head[..., slot, None], of_goals[..., slot, None], of_body)
     of_body = jnp.where(inner >= 0, inner, of_body)
-    made = jnp.concatenate([of_body, of_goals[..., arity:]], axis=-1).reshape(*number.shape, -1, arity)
+    new_terms = jnp.concatenate([of_body, of_goals[..., arity:]], axis=-1).reshape(*number.shape, -1, arity)
     rest = jnp.broadcast_to(goals[:, None, 1:, 0], (*number.shape, atoms - 1))
-    cells = jnp.concatenate([jnp.concatenate([body[..., 0], rest], axis=-1)[..., None], made], axis=-1)
+    predicates = jnp.concatenate([body[..., 0], rest], axis=-1)
+    cells = jnp.concatenate([predicates[..., None], new_terms], axis=-1)
 
     proved = arrays.fact_set.contains(cells, constants)
     proved &= ~(exclude_query[:, None, None] & jnp.all(cells == query[:, None, None], axis=-1))
@@ -332,41 +333,44 @@ def _search(
         progress=jnp.where(rows[:, None], begun, before.progress),
         slots=before.slots.at[:, :memory].set(jnp.concatenate([old, hash_rows(old)], axis=-1)),
     )
-    told = (goals, request.query, request.exclude_query, *sources, num_visited)
-    flat = jnp.concatenate([leaf.reshape(batch, -1).astype(jnp.int32) for leaf in told], axis=1)
+    # In one array, because each array costs a gather per round.
+    inputs = (goals, request.query, request.exclude_query, *sources, num_visited)
+    flat = jnp.concatenate([leaf.reshape(batch, -1).astype(jnp.int32) for leaf in inputs], axis=1)
 
     def one_round(search: _Search) -> _Search:
-        here = _first_rows(search.progress[:, OPEN] != 0, width)
-        taken = jnp.minimum(here, batch - 1)
-        alive = (here < batch)[:, None]
+        rows = _first_rows(search.progress[:, OPEN] != 0, width)
+        clipped = jnp.minimum(rows, batch - 1)
+        is_row = (rows < batch)[:, None]
         columns = [
             part.reshape(width, *leaf.shape[1:])
             for part, leaf in zip(
-                jnp.split(flat[taken], np.cumsum([leaf[0].size for leaf in told])[:-1], axis=1),
-                told,
+                jnp.split(flat[clipped], np.cumsum([leaf[0].size for leaf in inputs])[:-1], axis=1),
+                inputs,
                 strict=True,
             )
         ]
-        goal_rows, query, exclude_query, *source, remembered = columns
-        progress = search.progress[taken]
+        goal_rows, query, exclude_query, *source, row_visited = columns
+        progress = search.progress[clipped]
         number = progress[:, NEXT, None] + jnp.arange(_WIDTH, dtype=jnp.int32)
-        made, fits, exists = candidates(
+        states, fits, unifies = candidates(
             program, arrays, goal_rows, query, exclude_query != 0, Sources(*source), number
         )
-        fits, exists = fits & alive, exists & alive
-        made = jnp.concatenate([made, hash_rows(made)], axis=-1)
+        fits, unifies = fits & is_row, unifies & is_row
+        states = jnp.concatenate([states, hash_rows(states)], axis=-1)
         found = progress[:, FOUND]
-        fresh = fits & ~_find_repeated(search.slots[taken], made, fits, found, remembered, memory)
-        rank = found[:, None] + jnp.cumsum(fresh, axis=1, dtype=jnp.int32)
-        long = jnp.sum(exists & ~fits & (rank <= budget), axis=1, dtype=jnp.int32)
-        slot = jnp.where(fresh & (rank <= budget + 1), memory + rank - 1, memory + budget + 1)
+        is_new = fits & ~_find_repeated(search.slots[clipped], states, fits, found, row_visited, memory)
+        rank = found[:, None] + jnp.cumsum(is_new, axis=1, dtype=jnp.int32)
+        num_long = jnp.sum(unifies & ~fits & (rank <= budget), axis=1, dtype=jnp.int32)
+        slot = jnp.where(is_new & (rank <= budget + 1), memory + rank - 1, memory + budget + 1)
         found = jnp.minimum(rank[:, -1], budget + 1)
         following = progress[:, NEXT] + _WIDTH
-        left = (following < source[-1]) & (found <= budget)
-        progress = jnp.stack([left.astype(jnp.int32), following, found, progress[:, TOO_LONG] + long], axis=1)
+        is_open = (following < source[-1]) & (found <= budget)
+        progress = jnp.stack(
+            [is_open.astype(jnp.int32), following, found, progress[:, TOO_LONG] + num_long], axis=1
+        )
         return _Search(
-            progress=search.progress.at[here].set(progress, mode="drop"),
-            slots=search.slots.at[here[:, None], slot].set(made, mode="drop"),
+            progress=search.progress.at[rows].set(progress, mode="drop"),
+            slots=search.slots.at[rows[:, None], slot].set(states, mode="drop"),
         )
 
     return jax.lax.while_loop(lambda search: jnp.any(search.progress[:, OPEN] != 0), one_round, start)
@@ -374,7 +378,7 @@ def _search(
 
 def _find_repeated(
     slots: Int32[Array, "rows slots cells_and_two"],
-    made: Int32[Array, "rows width cells_and_two"],
+    states: Int32[Array, "rows width cells_and_two"],
     fits: Bool[Array, "rows width"],
     found: Int32[Array, " rows"],
     num_visited: Int32[Array, " rows"],
@@ -384,16 +388,16 @@ def _find_repeated(
     slot = jnp.arange(slots.shape[1])
     known = slot < num_visited[:, None]
     known |= (slot >= memory) & (slot < memory + found[:, None])
-    everyone = jnp.concatenate([slots, made], axis=1)
+    others = jnp.concatenate([slots, states], axis=1)
     earlier = jnp.tri(_WIDTH, k=-1, dtype=bool) & fits[:, None]
     known = jnp.broadcast_to(known[:, None], (*fits.shape, known.shape[-1]))
-    alike = jnp.concatenate([known, earlier], axis=-1)
+    has_same_hash = jnp.concatenate([known, earlier], axis=-1)
     for word in (-2, -1):
-        alike &= made[..., None, word] == everyone[:, None, :, word]
+        has_same_hash &= states[..., None, word] == others[:, None, :, word]
     # Equal hashes identify the one slot to compare with.
-    first = jnp.argmax(alike, axis=-1)
-    same = jnp.all(jnp.take_along_axis(everyone, first[..., None], axis=1) == made, axis=-1)
-    return jnp.any(alike, axis=-1) & same
+    first = jnp.argmax(has_same_hash, axis=-1)
+    is_same = jnp.all(jnp.take_along_axis(others, first[..., None], axis=1) == states, axis=-1)
+    return jnp.any(has_same_hash, axis=-1) & is_same
 
 
 def _first_rows(mask: Bool[Array, " batch"], count: int) -> Int32[Array, " rows"]:

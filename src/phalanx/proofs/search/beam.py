@@ -395,17 +395,17 @@ def _select_best(
 
     def take(selection: _Selection) -> _Selection:
         parent = jnp.argmax(selection.row_best, axis=1).astype(jnp.int32)
-        mine = selection.values[row, parent]
-        place = jnp.argmax(mine, axis=1).astype(jnp.int32)
-        value = jnp.max(mine, axis=1)
-        goals = flat[(row * width + parent) * states + jnp.minimum(place, states - 1)]
+        values = selection.values[row, parent]
+        slot = jnp.argmax(values, axis=1).astype(jnp.int32)
+        value = jnp.max(values, axis=1)
+        goals = flat[(row * width + parent) * states + jnp.minimum(slot, states - 1)]
         chosen = jnp.arange(width) < selection.num_selected[:, None]
         seen = jnp.any(chosen & jnp.all(selection.goals == goals[:, None], axis=2), axis=1)
         taken = (value > -jnp.inf) & ~seen & (selection.num_selected < width)
         at = jnp.where(taken, selection.num_selected, width)
-        rest = jnp.where(jnp.arange(mine.shape[1]) == place[:, None], -jnp.inf, mine)
+        rest = jnp.where(jnp.arange(values.shape[1]) == slot[:, None], -jnp.inf, values)
         return _Selection(
-            values=selection.values.at[row, parent, place].set(-jnp.inf),
+            values=selection.values.at[row, parent, slot].set(-jnp.inf),
             row_best=selection.row_best.at[row, parent].set(jnp.max(rest, axis=1)),
             goals=selection.goals.at[row, at].set(goals, mode="drop"),
             parent=selection.parent.at[row, at].set(parent, mode="drop"),

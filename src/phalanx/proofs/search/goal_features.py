@@ -77,7 +77,7 @@ class GoalFeatureExtractor:
 
     def confidence(self, batch: SuccessorBatch) -> Float32[np.ndarray, " successors"]:
         """Return the confidence of the rule that led to each successor; 1 if it was a fact."""
-        added = self._added(batch)
+        added = self._num_added_goals(batch)
         keys = self._key(batch.parents[batch.owner, 0, 0], batch.goals[..., 0], added)
         index = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
         if not len(self._keys):
@@ -98,7 +98,7 @@ class GoalFeatureExtractor:
         count = np.bincount(owner, minlength=len(batch.parents))
         variables = (real[..., None] & ~ground).sum(axis=(1, 2))
         columns = [
-            real.sum(axis=1), variables, np.log(self.confidence(batch) + 1e-3), self._added(batch),
+            real.sum(axis=1), variables, np.log(self.confidence(batch) + 1e-3), self._num_added_goals(batch),
             *similarities, np.log(np.maximum(count, 1))[owner], batch.depth[owner] / 10,
         ]  # fmt: skip
         return np.stack(columns, axis=-1).astype(np.float32)
@@ -119,7 +119,7 @@ class GoalFeatureExtractor:
         rows = [np.where(where, index, 0) for index in (one, other)]
         return np.einsum("...d,...d->...", table[rows[0]], table[rows[1]])
 
-    def _added(self, batch: SuccessorBatch) -> np.ndarray:
+    def _num_added_goals(self, batch: SuccessorBatch) -> np.ndarray:
         """Count the goals that a step added in front of the remaining ones."""
         before = (batch.parents[..., 0] > 0).sum(axis=1)[batch.owner]
         return (batch.goals[..., 0] > 0).sum(axis=1) - (before - 1)
