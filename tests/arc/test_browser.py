@@ -265,7 +265,7 @@ def test_a_reader_draws_a_puzzle_and_says_what_is_right(opened: Any, painter: Pa
     assert board.get_attribute("aria-label").startswith("Input: click to paint: 37, 00")
     page.get_by_role("button", name="Add the expected output").click()
     answer = page.locator(".board .cells").nth(2)
-    assert answer.get_attribute("aria-label").startswith("Expected: paint it: 37, 00")
+    assert answer.get_attribute("aria-label").startswith("Expected: click to paint: 37, 00")
     for _ in range(5):
         page.get_by_role("button", name="Step", exact=True).click()
     assert page.locator(".agent .pill").inner_text() in (
