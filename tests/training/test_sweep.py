@@ -144,6 +144,17 @@ def test_a_folder_with_another_sweep_or_other_files_is_rejected(tmp_path: Path) 
         run(Sweep(tmp_path / "other", COMMAND, ["x=1"], metric="height"), FakeLauncher())
 
 
+def test_the_objective_of_tpe_can_be_corrected_only_before_the_first_value(tmp_path: Path) -> None:
+    def sweep(metric: str) -> Sweep:
+        return Sweep(tmp_path / "sweep", COMMAND, SPACE, sampler="tpe", num_trials=2, metric=metric)
+
+    with pytest.raises(ValueError, match="have no metric hight; choose one with --metric: height, loss"):
+        run(sweep("hight"), FakeLauncher())
+    assert len(run(sweep("height"), FakeLauncher())) == 2
+    with pytest.raises(ValueError, match="TPE has learned from height"):
+        run(sweep("loss"), FakeLauncher())
+
+
 def test_trials_are_ranked_by_any_metric(tmp_path: Path) -> None:
     run(Sweep(tmp_path / "sweep", COMMAND, ["x=1,2,4"], metric="height"), FakeLauncher())
 

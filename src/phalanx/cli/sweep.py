@@ -19,7 +19,7 @@ app = typer.Typer(add_completion=False)
 
 
 class SamplerOption(enum.StrEnum):
-    """How trials are chosen."""
+    """Sampler of the trials."""
 
     grid = "grid"
     random = "random"

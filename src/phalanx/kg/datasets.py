@@ -31,7 +31,7 @@ class KGDatasetSource:
     description: str
     files: tuple[str, ...] = _TRIPLE_FILES
     relation_first: bool = False
-    """Whether the relation comes before the head in each line; it is saved after the head."""
+    """True if the relation comes before the head in each line; it is saved after the head."""
     folder: str = "kg-standard"
     """Folder below `data` in which it is saved."""
 

@@ -320,7 +320,7 @@ class LinkPredictionQueries(NamedTuple):
     pairs: Int32[np.ndarray, "pairs 2"]
     """Distinct pairs; those that ask for tails come first."""
     starts: Int64[np.ndarray, " pairs_and_one"]
-    """Where the answers of each pair start in `targets`."""
+    """Start of the answers of each pair in `targets`."""
     targets: Int32[np.ndarray, " lists"]
     """True answers, grouped by pair."""
     order: Int64[np.ndarray, " lists"]
@@ -576,7 +576,7 @@ class CandidateLists:
     triples: Int32[np.ndarray, "candidates 3"]
     """All lists, one after the other."""
     starts: Int64[np.ndarray, " lists_and_one"]
-    """Where each list starts, and the end of the last one."""
+    """Start of each list, and the end of the last one."""
     query: Int64[np.ndarray, " lists"]
     """The number of each list's query."""
     side: Int64[np.ndarray, " lists"]

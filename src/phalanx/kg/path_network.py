@@ -44,7 +44,7 @@ class PathNetworkConfig(Config):
     num_layers: int = Field(default=5, ge=1, le=8)
     """Steps from the query entity. All entities that are farther away have the same score."""
     query_dependent_relations: bool | None = None
-    """Whether messages depend on the query's relation; None: if the graph has at most 32 relations."""
+    """Let messages depend on the query's relation. None: only if the graph has at most 32 relations."""
     num_epochs: float = Field(default=1.5, gt=0)
     """Passes over the training facts, each as a tail and as a head query."""
     batch_size: int = Field(default=32, ge=1)

@@ -23,7 +23,7 @@ class GoalPattern(NamedTuple):
 
     predicate: str
     is_free: tuple[bool, ...]
-    """Whether each argument is unbound when the goal is selected; determines the cost of facts."""
+    """True for arguments that are unbound when the goal is selected; they determine the cost of facts."""
     equal_to: tuple[int, ...]
     """For each argument, the position of the first argument that it must equal (its own if there is none)."""
     values: PartialTerms

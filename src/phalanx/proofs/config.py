@@ -167,13 +167,13 @@ class ProofConfig(Config):
     max_episode_steps: int = Field(default=20, ge=1)
     """Steps after which an episode is truncated."""
     end_proof_action: bool = True
-    """Whether there is an action that gives up and leads to the False state."""
+    """Offer an action that gives up and leads to the False state."""
     skip_unary_actions: bool = False
-    """Whether a step continues, up to 20 times, while there is only one successor and it is not final."""
+    """Continue a step, up to 20 times, while there is only one successor and it is not final."""
     prune_visited: bool = True
-    """Whether states that the episode has visited are removed from the successors."""
+    """Remove states that the episode has visited from the successors."""
     queries: QueryConfig = QueryConfig()
-    """Which queries are sampled."""
+    """Queries that episodes start from."""
     reward: ProofRewardConfig = ProofRewardConfig()
     """Reward of an episode."""
     kge_reward: KGEReward = "probability"
@@ -181,7 +181,7 @@ class ProofConfig(Config):
     holds with the product of their probabilities; `log` is the full reward, plus the log-probability of each
     such goal when it is scored."""
     allow_kge_on_query: bool = False
-    """Whether the embedding may score the query itself. Then every proof takes only one step."""
+    """Allow the embedding to score the query itself. Then every proof takes only one step."""
     backend: Backend = "auto"
     """`native` (C++, CPU), `xla`, or `auto`: native if it is available."""
 

@@ -29,7 +29,7 @@ class KGELeafScorer(Fingerprinted):
 
     kge: KGE
     allow_query: bool
-    """Whether the query itself can be closed, too."""
+    """True if the query itself can be closed, too."""
 
     @classmethod
     def create(cls, kge: KGE | None, config: ProofConfig, program: Program) -> "KGELeafScorer | None":

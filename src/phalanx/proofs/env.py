@@ -51,15 +51,15 @@ class ProofInfo(eqx.Module):
     """Information about a step in addition to state, observation, reward and done."""
 
     terminated: Bool[Array, "*batch"]
-    """Whether the episode ended in True or False."""
+    """True if the episode ended in True or False."""
     truncated: Bool[Array, "*batch"]
-    """Whether the episode reached the maximum number of steps."""
+    """True if the episode reached the maximum number of steps."""
     proved: Bool[Array, "*batch"]
-    """Whether the episode ended in True."""
+    """True if the episode ended in True."""
     gave_up: Bool[Array, "*batch"]
-    """Whether this step was the end action."""
+    """True if this step was the end action."""
     label: Bool[Array, "*batch"]
-    """Whether the query is true."""
+    """True for true queries."""
     depth: Int32[Array, "*batch"]
     """Proof depth of the query; -1 if it is not known, and for negatives."""
     step_count: Int32[Array, "*batch"]
@@ -67,7 +67,7 @@ class ProofInfo(eqx.Module):
     action: Int32[Array, "*batch"]
     """The executed action; -1 if it was invalid or the episode was over."""
     overflow: Bool[Array, "*batch"]
-    """Whether successors were cut off because there were more than `max_actions`."""
+    """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
     """Successors that were removed because they had more than `max_goals` goals."""
     num_skipped: Int32[Array, "*batch"]

@@ -64,10 +64,10 @@ class LinkPredictionConfig(Config):
     }
 
     mode: EvaluationMode | None = None
-    """What ranks triples: `exact` (rounds of forward chaining), `policy` (the best proof that a beam search
-    finds), `kge` (an embedding), `hybrid` (proofs and an embedding, with the weights in `hybrid`), or
-    `learned` (both, with weights fitted on validation data). None: `policy` for a prover, `kge` for an
-    embedding."""
+    """Scores that triples are ranked by: `exact` (rounds of forward chaining), `policy` (the best proof that
+    a beam search finds), `kge` (an embedding), `hybrid` (proofs and an embedding, with the weights in
+    `hybrid`), or `learned` (both, with weights fitted on validation data). None: `policy` for a prover, `kge`
+    for an embedding."""
     kge: str | None = None
     """Run of `phalanx train kge` or folder of an embedding, for the modes `kge`, `hybrid` and `learned`."""
     dataset: str | None = None
@@ -79,7 +79,7 @@ class LinkPredictionConfig(Config):
     sides: Sides | None = None
     """Arguments to replace; None: `tail` if constants are in several domains, otherwise `both`."""
     ties: TieRule = "random"
-    """How triples with equal scores are ranked."""
+    """Rank of triples with equal scores."""
     seed: int = 0
     """Seed of corruptions and of positions among ties."""
     max_queries: int | None = Field(default=None, ge=1)
@@ -89,7 +89,7 @@ class LinkPredictionConfig(Config):
     hybrid: HybridConfig = HybridConfig()
     """Weights of the mode `hybrid`."""
     skip_unprovable: bool = True
-    """Whether to skip the search for triples that provably have no proof within its depth. This does not
+    """Skip the search for triples that provably have no proof within its depth. This does not
     change scores and saves time, because most corruptions have no proof."""
     unproved_score: float = -math.inf
     """Score of triples without a proof in the mode `policy`."""
@@ -124,7 +124,7 @@ class ProofLinkPrediction:
     knowledge_base: KnowledgeBase
     vocabulary: ProofVocabulary
     environment: ProofConfig
-    """How goals are expanded. A policy's probabilities refer to this environment."""
+    """Settings of goal expansion. A policy's probabilities refer to this environment."""
     config: LinkPredictionConfig
     program: Program
     kge_action: KGE | None = None

@@ -36,16 +36,16 @@ class ProofNetworkConfig(Config):
     }
 
     atom_embedding: AtomEmbeddingKind = "transe"
-    """How an atom is embedded from its predicate and terms: like a triple in `transe`, `complex` or `rotate`,
-    or with an `mlp`. Predicates with three arguments need `mlp`."""
+    """Embedding of an atom from its predicate and terms: like a triple in `transe`, `complex` or `rotate`, or
+    with an `mlp`. Predicates with three arguments need `mlp`."""
     state_pooling: StatePooling = "mean"
-    """How the embeddings of a state's goals are combined: `mean`, `sum` or `attention`."""
+    """Combination of the embeddings of a state's goals: `mean`, `sum` or `attention`."""
     embedding_dim: int = Field(default=64, ge=2)
     """Size of all embeddings; even for `complex` and `rotate`."""
     num_layers: int = Field(default=2, ge=1)
     """Number of layers of the actor, and of the critic before its value."""
     separate_critic: bool = True
-    """Whether the critic has its own embeddings instead of the actor's."""
+    """Give the critic its own embeddings instead of the actor's."""
     temperature: float | None = Field(default=None, gt=0)
     """Divisor of the logits; None for the square root of `embedding_dim`."""
 

@@ -60,7 +60,7 @@ class ProgramArrays(NamedTuple):
     one empty row if there are no facts."""
     fact_set: FactSet
     rule_start: Int32[Array, " predicates_and_two"]
-    """Where the rules of a head predicate start."""
+    """Start of the rules of each head predicate."""
     heads: Int32[Array, "rules arguments"]
     """Arguments of the rules' heads; one empty row if there are no rules."""
     bodies: Int32[Array, "rules longest atom"]

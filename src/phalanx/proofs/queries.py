@@ -36,7 +36,7 @@ class KnownArrays(eqx.Module):
     """
 
     starts: Int32[Array, "2 cells"]
-    """Where the values of (predicate, other argument) start; unused if atoms have three terms."""
+    """Start of the values of each (predicate, other argument); unused if atoms have three terms."""
     positions: Int32[Array, "2 known"]
     """Positions of the known values, ascending for each (predicate, other argument)."""
     constant_at: Int32[Array, " constants"]
@@ -47,7 +47,7 @@ class KnownArrays(eqx.Module):
     """Number of arguments of each predicate; further terms repeat the last argument."""
     fact_set: FactSet
     one_domain: bool = eqx.field(static=True)
-    """Whether all constants are in one domain."""
+    """True if all constants are in one domain."""
     search_steps: int = eqx.field(static=True)
     """Steps of a binary search among the values of any (predicate, other argument)."""
 
@@ -214,7 +214,7 @@ class _FreePositions(NamedTuple):
     low: Int32[Array, ""]
     """First position of the domain."""
     begin: Int32[Array, ""]
-    """Where the domain's known positions start."""
+    """Start of the domain's known positions."""
     end: Int32[Array, ""]
     size: Int32[Array, ""]
     """Number of positions that are not known."""
@@ -284,7 +284,7 @@ class SampledQuery(NamedTuple):
 
     atom: Int32[Array, "*batch atom"]
     label: Bool[Array, "*batch"]
-    """Whether the query is true; then it may not be used as a fact."""
+    """True for true queries, which may not be used as facts."""
     depth: Int32[Array, "*batch"]
     """Proof depth; -1 if it is not known, and for negatives."""
 

@@ -21,7 +21,7 @@ class ExpandRequest(NamedTuple):
     """Rows to expand; the others are not changed."""
     query: Int32[Array, "*batch atom"]
     exclude_query: Bool[Array, "*batch"]
-    """Whether the query may not be used as a fact, because it would prove itself."""
+    """True if the query may not be used as a fact, because it would prove itself."""
 
 
 class SearchNode(NamedTuple):
@@ -38,7 +38,7 @@ class SearchNode(NamedTuple):
     """Goals that the episode has visited, including the current ones."""
     num_visited: Int32[Array, "*batch"]
     overflow: Bool[Array, "*batch"]
-    """Whether successors were cut off because there were more than `max_actions`."""
+    """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
     """Successors that were removed because they had more than `max_goals` goals."""
     num_skipped: Int32[Array, "*batch"]
@@ -120,9 +120,9 @@ class ProofObservation(eqx.Module):
     successors: Int32[Array, "*batch actions goals atom"]
     """The goals after each action; the end action is marked by `End`."""
     action_mask: Bool[Array, "*batch actions"]
-    """Which actions are legal."""
+    """Mask of legal actions."""
     label: Bool[Array, "*batch"]
-    """Whether the query is true. This field and the next two are for bookkeeping, not for policies."""
+    """True for true queries. This field and the next two are for bookkeeping, not for policies."""
     depth: Int32[Array, "*batch"]
     step_count: Int32[Array, "*batch"]
 

@@ -164,14 +164,7 @@ class Sweep:
         self.num_trials = num_trials
         self.exit_codes: dict[str, int] = {}
         """Exit codes of the trials that ended in this process, by name."""
-        self._identity: dict[str, Any] = {
-            "command": self.command,
-            "settings": list(settings),
-            "sampler": sampler,
-            "seed": seed,
-        }
-        if sampler == "tpe":  # its suggestions depend on the values
-            self._identity |= {"metric": metric, "goal": self.goal}
+        self._identity = json.dumps([self.command, list(settings), sampler, seed])
         self._study: Any = None
 
     def validate(self, load_config: Callable[[list[str]], object]) -> None:
@@ -289,12 +282,17 @@ class Sweep:
             direction=f"{self.goal}imize",
             load_if_exists=True,
         )
-        identity = json.dumps(self._identity)
-        if study.user_attrs.get("sweep", identity) != identity:
+        if study.user_attrs.get("sweep", self._identity) != self._identity:
             raise ValueError(
                 f"{self.folder} is another sweep: repeat its command to continue it, or choose another --out"
             )
-        study.set_user_attr("sweep", identity)
+        objective = study.user_attrs.get("objective")
+        if self.sampler == "tpe" and objective not in (None, [self.metric, self.goal]):
+            raise ValueError(
+                f"TPE has learned from {objective[0] or 'the default metric'} ({objective[1]}) in "
+                f"{self.folder}: keep --metric and --goal, or choose another --out"
+            )
+        study.set_user_attr("sweep", self._identity)
         self._study = study
         return study
 
@@ -333,6 +331,7 @@ class Sweep:
     def _store_value(self, trial: SweepTrial) -> None:
         """Store the value of a completed trial. Failed trials stay open and are started again later."""
         value = self._value(trial)
+        self._study.set_user_attr("objective", [self.metric, self.goal])
         if math.isnan(value):  # Optuna accepts no NaN
             self._study.tell(trial.number, state=_import_optuna().trial.TrialState.FAIL)
         else:

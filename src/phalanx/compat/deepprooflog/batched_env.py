@@ -186,7 +186,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     @property
     def labels(self) -> Any:
-        """Whether each query is true; None if all are."""
+        """Labels of the queries, true or false; None if all are true."""
         return self._require_schedule().labels
 
     @labels.setter

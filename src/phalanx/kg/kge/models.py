@@ -47,7 +47,7 @@ class KGEModelConfig(Config):
     relation_dim: int = Field(default=32, ge=1)
     """Real numbers per relation in TuckER; in other models it follows from `embedding_dim`."""
     reciprocal: bool = True
-    """Whether each relation has a second embedding for the inverse direction, with which heads are predicted.
+    """Give each relation a second embedding for the inverse direction, with which heads are predicted.
     The score of a triple is then the mean of both directions."""
     norm: Literal[1, 2] = 2
     """Norm of the distance in TransE and RotatE. The Euclidean norm is a matrix product and several times

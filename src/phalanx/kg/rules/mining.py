@@ -49,9 +49,9 @@ class MiningConfig(Config):
     max_length: int = Field(default=3, ge=1, le=MAX_BODY_LENGTH)
     """Body atoms of a path rule. Longer rules take much more time."""
     constant_rules: bool = True
-    """Whether to mine rules with constants, h(X,c) <- b(X,d)."""
+    """Mine rules with constants, h(X,c) <- b(X,d)."""
     dangling_rules: bool = True
-    """Whether to also mine rules h(X,c) <- b(X,Y)."""
+    """Also mine rules h(X,c) <- b(X,Y)."""
     min_support: int = Field(default=2, ge=1)
     """Least number of correct predictions of a rule."""
     min_confidence: float = Field(default=0.001, ge=0, le=1)

@@ -24,7 +24,7 @@ from phalanx.native import require_native
 
 Aggregation = Literal["maxplus", "noisyor", "power", "learned", "per_relation"]
 AGGREGATORS: tuple[Aggregation, ...] = ("maxplus", "noisyor", "power", "learned", "per_relation")
-"""How the confidences of several rules that predict an answer become one score.
+"""Rules for combining the confidences of several rules that predict the same answer into one score.
 
 - `maxplus`: compare the most confident rules, ties by the next ones, and so on (AnyBURL);
 - `noisyor`: rules are independent evidence;
@@ -180,7 +180,10 @@ class RulePredictor:
     def count_ranks(
         self, queries: LinkPredictionQueries, known: KnownAnswers, time_limit: TimeLimit | None = None
     ) -> RankCounts:
-        """Rank all answers by comparing lists of rules in C++."""
+        """Rank all answers by comparing lists of rules in C++.
+
+        There is no table of scores: `maxplus` compares lists lexicographically and has no single score.
+        """
         shape = len(queries.targets)
         higher, tied = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         graph = self._applier.known_graph(known)

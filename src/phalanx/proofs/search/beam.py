@@ -88,7 +88,7 @@ class SearchResult(NamedTuple):
     length: Int32[Array, " queries"] | np.ndarray
     """Steps of the proof; -1 without a proof."""
     overflow: Bool[Array, " queries"] | np.ndarray
-    """Whether successors were cut off because there were more than `max_actions`."""
+    """True if successors were cut off because there were more than `max_actions`."""
     expansions: Int32[Array, " queries"] | np.ndarray
     """Expanded states."""
     trace: SearchTrace | None = None
