@@ -20,8 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-BASE_COMMIT = "a1f69fc5e020064a8d3e5a0e9fb84bc3f9839d7e"
-"""The last commit with intended changes of float results (the shared learning-rate schedule)."""
+BASE_COMMIT = "6d844a26073bb3077c7aa2e9b250b9e7cf747aaf"
+"""The last commit with intended changes of float results (batches of SFT on streams)."""
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKLOADS = Path("tests/regression/workloads.py")

@@ -1,21 +1,18 @@
 """Analysis: how long samples are, what buckets cost, which would cost less, and what packing saves.
 
-python examples/batching/06_analyze.py [folder for SVG charts]
-"""
+python examples/batching/06_analyze.py
 
-import pathlib
-import sys
+`phalanx data analyze report --svg FILE` draws the report of a length cache as a chart.
+"""
 
 import numpy as np
 
 from phalanx.data import (
     BucketSpec,
     OptimizationGoal,
-    compute_length_histogram,
     create_efficiency_report,
     suggest_bucket_edges,
 )
-from phalanx.data.length_charts import draw_bucketing_vs_packing, draw_length_histogram, save_chart
 
 
 def main() -> None:
@@ -30,14 +27,6 @@ def main() -> None:
     for goal in OptimizationGoal:
         found = suggest_bucket_edges(lengths, num_buckets=8, goal=goal, max_length=2048)
         print(f"{goal}: edges {found.edges}, {found.estimated_efficiency:.1%} real")
-
-    if len(sys.argv) > 1:
-        folder = pathlib.Path(sys.argv[1])
-        folder.mkdir(parents=True, exist_ok=True)
-        histogram = compute_length_histogram(lengths, num_bins=60)
-        save_chart(draw_length_histogram(histogram, buckets), folder / "lengths.svg")
-        save_chart(draw_bucketing_vs_packing(report), folder / "bucketing_vs_packing.svg")
-        print(f"charts in {folder}")
 
 
 if __name__ == "__main__":

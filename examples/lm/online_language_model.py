@@ -29,7 +29,7 @@ from phalanx.data import (
     collate,
 )
 from phalanx.lm import LanguageModelConfig, generate, generate_expert_samples
-from phalanx.puzzles.server.env import PuzzleServerConfig
+from phalanx.puzzles.server import PuzzleServerConfig
 from phalanx.text import TextVectorEnvironment, make_text_vector_env
 from phalanx.training import SFT, OptimizerConfig, SFTConfig, SFTData
 

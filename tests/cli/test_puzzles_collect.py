@@ -80,7 +80,7 @@ def test_a_killed_collection_is_resumed_to_the_same_samples(
     result = phalanx(*COLLECT, "--port", port, "--out", out, "--resume", "--json")
     assert result.code == 0, result.err
     summary = json.loads(result.out)
-    assert (summary["existing"], summary["played"]) == ((0, 8) if where == "nothing" else (3, 5))
+    assert (summary["existing"], summary["new_episodes"]) == ((0, 8) if where == "nothing" else (3, 5))
     assert samples(out) == samples(collected)
 
 

@@ -1,26 +1,36 @@
 """Names that the documents use without defining them, and checks of what their code blocks compute."""
 
+import asyncio
 import functools
 import inspect
 import io
 import json
 import logging
+import queue
+import shlex
+import shutil
+import threading
+import types as types_module
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
 from rich.console import Console
+from typer.testing import CliRunner
 
+from phalanx.cli.app import app
 from phalanx.compat.jaxarc import agents, batch_processing, envs, state, types
 from phalanx.compat.jaxarc.envs import config as config_module, functional
 from phalanx.compat.jaxarc.utils import logging as compat_logging
 from phalanx.config import load_config
 from phalanx.logging import Handler
+from tests.helpers.scripted_puzzle_server import ScriptedServer, scripted_server
 
 Namespace = dict[str, Any]
 NAMES: dict[str, Callable[[], Namespace]] = {}
@@ -31,6 +41,7 @@ AFTER: dict[tuple[str, int], Callable[[Namespace, str, str], None]] = {}
 """Check of a code block: its names, what it printed and its text."""
 
 GUIDE, PLAN, DESIGN = "1-batch-processing-guide", "2-high-performance-plan", "3-batched-logging-design"
+MODULE, UPDATE = "4-token-batching-module", "5-batched-vec-env"
 
 
 def before(document: str, number: int) -> Callable[[Any], Any]:
@@ -492,3 +503,334 @@ def check_validation(names: Namespace, *_: str) -> None:
     ):
         expected = names["validate_batched_logging_config"](names["LoggingConfig"](**change))
         assert envs.validate_batched_logging_config(envs.LoggingConfig(**change)) == expected
+
+
+# Document 4: token-batching module
+
+
+class TextSample(NamedTuple):
+    """A sample of the document's dataset."""
+
+    id: str
+    length: int
+    num_loss_tokens: int
+
+
+TEXT_SAMPLES = [TextSample(f"s{i}", 100 + i * 10, 10 + i) for i in range(50)]
+
+
+def module_names() -> Namespace:
+    return {"world_size": 4}
+
+
+NAMES[MODULE] = module_names
+
+
+@after(MODULE, 0)
+def check_batches(_: Namespace, output: str, __: str) -> None:
+    lines = output.splitlines()
+    assert sum(int(line.split()[1]) for line in lines) == 50
+    # Rows of up to 128, 256, 512 and 1024 tokens: 3, 13, 26 and 8 samples in batches of 16, 8, 4 and 2.
+    assert len(lines) == 1 + 2 + 7 + 4
+
+
+@after(MODULE, 2)
+def check_bucket(names: Namespace, *_: str) -> None:
+    assert [names[name] for name in ("bucket_id", "min_len", "max_len", "is_overflow")] == [
+        1,
+        129,
+        256,
+        False,
+    ]
+
+
+@before(MODULE, 3)
+def define_sample_list(names: Namespace, _: pytest.MonkeyPatch) -> None:
+    names["samples"] = TEXT_SAMPLES
+
+
+@after(MODULE, 3)
+def check_length_cache(names: Namespace, *_: str) -> None:
+    assert names["lengths"] == {sample.id: sample.length for sample in TEXT_SAMPLES}
+    line = Path("lengths.jsonl").read_text(encoding="utf-8").splitlines()[0]
+    assert line == '{"sample_id":"s0","tokenizer_hash":"tokenizer_v1","length":100}'
+
+
+@after(MODULE, 4)
+def check_sampler(names: Namespace, output: str, _: str) -> None:
+    assert output.startswith("Samples: 50\nEst. batches/epoch: 8\n") and output.count("Max length:") == 8
+    assert isinstance(names["batch_spec"], names["BatchSpec"])
+
+
+@before(MODULE, 5)
+def define_sample_dict(names: Namespace, _: pytest.MonkeyPatch) -> None:
+    names["samples"] = {sample.id: sample for sample in TEXT_SAMPLES}
+
+
+@after(MODULE, 5)
+def check_metrics(names: Namespace, output: str, _: str) -> None:
+    metrics = names["metrics"]
+    summary = metrics.summary()
+    assert isinstance(metrics, names["BatchMetrics"]) and summary["total_samples"] == 50
+    assert summary["efficiency"] + summary["padding_waste"] == pytest.approx(1)
+    assert metrics.loss_tokens == sum(sample.num_loss_tokens for sample in TEXT_SAMPLES)
+    assert "Bucket 3:" in output
+
+
+@before(MODULE, 6)
+def define_batches(names: Namespace, _: pytest.MonkeyPatch) -> None:
+    names["batches"] = list(names["sampler"].iter_batches(0))
+
+
+@after(MODULE, 6)
+def check_fingerprint(names: Namespace, *_: str) -> None:
+    assert names["matches"] and names["error"] is None and len(names["fingerprint"].fingerprint) == 16
+    matches, error = names["verify_batch_fingerprint"](names["batches"][::-1], names["fingerprint"])
+    assert not matches and error.startswith("order changed")
+
+
+@after(MODULE, 7)
+def check_packing(names: Namespace, output: str, _: str) -> None:
+    assert names["mask"].shape == (512, 512) and int(names["mask"].sum()) == 1 + 2 + 3 + 4
+    assert "Segments: 1" in output and "Packing ratio: 1.00x" in output
+    second = names["SequenceToPack"](sample_id="s2", input_ids=[5, 6], loss_mask=[0, 1])
+    packed = names["pack_sequences"]([*names["sequences"], second], names["config"], pad_token_id=0)
+    mask = names["create_segment_attention_mask"](packed[0].segment_ids)
+    assert list(packed[0].sample_ids) == ["s1", "s2"] and int(mask.sum()) == (1 + 2 + 3 + 4) + (1 + 2)
+    assert names["compute_packing_metrics"](packed).packing_ratio == 2
+
+
+@before(MODULE, 8)
+def define_batching_config(names: Namespace, _: pytest.MonkeyPatch) -> None:
+    # The previous block assigned a packing config to the name.
+    names["config"] = names["BatchingConfig"].predictable(
+        token_budget=4096, bucket_edges=(128, 256, 512), seed=42
+    )
+
+
+@after(MODULE, 8)
+def check_plan(names: Namespace, *_: str) -> None:
+    plan = names["plan"]
+    assert isinstance(plan, names["BatchPlan"]) and names["loaded"].fingerprint == plan.fingerprint
+    shards = [plan.shard(rank=rank, world_size=4) for rank in range(4)]
+    samples = [sample for shard in shards for batch in shard.iter_epoch(0) for sample in batch.samples]
+    assert sorted(samples) == sorted(names["lengths"])
+    resumed = [(epoch, index) for epoch, index, _ in plan.iter_from(epoch=1, microbatch_idx=5)]
+    assert resumed[0] == (1, 5) and resumed[-1][0] == 2
+
+
+@before(MODULE, 9)
+def define_model(names: Namespace, _: pytest.MonkeyPatch) -> None:
+    names["samples"] = {sample.id: {"input_ids": [7] * sample.length} for sample in TEXT_SAMPLES}
+    names["inputs"] = []
+    names["model"] = names["inputs"].append
+
+
+@after(MODULE, 9)
+def check_batch_files(names: Namespace, *_: str) -> None:
+    num_tokens = sum(int((batch == 7).sum()) for batch in names["inputs"])
+    assert num_tokens == sum(sample.length for sample in TEXT_SAMPLES)
+    assert names["reader"].fingerprint == names["plan"].fingerprint == names["reader"].plan.fingerprint
+
+
+@after(MODULE, 10)
+def check_analysis(names: Namespace, output: str, _: str) -> None:
+    assert "P50: 340, P90: 540" in output
+    assert len(names["histogram"].bins) == 15 and len(names["suggestion"].edges) == 3
+    assert names["suggestion"].estimated_efficiency > names["analysis"].overall_efficiency
+    assert names["report"].recommendations
+
+
+@before(MODULE, 11)
+def start_puzzle_server(_: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The blocks connect to port 8023, where another program may listen.
+    port = queue.Queue[int]()
+
+    async def serve() -> None:
+        async with scripted_server(ScriptedServer()) as server:
+            port.put(server.port)
+            await asyncio.Event().wait()
+
+    threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
+    connect, server_port = asyncio.open_connection, port.get(timeout=10)
+    monkeypatch.setattr(
+        asyncio, "open_connection", lambda host, _, **options: connect("127.0.0.1", server_port, **options)
+    )
+
+
+@after(MODULE, 11)
+def check_puzzle(names: Namespace, output: str, _: str) -> None:
+    assert (names["state"].seed, names["state"].moves, names["state"].hints_used) == (names["obs"].seed, 0, 1)
+    assert "Optimal steps: 3" in output and "Next move: Try placing" in output
+
+
+@after(MODULE, 12)
+def check_replay_buffer(names: Namespace, output: str, _: str) -> None:
+    assert [sample.sample_id for sample in names["samples"]] == ["sudoku_42_step0"] * 32
+    assert output == "Buffer size: 1\nMean difficulty: 0.30\n" and names["hard_samples"] == []
+
+
+@before(MODULE, 13)
+def define_training_step(names: Namespace, _: pytest.MonkeyPatch) -> None:
+    buffer = names["buffer"]
+    for i in range(40):
+        buffer.add(names["sample"].model_copy(update={"sample_id": f"sudoku_42_step{i + 1}"}))
+    names["batching_config"] = names["BatchingConfig"].predictable(
+        token_budget=4096, bucket_edges=(128, 256, 512), seed=42
+    )
+    names["samples"] = {sample.sample_id: sample for sample in buffer.snapshot().samples}
+    names["steps"] = []
+    names |= {"collate": list, "train_step": names["steps"].append}
+
+
+@after(MODULE, 13)
+def check_window(names: Namespace, *_: str) -> None:
+    assert sum(map(len, names["steps"])) == names["buffer"].size == 41
+
+
+@before(MODULE, 14)
+def define_tokenizer(names: Namespace, _: pytest.MonkeyPatch) -> None:
+    prompts: list[tuple[int, ...]] = []
+
+    def tokenize(text: str) -> tuple[int, ...]:
+        prompts.append(tuple(text.encode()))
+        return prompts[-1]
+
+    names |= {"tokenize": tokenize, "create_loss_mask": lambda message: (1,) * len(prompts[-1])}
+
+
+@after(MODULE, 14)
+def check_collection(_: Namespace, output: str, __: str) -> None:
+    assert output == "Collected 15 samples\n"
+
+
+def run_commands(text: str) -> list[str]:
+    """Run the commands of a block and return the output of each."""
+    outputs = []
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words:
+            assert words[0] == "lazarus"
+            result = CliRunner().invoke(app, words[1:])
+            assert result.exit_code == 0, f"{line}: {result.output} {result.exception!r}"
+            outputs.append(result.output)
+    return outputs
+
+
+@before(MODULE, 15)
+def write_dataset(*_: Any) -> None:
+    # A tokenizer in a folder `gpt2` needs no network.
+    words = ("a", "b", "c")
+    rows = [{"id": f"t{i}", "text": " ".join(words[n % 3] for n in range(5 + 3 * i))} for i in range(200)]
+    Path("train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    vocabulary = {"[UNK]": 0, "<pad>": 1, **{word: index + 2 for index, word in enumerate(words)}}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    Path("gpt2").mkdir()
+    tokenizer.save("gpt2/tokenizer.json")
+    Path("lengths.jsonl").unlink()
+    shutil.rmtree("batch_plan")
+    shutil.rmtree("batches")
+
+
+@after(MODULE, 15)
+def check_length_commands(_: Namespace, __: str, text: str) -> None:
+    built, stats = run_commands(text)
+    assert f"200 samples, {sum(5 + 3 * i for i in range(200)):,} tokens" in built and "602" in stats
+
+
+@after(MODULE, 16)
+def check_plan_commands(names: Namespace, _: str, text: str) -> None:
+    _, info, sharded, verified, shards = run_commands(text)
+    plan = names["load_batch_plan"]("batch_plan/")
+    assert plan.num_epochs == 3 and plan.fingerprint in info and "rank 0 of 4" in sharded
+    assert verified and shards
+    assert {path.name for path in Path("shards").iterdir()} == {f"rank_{rank}" for rank in range(4)}
+
+
+@after(MODULE, 17)
+def check_analysis_commands(_: Namespace, __: str, text: str) -> None:
+    analysis, histogram, suggestion = run_commands(text)
+    assert "Recommendations" in analysis
+    assert sum("|" in line for line in histogram.splitlines()) == 20
+    assert len(suggestion.splitlines()[0].split(",")) == 3
+
+
+@after(MODULE, 18)
+def check_export_command(names: Namespace, _: str, text: str) -> None:
+    run_commands(text)
+    plan = names["load_batch_plan"]("batch_plan/")
+    reader = names["BatchReader"]("batches/")
+    assert reader.fingerprint == plan.fingerprint and reader.verify() == plan.total_microbatches
+
+
+# Document 5: migration to BatchedVecEnv
+
+
+def update_names() -> Namespace:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchrl")
+    from tensordict import TensorDict
+    from tensordict.nn import TensorDictModule
+    from torchrl.objectives.value import GAE
+
+    from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+    from phalanx.compat.deepprooflog.data_handler import DataHandler
+    from phalanx.compat.deepprooflog.env_factory import create_environments
+    from phalanx.compat.deepprooflog.index_manager import IndexManager
+
+    handler = DataHandler(num_families=1, generations=3)
+    zeros = torch.zeros(5, 3, 1)
+    last = zeros.clone()
+    last[-1] = 1
+    value_network = TensorDictModule(lambda value: value, in_keys=["value"], out_keys=["state_value"])
+    return {
+        "BatchedVecEnv": BatchedVecEnv,
+        "create_environments": create_environments,
+        "dh": handler,
+        "index_manager": IndexManager(handler),
+        "kge_engine": None,
+        "args": types_module.SimpleNamespace(n_envs=4, n_eval_envs=2),
+        "gae": GAE(gamma=0.5, lmbda=1.0, value_network=value_network),
+        "batch_td_time": TensorDict(
+            {
+                "value": zeros,
+                "next": {"value": zeros, "reward": last, "done": last.bool(), "terminated": last.bool()},
+            },
+            batch_size=[5, 3],
+        ),
+    }
+
+
+NAMES[UPDATE] = update_names
+
+
+@after(UPDATE, 0)
+def check_embedding_sizes(names: Namespace, *_: str) -> None:
+    index = names["index_manager"]
+    kge_predicate = index.predicate_str2idx[names["dh"].predicates[-1] + "_kge"]
+    assert index.num_predicates < kge_predicate <= names["max_predicate_idx"]
+
+
+@after(UPDATE, 1)
+def check_advantages(names: Namespace, *_: str) -> None:
+    batch = names["batch_td_time"]
+    assert batch.batch_size == (5, 3)
+    # The reward of the last step is halved with every step back.
+    assert batch["advantage"][:, 1, 0].tolist() == [0.0625, 0.125, 0.25, 0.5, 1.0]
+
+
+@after(UPDATE, 2)
+def check_environments(names: Namespace, *_: str) -> None:
+    sizes = [int(names[name].batch_size[0]) for name in ("env", "eval_env", "callback_env")]
+    assert sizes == [4, 2, 2]
+
+
+@after(UPDATE, 3)
+def check_environment(names: Namespace, *_: str) -> None:
+    assert names["env"].reset()["sub_index"].shape == (4, 1, 6, 3)
+
+
+@after(UPDATE, 4)
+def check_batch_size(names: Namespace, *_: str) -> None:
+    assert names["n_envs"] == 4

@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.compat import prelude
+pytest.register_assert_rewrite("tests.compat.prelude")
+
+from tests.compat import prelude  # noqa: E402
 
 DOCUMENTS = Path(__file__).parent / "documents"
 ORIGINALS = [folder / "shared" / "seeds" for folder in DOCUMENTS.parents]
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _IMPORT = re.compile(r"^(\s*)(from|import) (jaxarc|chuk_lazarus|deepprooflog)\b", re.MULTILINE)
-_OMITTED_ARGUMENTS = re.compile(r",\s*\.\.\.(\s*)\)")
+_OMITTED_ARGUMENTS = re.compile(r"(, |^\s*)\.\.\.(?=\s*\))", re.MULTILINE)
 
 
 class Block(NamedTuple):
@@ -43,7 +45,7 @@ def run_python(block: Block, path: Path, namespace: dict[str, Any]) -> None:
     """Run a block, which may use `await` at the top level. Tracebacks show lines of the document."""
     code = _IMPORT.sub(r"\1\2 phalanx.compat.\3", block.text)
     # `f(a, b=1, ...)` stands for more arguments, but is not valid Python.
-    code = _OMITTED_ARGUMENTS.sub(r"\1)", code)
+    code = _OMITTED_ARGUMENTS.sub("", code)
     tree = ast.parse(code, str(path))
     ast.increment_lineno(tree, block.line - 1)
     compiled = compile(tree, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

@@ -27,6 +27,40 @@ NAMES = {
     "deepprooflog.data_handler": "DataHandler",
     "deepprooflog.index_manager": "IndexManager",
 }
+BATCHING = {
+    "core.buckets": "BucketSpec BucketStats BucketId",
+    "core.sampler": "TokenBudgetBatchSampler BatchSpec",
+    "core.metrics": "BatchMetrics BatchShapeHistogram",
+    "planning.batch_plan": "BatchPlan BatchPlanBuilder BatchPlanMeta EpochPlan MicrobatchSpec "
+    "save_batch_plan load_batch_plan save_batch_plan_async load_batch_plan_async",
+    "planning.predictability": "BatchingConfig BatchingMode PadPolicy BatchFingerprint "
+    "compute_batch_fingerprint verify_batch_fingerprint save_fingerprint load_fingerprint "
+    "compute_batch_fingerprint_async verify_batch_fingerprint_async save_fingerprint_async "
+    "load_fingerprint_async",
+    "planning.packing": "PackingConfig PackingMode SequenceToPack PackedSequence pack_sequences "
+    "create_segment_attention_mask PackingMetrics compute_packing_metrics",
+    "generation.io": "BatchWriter BatchReader CollatedBatch default_collate pad_sequences",
+    "generation.length_cache": "LengthCache LengthEntry",
+    "analyze.efficiency": "compute_length_histogram LengthHistogram HistogramBin analyze_bucket_efficiency "
+    "BucketAnalysis BucketEfficiency suggest_bucket_edges BucketSuggestion OptimizationGoal "
+    "create_efficiency_report BatchingEfficiencyReport visualize_buckets",
+    "streaming.telnet_client": "TelnetGymClient TelnetClientConfig PuzzleGame PuzzleDifficulty "
+    "PuzzleObservation PuzzleHint PuzzleResult PuzzleCompletion PuzzleStats",
+    "streaming.gym_stream": "GymEpisodeStream MockGymStream GymConfig",
+    "streaming.replay_buffer": "ReplayBuffer ReplayBufferConfig BufferEvictionPolicy BufferSnapshot",
+    "streaming.rolling_window": "RollingBatchPlanWindow WindowConfig WindowState",
+    "streaming.types": "StreamSample StreamMetrics SampleSource EpisodeStatus StreamState",
+    "streaming.protocols": "SampleStream AsyncSampleStream",
+    "streaming.offline_stream": "OfflineDatasetStream AsyncOfflineDatasetStream",
+}
+"""Names of `chuk_lazarus.data.batching` by module. Each package exports the names of its modules."""
+for _module, _names in BATCHING.items():
+    _package = _module.partition(".")[0]
+    _targets = [_module, _package] if _package == "streaming" else [_module, _package, ""]
+    for _target in _targets:
+        _path = f"chuk_lazarus.data.batching.{_target}".rstrip(".")
+        NAMES[_path] = f"{NAMES.get(_path, '')} {_names}"
+NAMES["chuk_lazarus.data"] = NAMES["chuk_lazarus.data.batching"]
 NAMES["jaxarc.envs"] = " ".join(
     NAMES[f"jaxarc.envs.{module}"] for module in ("config", "functional", "structured_actions")
 )

@@ -147,54 +147,6 @@ def test_complete_online_training_example(
     assert len({sample.episode_id for sample in found}) == 3
 
 
-def test_replay_buffer(capsys: pytest.CaptureFixture[str]) -> None:
-    from phalanx.compat.chuk_lazarus.data.batching.streaming import (
-        ReplayBuffer,
-        ReplayBufferConfig,
-        SampleSource,
-        StreamSample,
-    )
-    from phalanx.data import EvictionPolicy
-
-    # Create buffer with difficulty tracking
-    buffer = ReplayBuffer(
-        ReplayBufferConfig(
-            max_size=10000,
-            eviction_policy=EvictionPolicy.FIFO,
-            track_difficulty=True,
-            track_success=True,
-        )
-    )
-
-    # Add samples
-    sample = StreamSample(
-        input_ids=(1, 2, 3, 4, 5),
-        loss_mask=(0, 0, 1, 1, 1),
-        sample_id="sudoku_42_step0",
-        dataset_id="puzzle_arcade",
-        source=SampleSource.GYM,
-        episode_id="sudoku_42",
-        step_index=0,
-        difficulty=0.3,
-        success=True,
-    )
-    buffer.add(sample)
-
-    # Sample from buffer
-    samples = buffer.sample(n=32)
-
-    # Get statistics
-    print(f"Buffer size: {buffer.size}")
-    print(f"Mean difficulty: {buffer.mean_difficulty:.2f}")
-
-    # Priority sampling by difficulty
-    hard_samples = buffer.sample(n=16, min_difficulty=0.7)
-
-    assert [one.input_ids for one in samples] == [(1, 2, 3, 4, 5)] * 32
-    assert hard_samples == []
-    assert capsys.readouterr().out == "Buffer size: 1\nMean difficulty: 0.30\n"
-
-
 def test_rolling_window(batching_config: BatchingConfig) -> None:
     buffer = ReplayBuffer()
     for number in range(1500):

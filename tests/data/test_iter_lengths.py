@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.data import ByteTokenizer, TokenizeConfig, iter_lengths, tokenize_rows
+from phalanx.data import ByteTokenizer, LengthCache, TokenizeConfig, iter_lengths, tokenize_rows
 from phalanx.data.readers import split_files
-from phalanx.io.worker_pool import WorkerError, ordered_map
+from phalanx.io.worker_pool import WorkerError, ordered_map, ray_cluster
 
 
 def write_jsonl(path: Path, count: int, **columns: object) -> Path:
@@ -123,3 +123,76 @@ def test_ray_gives_the_same_lengths(tmp_path: Path):
     pytest.importorskip("ray")
     path = write_jsonl(tmp_path / "a.jsonl", 60)
     assert count(path, use_ray=True, workers=2, part_bytes=500) == count(path, workers=1)
+
+
+def test_files_are_counted_in_order_and_give_the_same_cache(tmp_path: Path):
+    first, second = write_jsonl(tmp_path / "b.jsonl", 80), tmp_path / "a.txt"
+    second.write_text("".join(f"line {n}\n" for n in range(70)))
+    caches = []
+    for workers in (1, 2):
+        path = tmp_path / f"lengths{workers}.jsonl"
+        with (
+            LengthCache.create(path, "bytes") as cache,
+            contextlib.closing(
+                iter_lengths([first, second], ByteTokenizer(), workers=workers, part_bytes=300)
+            ) as parts,
+        ):
+            for ids, lengths in parts:
+                cache.add_many(ids, lengths)
+        caches.append(path.read_bytes())
+    assert caches[0] == caches[1]
+    assert list(LengthCache.load(tmp_path / "lengths1.jsonl").ids)[78:82] == ["s78", "s79", "80", "81"]
+
+
+def test_workers_end_with_the_generator():
+    results = ordered_map(_pid, range(40), workers=2)
+    pids = {next(results) for _ in range(10)}
+    results.close()
+    deadline = time.monotonic() + 20
+    while any(_is_running(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert pids and not any(_is_running(pid) for pid in pids)
+
+
+def _pid(item: int) -> int:
+    return os.getpid()
+
+
+def _fail(item: int) -> int:
+    raise KeyError(f"item {item}")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_a_worker_is_raised(workers: int):
+    with pytest.raises(KeyError, match="item 0"):
+        list(ordered_map(_fail, range(4), workers=workers))
+
+
+def test_an_empty_file_has_no_lengths(tmp_path: Path):
+    (tmp_path / "a.jsonl").touch()
+    assert count(tmp_path / "a.jsonl", workers=1) == {}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_tokenization_does_not_depend_on_workers(tmp_path: Path, workers: int):
+    path = write_jsonl(tmp_path / "a.jsonl", 90)
+    config = TokenizeConfig(add_eos=True)
+    expected = list(tokenize_rows(path, ByteTokenizer(), config, workers=1))
+    assert list(tokenize_rows(path, ByteTokenizer(), config, workers=workers)) == expected
+
+
+def test_a_cluster_that_does_not_answer_is_reported_at_once():
+    pytest.importorskip("ray")
+    begin = time.monotonic()
+    with (
+        pytest.raises(WorkerError, match=r"cannot reach the Ray cluster at 127\.0\.0\.1:1:"),
+        ray_cluster("127.0.0.1:1"),
+    ):
+        pass
+    assert time.monotonic() - begin < 15
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install .*phalanx\[ray\]"):
+        count(write_jsonl(tmp_path / "a.jsonl", 3), use_ray=True)

@@ -1,6 +1,7 @@
 """Rows of files, folders and datasets, and the ids of their samples."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,43 @@ def test_missing_files_are_reported(tmp_path: Path):
         list(iter_rows(tmp_path / "nothing"))
     with pytest.raises(ValueError, match=r"has no \.parquet, \.jsonl or \.txt file"):
         list(iter_rows(tmp_path))
+
+
+def test_another_column_can_have_the_text(tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", {"id": "a", "body": "xy", "text": "ignored"})
+    (sample,) = tokenize_rows(path, ByteTokenizer(), PLAIN.model_copy(update={"text_field": "body"}))
+    assert ByteTokenizer().decode(sample.input_ids) == "xy"
+
+
+def test_rows_can_have_tokens_instead_of_text(tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", {"id": "a", "input_ids": [5, 6, 7], "labels": [-100, 6, 7]})
+    (sample,) = tokenize_rows(path, ByteTokenizer(), PLAIN)
+    assert (sample.input_ids.tolist(), sample.loss_mask.tolist()) == ([5, 6, 7], [0, 1, 1])
+
+
+def test_a_truncated_last_line_is_reported(tmp_path: Path):
+    path = write(tmp_path / "a.jsonl", {"id": "a", "text": "x"})
+    path.write_text(path.read_text() + '{"id": "b", "te')
+    with pytest.raises(ValueError, match=r"a\.jsonl:2: .*line"):
+        ids(path)
+
+
+def test_an_invalid_parquet_file_and_row_are_reported(tmp_path: Path):
+    datasets = pytest.importorskip("datasets")
+    dataset = datasets.Dataset.from_dict({"id": ["a", "b"], "text": ["x", None]})
+    dataset.to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet: row 1: the row needs a text in 'text'"):
+        ids(tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"b\.parquet"):
+        ids(tmp_path / "b.parquet")
+
+
+def test_a_missing_library_is_reported_with_the_command_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "a.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ImportError, match=r"pip install .*phalanx\["):
+        ids(tmp_path / "a.parquet")

@@ -1,6 +1,8 @@
 """Samples, datasets of samples and sample files."""
 
+import copy
 import json
+import pickle
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from phalanx.data import (
     read_samples,
     write_samples,
 )
-from phalanx.data.samples import SampleFileError
+from phalanx.data.samples import SampleFileError, SampleInfo
 from tests.helpers.sample_cases import sample, samples
 
 
@@ -114,3 +116,11 @@ def test_columns_are_collated():
     batch = collate(next(plan.batches()), found, num_rows=6)
     assert batch["logps"].shape == batch.input_ids.shape and len(batch) == 6
     assert (batch["logps"][batch.segment_ids > 0] == batch.input_ids[batch.segment_ids > 0] - 0.5).all()
+
+
+def test_samples_can_be_pickled_and_copied_but_not_changed():
+    created = Sample("a", [1, 2], [0, 1], {"weight": [0.5, 1.0]}, SampleInfo(reward=1.0))
+    assert pickle.loads(pickle.dumps(created)) == copy.deepcopy(created) == created
+    assert hash(pickle.loads(pickle.dumps(created))) == hash(created)
+    with pytest.raises(AttributeError):
+        created.sample_id = "b"  # type: ignore[misc]

@@ -1,7 +1,6 @@
 """The token batching examples run from top to bottom and say what they promise."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import arcade_server
 import pytest
@@ -50,11 +49,3 @@ def test_an_example_runs_and_keeps_its_promises(
     said = capsys.readouterr().out
     for promise in PROMISES[name]:
         assert promise in said
-
-
-def test_the_analysis_draws_charts_where_it_is_told(tmp_path: Path) -> None:
-    run_example("batching/06_analyze.py", tmp_path / "charts")
-    assert sorted(path.name for path in (tmp_path / "charts").iterdir()) == [
-        "bucketing_vs_packing.svg",
-        "lengths.svg",
-    ]

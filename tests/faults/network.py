@@ -1,7 +1,6 @@
-"""A network and a clock without sockets and without waiting, for a world of faults: see `simulate`.
+"""A simulated network and clock without sockets or waiting, for the fault simulator.
 
-The event loop is the seam: connections, waits and the time all come from it. What is played over it is in
-`scenarios`, and the server at its other end is the scripted one of `streams`.
+Connections, waits and time come from a simulated event loop.
 """
 
 import asyncio
@@ -22,27 +21,27 @@ _HOUR = 3600.0
 
 
 class Deadlock(Exception):
-    """Nobody has anything to do, and nothing will ever come."""
+    """Raised if all tasks wait and no event is pending."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """A loop whose time passes only while everybody waits, and whose connections lead to one server.
+    """An event loop whose time passes only while all tasks wait, and whose connections lead to one server.
 
-    Callbacks run in the order in which they are due, so a seed decides everything that happens.
+    Callbacks run in the order of their times, so the seed determines everything.
     """
 
     def __init__(self, world: World, serve: Serve, *, faults: int) -> None:
-        """`faults` is how many there are at most; after them the network is as good as any."""
+        """Create the loop; `faults` is the maximum number of faults."""
         super().__init__()
         self.world, self.chance = world, world.chance
         self.faults_left = faults
         self.jumped = 0.0
-        """Seconds by which the clock has jumped: a machine that slept, or a process that was stopped."""
+        """Seconds by which the clock has jumped, as after suspending the machine."""
         self.open_ends: set[_End] = set()
         self.ending = False
-        """Whether its tasks are being ended, by whatever ended the program."""
+        """True while the tasks are being canceled."""
         self.refusals = 0
-        """Connections that will be refused, whatever else happens."""
+        """Number of connections that will be refused."""
         self._serve = serve
         self._now = 1000.0 + self.chance.random()
         self._slow = self.chance.choice([0.0, 0.0, 0.1, 3.0])
@@ -55,7 +54,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now
 
     def pass_time(self, seconds: float | None) -> None:
-        """What a real loop waits for, this one has at once."""
+        """Run a function at once that a real loop would run in a thread."""
         # A task may wait once more on its way out, which a killed process cannot.
         if self.world.dead and not self.ending:
             raise Killed
@@ -71,7 +70,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self.world.told.append(f"the clock jumps by {jump:.0f} s, the wall clock to another time")
 
     def fault(self, rate: float, name: str) -> bool:
-        """Whether something goes wrong here, which is said."""
+        """Return whether a fault occurs here, and log it."""
         if not self.faults_left or self.world.dead or self.chance.random() >= rate:
             return False
         self.faults_left -= 1
@@ -80,24 +79,24 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return True
 
     def count(self, name: str, about: str) -> None:
-        """A call of the program's, at which its process may end; once it has, nothing matters any more."""
+        """Count a call of the program, at which its process may end."""
         if not self.world.dead:
             self.world.call(name, about, can_fail=False)
 
     @property
     def connections(self) -> "list[_End]":
-        """The clients' ends that are open."""
+        """List the open connections of clients."""
         return [end for end in self.open_ends if end.is_client]
 
     def check_nothing_is_left(self) -> None:
-        """Every connection is closed, every task has ended, and nothing went wrong behind somebody's back."""
+        """Check that all connections are closed, all tasks have ended and no error was ignored."""
         assert not self.connections, f"{len(self.connections)} connections are left open"
         ours = asyncio.all_tasks(self) - set(self.served)
         assert not ours, f"tasks are left: {ours}"
         assert not self.complaints, f"the loop complains: {self.complaints}"
 
     def jump(self, seconds: float) -> None:
-        """The clock goes on without anybody having done anything."""
+        """Advance the clock without running anything."""
         self.jumped += seconds
         self._now += seconds
 
@@ -132,19 +131,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             writer.transport.abort()
 
     def delay(self) -> float:
-        """Seconds that a packet takes; a slow server's replies take now and then longer than anyone waits."""
+        """Return the delay of a packet. Replies of a slow server sometimes exceed the timeout."""
         slow = self._slow if self.faults_left else 0.0
         return _LATENCY * self.chance.random() + (self.chance.expovariate(1 / slow) if slow else 0.0)
 
     def _process_events(self, event_list: Any) -> None:
-        """There are none: everything that happens is a callback."""
+        """Do nothing: all events are callbacks."""
 
     def _write_to_self(self) -> None:
-        """Nobody waits in a system call, so there is nobody to wake."""
+        """Do nothing: the loop never blocks."""
 
 
 class _Waiting:
-    """What the base loop takes for its selector."""
+    """Selector of the base class."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
@@ -155,7 +154,7 @@ class _Waiting:
 
 
 class _End(asyncio.Transport):
-    """One end of a connection: what is written arrives at the other in pieces, late, or never."""
+    """One end of a connection. Written bytes arrive at the other end in pieces, late or never."""
 
     peer: "_End"
 
@@ -196,20 +195,20 @@ class _End(asyncio.Transport):
         return None
 
     def cut(self) -> None:
-        """Both sides lose the connection; what is under way is lost with it."""
+        """Close both ends; bytes in transit are lost."""
         self._under_way.clear()
         self._later(lambda: self._lose(_reset()))
         self.peer._lose(_reset())
 
     def deafen(self) -> None:
-        """Neither side hears the other from now on, and neither is told."""
+        """Stop delivering bytes in both directions without closing the connection."""
         self._deaf = self.peer._deaf = True
 
     def _deliver(self, piece: bytes) -> None:
         self._later(lambda: self.peer._receive(piece))
 
     def _later(self, what: Callable[[], None]) -> None:
-        """In the order in which they were sent, whatever each took on its way."""
+        """Deliver packets in the order in which they were sent."""
         self._due = max(self._loop.time() + self._loop.delay(), self._due)
         self._under_way.append(what)
         self._loop.call_at(self._due, self._arrive)
@@ -247,17 +246,17 @@ class _End(asyncio.Transport):
             self._loop.call_soon(self._protocol.connection_lost, error)
 
     def vanish(self) -> None:
-        """With the loop itself, when nobody is left to be told."""
+        """Close the connection when the loop ends."""
         self._closing = True
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
 
     def pause_reading(self) -> None:
-        """Pieces are small, and readers take them all."""
+        """Ignore flow control, because packets are small."""
 
     def resume_reading(self) -> None:
-        """See `pause_reading`."""
+        """Ignore flow control."""
 
 
 def _reset() -> ConnectionResetError:
@@ -271,9 +270,9 @@ def run(
     *,
     faults: int = 12,
 ) -> Result:
-    """A program and its server in one loop, as `asyncio.run` would have it; nothing is left open by either.
+    """Run a program and its server in one loop, as `asyncio.run` does, and check that nothing is left open.
 
-    Where the world ends the process, its connections and tasks end with it, and `Killed` is raised.
+    If the simulated process ends, its connections and tasks end too, and `Killed` is raised.
     """
     with simulated(world, serve, faults=faults) as loop:
         result = loop.run_until_complete(program(loop))
@@ -285,7 +284,7 @@ def run(
 
 @contextmanager
 def simulated(world: World, serve: Serve, *, faults: int) -> Iterator[SimulatedLoop]:
-    """A loop to run things in one after another; whatever is left in it ends with it."""
+    """Create a loop for several calls; what is left in it is canceled at the end."""
     loop = SimulatedLoop(world, serve, faults=faults)
     try:
         with _current(loop), _warnings_told(world):
@@ -309,7 +308,7 @@ def _current(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
 @contextmanager
 def _warnings_told(world: World) -> Iterator[None]:
-    """What the client warns of, as a part of what happened."""
+    """Record the warnings of the client in the log of the world."""
 
     class Telling(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -326,7 +325,7 @@ def _warnings_told(world: World) -> Iterator[None]:
 
 
 def _bury(loop: SimulatedLoop) -> None:
-    """End every task, though some want to do more before; in a dead process nothing they do has effect."""
+    """Cancel all tasks. In a dead process, nothing that they still do has an effect."""
     loop.faults_left, loop.ending = 0, True
 
     async def ended(tasks: list[asyncio.Task[Any]]) -> None:

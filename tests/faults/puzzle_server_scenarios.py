@@ -1,7 +1,4 @@
-"""What clients of a puzzle server do on a bad network, and what must hold whatever happens: see `simulate`.
-
-The network is in `network`; what programs do with the disk alone is in `scenarios`.
-"""
+"""Scenarios of puzzle-server clients on an unreliable network, with their invariants."""
 
 import functools
 import itertools
@@ -31,7 +28,7 @@ from tests.helpers.scripted_puzzle_server import ScriptedServer
 
 
 def collecting(world: World) -> None:
-    """`phalanx puzzles collect`, killed, cut off and without space, then resumed: the file of a calm run."""
+    """Check that faults do not change the file that `phalanx puzzles collect` writes."""
     out = world.folder / "samples.jsonl"
     acknowledged = 0
     for attempt in itertools.count():
@@ -62,7 +59,7 @@ def collecting(world: World) -> None:
 
 
 def pool_of_connections(world: World) -> None:
-    """A pool on a bad network: each episode once, as on a good one, in order where that was asked for."""
+    """Check that a pool returns each episode once, unchanged, and in order if requested."""
     ordered = world.chance.random() < 0.5
     config = ConnectionPoolConfig(
         connections=world.chance.randrange(1, 6),
@@ -89,7 +86,7 @@ def pool_of_connections(world: World) -> None:
 
 
 def one_client(world: World) -> None:
-    """A client asked for this and that: its answers are those of a good network, each before its deadline."""
+    """Check that a client returns the same answers as on a reliable network, before the deadline."""
     wishes = [world.chance.choice(_WISHES) for _ in range(25)]
 
     async def calm(loop: network.SimulatedLoop) -> list[Any]:
@@ -111,7 +108,7 @@ def one_client(world: World) -> None:
 
 
 async def _in_time(world: World, loop: network.SimulatedLoop, wish: Callable[[], Awaitable[Any]]) -> Any:
-    """The answer to a request, made again where the server was given up; none lasts beyond the deadline."""
+    """Repeat a request until the server answers; each attempt ends before the deadline."""
     while True:
         began, jumped = loop.time(), loop.jumped
         try:
@@ -168,7 +165,7 @@ def _bytes(text: str) -> list[int]:
 
 @functools.cache
 def calm_episodes() -> list[PuzzleEpisode]:
-    """What the pool gives where nothing goes wrong."""
+    """Return the episodes of a pool on a reliable network."""
 
     async def play(loop: network.SimulatedLoop) -> list[PuzzleEpisode]:
         async with PuzzlePool(PATIENT, ConnectionPoolConfig(ordered=True)) as pool:
@@ -180,7 +177,7 @@ def calm_episodes() -> list[PuzzleEpisode]:
 
 @functools.cache
 def _calm_collection() -> list[dict[str, Any]]:
-    """The samples of the same episodes."""
+    """Return the samples of the same episodes."""
     samples = [sample for episode in calm_episodes() for sample in episode_samples(episode, _bytes)]
     return [_timeless(json.loads(json.dumps(sample.to_dict()))) for sample in samples]
 

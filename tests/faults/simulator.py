@@ -1,11 +1,10 @@
-"""A seeded world of faults: kills, power cuts, full disks, errors, broken connections, clocks that jump.
+"""Simulator of faults: kills, power failures, full disks, I/O errors, lost connections, clock jumps.
 
-    python -m tests.faults.simulator --seed 7          replays one world and tells what happened in it
-    python -m tests.faults.simulator --seeds 10000     runs many, and stops at the first failure
+    python -m tests.faults.simulator --seed 7          replay one world and print what happened
+    python -m tests.faults.simulator --seeds 10000     run many worlds and stop at the first failure
 
-The file calls of `os` are the seam: a world counts them, lets one fail or ends the process there, and after a
-power cut gives back what a disk may have kept. Connections and time are in `network`, what must hold in
-`scenarios`.
+The file functions of `os` are replaced: a world counts the calls, lets one fail or ends the process there.
+After a power failure, it restores a state that a disk may have kept.
 """
 
 import argparse
@@ -25,17 +24,17 @@ from typing import Any
 
 _FAULTS = (errno.ENOSPC, errno.EIO)
 MOST_PROCESSES = 60
-"""After so many that were killed or failed, a program has had its chances."""
+"""Number of processes that may be killed or fail before a program must succeed."""
 _CALLS = ("open", "fdopen", "write", "fsync", "replace", "rename", "unlink", "mkdir")
 _REAL = {name: getattr(os, name) for name in _CALLS}
 
 
 class Killed(SystemExit):
-    """The process has ended here; nothing that follows reaches the disk. No event loop holds it up."""
+    """Raised where the process ends; later calls do not reach the disk."""
 
 
 class _Raw(io.FileIO):
-    """A file whose writes may be cut short."""
+    """A file whose writes may be incomplete."""
 
     world: "World"
 
@@ -50,10 +49,10 @@ class _Raw(io.FileIO):
 
 
 class World:
-    """One disk and one seed: which call of a process fails, and how."""
+    """A disk and a seed that determines which call fails, and how."""
 
     def __init__(self, seed: int, folder: Path, *, kills_only: bool = False) -> None:
-        """With `kills_only` nothing happens by itself; `kill` ends a process where it is asked to."""
+        """Create a world; with `kills_only`, only `kill` ends a process and nothing else fails."""
         self.chance = random.Random(seed)
         self.folder = folder
         self._patches = [
@@ -64,9 +63,9 @@ class World:
         self.told: list[str] = []
         self.dead = self.dead_before = False
         self.wall_offset = 0.0
-        """Seconds by which the wall clock was set forward or back."""
+        """Seconds by which the wall clock was changed."""
         self.power_was_cut = False
-        """Whether the last process ended with the power."""
+        """True if the last process ended with a power failure."""
         self._calls, self._kill_at = 0, 10**9
         self._fault_rate = self.chance.choice([0.0, 0.0, 0.05, 0.2])
         self._power_cuts = self.chance.random() < 0.5
@@ -78,7 +77,7 @@ class World:
 
     @contextlib.contextmanager
     def process(self, within: int = 60) -> Iterator[None]:
-        """A process that may be killed at any of so many calls; the disk is what is left afterwards."""
+        """Run a process that may be killed at one of its calls."""
         self.dead = self.dead_before = False
         self._calls, self._kill_at = 0, self.chance.choice([10**9, self.chance.randrange(1, within)])
         if self._kills_only:
@@ -104,7 +103,7 @@ class World:
                 path.rename(path.with_name(path.name.replace(own, ".999999999-")))
 
     def settle(self) -> None:
-        """Everything that is there is on the disk for good."""
+        """Mark the current state of the disk as durable."""
         for entry in _entries(self.folder):
             if entry.is_file():
                 with open(entry.path, "rb") as file:  # noqa: PTH123
@@ -126,7 +125,7 @@ class World:
             raise OSError(fault, os.strerror(fault), about)
 
     def kill(self) -> None:
-        """End the process here."""
+        """End the process."""
         self.dead = True
         raise Killed
 
@@ -157,7 +156,7 @@ class World:
         return call
 
     def _written(self, descriptor: int, data: bytes, about: str) -> int:
-        """A write that may be cut short: by an end of the process, or by a disk that is full."""
+        """Write, or write only a part because the process ends or the disk is full."""
         try:
             self.call("write", about)
         except (OSError, Killed) as error:
@@ -186,7 +185,7 @@ class World:
         return wrapped
 
     def _name(self, path: str | Path) -> str:
-        """Without the process, which is another one when the world is played again."""
+        """Remove the process id, which differs between replays."""
         return re.sub(r"\.\d+-([0-9a-f]{8}\.tmp)", r".\1", str(path)[len(str(self.folder)) + 1 :] or ".")
 
     def _note_sync(self, descriptor: int) -> None:
@@ -201,7 +200,7 @@ class World:
             self._renames.append((source, target, target.read_bytes() if target.is_file() else None))
 
     def _cut_power(self) -> None:
-        """What was not synced may be undone: the last renames, and bytes of files behind their last sync."""
+        """Undo changes that were not synced: the last renames and the ends of files."""
         undone = self.chance.randrange(len(self._renames) + 1)
         for source, target, before in reversed(self._renames[len(self._renames) - undone :]):
             if target.is_file():
@@ -227,7 +226,7 @@ def _set(values: list[tuple[Any, str, Any]]) -> None:
 
 
 def _entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    """Everything in a folder, and what is in a folder after it."""
+    """List everything below a folder, contents first."""
     for entry in os.scandir(folder):
         yield entry
         if entry.is_dir(follow_symlinks=False):
@@ -235,7 +234,7 @@ def _entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
 
 
 def play(seed: int, *, aloud: bool = False) -> str:
-    """One world; raises where a promise does not hold. Returns which scenario it was."""
+    """Run one world and return the name of its scenario; raise if an invariant is violated."""
     from tests.faults.scenarios import SCENARIOS
 
     folder = Path(tempfile.mkdtemp(prefix="phalanx-world-")).resolve()
@@ -255,7 +254,7 @@ def play(seed: int, *, aloud: bool = False) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

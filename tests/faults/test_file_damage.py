@@ -1,4 +1,4 @@
-"""Damage of any kind to any sealed file is named when it is read: never other data, never a crash."""
+"""Damage to any checksummed file is reported when it is read, and never read as data."""
 
 import os
 import random

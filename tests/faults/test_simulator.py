@@ -1,4 +1,4 @@
-"""Worlds of faults: what was acknowledged is not lost, nothing comes twice, nothing torn is read."""
+"""Invariants hold in simulated worlds of faults, and the simulator detects violations."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ def test_simulation_is_deterministic(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_missing_sync_is_detected(tmp_path: Path) -> None:
-    """The worlds can tell: bytes that were never synced, renamed at once, are torn in some of them."""
+    """Bytes that were never synced are lost in some worlds."""
     torn = 0
     for seed in range(80):
         folder = tmp_path / str(seed)
@@ -51,7 +51,7 @@ def test_missing_sync_is_detected(tmp_path: Path) -> None:
 
 
 def caught(name: str, folder: Path) -> str:
-    """What the first of some worlds says in which a scenario's promise is broken."""
+    """Return the error of the first world in which a scenario violates its invariant."""
     for seed in range(40):
         (folder / str(seed)).mkdir()
         try:

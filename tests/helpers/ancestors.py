@@ -1,7 +1,7 @@
-"""A knowledge base small enough to prove by hand, and batches of it: four people in a line.
+"""A knowledge base of four people in a line, small enough to prove by hand, and batches of it.
 
-`grandparent` is a parent's parent: (a,c) and (b,d) are true, (a,d) is not. With two steps at most, taking
-action 0 twice proves a true one; the false one is still at `parent(b,d)` then, and is cut off.
+`grandparent(a,c)` and `grandparent(b,d)` are true, `grandparent(a,d)` is false. Within two steps, action 0
+proves a true query; the false query is then still at `parent(b,d)` and is truncated.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ index_manager = IndexManager(data_handler, padding_atoms=3)
 
 
 def ancestors(batch_size: int = 3, **settings: Any) -> BatchedVecEnv:
-    """`eval` of the two true queries and the false one, unless told otherwise."""
+    """Create an environment that evaluates the two true queries and the false one by default."""
     given: dict[str, Any] = {"queries": [*TRUE, FALSE], "labels": [1, 1, 0], "mode": "eval"}
     return BatchedVecEnv(
         index_manager=index_manager,
@@ -37,5 +37,5 @@ def ancestors(batch_size: int = 3, **settings: Any) -> BatchedVecEnv:
 
 
 def goals(row: Any) -> list[str]:
-    """The goals of one environment's `sub_index`."""
+    """Return the goals in the `sub_index` of one environment."""
     return [str(atom) for atom in index_manager.decode_state(row.squeeze(0).numpy())]

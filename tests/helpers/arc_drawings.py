@@ -1,7 +1,4 @@
-"""Reading drawings back, and a small episode to draw.
-
-What drawings must hold is in the test files.
-"""
+"""Functions that read drawings, and a small episode to draw."""
 
 import functools
 from typing import Any

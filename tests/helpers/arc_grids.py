@@ -1,7 +1,4 @@
-"""Grids, masks and tasks written as text, so that a reader can check a case by eye.
-
-Playing them is in `engine_runs`.
-"""
+"""Grids, masks and tasks written as text, so that test cases are easy to read."""
 
 from collections.abc import Sequence
 
@@ -11,12 +8,12 @@ from phalanx.arc.tasks import ArcTask, GridPair, as_grid
 
 
 def grid(text: str) -> np.ndarray:
-    """`grid("12/30")` is two rows of two colours."""
+    """Parse a grid: `grid("12/30")` has two rows and two columns."""
     return as_grid([[int(cell) for cell in row] for row in text.split("/")])
 
 
 def mask(text: str, shape: tuple[int, int]) -> np.ndarray:
-    """`mask("#./.#", (3, 3))` selects two cells on a 3x3 canvas; the rest of the canvas is not selected."""
+    """Parse a mask: `mask("#./.#", (3, 3))` selects two cells of a 3x3 canvas."""
     canvas = np.zeros(shape, bool)
     for r, row in enumerate(text.split("/")):
         for c, cell in enumerate(row):
@@ -25,7 +22,7 @@ def mask(text: str, shape: tuple[int, int]) -> np.ndarray:
 
 
 def task(name: str, demos: Sequence[tuple[str, str]], tests: Sequence[tuple[str, str]] = ()) -> ArcTask:
-    """A task from literal grids, input and output of each pair."""
+    """Create a task from pairs of an input and an output grid."""
     return ArcTask(
         id=name,
         demos=tuple(GridPair(grid(a), grid(b)) for a, b in demos),
@@ -34,12 +31,12 @@ def task(name: str, demos: Sequence[tuple[str, str]], tests: Sequence[tuple[str,
 
 
 def text(canvas: np.ndarray) -> str:
-    """The area of a canvas as text: `12/30`; an area that is no rectangle shows dots."""
+    """Format the area of a canvas, such as `12/30`. Cells outside it are dots."""
     rows = ["".join("." if cell < 0 else str(cell) for cell in row).rstrip(".") for row in canvas.tolist()]
     return "/".join(rows).rstrip("/")
 
 
 def selection_text(canvas: np.ndarray) -> str:
-    """A mask as text, without the unselected rows and columns at its end."""
+    """Format a mask without trailing rows and columns that are not selected."""
     rows = ["".join("#" if cell else "." for cell in row).rstrip(".") for row in canvas.tolist()]
     return "/".join(rows).rstrip("/")

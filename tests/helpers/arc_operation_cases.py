@@ -1,7 +1,4 @@
-"""The literal cases of the 42 operations, as a table that a reader can check by eye.
-
-Running them is in `test_operations`.
-"""
+"""Test cases of the 42 operations as a table."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +7,7 @@ FAR = "98989"
 """A target that no case reaches."""
 MORE_DEMOS = (("5", FAR), ("66", FAR))
 MORE_TESTS = (("7", FAR), ("88", FAR))
-"""`more` in the table: three demonstrations, pairs 0 to 2, and two tests, pairs 3 and 4."""
+"""Value of `more` in the table: three demonstrations (pairs 0 to 2) and two tests (pairs 3 and 4)."""
 
 # name | first demonstration's input | steps | grid after the last step | what else must hold then
 # A step is operation@cells: a point row,col, a box r1,c1,r2,c2, a mask #./.#, or - for an empty mask.
@@ -127,12 +124,12 @@ after a switch similarity is the new pair's | 11 | 35@0,0 | 1234 |
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Steps from the first demonstration's input, and what must hold after the last of them."""
+    """Steps from the input of the first demonstration, and the expected state after the last step."""
 
     name: str
     start: str
     steps: tuple[tuple[int, Any], ...]
-    """Operation and selection: (row, col), (r1, c1, r2, c2), or a mask's text."""
+    """Operations with their selections: (row, col), (r1, c1, r2, c2), or a mask as text."""
     grid: str
     target: str = FAR
     others: tuple[tuple[str, str], ...] = ()
@@ -144,7 +141,7 @@ class Case:
     reward: float | None = None
     similarity: float | None = None
     ends: str | None = None
-    """terminated, truncated or running."""
+    """`terminated`, `truncated` or `running`."""
     valid: bool = True
 
     @property
@@ -185,7 +182,7 @@ def parse(line: str) -> Case:
 
 
 def invalid(name: str, operation: int, cells: tuple[int, ...]) -> Case:
-    """Nothing happens but the penalty."""
+    """Expect that an action changes nothing and costs the penalty."""
     step = (operation, cells)
     return Case(name, "12", (step,), "12", selected="", reward=-1.0, ends="running", valid=False)
 

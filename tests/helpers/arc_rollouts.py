@@ -33,7 +33,7 @@ INFO_FIELDS = (
 
 
 def skip_without(backend: str) -> None:
-    """Skip the calling test, in the package's own words, where the native backend cannot run."""
+    """Skip the calling test if the native backend is unavailable, with the reason."""
     if backend == "native" and not is_native_available():
         pytest.skip(f"native backend: {native_unavailable_reason()}")
 
@@ -41,7 +41,7 @@ def skip_without(backend: str) -> None:
 def batch_action(
     action_format: str, operations: Any, selections: Any
 ) -> PointAction | BboxAction | MaskAction:
-    """A batch of actions: selections are [B, 2], [B, 4] or [B, H, W]."""
+    """Create a batch of actions; selections are [B, 2], [B, 4] or [B, H, W]."""
     ids = np.asarray(operations, np.int32)
     if action_format == "mask":
         return MaskAction(*jax.device_put((ids, np.asarray(selections, bool))))
@@ -55,7 +55,7 @@ def _view(states: Any) -> dict[str, jax.Array]:
 
 
 def view(states: Any) -> dict[str, np.ndarray]:
-    """Every public property of a state or a batch of states."""
+    """Return all public properties of a state or a batch of states."""
     return jax.tree.map(np.asarray, _view(states))
 
 
@@ -65,7 +65,7 @@ def _property(states: Any, name: str) -> jax.Array:
 
 
 def read(states: Any, name: str) -> np.ndarray:
-    """One property of a state or a batch of states, unpacked by compiled code."""
+    """Return one property of a state or a batch of states, computed by compiled code."""
     return np.asarray(_property(states, name))
 
 
@@ -79,9 +79,9 @@ def _rows(states: Any, rows: jax.Array) -> Any:
 
 
 class Starts:
-    """First states on the tasks and pairs that a test names.
+    """Return initial states with the given tasks and pairs.
 
-    The key draws task and pair, so a large batch is drawn and the wanted ones are picked from it.
+    Task and pair are drawn from the key, so a large batch is drawn and the requested states are selected.
     """
 
     def __init__(self, config: ArcConfig, tasks: TaskBuffer) -> None:
@@ -94,12 +94,12 @@ class Starts:
         self.rows = {start: row for row, start in enumerate(drawn)}
 
     def at(self, starts: Sequence[tuple[int, int]]) -> Any:
-        """A batch of states, the i-th on the task and pair that `starts[i]` names."""
+        """Return a batch of states; state i has the task and pair `starts[i]`."""
         return _rows(self.states, np.array([self.rows[start] for start in starts], np.int32))
 
 
 class Player:
-    """Plays one environment at a time, as a batch of one, so that one compilation serves all its tests."""
+    """Runs one environment as a batch of one, so that all its tests share one compilation."""
 
     def __init__(self, backend: str, config: ArcConfig, tasks: Sequence[ArcTask]) -> None:
         skip_without(backend)
@@ -108,13 +108,13 @@ class Player:
         self.starts = Starts(self.config, self.tasks)
 
     def start(self, task_id: str, pair: int = 0) -> Any:
-        """The first state on that pair of that task."""
+        """Return the initial state of a pair of a task."""
         return self.starts.at([(self.tasks.index_of(task_id), pair)])
 
     def play(self, state: Any, *steps: tuple[int, Any]) -> tuple[Any, Any, float, bool, Any]:
-        """Steps given as (operation, selection); what the last one returned.
+        """Take steps (operation, selection) and return the result of the last one.
 
-        Selections are as the config's format wants them; a mask may be text.
+        Selections have the format of the config; a mask may be text.
         """
         result: Any = None
         for operation, cells in steps:
@@ -127,7 +127,7 @@ class Player:
 
 
 def working(state: Any) -> str:
-    """The working grid of a batch of one as text, so that a failure can be read."""
+    """Format the working grid of a batch of one."""
     return text(read(state, "working_grid")[0])
 
 
@@ -137,7 +137,7 @@ _two_words = jax.jit(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32)
 def oracle_starts(
     keys: jax.Array, tasks: Sequence[ArcTask], config: ArcConfig, weights: Sequence[int] | None = None
 ) -> list[OracleState]:
-    """The first states that these keys must give; weights are whole numbers, so that nothing is rounded."""
+    """Return the expected initial states of keys. Weights are integers, so that nothing is rounded."""
     bits = np.asarray(_two_words(keys))
     states = []
     for for_task, for_pair in bits.tolist():
@@ -157,7 +157,7 @@ def oracle_starts(
 def oracle_batch_step(
     states: Sequence[OracleState], action_format: str, operations: Any, selections: Any, config: ArcConfig
 ) -> tuple[list[OracleState], np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """The oracle over a batch: states, rewards, done flags and the fields of `StepInfo`."""
+    """Step a batch with the reference implementation: states, rewards, dones and the fields of `StepInfo`."""
     results = [
         step_oracle(state, action_format, int(operation), selection, config)
         for state, operation, selection in zip(states, operations, selections, strict=True)
@@ -168,6 +168,6 @@ def oracle_batch_step(
 
 
 def oracle_view(states: Sequence[OracleState], config: ArcConfig) -> dict[str, np.ndarray]:
-    """The oracle's batch as `view` shows an backend's."""
+    """Return a batch of the reference implementation in the format of `view`."""
     views = views_of(states, config)
     return {field: views[field] for field in STATE_FIELDS}

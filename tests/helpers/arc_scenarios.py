@@ -1,6 +1,6 @@
-"""Random tasks and random actions that make rich states, and the oracle's answers to them.
+"""Random tasks and actions that lead to varied states, with the results of the reference implementation.
 
-The answers are worked out once and serve every backend; comparing is in `test_engines_against_oracle`.
+The results are computed once and compared with every backend.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ NUM_TASKS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """A config to judge, and how far to go with it."""
+    """A config and the number of steps to take with it."""
 
     name: str
     config: ArcConfig
@@ -29,7 +29,7 @@ class Scenario:
     steps: int
     seed: int
     submits: float = 0.0
-    """How often the answer is handed in besides by chance."""
+    """Probability of an additional submission."""
 
     @property
     def format(self) -> str:
@@ -138,7 +138,7 @@ SCENARIOS = (
 
 
 def random_grid(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
-    """Few colours make large regions and frequent matches; many colours make every cell tell."""
+    """Draw a grid. Few colors give large regions and frequent matches; many colors make every cell matter."""
     palette = rng.choice(10, size=int(rng.choice([1, 2, 2, 3, 10])), replace=False)
     return rng.choice(palette, size=(rows, cols))
 
@@ -158,7 +158,7 @@ def random_size(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[int, 
 
 
 def random_pair(rng: np.random.Generator, shape: tuple[int, int]) -> GridPair:
-    """The output is the input, or nearly so, or a part or an extension of it, or unrelated."""
+    """Draw an output: the input, a variant, part or extension of it, or an unrelated grid."""
     source = random_grid(rng, *random_size(rng, shape))
     kind = rng.integers(5)
     if kind == 0:
@@ -178,8 +178,10 @@ def random_pair(rng: np.random.Generator, shape: tuple[int, int]) -> GridPair:
 
 @functools.cache
 def random_tasks(shape: tuple[int, int], with_all_kinds: bool) -> tuple[ArcTask, ...]:
-    """Tasks of all sizes that fit the canvas; `with_all_kinds` adds some without tests, which
-    evaluation would refuse; some have a secret output."""
+    """Draw tasks of all sizes that fit the canvas.
+
+    `with_all_kinds` adds tasks without tests, which evaluation mode rejects. Some have a hidden output.
+    """
     rng = np.random.default_rng([*shape, with_all_kinds])
     tasks = []
     for i in range(NUM_TASKS):
@@ -206,7 +208,7 @@ def keys_of(scenario: Scenario) -> jax.Array:
 
 
 def random_operation(rng: np.random.Generator, submits: float) -> int:
-    """All 42, but rarely those that end the episode or start the grid again, and now and then a bad id."""
+    """Draw operations, rarely those that end the episode or restart, and sometimes an invalid id."""
     if submits and rng.random() < submits:
         return 34
     if rng.random() < 0.03:
@@ -219,7 +221,7 @@ def random_operation(rng: np.random.Generator, submits: float) -> int:
 
 
 def random_point(rng: np.random.Generator, area: tuple[int, int], canvas: tuple[int, int]) -> tuple[int, int]:
-    """Mostly in the area, sometimes only on the canvas, now and then outside it."""
+    """Draw a cell: mostly in the area, sometimes only on the canvas, and sometimes outside it."""
     chance = rng.random()
     if chance < 0.04:
         point = [int(rng.integers(canvas[0])), int(rng.integers(canvas[1]))]
@@ -275,7 +277,7 @@ def random_mask(rng: np.random.Generator, area: tuple[int, int], canvas: tuple[i
 
 
 def random_selection(rng: np.random.Generator, scenario: Scenario, state: OracleState, operation: int) -> Any:
-    """A selection that gives the operation something to do more often than pure chance would."""
+    """Draw a selection on which the operation has an effect more often than on a random one."""
     canvas = scenario.config.grid_shape
     area = state.working.shape
     if operation == 33 and rng.random() < 0.6:
@@ -295,7 +297,7 @@ def random_selection(rng: np.random.Generator, scenario: Scenario, state: Oracle
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """One batch of actions and what the oracle says to them."""
+    """A batch of actions and the results of the reference implementation."""
 
     before: list[OracleState]
     operations: np.ndarray
@@ -309,7 +311,7 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A whole scenario by the oracle."""
+    """Run a scenario with the reference implementation."""
 
     first: list[OracleState]
     first_view: dict[str, np.ndarray]

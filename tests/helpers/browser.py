@@ -1,4 +1,4 @@
-"""Headless Chromium for tests that look at pages, from disk and without a network."""
+"""Headless Chromium for tests of pages, without a network."""
 
 import contextlib
 import shutil
@@ -24,7 +24,7 @@ needs_chromium = pytest.mark.skipif(
 
 @contextlib.contextmanager
 def opened_tab() -> Iterator[Any]:
-    """One tab for all tests of a file, as opening them takes longest."""
+    """Open one tab for all tests of a file, because opening tabs is slow."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -37,7 +37,7 @@ def opened_tab() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def no_complaints(tab: Any) -> Iterator[None]:
-    """No page that is opened meanwhile may complain, or ask for anything but itself."""
+    """Fail if a page reports an error or requests anything but itself."""
     complaints: list[str] = []
     requests: list[str] = []
     listeners = {

@@ -1,4 +1,4 @@
-"""A model server on loopback for tests: it speaks OpenAI's chat protocol, and says what a script says."""
+"""A local model server with OpenAI's chat protocol and scripted answers."""
 
 import contextlib
 import json
@@ -8,12 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Script = Callable[[list[dict[str, Any]]], str]
-"""What the model says to a conversation."""
+"""Function from a conversation to the answer."""
 
 
 @contextlib.contextmanager
 def stub_model(script: Script) -> Iterator[tuple[str, list[list[dict[str, Any]]]]]:
-    """The server's base URL, and the conversations that it was asked to go on with."""
+    """Run the server; yield its base URL and the conversations that it received."""
     asked: list[list[dict[str, Any]]] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""`phalanx`: runs a command line in this process, as a shell would."""
+"""Runs `phalanx` commands in this process."""
 
 import sys
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from phalanx.cli import app as cli
 
 
 class Outcome(NamedTuple):
-    """What a shell would see."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

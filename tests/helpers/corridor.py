@@ -1,7 +1,4 @@
-"""A small sound environment for the core's tests: walk a corridor of eight cells to its right end.
-
-Variants that break the rules on purpose are in `broken_corridors`.
-"""
+"""A small, correct environment: walk through a corridor of eight cells to its right end."""
 
 import dataclasses
 from typing import Any
@@ -37,11 +34,12 @@ class WalkInfo(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Corridor(Environment[Walker, Array, Array]):
-    """Left and right move one cell, a leap two or three; a move that would hit a wall is illegal.
+    """Walk to the right end of a corridor.
 
-    The episode starts in one of the cells 0 to 3, terminates in cell 7, which pays 1, and is truncated after
-    `max_steps`. Other steps pay -0.1, illegal ones -1. Chance comes from the key's words by plain arithmetic,
-    because drawing with `jax.random` would be most of what a test has to compile.
+    Left and right move by one cell, a leap by two or three. A move into a wall is illegal. An episode starts
+    in one of the cells 0 to 3, terminates in cell 7 with reward 1, and is truncated after `max_steps` steps.
+    Other steps have the reward -0.1, illegal ones -1. Randomness comes from arithmetic on the key, because
+    compiling `jax.random` would take most of the time of a test.
     """
 
     max_steps: int = 12
@@ -92,7 +90,7 @@ class Corridor(Environment[Walker, Array, Array]):
         return jnp.argmax(jnp.cumsum(legal, dtype=jnp.uint32) > chosen).astype(jnp.int32)
 
     def invalid_action(self, key: UInt32[Array, "2"], state: Walker) -> Int[Array, ""] | None:
-        """The masked-out move where there is one, else a number that names no move."""
+        """Return an illegal move, or an integer that is not a move if all moves are legal."""
         legal = self.legal(state)
         outside = jnp.where(key[0] % 2 == 0, 3, -1)
         return jnp.where(jnp.all(legal), outside, jnp.argmin(legal)).astype(jnp.int32)
@@ -136,13 +134,13 @@ class Corridor(Environment[Walker, Array, Array]):
 
 
 def scramble(key: UInt32[Array, "2"]) -> UInt32[Array, "2"]:
-    """The next key: a step of two linear congruential generators, their better bits brought down."""
+    """Return the next key: a step of two linear congruential generators whose high bits are mixed in."""
     key = key * jnp.uint32(1664525) + jnp.uint32(1013904223)
     return key ^ (key >> 16)
 
 
 class CorridorConfig(Config):
-    """What the seeds' `(config, task)` functions take; the task is the step limit."""
+    """A config for functions that take `(config, task)`; the task is the step limit."""
 
     max_steps: int = 12
 
@@ -151,6 +149,6 @@ class CorridorConfig(Config):
 
 
 def walker(position: int, clock: int = 0) -> Walker:
-    """A single state, for cases written by hand."""
+    """Create a single state."""
     numbers = np.int32(position), np.int32(clock), np.zeros(2, np.uint32)
     return Walker(*jax.device_put((*numbers, np.False_, np.False_)))

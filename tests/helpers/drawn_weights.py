@@ -1,4 +1,4 @@
-"""Networks with drawn weights: those at the outset are nearly zero in the last layers and hide mistakes."""
+"""Networks with random weights. Initial weights of the last layers are nearly zero and would hide errors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +9,9 @@ import numpy as np
 
 
 def drawn_weights(make: Callable[..., Any], *settings: Any, seed: int = 0) -> Any:
-    """What `make` makes of the settings and a key, with other weights.
+    """Create a network with random weights.
 
-    JAX's own generator would be compiled for every shape.
+    The weights come from NumPy, because JAX's generator would be compiled for every shape.
     """
     shapes = eqx.filter_eval_shape(make, *settings, jax.random.key(0))
     generator = np.random.default_rng(seed)

@@ -1,7 +1,4 @@
-"""Running an example as a script in the tests' own process, which has paid for its imports already.
-
-What each example promises is in the test that is named after it.
-"""
+"""Runs examples as scripts in the process of the tests, where their imports are already loaded."""
 
 import re
 import runpy
@@ -14,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run_example(name: str, *arguments: object) -> None:
-    """`python examples/NAME ARGUMENTS`; the caller captures what it prints."""
+    """Run `python examples/NAME ARGUMENTS`."""
     script = str(EXAMPLES / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [script, *map(str, arguments)])
@@ -22,7 +19,7 @@ def run_example(name: str, *arguments: object) -> None:
 
 
 def first_and_last_return(said: str) -> tuple[float, float]:
-    """Of the line that sums a training up."""
+    """Pattern of the line that summarizes a training."""
     told = re.search(r"first update (\S+), of the last (\S+)$", said, re.MULTILINE)
     assert told is not None, said
     return float(told[1]), float(told[2])

@@ -1,7 +1,4 @@
-"""A family that fits on one line, with rules for ancestors, as encoded integers.
-
-The oracle's random knowledge bases are in `proof_cases`.
-"""
+"""A small family with rules for ancestors, as encoded integers."""
 
 from typing import Any
 
@@ -46,13 +43,13 @@ def start(env: ProofEnvironment, query: Any, label: bool = True) -> ProofState:
 
 
 def offered(state: ProofState) -> list:
-    """The successors as tuples of atoms."""
+    """Return the successors as tuples of atoms."""
     rows = np.asarray(state.successors)[: int(state.num_actions)]
     return [tuple(tuple(int(x) for x in atom) for atom in row if atom[0]) for row in rows]
 
 
 def take(env: ProofEnvironment, state: ProofState, *successors: Any) -> tuple:
-    """Step to one successor after another; the last step's result."""
+    """Take several steps and return the result of the last one."""
     result: tuple = ()
     for successor in successors:
         assert successor in offered(state), f"{successor} is not among {offered(state)}"

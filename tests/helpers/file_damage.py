@@ -1,6 +1,6 @@
-"""Files of every format that carries a digest, ways to damage them, and what reading them must come to.
+"""Files of every checksummed format, ways to damage them, and functions that read them.
 
-`test_damage` does this some hundred times for each format; `PHALANX_DAMAGES=2000` does it more often.
+`PHALANX_DAMAGES=2000` sets the number of damaged files per format in `tests/faults/test_file_damage.py`.
 """
 
 import contextlib
@@ -19,19 +19,19 @@ from phalanx.io.checksum import add_checksum, write_json as write_checksummed_js
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """A JSON file with a seal, whatever it says."""
+    """Write a checksummed JSON file."""
     with atomic_write(path, "w", checksum=True) as file:
         write_checksummed_json(file, record)
 
 
 def seal(path: Path) -> None:
-    """Add a seal to a file that another program wrote."""
+    """Add a checksum to a file that another program wrote."""
     with path.open("r+b") as file:
         add_checksum(file)
 
 
 class Format(NamedTuple):
-    """How a file or folder of a format is made, and all that is read of it."""
+    """Functions that write a file or folder of a format and read all of it."""
 
     make: Callable[[Path], None]
     read: Callable[[Path], Any]
@@ -39,7 +39,7 @@ class Format(NamedTuple):
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
-    """The bytes with a bit flipped, cut off, a page zeroed, or some bytes replaced."""
+    """Damage bytes: flip a bit, truncate, clear a page, or replace some bytes."""
     kind = chance.choice(["bit", "bit", "cut", "page", "bytes"])
     if not data:
         return b"\0"
@@ -60,14 +60,14 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
 
 
 class Patient:
-    """A file or folder whose files are damaged one at a time, and healed again."""
+    """A file or folder whose files are damaged one at a time and then repaired."""
 
     def __init__(self, path: Path) -> None:
         files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
         self.path, self.whole = path, {file: file.read_bytes() for file in files}
 
     def damage(self, chance: random.Random) -> Path | None:
-        """Damage a file, larger ones more often; None if that changed nothing."""
+        """Damage a file, larger ones more often. Return None if this changed nothing."""
         files = list(self.whole)
         weights = [len(self.whole[file]) + 200 for file in files]
         file = chance.choices(files, weights)[0]
@@ -78,12 +78,12 @@ class Patient:
         return file
 
     def heal(self, file: Path) -> None:
-        """Make it whole again."""
+        """Repair the damaged file."""
         file.write_bytes(self.whole[file])
 
 
 def tasks(folder: Path) -> None:
-    """Two ARC tasks as files."""
+    """Write two ARC tasks as files."""
     import json
 
     for name, cell in (("one", 1), ("two", 2)):
@@ -92,7 +92,7 @@ def tasks(folder: Path) -> None:
 
 
 def archive(kind: str) -> Callable[[Path], None]:
-    """A maker of archives of the two tasks."""
+    """Return a function that writes an archive of the two tasks."""
 
     def make(path: Path) -> None:
         folder = path.with_suffix(".tasks")
@@ -129,7 +129,7 @@ def read_archive(path: Path) -> Any:
 
 @contextlib.contextmanager
 def limited_file_size(size: int) -> Iterator[None]:
-    """Limit the size of all files, so that a write across the limit is cut short as on a full disk."""
+    """Limit the size of all files, so that longer writes fail as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:

@@ -1,6 +1,6 @@
-"""The environments of the Gymnasium tests, and what `gymnasium.make` is told to make the same ones.
+"""Environments of the Gymnasium tests, with the settings for `gymnasium.make`.
 
-Equal environments share what is compiled for them, so the tests of one size compile once.
+Equal environments share compiled programs, so each batch size compiles once.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ PAINTINGS: dict[str, Any] = {
     "episode": {"max_episode_steps": 4},
     "action": {"allowed_operations": (2, 3, 34)},
 }
-"""Six tasks that differ in their first cell: fill it with 3. One may submit (34), and has four steps."""
+"""Six tasks that differ in their first cell, which must be filled with 3. Four steps, with Submit (34)."""
 
 ANCESTORS: dict[str, Any] = {
     "knowledge_base": KnowledgeBase(
@@ -33,7 +33,7 @@ ANCESTORS: dict[str, Any] = {
     "max_goals": 3,
     "max_episode_steps": 2,
 }
-"""Four people in a line; a grandparent is a parent's parent; two steps at most."""
+"""Four people in a line with rules for grandparents, and at most two steps."""
 
 paintings = make("arc-v2", **PAINTINGS)
 ancestors = make("proofs-v1", **ANCESTORS)

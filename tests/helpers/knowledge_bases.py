@@ -1,7 +1,4 @@
-"""Knowledge bases in the shared folder, read the shortest way, for tests that run only where they are.
-
-The package's own reader, with its errors and its other formats, is `phalanx.kg.knowledge_base`.
-"""
+"""Knowledge bases in the shared folder, for tests that are skipped without it."""
 
 import re
 from pathlib import Path
@@ -18,7 +15,7 @@ _ATOM = re.compile(r"\s*([^\s(,]+)\(([^,]+),([^)]+)\)")
 
 
 class SharedSet(NamedTuple):
-    """A program, and the training and test queries."""
+    """Return a program, and the training and test queries."""
 
     program: Program
     rules: list

@@ -1,4 +1,4 @@
-"""The example's masked environment, for the tests of adapters: neither knows of the other."""
+"""The environment of `examples/custom/environment.py`, which has a mask of legal actions."""
 
 import runpy
 from pathlib import Path
@@ -11,5 +11,5 @@ LightsOut, LAMPS = _EXAMPLE["LightsOut"], _EXAMPLE["LAMPS"]
 
 
 def all_but(lamp: int) -> list[bool]:
-    """What is legal after a press: every other lamp."""
+    """Return the mask after a press: all other lamps."""
     return (np.arange(LAMPS) != lamp).tolist()

@@ -1,6 +1,6 @@
-"""Plays episodes by OpenEnv's own client: cases as JSON on stdin, transcripts on stdout.
+"""Runs episodes with OpenEnv's own client: cases as JSON on stdin, transcripts on stdout.
 
-Runs with the Python of OpenEnv's venv, which has no Phalanx.
+It runs with the Python of OpenEnv's virtual environment, where Phalanx is not installed.
 """
 
 import json

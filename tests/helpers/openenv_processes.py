@@ -1,7 +1,8 @@
-"""Servers and OpenEnv's own client for tests: a server in a thread, and the client in a venv of its own.
+"""OpenEnv servers in a thread, and OpenEnv's own client in its own virtual environment.
 
-`openenv` 0.10 cannot be installed beside verifiers 0.4 (it needs fastmcp below 4, so mcp below 2, and
-verifiers mcp 2.0.0), nor with this project's pins (its gradio needs pillow below 13).
+`openenv` 0.10 and verifiers 0.4 cannot be installed together: `openenv` needs fastmcp below 4 and therefore
+mcp below 2, but verifiers needs mcp 2.0.0. Its gradio also needs pillow below 13, which conflicts with this
+project's pins.
 """
 
 import contextlib
@@ -20,12 +21,12 @@ from phalanx.integrations.openenv import OpenEnvServer, ServerLimits
 from phalanx.text.env_spec import TextFactory
 
 CLIENT_PYTHON = Path(sys.prefix) / "openenv" / "bin" / "python"
-"""Where the Makefile's `openenv` target installs OpenEnv."""
+"""Folder in which the Makefile's target `openenv` installs OpenEnv."""
 
 
 @contextlib.contextmanager
 def running(factory: TextFactory, name: str = "test", **limits: Any) -> Iterator[OpenEnvServer]:
-    """A server while the block runs; every session must be gone soon after its client is."""
+    """Run a server. All sessions must be closed soon after their clients."""
     server = OpenEnvServer(factory, name=name, port=0, limits=ServerLimits(**limits))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -46,7 +47,7 @@ def wait_until(condition: Any, seconds: float = 20.0) -> None:
 
 
 def play_by_openenv(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Episodes played by OpenEnv's own client, one after another; skips where it is not installed."""
+    """Run episodes with OpenEnv's own client; skip the test if it is not installed."""
     if not CLIENT_PYTHON.exists():
         pytest.skip(f"OpenEnv's client is not in {CLIENT_PYTHON.parents[1]}; `make openenv` installs it")
     script = Path(__file__).with_name("openenv_client.py")

@@ -1,7 +1,4 @@
-"""The real puzzle server for tests: started where it is installed, and a reason to skip where it is not.
-
-How it is started is in `benchmarks/arcade_server.py`.
-"""
+"""The real puzzle server, for tests that are skipped if it is not installed."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +9,7 @@ from arcade_server import MISSING, RealServer, installed_server, server_python
 
 @contextlib.contextmanager
 def running_server(package: str | None = None, port: int = 0) -> Iterator[RealServer]:
-    """A server of this package (any, without one) while the block runs; skips the test if there is none."""
+    """Run a server of a package (any if None); skip the test if there is none."""
     chosen = package or installed_server()
     if chosen is None or server_python(chosen) is None:
         pytest.skip(f"{MISSING} (wanted: {package or 'any'})")

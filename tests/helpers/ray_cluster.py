@@ -1,4 +1,4 @@
-"""A Ray cluster of one machine for the tests of commands that use one which is running already."""
+"""A Ray cluster on one machine, for commands that connect to a running cluster."""
 
 import contextlib
 import os
@@ -15,12 +15,12 @@ from pathlib import Path
 import psutil
 
 VARIABLES = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-"""The environment of who may use it: a token of its own, whatever is set or kept for others."""
+"""Environment variables with a token of this cluster."""
 
 
 @contextlib.contextmanager
 def running(log: Path, num_cpus: int) -> Iterator[str]:
-    """Its address, while it runs; other clusters on this machine are left alone."""
+    """Run a cluster and yield its address. Other clusters on this machine are not affected."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,7 +1,7 @@
-"""Digests of recorded episodes, by environment id: what says that an environment still plays as it did.
+"""Digests of recorded episodes by environment id, which detect changes in behavior.
 
-`python -m tests.helpers.recorded_episodes` records those of ids that have none. It never
-overwrites: who changes what an environment does raises its version, which is a new id.
+`python -m tests.helpers.recorded_episodes` records ids that have no digest yet. It never overwrites a digest:
+a change in behavior needs a new version and therefore a new id.
 """
 
 import functools
@@ -26,7 +26,7 @@ RECORDED = Path(__file__).parents[1] / "core" / "recorded_episodes.json"
 COMMAND = "python -m tests.helpers.recorded_episodes"
 STEPS, BATCH = 64, 8
 ENGINES = {"arc": ("xla", "native"), "proofs": ("xla", "native")}
-"""Where there are two engines, both must play the same."""
+"""Backends of environments that have two; both must give the same episodes."""
 
 _CORNERS = {
     "train": [
@@ -75,11 +75,11 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         }
     },
 }
-"""Settings under which episodes are recorded, by name; environments that are not here play with their own."""
+"""Settings of recorded episodes by name. Environments that are not listed use their defaults."""
 
 
 def own_environments() -> list[EnvSpec]:
-    """Those that Phalanx registers itself."""
+    """List the environments that Phalanx itself registers."""
     return [one for one in registered_environments() if str(one.entry_point).startswith("phalanx.")]
 
 
@@ -88,7 +88,7 @@ def cases_of(found: EnvSpec) -> dict[str, dict[str, Any]]:
 
 
 def digest(environment: Environment) -> str:
-    """Of everything that an agent is given in some episodes from fixed keys, under random legal actions."""
+    """Compute the digest of everything that an agent receives in episodes with random legal actions."""
     key = jax.random.PRNGKey(7)
     seen = jax.device_get(_play(environment, key, *_draws(environment.action_space, key)))
     hashed = hashlib.sha256()
@@ -114,7 +114,7 @@ def _first_layout(name: str, array: np.ndarray) -> tuple[str, np.ndarray]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _draws(space: Space, key: jax.Array) -> tuple[Any, jax.Array]:
-    """Actions for every step and environment, and how much each choice is wished for; for all engines."""
+    """Draw actions for every step and environment, and preferences for the choices."""
 
     def draw(key: jax.Array) -> tuple[Any, jax.Array]:
         wishes = jax.random.uniform(jax.random.fold_in(key, 1), (masked_size(space) or 0,))
@@ -126,7 +126,7 @@ def _draws(space: Space, key: jax.Array) -> tuple[Any, jax.Array]:
 
 @jax.jit
 def _play(environment: Environment, key: jax.Array, actions: Any, wishes: jax.Array) -> Any:
-    """Legal actions by space and mask alone: `sample_action` may change without changing the episodes."""
+    """Choose legal actions by space and mask, independently of `sample_action`."""
     layer = AutoReset(environment)
     state, first = layer.reset(jax.random.split(key, BATCH))
 
@@ -143,12 +143,12 @@ def _play(environment: Environment, key: jax.Array, actions: Any, wishes: jax.Ar
 
 
 def read() -> dict[str, dict[str, str]]:
-    """The digests, by id and case."""
+    """Return the recorded digests by id and case."""
     return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
 
 
 def record(found: list[EnvSpec], known: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """The digests of present environments: those that are known, which must hold, and new ones."""
+    """Compute the digests of all environments: recorded ones, which must match, and new ones."""
     made = {
         one.id: {name: digest(one.make(**settings)) for name, settings in cases_of(one).items()}
         for one in found

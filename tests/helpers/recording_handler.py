@@ -1,4 +1,4 @@
-"""Handlers for tests: one that remembers what it is told, one that cannot do anything."""
+"""Logging handlers for tests: one that records its calls, one that always fails."""
 
 from typing import Any
 

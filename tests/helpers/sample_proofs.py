@@ -1,7 +1,4 @@
-"""Proof episodes as `phalanx.core.record_episodes` gives them, written down by hand.
-
-Runs of ARC are in `sample_run`.
-"""
+"""Proof episodes in the format of `phalanx.core.record_episodes`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +24,7 @@ def index_manager() -> ProofVocabulary:
 
 
 def encoded(index: ProofVocabulary, text: str) -> tuple[int, int, int]:
-    """`aunt(eve,_1)`, `True`, `False` or `End` as a row."""
+    """Encode an atom such as `aunt(eve,_1)`, `True`, `False` or `End` as a row."""
     if "(" not in text:
         return index.predicate_indices[text], 0, 0
     atom = parse_atom(text)
@@ -46,7 +43,7 @@ def proof_state(
     label: bool = True,
     depth: int = 2,
 ) -> ProofState:
-    """A state; `goals` and each of `offered` are atoms with blanks between them."""
+    """Create a state; `goals` and each item of `offered` are atoms separated by spaces."""
 
     def rows(text: str) -> np.ndarray:
         table = np.zeros((ATOMS, 3), np.int32)
@@ -72,7 +69,7 @@ def proof_state(
 
 
 def proved_episode(index: ProofVocabulary, update: int = 50) -> dict[str, Any]:
-    """`aunt(eve,cat)` in two steps."""
+    """Return an episode that proves `aunt(eve,cat)` in two steps."""
     states = [
         proof_state(index, "aunt(eve,cat)", offered=("wife(eve,_1) uncle(_1,cat)", "End")),
         proof_state(index, "wife(eve,_1) uncle(_1,cat)", offered=("True", "End"), step=1),
@@ -82,7 +79,7 @@ def proved_episode(index: ProofVocabulary, update: int = 50) -> dict[str, Any]:
 
 
 def given_up_episode(index: ProofVocabulary, update: int = 50) -> dict[str, Any]:
-    """`aunt(cat,eve)`, which is false, given up at once."""
+    """Return an episode that gives up on the false query `aunt(cat,eve)` at once."""
     about: dict[str, Any] = {"query": "aunt(cat,eve)", "label": False, "depth": -1}
     states = [
         proof_state(index, "aunt(cat,eve)", offered=("wife(cat,_1) uncle(_1,eve)", "End"), **about),

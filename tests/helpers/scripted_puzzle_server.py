@@ -56,7 +56,7 @@ class Session:
     async def answer(self, words: list[str]) -> None:
         """The usual reply."""
         match self.game, words:
-            case None, ["toy" | "sudoku" as name, *rest]:
+            case None, ["toy" | "sudoku" | "binary" as name, *rest]:
                 self.game, self.seed = name, int(rest[1]) if len(rest) > 1 else 7
                 self.moves = self.hints = 0
                 if self.json:

@@ -1,7 +1,7 @@
-"""A small actor-critic for proofs, built from TorchRL's own parts, and one PPO update with them.
+"""A small actor-critic for proofs, built from TorchRL's modules, and a PPO update.
 
-Atoms are the sum of what their three places embed to, a state is the mean of its atoms; the actor scores
-every successor against the state, the critic reads the state.
+An atom is the sum of the embeddings of its three parts, and a state is the mean of its atoms. The actor
+scores every successor against the state, and the critic reads the state.
 """
 
 import torch
@@ -73,7 +73,7 @@ def actor_and_critic(
 def ppo_update(
     loss_module: ClipPPOLoss, optimizer: torch.optim.Optimizer, data: TensorDictBase, epochs: int = 4
 ) -> list[float]:
-    """Some epochs over data that has advantages; the losses."""
+    """Train for several epochs on data with advantages and return the losses."""
     losses = []
     for _ in range(epochs):
         terms = loss_module(data.reshape(-1))

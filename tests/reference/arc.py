@@ -1,6 +1,6 @@
-"""What an ARC step means, written as plainly as possible: small int grids, dictionaries of cells, loops.
+"""Reference implementation of ARC steps with small integer grids, dictionaries of cells and loops.
 
-It judges the two backends and shares nothing with them but the task and config types.
+It shares only the types of tasks and configs with the backends.
 """
 
 import dataclasses
@@ -14,10 +14,10 @@ from phalanx.arc.tasks import ArcTask
 
 Cell = tuple[int, int]
 Object = dict[Cell, int]
-"""Cells with their colours."""
+"""Cells with their colors."""
 
 MAX_PAIRS = 31
-"""The most pairs that a task may have."""
+"""Maximum number of pairs of a task."""
 
 UP, DOWN, LEFT, RIGHT = 20, 21, 22, 23
 CLOCKWISE, COUNTERCLOCKWISE, FLIP_HORIZONTAL, FLIP_VERTICAL = 24, 25, 26, 27
@@ -26,33 +26,33 @@ NEXT_DEMO, PREVIOUS_DEMO, NEXT_TEST, PREVIOUS_TEST, RESET_PAIR = 35, 36, 37, 38,
 FIRST_UNSOLVED_DEMO, FIRST_UNSOLVED_TEST = 40, 41
 
 WITH_OBJECT = (*range(UP, FLIP_VERTICAL + 1), COPY, CUT, CLEAR)
-"""Operations that take the whole area when nothing is selected."""
+"""Operations that use the entire area if nothing is selected."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OracleState:
-    """One environment, unpacked. Steps return a new one and leave the old one as it was."""
+    """State of one environment. Steps return a new state."""
 
     task: ArcTask
     pair: int
-    """Index into the task's demonstration pairs followed by its test pairs."""
+    """Index into the demonstration pairs followed by the test pairs."""
     working: np.ndarray
-    """The area: height x width colours, nothing outside it."""
+    """Colors of the area, [height, width]."""
     selected: np.ndarray
-    """The whole canvas, True where selected."""
+    """Selection on the canvas."""
     clipboard: Object | None
-    """Offsets from the object's top left, with colours; None when nothing was copied."""
+    """Offsets from the top left corner of the copied object, with colors; None if nothing was copied."""
     step_count: int
     terminated: bool
     truncated: bool
     solved_pairs: frozenset[int]
     similarity: np.float32
     last_operation: int
-    """The last valid operation, -1 before the first."""
+    """Last valid operation; -1 before the first."""
     kept: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
-    """In evaluation: the grid of each test pair when it was last left."""
+    """In evaluation mode, the last grid of each test pair."""
     handed_in: tuple[dict[int, np.ndarray], ...] = ()
-    """In evaluation: the grids of all test pairs, attempt by attempt."""
+    """In evaluation mode, the grids of all test pairs by attempt."""
 
     @property
     def done(self) -> bool:
@@ -64,14 +64,14 @@ class OracleState:
 
 
 def changed(state: OracleState, **fields: Any) -> OracleState:
-    """A copy with other values in some fields, as `dataclasses.replace` makes it but ten times as fast."""
+    """Return a copy with other field values, ten times faster than `dataclasses.replace`."""
     copy = object.__new__(OracleState)
     vars(copy).update(vars(state), **fields)
     return copy
 
 
 def similarity_of(working: np.ndarray, target: np.ndarray) -> np.float32:
-    """Equal cells over the cells of the union of both areas."""
+    """Compute the number of equal cells divided by the number of cells in the union of both areas."""
     height, width = min(working.shape[0], target.shape[0]), min(working.shape[1], target.shape[1])
     equal = int((working[:height, :width] == target[:height, :width]).sum())
     union = working.size + target.size - height * width
@@ -79,13 +79,13 @@ def similarity_of(working: np.ndarray, target: np.ndarray) -> np.float32:
 
 
 def target_of(task: ArcTask, pair: int) -> np.ndarray:
-    """The pair's output; no cells at all where it is secret, so that nothing equals it."""
+    """Return the output of the pair; an empty grid if it is hidden, so that no grid equals it."""
     output = task.pairs[pair].output
     return np.zeros((0, 0), int) if output is None else np.array(output, int)
 
 
 def start_candidates(task: ArcTask, config: ArcConfig) -> list[int]:
-    """The pairs that an episode may start from."""
+    """List the pairs that an episode may start with."""
     demos, tests = indices_of_demos(task), indices_of_tests(task)
     if config.episode.mode == "evaluation":
         return tests
@@ -101,7 +101,7 @@ def indices_of_tests(task: ArcTask) -> list[int]:
 
 
 def random_color(noise: int, row: int, column: int) -> int:
-    """A color for a cell from one 32-bit word: MurmurHash3's finalizer, scaled to ten."""
+    """Compute a color from 32 bits with the finalizer of MurmurHash3."""
     x = (noise + (32 * row + column) * 0x9E3779B9) % 2**32
     x = (x ^ (x >> 16)) * 0x85EBCA6B % 2**32
     x = (x ^ (x >> 13)) * 0xC2B2AE35 % 2**32
@@ -109,7 +109,7 @@ def random_color(noise: int, row: int, column: int) -> int:
 
 
 def first_grid(task: ArcTask, pair: int, config: ArcConfig, noise: int) -> np.ndarray:
-    """The working grid that an episode begins with."""
+    """Return the initial working grid of an episode."""
     given = np.array(task.pairs[pair].input, int)
     if config.episode.initial_grid == "blank":
         return np.zeros_like(given)
@@ -124,7 +124,7 @@ def first_grid(task: ArcTask, pair: int, config: ArcConfig, noise: int) -> np.nd
 
 
 def reset_oracle(task: ArcTask, pair: int, config: ArcConfig, noise: int = 0) -> OracleState:
-    """The first state of an episode on one pair."""
+    """Return the initial state of an episode on a pair."""
     kept = {}
     if config.episode.mode == "evaluation":
         for number, test in enumerate(indices_of_tests(task)):
@@ -148,7 +148,7 @@ def reset_oracle(task: ArcTask, pair: int, config: ArcConfig, noise: int = 0) ->
 
 
 def raw_selection(action_format: str, selection: Any, config: ArcConfig) -> np.ndarray | None:
-    """The cells that an action names, or None when a coordinate lies outside the canvas."""
+    """Return the cells of a selection, or None if a coordinate is outside the canvas."""
     rows, cols = config.grid_shape
     if action_format == "mask":
         return np.array(selection, bool)
@@ -176,13 +176,13 @@ def inside(grid: np.ndarray, cell: Cell) -> bool:
 
 
 def box_of(cells: Any) -> tuple[int, int, int, int]:
-    """Top, left, bottom and right of the cells' bounding box."""
+    """Return top, left, bottom and right of the bounding box of cells."""
     rows, cols = [r for r, _ in cells], [c for _, c in cells]
     return min(rows), min(cols), max(rows), max(cols)
 
 
 def flooded(grid: np.ndarray, start: Cell, color: int) -> np.ndarray:
-    """The 4-connected region of equal colour around a cell, recoloured."""
+    """Recolor the 4-connected region of equal color around a cell."""
     region, frontier = {start}, [start]
     while frontier:
         r, c = frontier.pop()
@@ -194,7 +194,7 @@ def flooded(grid: np.ndarray, start: Cell, color: int) -> np.ndarray:
 
 
 def written(grid: np.ndarray, cells: Object) -> np.ndarray:
-    """The grid with these cells painted; those outside it are lost."""
+    """Paint cells; those outside the grid are dropped."""
     result = grid.copy()
     rows, columns = grid.shape
     for (r, c), color in cells.items():
@@ -204,7 +204,7 @@ def written(grid: np.ndarray, cells: Object) -> np.ndarray:
 
 
 def displaced(operation: int, cells: Object) -> Object:
-    """An object after a move, a rotation or a flip; it may reach outside the area."""
+    """Move, rotate or flip an object, which may extend outside the area."""
     top, left, bottom, right = box_of(cells)
     place = {
         UP: lambda r, c: (r - 1, c),
@@ -227,7 +227,7 @@ def resized(grid: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def switched_pair(state: OracleState, operation: int, config: ArcConfig) -> int | None:
-    """The pair that operations 35 to 38, 40 and 41 lead to; None when they do nothing."""
+    """Return the pair that operations 35 to 38, 40 and 41 select, or None if they have no effect."""
     about_demos = operation in (NEXT_DEMO, PREVIOUS_DEMO, FIRST_UNSOLVED_DEMO)
     if about_demos and config.episode.mode == "evaluation":
         return None
@@ -245,7 +245,7 @@ def switched_pair(state: OracleState, operation: int, config: ArcConfig) -> int 
 
 
 def operate(state: OracleState, operation: int, raw: np.ndarray, config: ArcConfig) -> OracleState:
-    """The grid, selection, clipboard and pair after a valid operation; no clocks, scores or endings."""
+    """Return the grid, selection, clipboard and pair after a valid operation."""
     grid, pair, clipboard = state.working, state.pair, state.clipboard
     cells = cells_of(raw[: grid.shape[0], : grid.shape[1]])
     lifted: Object = {}
@@ -303,7 +303,7 @@ def is_valid(operation: int, raw: np.ndarray | None, config: ArcConfig) -> bool:
 
 
 def reward_of(before: OracleState, after: OracleState, submitted: bool, config: ArcConfig) -> np.float32:
-    """What a valid step pays, in float32."""
+    """Compute the reward of a valid step in float32."""
     settings, reward = config.reward, np.float32(0.0)
     if not settings.reward_on_submit_only:
         if config.episode.mode == "training":
@@ -321,9 +321,9 @@ def reward_of(before: OracleState, after: OracleState, submitted: bool, config: 
 def step_oracle(
     state: OracleState, action_format: str, operation: int, selection: Any, config: ArcConfig
 ) -> tuple[OracleState, np.float32, bool, dict[str, Any]]:
-    """One transition: state, reward, done, and the fields of `StepInfo`.
+    """Take a step and return state, reward, done and the fields of `StepInfo`.
 
-    `selection` is (row, col) for "point", (r1, c1, r2, c2) for "bbox" and a canvas of booleans for "mask".
+    `selection` is (row, col) for "point", (r1, c1, r2, c2) for "bbox" and a boolean canvas for "mask".
     """
     if state.done:
         return state, np.float32(0.0), True, info_of(state, state, -1)
@@ -362,7 +362,7 @@ def step_oracle(
 def step_in_evaluation(
     state: OracleState, operation: int, raw: np.ndarray, config: ArcConfig
 ) -> tuple[OracleState, np.float32, bool, dict[str, Any]]:
-    """A valid step where all grids of a task are handed in together and nothing is told before."""
+    """Take a valid step in evaluation mode, where all grids are submitted together."""
     after = changed(
         operate(state, operation, raw, config), step_count=state.step_count + 1, last_operation=operation
     )
@@ -378,7 +378,7 @@ def step_in_evaluation(
 
 
 def judged(state: OracleState, config: ArcConfig) -> tuple[OracleState, np.float32]:
-    """The state after it was seen whether the episode has ended, and what the ending pays."""
+    """Return the state with its end flags, and the reward of the end."""
     overdue = state.step_count >= config.episode.max_episode_steps
     made = len(state.handed_in)
     if made == 0 or not (made >= config.episode.attempts or overdue):
@@ -398,7 +398,7 @@ def judged(state: OracleState, config: ArcConfig) -> tuple[OracleState, np.float
 
 
 def info_of(before: OracleState, after: OracleState, operation: int) -> dict[str, Any]:
-    """The fields of `StepInfo`."""
+    """Return the fields of `StepInfo`."""
     return {
         "similarity": after.similarity,
         "similarity_improvement": after.similarity - before.similarity,
@@ -412,14 +412,14 @@ def info_of(before: OracleState, after: OracleState, operation: int) -> dict[str
 
 
 def on_canvas(grid: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """A grid as states show it: int8, -1 outside the area."""
+    """Return a grid as int8, with -1 outside the area."""
     canvas = np.full(shape, -1, np.int8)
     canvas[: grid.shape[0], : grid.shape[1]] = grid
     return canvas
 
 
 def views_of(states: Sequence[OracleState], config: ArcConfig) -> dict[str, np.ndarray]:
-    """A batch of states as `ArcState`'s properties show it."""
+    """Return a batch of states in the format of the properties of `ArcState`."""
     working, target, source, clipboard = (
         np.full((len(states), *config.grid_shape), -1, np.int8) for _ in range(4)
     )

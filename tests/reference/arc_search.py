@@ -1,7 +1,4 @@
-"""A small simulator of operations 0 to 33 on boxes, and a search that tries all of them.
-
-It judges the generators' solutions; the oracle of the whole environment is in `oracle`.
-"""
+"""Reference simulator of operations 0 to 33 on boxes, and an exhaustive search."""
 
 import itertools
 from collections.abc import Iterator
@@ -14,7 +11,7 @@ COPY, PASTE, CUT, CLEAR, COPY_INPUT, RESIZE = range(28, 34)
 
 
 def replay(start: np.ndarray, solution: Solution) -> np.ndarray:
-    """The grid that a solution leads to."""
+    """Return the grid after a solution."""
     grid, clipboard = start.copy(), None
     for step in solution:
         r1, c1, r2, c2 = step.r1, step.c1, step.r2, step.c2
@@ -35,7 +32,7 @@ def replay(start: np.ndarray, solution: Solution) -> np.ndarray:
 
 
 def write(grids: np.ndarray, blocks: np.ndarray, r: int, c: int) -> np.ndarray:
-    """The grids with blocks written at a cell, which may lie outside; what does not fit is lost."""
+    """Paste blocks at a cell; parts outside the grid are dropped."""
     rows, cols = grids.shape[1:]
     top, left = max(r, 0), max(c, 0)
     bottom, right = min(r + blocks.shape[1], rows), min(c + blocks.shape[2], cols)
@@ -49,7 +46,7 @@ def resized(grids: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def region(grids: np.ndarray, r: int, c: int) -> np.ndarray:
-    """Where each grid has the 4-connected region of equal colour around a cell."""
+    """Return the 4-connected region of equal color around a cell in each grid."""
     same = grids == grids[:, r : r + 1, c : c + 1]
     found = np.zeros_like(same)
     found[:, r, c] = True
@@ -66,7 +63,7 @@ def region(grids: np.ndarray, r: int, c: int) -> np.ndarray:
 
 
 def painted_or_carried(grids: np.ndarray, operation: int, r1: int, c1: int, r2: int, c2: int) -> np.ndarray:
-    """Operations 0 to 27 and Clear, on a stack of grids at once."""
+    """Apply operations 0 to 27 and Clear to a stack of grids."""
     box = slice(None), slice(r1, r2 + 1), slice(c1, c2 + 1)
     result = grids.copy()
     if operation == CLEAR or operation <= 9:
@@ -95,7 +92,7 @@ def boxes(rows: int, cols: int) -> list[tuple[int, int, int, int]]:
 
 
 def next_grids(grids: np.ndarray) -> Iterator[np.ndarray]:
-    """Every grid one operation away that needs no clipboard; sizes up to one row and column larger."""
+    """Return all grids that one operation without the clipboard gives, with up to one more row and column."""
     rows, cols = grids.shape[1:]
     for r1, c1, r2, c2 in boxes(rows, cols):
         for operation in (*range(10), *range(20, 28)):
@@ -109,7 +106,7 @@ def next_grids(grids: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def pasted_grids(grid: np.ndarray) -> Iterator[np.ndarray]:
-    """Every grid that copying or cutting one box and pasting it leads to."""
+    """Return all grids that copying or cutting a box and pasting it gives."""
     rows, cols = grid.shape
     for r1, c1, r2, c2 in boxes(rows, cols):
         block = grid[r1 : r2 + 1, c1 : c2 + 1]
@@ -120,12 +117,12 @@ def pasted_grids(grid: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def in_one(start: np.ndarray, goal: np.ndarray) -> bool:
-    """Whether one operation leads from start to goal."""
+    """Return whether one operation leads from start to goal."""
     return any(among(goal, grids) for grids in next_grids(start[None]))
 
 
 def in_two(start: np.ndarray, goal: np.ndarray) -> bool:
-    """Whether two operations do."""
+    """Return whether two operations lead from start to goal."""
     if any(among(goal, grids) for grids in pasted_grids(start)):
         return True
     first: dict[tuple[int, ...], set[bytes]] = {}

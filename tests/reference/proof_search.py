@@ -1,7 +1,6 @@
-"""Searches for proofs in plain Python, and a tiny policy for them: what the compiled search must agree with.
+"""Reference implementation of proof search, with a small policy.
 
-A state is a tuple of atoms, an atom a tuple of the package's integers; variables of rules are negative.
-Nothing here knows about arrays of states, padding or lanes.
+A state is a tuple of atoms, and an atom is a tuple of integers; variables of rules are negative.
 """
 
 import functools
@@ -19,7 +18,7 @@ Rule = tuple[Atom, Sequence[Atom]]
 
 
 class TinyPolicy(eqx.Module):
-    """Scores that depend on every atom of a state, on its place, and on the state before."""
+    """A policy whose scores depend on every atom of a state, its position and the previous state."""
 
     tables: Float32[Array, "3 rows 4"]
     mixing: Float32[Array, "4 4"]
@@ -41,7 +40,7 @@ class TinyPolicy(eqx.Module):
         return successors @ jnp.tanh(self.mixing @ state)
 
     def plain_log_probs(self, state: State, successors: Sequence[State]) -> list[float]:
-        """The same with NumPy, one state at a time."""
+        """The same policy with NumPy for one state at a time."""
         tables, mixing = np.asarray(self.tables, np.float64), np.asarray(self.mixing, np.float64)
 
         def embed(goals: State) -> np.ndarray:
@@ -57,7 +56,7 @@ class TinyPolicy(eqx.Module):
 
 
 class PlainProver:
-    """Facts and rules; the query that is being proved is no fact."""
+    """Facts and rules; the query itself is not a fact."""
 
     def __init__(self, facts: np.ndarray, rules: Sequence[Rule], predicates: int, constants: int) -> None:
         self.facts = sorted(tuple(int(x) for x in fact) for fact in facts)
@@ -67,7 +66,7 @@ class PlainProver:
         self.end: State = ((predicates + 3, 0, 0),)
 
     def successors(self, state: State, query: Atom, visited: Sequence[State] = ()) -> list[State]:
-        """What can be done with the first goal, by facts and then by rules; then giving up."""
+        """List the successors of a state by facts, then by rules, then by giving up."""
         facts = [fact for fact in self.facts if fact != query]
         found: list[State] = []
         for head, body in [*((fact, ()) for fact in facts), *self.rules]:
@@ -112,7 +111,7 @@ def walk(term: int, bindings: dict[int, int]) -> int:
 
 
 def best_log_prob(prover: PlainProver, policy: TinyPolicy, query: Atom, max_depth: int) -> float:
-    """Of all proofs with so many steps, by trying every one; minus infinity where there is none."""
+    """Compute the log-probability of all proofs with a number of steps by enumeration."""
 
     @functools.cache
     def steps(state: State) -> list[tuple[State, float]]:
@@ -133,9 +132,9 @@ def best_log_prob(prover: PlainProver, policy: TinyPolicy, query: Atom, max_dept
 def beam(
     prover: PlainProver, policy: TinyPolicy, query: Atom, width: int, max_depth: int
 ) -> tuple[float, int, int]:
-    """Log-probability and length of the first proof that a beam finds, and states expanded.
+    """Return log-probability and length of the first proof of a beam search, and the states expanded.
 
-    Without a proof the first two are minus infinity and -1. States that a way has passed are left out.
+    Without a proof, the first two are minus infinity and -1. Visited states are skipped.
     """
     kept: list[tuple[float, State, tuple[State, ...]]] = [(0.0, (query,), ())]
     expanded = 0

@@ -1,7 +1,7 @@
-"""A small Prolog-style prover in plain Python: what both engines must agree with, written to be obvious.
+"""Reference implementation of resolution in Python.
 
-Atoms are tuples (predicate, first, second, ...) of the package's integers, states are tuples of atoms, and
-the variables of a rule are negative. Nothing here knows about arrays, padding or indices.
+Atoms are tuples (predicate, first, second, ...) of integers, states are tuples of atoms, and variables of
+rules are negative.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ class KnowledgeBase:
         return term < 0 or term > self.constants
 
     def facts_like(self, goal: Atom) -> list[Atom]:
-        """The facts that agree with the goal's constants, or a superset of them."""
+        """Return the facts that have the constants of a goal, or a superset of them."""
         for place, term in enumerate(goal[1:]):
             if not self.is_variable(term):
                 return self._by.get((goal[0], place, term), [])
@@ -60,7 +60,7 @@ def walk(term: int, bindings: dict[int, int]) -> int:
 
 
 def unify(kb: KnowledgeBase, left: Atom, right: Atom) -> dict[int, int] | None:
-    """Bindings that make two atoms equal, or None."""
+    """Return bindings that make two atoms equal, or None."""
     if left[0] != right[0]:
         return None
     bindings: dict[int, int] = {}
@@ -82,7 +82,7 @@ def apply(atom: Atom, bindings: dict[int, int]) -> Atom:
 
 
 def canonical(kb: KnowledgeBase, state: Iterable[Atom]) -> State:
-    """Variables renamed in order of appearance: C + 1, C + 2, ..."""
+    """Rename variables by first occurrence: C + 1, C + 2, ..."""
     names: dict[int, int] = {}
 
     def name(term: int) -> int:
@@ -94,12 +94,12 @@ def canonical(kb: KnowledgeBase, state: Iterable[Atom]) -> State:
 
 
 def usable(kb: KnowledgeBase, atom: Atom, query: Atom | None) -> bool:
-    """Whether an atom is a fact that is not the query being proved."""
+    """Return whether an atom is a fact other than the query."""
     return atom in kb.fact_set and atom != query
 
 
 def resolvents(kb: KnowledgeBase, state: State, query: Atom | None) -> Iterator[State]:
-    """Every way to take the first goal away: by facts in order, then by rules in order."""
+    """List the resolvents of the first goal by facts, then by rules."""
     goal, rest = state[0], state[1:]
     clauses: list[Rule] = [(fact, ()) for fact in kb.facts_like(goal) if fact != query]
     clauses += kb.rules
@@ -122,7 +122,7 @@ def expand(
     max_states: int = 10**9,
     end_action: bool = False,
 ) -> Expansion:
-    """The successors; `query` is None where the query may serve as a fact."""
+    """Return the successors; `query` is None if the query may be used as a fact."""
     budget = max_states - end_action
     seen = set(visited)
     states: list[State] = []
@@ -148,7 +148,7 @@ def expand(
 
 
 def closure(kb: KnowledgeBase, excluded: Atom | None) -> set[Atom]:
-    """Everything that follows from the facts but one, by forward chaining: no resolution in it at all."""
+    """Compute everything that follows from all facts except one by forward chaining."""
     known = set(kb.fact_set) - {excluded}
     while True:
         new: set[Atom] = set()

@@ -147,7 +147,7 @@ def collect(
     replayed = format_count(result.episodes_replayed, "connection")
     typer.echo(
         f"{out}: {total:,} episodes ({existing.count:,} existing), {result.samples:,} new samples, "
-        f"{result.solved:,} of {result.played:,} puzzles solved"
+        f"{result.solved:,} of {result.new_episodes:,} puzzles solved"
         + (f"; {replayed} lost and replaced during an episode" if result.episodes_replayed else "")
     )
 

@@ -28,6 +28,7 @@ CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
 {% endif %}"""
 BUILT_IN_TEMPLATES = {"chatml": CHATML}
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_TEXT_PARTS = re.compile(r"""\.text\b|\[['"]text['"]\]""")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,12 @@ class ChatTemplate:
     def marks_generation(self) -> bool:
         """Whether the template marks the assistant's text with `{% generation %}`."""
         return _GENERATION.search(self.source) is not None
+
+    @property
+    def accepts_parts(self) -> bool:
+        """Whether the template reads contents that are lists of parts, as templates of multimodal models
+        do."""
+        return _TEXT_PARTS.search(self.source) is not None
 
     @property
     def digest(self) -> str:
@@ -119,7 +126,9 @@ class ChatTemplate:
             ) from error
         try:
             rendered: Any = render_jinja_template(
-                conversations=[[dict(message) for message in messages]],
+                conversations=[
+                    [dict(message) if self.accepts_parts else _join_parts(message) for message in messages]
+                ],
                 chat_template=self.source,
                 add_generation_prompt=add_generation_prompt,
                 return_assistant_tokens_mask=return_spans,
@@ -131,6 +140,13 @@ class ChatTemplate:
             raise ValueError(f"the chat template rejects these messages: {error}") from error
         texts, spans = rendered
         return texts[0], [(int(begin), int(end)) for begin, end in spans[0]] if return_spans else []
+
+
+def _join_parts(message: Message) -> dict[str, Any]:
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return dict(message)
+    return {**message, "content": "".join(part["text"] for part in content)}
 
 
 def load_chat_template(

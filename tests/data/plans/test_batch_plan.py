@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -206,3 +207,17 @@ def test_the_first_batch_that_differs_is_the_one_that_was_changed(data):
     difference = compare_plans(plan, other)
     assert (difference.cause, difference.epoch, difference.batch) == ("order", epoch, batch)
     assert other.fingerprint != plan.fingerprint
+
+
+@settings(max_examples=25, deadline=None)
+@given(recipes())
+def test_resuming_at_any_batch_equals_the_uninterrupted_run(recipe):
+    plan = recipe.plan(num_epochs=2)
+    complete = list(plan.batches())
+    assert complete == [batch for epoch in plan.epochs for batch in epoch]
+    iterator = plan.batches()
+    for position in range(len(complete) + 1):
+        resumed = plan.batches()
+        resumed.load_state_dict(json.loads(json.dumps(iterator.state_dict())))
+        assert list(resumed) == complete[position:]
+        next(iterator, None)

@@ -15,6 +15,7 @@ from phalanx.data import (
     save_batch_plan,
     verify_batch_plan,
 )
+from phalanx.io.atomic import _machine_id
 from phalanx.io.checksum import CorruptFileError
 from tests.helpers.length_cases import recipes, small_plan
 
@@ -122,6 +123,46 @@ def test_readers_find_the_old_plan_or_the_new_one_while_it_is_overwritten(saved)
         enough.set()
         writer.join()
     assert writes >= 12 and reads >= 12
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(saved):
+    left = saved.with_name(f".train.plan.999999999-{_machine_id()}0123.tmp")
+    left.touch()
+    save_batch_plan(small_plan(), saved, overwrite=True)
+    assert [path.name for path in saved.parent.iterdir()] == ["train.plan"]
+
+
+def test_lengths_above_sixteen_bits_are_saved(tmp_path):
+    lengths = {"a": 3, "b": 70_000}
+    plan = BatchPlanBuilder(lengths, BatchingConfig.throughput(100_000, overflow_max=80_000)).build()
+    save_batch_plan(plan, tmp_path / "a.plan")
+    assert load_batch_plan(tmp_path / "a.plan", verify=True).table.as_dict() == lengths
+
+
+def test_a_loaded_plan_can_be_sharded_and_resumed(saved):
+    plan, loaded = small_plan(num_epochs=2), load_batch_plan(saved)
+    assert list(loaded.shard(1, 3).iter_epoch(1)) == list(plan.shard(1, 3).iter_epoch(1))
+    iterator = plan.batches(1, 3)
+    for _ in range(2):
+        next(iterator)
+    resumed = loaded.batches(1, 3)
+    resumed.load_state_dict(iterator.state_dict())
+    assert list(resumed) == list(iterator)
+
+
+def test_a_folder_that_is_no_plan_is_not_overwritten(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("mine")
+    save_batch_plan(small_plan(), tmp_path / "folder", overwrite=True)
+    assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == ["batch.plan", "notes.txt"]
+
+
+def test_a_packed_plan_keeps_its_packs(tmp_path):
+    plan = small_plan(num_epochs=2, packing=PackingConfig(max_length=1024))
+    save_batch_plan(plan, tmp_path / "a.plan")
+    loaded = load_batch_plan(tmp_path / "a.plan", verify=True)
+    assert [batch.packs for batch in loaded.iter_epoch(1)] == [batch.packs for batch in plan.iter_epoch(1)]
+    assert loaded.meta.packing == plan.meta.packing
 
 
 def test_other_files_and_versions_are_rejected(tmp_path):

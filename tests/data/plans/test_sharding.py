@@ -271,3 +271,19 @@ def test_balanced_steps_come_in_a_new_order_each_epoch_without_drift():
     assert first != second and first != sorted(first)
     half = len(first) // 2
     assert sum(first[:half]) / half == pytest.approx(sum(first[half:]) / (len(first) - half), rel=0.1)
+
+
+@settings(max_examples=20, deadline=None)
+@given(recipes(), st.integers(1, 5), POLICIES, st.booleans())
+def test_a_shard_resumes_at_any_batch(recipe, world_size, policy, balance):
+    plan = recipe.plan(num_epochs=2)
+    if 0 < min(len(epoch) for epoch in plan.epochs) < world_size:
+        policy = ShardPolicy.SPLIT
+    shard = ShardSpec(world_size=world_size, policy=policy, balance=balance)
+    complete = list(plan.batches(0, shard))
+    iterator = plan.batches(0, shard)
+    for position in range(len(complete) + 1):
+        resumed = plan.batches(0, shard)
+        resumed.load_state_dict(iterator.state_dict())
+        assert list(resumed) == complete[position:]
+        next(iterator, None)

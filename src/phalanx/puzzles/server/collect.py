@@ -35,7 +35,7 @@ class ExistingEpisodes:
 class CollectResult:
     """Numbers of a collection."""
 
-    played: int
+    new_episodes: int
     """Episodes of this run."""
     solved: int
     samples: int
@@ -101,7 +101,7 @@ async def collect(
     stream = PuzzleSampleStream(
         config, encode, first_episode=first, max_episodes=max(num_episodes - first, 0)
     )
-    played = solved = num_samples = 0
+    new_episodes = solved = num_samples = 0
     file = JsonlFile(path)
     try:
         async with stream:
@@ -112,14 +112,14 @@ async def collect(
                 if samples:
                     # One write per episode, so that an interruption rarely leaves an incomplete episode.
                     file.write_line("\n".join(_sample_lines(samples)))
-                played += 1
+                new_episodes += 1
                 solved += bool(samples and samples[0].info and samples[0].info.success)
                 num_samples += len(samples)
                 on_episode()
     finally:
         file.close()
     metrics = stream.metrics
-    return CollectResult(played, solved, num_samples, metrics.reconnects, metrics.episodes_replayed)
+    return CollectResult(new_episodes, solved, num_samples, metrics.reconnects, metrics.episodes_replayed)
 
 
 def _check_same_episode(path: Path, existing: list[dict[str, Any]], samples: Sequence["Sample"]) -> None:

@@ -129,6 +129,17 @@ def verify_batch_fingerprint(
     return True, None
 
 
+async def verify_batch_fingerprint_async(
+    batches: AsyncIterable[_AnyBatch],
+    expected: BatchFingerprint | str,
+    config: BatchingConfig | None = None,
+    n_batches: int | None = None,
+) -> tuple[bool, str | None]:
+    """Compare batches of an asynchronous iterable with a fingerprint."""
+    collected = [batch async for batch in batches]
+    return verify_batch_fingerprint(collected, expected, config, n_batches)
+
+
 def save_fingerprint(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
     """Write a fingerprint to a JSON file, atomically."""
     save_model(fingerprint, path)
@@ -199,4 +210,5 @@ __all__ = [
     "save_fingerprint",
     "save_fingerprint_async",
     "verify_batch_fingerprint",
+    "verify_batch_fingerprint_async",
 ]
