@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def arc_samples(
     seed: int = 0,
     split: Split = "train",
     prompt_format: PromptFormat = "compact",
-) -> Iterator[Sample]:
+) -> Generator[Sample, None, None]:
     """Yield one sample per step of the planner's solutions, without end.
 
     Episodes are shuffled again in each round. The split of an episode is that of its task.
@@ -71,7 +71,7 @@ def arc_samples(
 
 def proof_samples(
     environment: ProofEnvironment, tokenizer: str | Tokenizer, *, seed: int = 0, split: Split = "train"
-) -> Iterator[Sample]:
+) -> Generator[Sample, None, None]:
     """Yield one sample per step of the expert's proofs, without end."""
     env = TextVectorWrapper(environment, task="proofs")
     prompt_tokenizer = PromptTokenizer.for_env(tokenizer, env)
