@@ -212,7 +212,7 @@ def test_what_is_already_there_is_not_touched(tmp_path, data, scratch):
     ("source", "options", "message"),
     [
         ("absent.zip", {}, "absent.zip: no such file or folder"),
-        ("generated", {}, "generated tasks are generated: there is nothing to download"),
+        ("generated", {}, "'generated' is not a downloadable dataset"),
         ("ftp://host/a.zip", {}, "ftp://host/a.zip: the URL must start with https://, http:// or file://"),
         ("x/main.zip", {}, "'main' is the name of a branch: name the dataset with --name"),
         (

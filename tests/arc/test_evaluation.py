@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from phalanx.arc import ArcEnvironment, EpisodeConfig
-from phalanx.arc.evaluation import ArcEvaluation, ArcResult
+from phalanx.arc import ArcEnvironment, DatasetConfig, EpisodeConfig
+from phalanx.arc.evaluation import ArcEvalConfig, ArcEvaluation, ArcEvaluationConfig, ArcResult
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.operations import Operation
 from phalanx.logging.records import format_json
@@ -224,3 +224,59 @@ def test_a_description_is_a_line_on_the_whole_and_one_on_each_family() -> None:
 def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         painted(MANY, EVERY_COLOR, **wrong)
+
+
+def small_environment() -> ArcEnvironment:
+    size = {"max_grid_height": SIDE, "max_grid_width": SIDE}
+    data = DatasetConfig(**size, families=FAMILIES, num_tasks=3)
+    return ArcEnvironment.create(box_config(SIDE).model_copy(update={"dataset": data}))
+
+
+def test_an_environment_evaluates_on_tasks_of_another_split_in_evaluation_mode() -> None:
+    environment, settings = small_environment(), ArcEvaluationConfig(num_tasks=4, num_samples=2)
+    held_out = environment.held_out(settings)
+    assert held_out is environment.held_out(settings.model_copy(update={"num_samples": 3}))
+    assert held_out.answers is not None
+    assert not set(held_out.task_buffer.tasks) & set(environment.task_buffer.tasks)
+    network = knows(TASKS, (SIDE, SIDE), submits=True)
+    (during,) = environment.evaluate(network, settings, False)
+    assert (during.split, during.mode, during.num_episodes) == ("evaluation", "greedy", 4)
+    greedy, sampled = environment.evaluate(network, settings, True)
+    assert greedy == during
+    # pass@8 needs more attempts than there are.
+    assert (sampled.mode, sampled.num_episodes, set(sampled.pass_at_k)) == ("sampled", 8, {1})
+
+
+def test_the_training_split_evaluates_on_the_training_tasks() -> None:
+    environment = small_environment()
+    held_out = environment.held_out(ArcEvaluationConfig(split="training", num_tasks=50))
+    assert held_out.task_buffer.tasks == environment.task_buffer.tasks
+
+
+def test_eval_settings_with_a_dataset_give_a_submission() -> None:
+    network = knows(TASKS, (SIDE, SIDE), submits=True)
+    settings = ArcEvalConfig(dataset="generated/evaluation", attempts=3)
+    (submission,) = small_environment().evaluate(network, settings, True)
+    record = submission.as_record()
+    assert (record["split"], record["attempts"], record["num_tasks"]) == ("generated/evaluation", 3, 200)
+    assert set(record["baselines"]) == {"copy_input", "random"}
+
+
+def test_old_names_of_settings_are_rejected_with_the_new_ones() -> None:
+    with pytest.raises(ValueError, match="attempts was renamed to num_samples"):
+        ArcEvaluationConfig.model_validate({"attempts": 3})
+    with pytest.raises(ValueError, match="pass_at was renamed to pass_at_k"):
+        ArcEvalConfig.model_validate({"pass_at": (1,)})
+
+
+def test_the_expert_needs_training_mode_and_submissions() -> None:
+    episode = EpisodeConfig(require_submit=True)
+    config = box_config(SIDE).model_copy(update={"episode": episode})
+    assert ArcEnvironment.create(config, TASKS).expert() is not None
+    for changed, message in (
+        ({"mode": "evaluation"}, "set env.episode.mode=training"),
+        ({"require_submit": False}, "set env.episode.require_submit=true"),
+    ):
+        other = config.model_copy(update={"episode": episode.model_copy(update=changed)})
+        with pytest.raises(ValueError, match=message):
+            ArcEnvironment.create(other, TASKS).expert()

@@ -93,4 +93,4 @@ def test_commands_that_are_imported_late_are_in_the_reference(files: dict[str, s
     assert {"phalanx demo", "phalanx train arc", "phalanx data batchplan shard"} <= set(paths)
     headings = re.findall(r"^#+ (phalanx.*)$", files["reference/cli.md"], re.MULTILINE)
     assert headings == paths
-    assert "--token-budget int` | Most tokens in a batch" in files["reference/cli.md"]
+    assert "--token-budget int` | Maximum number of tokens in a batch" in files["reference/cli.md"]

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from phalanx import load_policy
 from phalanx.config import load_config
 from phalanx.data import (
     BatchingConfig,
@@ -29,7 +30,6 @@ from phalanx.training import (
     SFTConfig,
     SFTData,
     TrainResult,
-    load_language_model,
     open_data,
     train,
 )
@@ -103,8 +103,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, t
     assert rest.counts["num_slots"] > rest.counts["tokens"] > 0
     for a, b in zip(jax.tree.leaves(rest.state), jax.tree.leaves(whole.state), strict=True):
         np.testing.assert_array_equal(a, b)
-    loaded, model = load_language_model(tmp_path / "whole")
-    assert loaded == config
+    model = load_policy(tmp_path / "whole").model
     for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.state.params), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -240,7 +239,7 @@ def test_hints_of_a_puzzle_server_are_expert_answers(tmp_path: Path) -> None:
         settings = ("env.id=puzzle_server", f"env.address=127.0.0.1:{server.port}", "env.games=['lights']")
         sizes = ("env.num_connections=2", "env.max_steps=3", "data.max_length=512", "data.token_budget=1024")
         more = ("model.vocab_size=98", "tokenizer=characters", "num_updates=2", "evaluation.num_episodes=0")
-        config = load_config(SFTConfig, None, (*TINY, *settings, *sizes, *more, "seed=4"))
+        config = SFTConfig.load(None, (*TINY, *settings, *sizes, *more, "seed=4"))
         data = open_data(config)
         [sample, *_] = data.eval_samples
         assert (

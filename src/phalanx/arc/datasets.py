@@ -321,7 +321,7 @@ def download_dataset(
         name = name or source
         source = DATASETS[source].url
         if not source:
-            raise ValueError(f"{name} tasks are generated: there is nothing to download")
+            raise ValueError(f"{name!r} is not a downloadable dataset: its tasks are generated on use")
     name = _check_name(name or _source_name(source), is_given=bool(name))
     if sha256 and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
         raise ValueError(f"sha256 must be 64 hexadecimal digits, got {sha256!r}")

@@ -71,19 +71,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
-    """ARC tasks as grid editing: the agent changes a working grid until it equals the pair's output.
+    """ARC tasks as grid editing: the agent changes a working grid until it equals the output of the pair.
 
     - Observation: the working grid, int8 [rows, columns] with -1 outside, and more parts if
-      `config.observation`
-      enables them.
+      `config.observation` enables them.
     - Action: one of 42 operations on a point, a bounding box or a mask of cells.
     - Reward: change in similarity to the target, a step penalty and a success bonus (`RewardConfig`), or a
-      custom
-      function.
+      custom function.
     - Termination: when the grid is submitted or solved. Truncation: after `max_episode_steps` steps.
 
     In evaluation mode, an episode is about a complete task. The agent edits one grid per test pair and
-    submits all of them; states and backends contain the tasks without their test outputs, and nothing about
+    submits all of them. States and backends contain the tasks without their test outputs, and nothing about
     the answer is revealed before the last submission.
 
     Use `create` or `from_config` to create an environment, and `with_tasks`, `with_task_weights` and
@@ -130,7 +128,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             task: A task, several tasks or a task buffer; None uses the config's dataset.
             weights: Relative frequency of each task; None samples all tasks equally often.
             reward: Function of one `Transition` that returns a scalar. The arrays of an Equinox module are
-            traced.
+                traced.
         """
         buffer = None if task is None else with_answers(as_buffer(task))
         environment: Any = _create(cls, config, buffer, native_unavailable_reason())
@@ -254,12 +252,13 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return self._start(start_at(tasks, pairs, self.task_arrays))
 
     def state_from_grid(self, grid: object, task: int | str = 0, pair: int = 0) -> ArcState:
-        """Create the first state of an episode with a given working grid. `stack_states` builds batches of
-        states.
+        """Create the first state of an episode with a given working grid.
 
         Args:
             grid: Rows of colors or an array. Cells of -1 at the lower and right edge, as in observations, are
-            ignored. task: Index or id of the task. pair: Index of the pair, as in `batch_reset_to`.
+                ignored.
+            task: Index or id of the task.
+            pair: Index of the pair, as in `batch_reset_to`.
         """
         rows, columns = self.config.grid_shape
         cells = as_grid(trim(grid), "state_from_grid")

@@ -13,6 +13,7 @@ from jaxtyping import Int8, Integer
 
 from phalanx.arc.config import MAX_GRID_SIDE
 from phalanx.arc.operations import NUM_COLORS
+from phalanx.formatting import format_count
 
 Grid = Int8[np.ndarray, "_ _"]
 """Read-only int8 array of 1 to 30 rows and columns with colors 0 to 9."""
@@ -31,7 +32,7 @@ def as_grid(cells: object, where: str = "grid") -> Grid:
     dtype('int8')
     """
     grid = _array_grid(cells) if isinstance(cells, np.ndarray) else _list_grid(cells)
-    return _checked_grid(cells, where) if grid is None else grid
+    return _parse_grid(cells, where) if grid is None else grid
 
 
 def _list_grid(cells: object) -> Grid | None:
@@ -69,7 +70,7 @@ def _array_grid(cells: np.ndarray) -> Grid | None:
     return grid
 
 
-def _checked_grid(cells: object, where: str) -> Grid:
+def _parse_grid(cells: object, where: str) -> Grid:
     """Convert cell by cell. Accepts unusual forms, such as arrays of rows, and raises an error for invalid
     cells."""
     if isinstance(cells, np.ndarray):
@@ -254,7 +255,7 @@ class ArcTask:
 
     def __repr__(self) -> str:
         family = f", family {self.family!r}" if self.family else ""
-        demos, tests = _counted(len(self.demos), "demo"), _counted(len(self.tests), "test")
+        demos, tests = format_count(len(self.demos), "demo"), format_count(len(self.tests), "test")
         return f"ArcTask({self.id!r}{family}, {demos}, {tests}, up to {_size(self.max_shape)})"
 
     def _repr_html_(self) -> str:
@@ -271,18 +272,18 @@ def _read_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPai
         raise ValueError(f"{where}: {kind} must be a list of pairs, got {_short(data[kind])}")
     pairs = []
     for i, pair in enumerate(data[kind]):
-        place = f"{where}: {kind}[{i}]"
+        pair_where = f"{where}: {kind}[{i}]"
         if not isinstance(pair, Mapping):
-            raise ValueError(f'{place} must be an object with "input" and "output", got {_short(pair)}')
+            raise ValueError(f'{pair_where} must be an object with "input" and "output", got {_short(pair)}')
         if "input" not in pair:
-            raise ValueError(f'{place}: "input" is missing')
+            raise ValueError(f'{pair_where}: "input" is missing')
         if kind == "train" and pair.get("output") is None:
-            raise ValueError(f'{place}: "output" is missing; only test pairs may lack it')
+            raise ValueError(f'{pair_where}: "output" is missing; only test pairs may lack it')
         output = pair.get("output")
         pairs.append(
             GridPair(
-                as_grid(pair["input"], f"{place}.input"),
-                None if output is None else as_grid(output, f"{place}.output"),
+                as_grid(pair["input"], f"{pair_where}.input"),
+                None if output is None else as_grid(output, f"{pair_where}.output"),
             )
         )
     return tuple(pairs)
@@ -291,10 +292,6 @@ def _read_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPai
 def _pair_dict(pair: GridPair) -> dict[str, list[list[int]]]:
     grids = {"input": pair.input.tolist()}
     return grids if pair.output is None else grids | {"output": pair.output.tolist()}
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 jax.tree_util.register_static(ArcTask)

@@ -39,19 +39,19 @@ _TABLE = (
     ),
     TaskFamily(
         "fill_enclosed",
-        "What a closed ring encloses takes the ring's color; open rings stay as they are.",
+        "The inside of a closed ring takes the color of the ring; open rings do not change.",
         coloring.fill_enclosed,
         point_solvable=True,
     ),
     TaskFamily(
         "complete_symmetry",
-        "A picture that is its own mirror image gets its missing cells back.",
+        "Missing cells of a symmetric picture are restored.",
         lines.complete_symmetry,
         point_solvable=True,
     ),
     TaskFamily(
         "move_until_hit",
-        "An object moves the way its red head points until it hits a gray wall or the grid's side.",
+        "An object moves in the direction of its red side until it hits a gray wall or the side of the grid.",
         motion.move_until_hit,
     ),
     TaskFamily(
@@ -62,18 +62,18 @@ _TABLE = (
     ),
     TaskFamily(
         "rotate",
-        "Every object turns by 90 degrees, its top left corner stays; the demonstrations show which way.",
+        "Every object is rotated by 90 degrees, in the direction that the demonstrations show.",
         motion.rotate,
         needs_demos=True,
     ),
     TaskFamily(
         "crop_to_object",
-        "The grid is cut down to the object.",
+        "The grid is cropped to the object.",
         motion.crop_to_object,
     ),
     TaskFamily(
         "extend_line",
-        "Lines that start at one side go on to the other side, or up to a gray cell.",
+        "Lines that start at one side continue to the other side, or to a gray cell.",
         lines.extend_line,
     ),
     TaskFamily(
@@ -95,7 +95,7 @@ _TABLE = (
     ),
     TaskFamily(
         "denoise",
-        "Bands of one color each lose the cells that do not belong.",
+        "Wrong cells are removed from bands of one color each.",
         lines.denoise,
     ),
     TaskFamily(
@@ -106,7 +106,7 @@ _TABLE = (
     ),
     TaskFamily(
         "fill_rooms",
-        "Gray walls make rooms; a room with a colored cell takes its color.",
+        "Gray walls separate rooms; a room with a colored cell takes its color.",
         coloring.fill_rooms,
         point_solvable=True,
     ),

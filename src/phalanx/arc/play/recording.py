@@ -2,48 +2,58 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
 
 from phalanx.arc.episode_tokens import ArcTokenizer, GridName
-from phalanx.arc.play.session import PlayError, PlaySession
+from phalanx.arc.functional import arc_reset, arc_step
+from phalanx.arc.play.session import PlayError, PlaySession, start_key
+from phalanx.data.episode_tokens import EpisodeOutcomes, create_episode_samples
 from phalanx.data.samples import Sample, parse_sample
 from phalanx.io.atomic import atomic_write
-from phalanx.lm.episode_stream import EnvironmentStream
 
 
 def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[Sample]:
-    """Convert an episode that has ended to one sample per step.
+    """Convert an episode that has ended to one sample per step, as an `EnvironmentStream` of `seed` does.
 
-    An `EnvironmentStream` replays the recorded actions from `seed`. The rewards and the result of the replay
-    are compared with the recorded episode.
+    The recorded actions are replayed from the start, and the rewards and the result are compared with the
+    recording.
     """
     if not session.ended:
         raise PlayError("only an episode that has ended can be saved; s submits the grid")
-    longest = session.config.episode.max_episode_steps
-    stream = EnvironmentStream(
-        session.environment,
-        _next_recorded,
-        agent_state=(_pad(session.actions, longest), jnp.int32(0)),
-        tokenizer=tokenizer,
-        episodes=1,
-        batch_size=1,
-        seed=seed,
-        dataset_id=dataset_id(session),
-    )
-    samples = list(stream)
-    results = [(sample.info.reward, sample.info.success) for sample in samples if sample.info is not None]
-    if results != [(reward, session.solved) for reward in session.rewards]:
+    state, _ = arc_reset(start_key(seed), session.config, session.environment.task_buffer)
+    views, rewards, infos = [], [], []
+    for action in session.actions:
+        views.append(jax.device_get(_view(tokenizer, state)))
+        state, _, reward, _, info = arc_step(state, action, session.config)
+        rewards.append(float(reward))
+        infos.append(info)
+    solved, truncated = bool(infos[-1].solved), bool(infos[-1].truncated)
+    if tuple(rewards) != session.rewards or solved != session.solved:
         raise RuntimeError(
             f"the replay of {session.task.task.id} from seed {seed} differs from the recording"
         )
-    return samples
+    stacked_views, actions = (
+        jax.tree.map(lambda *leaves: np.stack(leaves), *parts) for parts in (views, session.actions)
+    )
+    first_view = jax.tree.map(lambda leaf: leaf[:1], stacked_views)
+    outcomes = EpisodeOutcomes(
+        np.array([solved]), tokenizer.difficulty(first_view), np.array([not truncated])
+    )
+    return create_episode_samples(
+        [f"{dataset_id(session)}_{seed}_0"],
+        np.array([len(rewards)]),
+        tokenizer.encode(stacked_views, actions),
+        np.array(rewards),
+        outcomes,
+        dataset_id=dataset_id(session),
+    )
+
+
+_view = jax.jit(ArcTokenizer.view, static_argnums=0)
 
 
 def dataset_id(session: PlaySession) -> str:
@@ -62,23 +72,6 @@ def parse_grid_names(text: str) -> tuple[GridName, ...]:
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"grids must be some of {', '.join(known)}, got {unknown[0]!r}")
     return tuple(known[name] for name in names)
-
-
-def _next_recorded(states: Any, recorded: tuple[PyTree, jax.Array], key: Any) -> tuple[PyTree, Any]:
-    """Return the next recorded action. The state of this agent is the recorded actions and the number of
-    steps taken."""
-    actions, done = recorded
-    return jax.tree.map(lambda leaf: leaf[done][None], actions), (actions, done + 1)
-
-
-def _pad(actions: Sequence[PyTree], steps: int) -> PyTree:
-    """Stack actions to `[steps, ...]`. All episodes have one length, so that replaying compiles once."""
-    return jax.tree.map(
-        lambda *leaves: np.concatenate(
-            [np.stack(leaves), np.zeros((steps - len(leaves), *leaves[0].shape), leaves[0].dtype)]
-        ),
-        *actions,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
