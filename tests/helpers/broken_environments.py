@@ -6,9 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from phalanx.core.testing import capability_checks as capabilities, transition_checks as conformance
-from tests.helpers.corridor import Corridor, WalkInfo
+from tests.helpers.corridor import LEFT, Corridor, RightExpert, WalkInfo
 
 _calls = itertools.count()
 
@@ -203,6 +204,26 @@ class RendersFloats(Corridor):
         return super().render(state, mode) / 255.0 if mode == "rgb_array" else super().render(state, mode)
 
 
+class ExpertWalksIntoWalls(Corridor):
+    def expert(self):
+        class LeftExpert(RightExpert):
+            def label(self, states, memory):
+                labels = super().label(states, memory)
+                return labels._replace(actions=np.full_like(labels.actions, LEFT))
+
+        return LeftExpert()
+
+
+class ExpertActsOutsideTheSpace(Corridor):
+    def expert(self):
+        class InvalidExpert(RightExpert):
+            def label(self, states, memory):
+                labels = super().label(states, memory)
+                return labels._replace(actions=np.full_like(labels.actions, 3))
+
+        return InvalidExpert()
+
+
 class TaskNameIsInteger(Corridor):
     def task_name(self, state):
         return int(state.position)
@@ -256,6 +277,8 @@ BROKEN: list[tuple[type[Corridor], Any, str]] = [
     (AcceptsAnyTextInBatch, capabilities.check_text_round_trip, "accept different text"),
     (RendersNothing, capabilities.check_render_modes, "'ansi'.* returned None"),
     (RendersFloats, capabilities.check_render_modes, "'rgb_array'.* returned array"),
+    (ExpertWalksIntoWalls, capabilities.check_expert, "the action of the expert is not legal"),
+    (ExpertActsOutsideTheSpace, capabilities.check_expert, "choice 0 of environment 0 is not in"),
     (TaskNameIsInteger, capabilities.check_task_name_and_version, "task_name must be a string"),
     (
         VersionZero,

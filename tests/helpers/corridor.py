@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Int8, UInt32
 
 from phalanx.config import Config
 from phalanx.core.environment import Environment
+from phalanx.core.expert import ExpertLabels
 from phalanx.core.spaces import Box, Discrete
 
 CELLS = 8
@@ -132,11 +133,32 @@ class Corridor(Environment[Walker, Array, Array]):
     def action_text(self, action: Int[Array, ""], state: Walker) -> str:
         return MOVES[int(action)]
 
+    def expert(self) -> "RightExpert | None":
+        return RightExpert()
+
 
 def scramble(key: UInt32[Array, "2"]) -> UInt32[Array, "2"]:
     """Return the next key: a step of two linear congruential generators whose high bits are mixed in."""
     key = key * jnp.uint32(1664525) + jnp.uint32(1013904223)
     return key ^ (key >> 16)
+
+
+class RightExpert:
+    """Walks right. Its memory is the number of steps that each environment has taken with it."""
+
+    def init(self, states: Walker) -> np.ndarray:
+        return np.zeros(len(states.position), np.int64)
+
+    def label(self, states: Walker, memory: np.ndarray) -> ExpertLabels:
+        return ExpertLabels(np.full((len(memory), 1), RIGHT, np.int32), np.ones((len(memory), 1), bool))
+
+    def must_act(self, actions: Array, labels: ExpertLabels) -> np.ndarray:
+        return np.zeros(len(actions), bool)
+
+    def advance(
+        self, memory: np.ndarray, labels: ExpertLabels, actions: Array, reset: np.ndarray
+    ) -> np.ndarray:
+        return np.where(reset, 0, memory + (np.asarray(actions) == RIGHT))
 
 
 class CorridorConfig(Config):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import phalanx
-from phalanx.core import Environment, ExpertLabels
+from phalanx.core import Environment
 from phalanx.text import TextRewards, TextVectorWrapper, TextWrapper
-from tests.helpers.corridor import RIGHT, Corridor
+from tests.helpers.corridor import Corridor
 
 
 @functools.cache
@@ -98,30 +98,13 @@ def test_invalid_calls_are_reported() -> None:
         TextWrapper(Mute())
 
 
-class RightExpert:
-    """Walks right. Its memory is the number of steps that each row has taken with it."""
-
-    def init(self, states):
-        return np.zeros(len(states.position), int)
-
-    def label(self, states, memory):
-        batch = len(memory)
-        return ExpertLabels(np.full((batch, 1), RIGHT, np.int32), np.ones((batch, 1), bool))
-
-    def must_act(self, actions, labels):
-        return np.zeros(len(actions), bool)
-
-    def advance(self, memory, labels, actions, reset):
-        return memory + (np.asarray(actions) == RIGHT)
-
-
-class CorridorWithExpert(Corridor):
+class WithoutExpert(Corridor):
     def expert(self):
-        return RightExpert()
+        return None
 
 
 def test_expert_answers_solve_every_row() -> None:
-    env = TextVectorWrapper(CorridorWithExpert())
+    env = TextVectorWrapper(Corridor())
     env.reset([0, 1, 2])
     rows = [0, 1, 2]
     while rows:
@@ -134,7 +117,7 @@ def test_expert_answers_solve_every_row() -> None:
 
 
 def test_expert_has_no_answer_after_a_step_that_it_did_not_follow() -> None:
-    env = TextVectorWrapper(CorridorWithExpert())
+    env = TextVectorWrapper(Corridor())
     env.reset([0, 1])
     env.step(["right", "nonsense"])
     assert env.expert_actions([0, 1]) == [None, "right"]
@@ -145,9 +128,9 @@ def test_expert_has_no_answer_after_a_step_that_it_did_not_follow() -> None:
 
 
 def test_single_environment_returns_the_experts_next_answer() -> None:
-    env = TextWrapper(CorridorWithExpert())
+    env = TextWrapper(Corridor())
     env.reset(0)
     assert env.expert_actions() == ["right"]
-    without = TextWrapper(Corridor())
+    without = TextWrapper(WithoutExpert())
     without.reset(0)
     assert without.expert_actions() is None

@@ -60,13 +60,16 @@ def test_checks_of_missing_capabilities_are_not_applicable(monkeypatch):
         has_text = False
         render_modes = ()
 
+        def expert(self):
+            return None
+
         def legal_actions(self, state):
             return None
 
     monkeypatch.setattr(testing, "CHECKS", CAPABILITY_CHECKS)
     report = check_environment(Silent(), **SIZES)
     assert report.passed == ("check_task_name_and_version",)
-    assert report.not_applicable == tuple(check.__name__ for check in CAPABILITY_CHECKS[:3])
+    assert report.not_applicable == tuple(check.__name__ for check in CAPABILITY_CHECKS[:4])
 
 
 def test_one_error_lists_all_failures(monkeypatch):

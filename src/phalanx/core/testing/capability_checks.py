@@ -1,4 +1,4 @@
-"""Checks of legal actions, text, rendering, task names and the version."""
+"""Checks of legal actions, text, rendering, the expert, task names and the version."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -132,6 +132,48 @@ def check_render_modes(
     return bool(environment.render_modes)
 
 
+def check_expert(
+    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
+) -> bool:
+    """Check that the expert labels states with legal members of `action_space`, along its own episodes."""
+    try:
+        expert = environment.expert()
+    except ValueError:  # the settings of this environment do not allow an expert
+        return False
+    if expert is None:
+        return False
+    states, _ = environment.batch_reset(keys_from(seed, batch_size))
+    memory = expert.init(states)
+    found: list[str] = []
+    for time in range(_NUM_SAMPLED_STATES):
+        labels = expert.label(states, memory)
+        actions, mask = to_host(labels.actions), np.asarray(labels.mask)
+        if mask.ndim != 2 or mask.shape[0] != batch_size or mask.dtype != np.bool_:
+            found.append(
+                f"step {time}: mask must be bool[{batch_size}, choices], got {mask.dtype}{mask.shape}"
+            )
+            break
+        found += [
+            f"step {time}: choice {choice} of environment {row} is not in {environment.action_space}"
+            for row, choice in np.argwhere(mask)
+            if not environment.action_space.contains(take(actions, row, choice))
+        ]
+        if np.any(mask.any(1) & ~mask[:, 0]):
+            found.append(f"step {time}: the first choice must be valid if any is")
+        if found or not mask[:, 0].all():
+            break
+        first = jax.device_put(take(actions, slice(None), 0))
+        legal = environment.legal_actions(states)
+        if legal is not None:
+            chosen = np.asarray(masked_choice(environment.action_space, first))
+            running = ~np.asarray(environment.is_done(states))
+            if np.any(running & ~np.asarray(legal)[np.arange(batch_size), chosen]):
+                found.append(f"step {time}: the action of the expert is not legal")
+        states = environment.batch_step(states, first)[0]
+        memory = expert.advance(memory, labels, first, np.zeros(batch_size, bool))
+    return raise_if_failed("the expert must label states with legal actions", found)
+
+
 def check_task_name_and_version(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
@@ -190,5 +232,6 @@ CAPABILITY_CHECKS: tuple[Callable[..., bool], ...] = (
     check_legal_actions,
     check_text_round_trip,
     check_render_modes,
+    check_expert,
     check_task_name_and_version,
 )
