@@ -59,9 +59,9 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Training": {
         "phalanx.training.arc_training": (
             "ArcTrainingConfig",
-            "ArcEvaluationConfig",
             "CloningTrainingConfig",
         ),
+        "phalanx.arc.evaluation": ("ArcEvaluationConfig", "ArcEvalConfig"),
         "phalanx.training.bc": ("BCConfig",),
         "phalanx.arc.networks.stem_and_heads": ("ArcNetworkConfig",),
         "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
