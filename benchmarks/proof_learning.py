@@ -8,18 +8,15 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 from measuring.timing import seconds_of
 from timed_training import TimedTraining, count_parameters
 
 from phalanx.proofs.env import load_knowledge_base
 from phalanx.proofs.link_prediction import LinkPredictionConfig, ProofLinkPrediction
 from phalanx.proofs.vocabulary import ProofVocabulary
-from phalanx.training.proof_training import (
-    ProofTraining,
-    ProofTrainingConfig,
-    load_proof_training,
-    untrained_policy,
-)
+from phalanx.training.policy_algorithm import default_network
+from phalanx.training.ppo import PPO, PPOConfig
 from proofs import record_of
 
 _PRESETS = {"countries_s3": "countries", "family": "family"}
@@ -29,7 +26,7 @@ _PPO_TIMES = 10.0
 _RANKING_PEER = {"countries_s3": {"eager": 14.0}}
 """Candidates a second."""
 _RANKING_TIMES = 100.0
-_QUICK = ("ppo.num_envs=8", "ppo.num_steps=8", "ppo.minibatches=2", "ppo.epochs=1")
+_QUICK = ("num_envs=8", "num_steps=8", "num_minibatches=2", "update_epochs=1")
 _CANDIDATES = 1_200
 
 
@@ -38,25 +35,26 @@ def run(folder: pathlib.Path, repeats: int, quick: bool = False) -> Iterator[dic
     for dataset, preset in _PRESETS.items():
         path = folder / dataset
         if (path / "train.txt").is_file():
-            config = load_proof_training(preset, (f"proofs.dataset={path}", *(_QUICK if quick else ())))
+            config = PPOConfig.load(
+                f"proofs_{preset}",
+                (f"env.dataset={path}", *(_QUICK if quick else ())),
+            )
             yield measure_ppo(dataset, config, repeats, judged=not quick)
             if dataset in _RANKING_PEER:
                 yield measure_ranking(dataset, config, repeats, judged=not quick)
 
 
-def measure_ppo(
-    dataset: str, config: ProofTrainingConfig, repeats: int, *, judged: bool = True
-) -> dict[str, Any]:
+def measure_ppo(dataset: str, config: PPOConfig, repeats: int, *, judged: bool = True) -> dict[str, Any]:
     """Environment steps a second of whole updates: rollout, advantages, gradient steps."""
-    experiment = ProofTraining(config)
+    experiment = PPO(config)
     training = TimedTraining(experiment)
     rates = [training.steps_per_update / seconds_of(training.update) for _ in range(repeats)]
     facts = {
-        "batch": config.ppo.num_envs,
-        "num_steps": config.ppo.num_steps,
-        "epochs": config.ppo.epochs,
-        "minibatches": config.ppo.minibatches,
-        "padding_states": config.proofs.max_actions,
+        "batch": config.num_envs,
+        "num_steps": config.num_steps,
+        "epochs": config.update_epochs,
+        "minibatches": config.num_minibatches,
+        "padding_states": config.env.max_actions,
         "network": f"{config.network.embedding_dim} wide, {config.network.num_layers} layers",
         "num_parameters": count_parameters(training.state.params),
         "compile_seconds": round(training.compile_seconds, 2),
@@ -64,17 +62,14 @@ def measure_ppo(
     return _told("ppo", dataset, "steps/s", rates, facts, _PPO_PEERS, _PPO_TIMES if judged else None)
 
 
-def measure_ranking(
-    dataset: str, config: ProofTrainingConfig, repeats: int, *, judged: bool = True
-) -> dict[str, Any]:
+def measure_ranking(dataset: str, config: PPOConfig, repeats: int, *, judged: bool = True) -> dict[str, Any]:
     """Candidates a second of a policy's search, every one of them searched."""
-    data = load_knowledge_base(config.proofs)
-    index = ProofVocabulary(data, config.proofs.max_goals)
+    settings: Any = config.environment_settings
+    data = load_knowledge_base(settings)
+    index = ProofVocabulary(data, settings.max_goals)
     # Without the screen by forward chaining, which would answer for most of them.
-    ranking = ProofLinkPrediction.create(
-        data, index, config.proofs, LinkPredictionConfig(skip_unprovable=False)
-    )
-    score = ranking.policy_scorer(untrained_policy(config))
+    ranking = ProofLinkPrediction.create(data, index, settings, LinkPredictionConfig(skip_unprovable=False))
+    score = ranking.policy_scorer(default_network(config)(jax.random.key(0)))
     triples = ranking.candidates(ranking.queries("test", None)).triples
     triples = triples[[number % len(triples) for number in range(_CANDIDATES)]]
     score(triples)

@@ -1,6 +1,6 @@
 """Draws how runs learned from reward: what share of the answers drawn was right, over processor time, as SVG.
 
-phalanx train grpo --preset puzzles --init-from runs/lm --env binary,nonogram --out runs/reward/seed_0 seed=0
+phalanx train grpo --config puzzles --init-from runs/lm --env binary,nonogram --out runs/reward/seed_0 seed=0
 python benchmarks/reward_curves.py runs/reward --out docs/images/reward_curves.svg
 """
 

@@ -205,26 +205,26 @@ def stepping(quick: bool) -> Iterator[dict[str, Any]]:
                 "grid": "30x30",
                 "environments": batch,
                 "way": way,
-                "steps_per_second": round(rate),
+                "env_steps_per_second": round(rate),
             }
 
 
 def training(quick: bool) -> Iterator[dict[str, Any]]:
     """The default ARC training by one process on one core or two, and by two processes on one machine."""
     overrides = [
-        "ppo.num_updates=5",
+        "num_updates=5",
         "logging.log_frequency=1",
         "evaluation.every=0",
         "evaluation.num_tasks=4",
     ]
-    overrides += ["evaluation.num_samples=0", "logging.sample_frequency=1000", "arc.dataset.num_tasks=200"]
+    overrides += ["evaluation.num_samples=0", "logging.sample_frequency=1000", "env.dataset.num_tasks=200"]
     if quick:
-        overrides += ["ppo.num_updates=2", "ppo.num_envs=8", "ppo.num_steps=2", "ppo.minibatches=2"]
+        overrides += ["num_updates=2", "num_envs=8", "num_steps=2", "num_minibatches=2"]
         overrides += [
             "network.kind=conv",
             "network.hidden_dim=8",
             "network.num_layers=1",
-            "ppo.shuffle_groups=2",
+            "num_env_shards=2",
         ]
     ways = {"one process, one core": [cores(1)], "one process, two cores": [cores(2)]}
     ways["two processes"] = [cores(1, 0), cores(1, 1)]
@@ -243,12 +243,12 @@ def training(quick: bool) -> Iterator[dict[str, Any]]:
             reference, weights = reference or metrics, weights or weights_digest(folder)
             last = max(metrics)
             # The first update compiles.
-            rates = [told["steps_per_second"] for update, told in metrics.items() if update > 1]
+            rates = [told["env_steps_per_second"] for update, told in metrics.items() if update > 1]
             yield {
                 "figure": "training",
                 "way": way,
                 "updates": len(metrics),
-                "steps_per_second": round(statistics.median(rates)),
+                "env_steps_per_second": round(statistics.median(rates)),
                 "seconds_with_starting_and_compiling": round(whole, 1),
                 "difference_at_last_update": largest_difference(reference[last], metrics[last]),
                 "same_weights": weights_digest(folder) == weights,
@@ -260,7 +260,18 @@ def _train(folder: Path, overrides: Sequence[str], processes: Sequence[Sequence[
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    command = [sys.executable, "-m", "phalanx", "train", "arc", *overrides, "--out", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "phalanx",
+        "train",
+        "ppo",
+        "--env",
+        "arc",
+        *overrides,
+        "--out",
+        str(folder),
+    ]
     joined = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", str(len(processes)), "--process-id"]
     children = [
         subprocess.Popen(
@@ -300,7 +311,7 @@ def largest_difference(one: dict[str, float], other: dict[str, float]) -> tuple[
     (0.25, 'loss')
     """
     # These the clock decides.
-    names = one.keys() - {"steps_per_second", "seconds"}
+    names = one.keys() - {"env_steps_per_second", "seconds"}
     return max((abs(one[name] - other[name]) / max(abs(one[name]), 0.01), name) for name in names)
 
 

@@ -110,7 +110,7 @@ async def load(url: str, process: psutil.Process, arguments: Any, think: float) 
         "think_seconds": think,
         "seconds": arguments.seconds,
         "steps": len(latencies),
-        "steps_per_second": round(len(latencies) / arguments.seconds),
+        "env_steps_per_second": round(len(latencies) / arguments.seconds),
         "latency_ms_p50": round(float(p50), 2),
         "latency_ms_p99": round(float(p99), 2),
         "latency_ms_worst": round(float(latencies.max()), 2),

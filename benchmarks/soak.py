@@ -1,6 +1,6 @@
 """Everything at once for as long as you like, on loopback: do memory and descriptors stay as they were?
 
-A training (`phalanx train arc`), a server with sessions (`phalanx serve`), a collection (`phalanx puzzles
+A training (`phalanx train ppo`), a server with sessions (`phalanx serve`), a collection (`phalanx puzzles
 collect`) from a real puzzle server, and stepping that logs every batch. Every few seconds the memory and the
 open descriptors of each process are read. One JSON line for each process and one for the whole; exit code 1
 if one ended, complained, miscounted, or grew. Growth is judged from five minutes on.
@@ -28,18 +28,18 @@ from measuring.conditions import conditions
 JOBS = ("stepping", "training", "serving", "collecting")
 _PHALANX = (sys.executable, "-m", "phalanx")
 _SMALL_TRAINING = (
-    "arc.dataset.max_grid_height=5",
-    "arc.dataset.max_grid_width=5",
-    "arc.dataset.families=[fill_enclosed]",
-    "arc.dataset.num_tasks=32",
+    "env.dataset.max_grid_height=5",
+    "env.dataset.max_grid_width=5",
+    "env.dataset.families=[fill_enclosed]",
+    "env.dataset.num_tasks=32",
     "network.kind=conv",
     "network.hidden_dim=8",
     "network.num_layers=1",
-    "ppo.num_envs=32",
-    "ppo.num_steps=8",
-    "ppo.num_updates=100000000",
-    "ppo.minibatches=2",
-    "ppo.shuffle_groups=2",
+    "num_envs=32",
+    "num_steps=8",
+    "num_updates=100000000",
+    "num_minibatches=2",
+    "num_env_shards=2",
     "evaluation.every=200",
     "evaluation.num_tasks=4",
     "evaluation.num_samples=0",
@@ -145,7 +145,12 @@ class Soak:
             self._collect(stack)
         if "training" in self._jobs:
             run = str(self._folder / "run")
-            self._start("training", [*_PHALANX, "train", "arc", *_SMALL_TRAINING, "--out", run], 143, stack)
+            self._start(
+                "training",
+                [*_PHALANX, "train", "ppo", "--env", "arc", *_SMALL_TRAINING, "--out", run],
+                143,
+                stack,
+            )
         if "stepping" in self._jobs:
             command = [sys.executable, __file__, "--step-into", str(self._folder / "steps")]
             self._start("stepping", command, -signal.SIGTERM, stack)

@@ -62,7 +62,7 @@ class TimedTraining:
     @property
     def steps_per_update(self) -> int:
         """Environment steps of one update."""
-        return self.ppo.settings.steps_per_update
+        return self.ppo.config.steps_per_update
 
     def update(self) -> UpdateResult:
         """Run one update and wait for it."""

@@ -25,19 +25,19 @@ from timed_training import TimedParts, TimedTraining, count_parameters, median_p
 from phalanx.config import load_config
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, RichHandler, SVGHandler
 from phalanx.training.algorithm import UpdateResult
-from phalanx.training.arc_training import ArcTraining, ArcTrainingConfig, load_arc_training
+from phalanx.training.ppo import PPO, PPOConfig
 from phalanx.training.run import batch_data
 
 QUICK = (
-    "arc.dataset.num_tasks=20",
-    "arc.dataset.max_grid_height=3",
-    "arc.dataset.max_grid_width=3",
+    "env.dataset.num_tasks=20",
+    "env.dataset.max_grid_height=3",
+    "env.dataset.max_grid_width=3",
     "network.kind=conv",
     "network.hidden_dim=8",
     "network.num_layers=1",
-    "ppo.num_steps=4",
-    "ppo.epochs=1",
-    "ppo.minibatches=2",
+    "num_steps=4",
+    "update_epochs=1",
+    "num_minibatches=2",
     "evaluation.num_tasks=5",
 )
 """A training that compiles and runs in seconds; it shows that the measurement works, and no figure."""
@@ -58,8 +58,8 @@ _ROUND: tuple[Kind, ...] = ("sample", "aggregate", "silent")
 
 
 def timed_arc_training(preset: str, overrides: tuple[str, ...]) -> TimedTraining:
-    """A training as `phalanx train arc` has it, ready to be timed."""
-    experiment = ArcTraining(load_arc_training(preset, overrides))
+    """A training as `phalanx train ppo --env arc` has it, ready to be timed."""
+    experiment = PPO(PPOConfig.load(preset, overrides))
     return TimedTraining(experiment)
 
 
@@ -67,10 +67,10 @@ def timed_arc_training(preset: str, overrides: tuple[str, ...]) -> TimedTraining
 class TrainingBenchmark:
     """Which training is measured, and how often."""
 
-    preset: str = "default"
-    """A preset of `phalanx train arc`; its number of environments is replaced."""
+    preset: str = "arc"
+    """A preset of `phalanx train ppo --env arc`; its number of environments is replaced."""
     overrides: tuple[str, ...] = ()
-    """Further settings, as `phalanx train arc` takes them."""
+    """Further settings, as `phalanx train ppo --env arc` takes them."""
     num_envs: int = 1_024
     """Environments of the training that is timed in parts."""
     logging_envs: tuple[int, ...] = (1_024, 10_000)
@@ -93,22 +93,23 @@ class TrainingBenchmark:
     def run(self) -> Iterator[dict[str, Any]]:
         """Every figure, as soon as it is measured."""
         for num_envs in dict.fromkeys((self.num_envs, *self.logging_envs)):
-            experiment = ArcTraining(self.config(num_envs))
+            experiment = PPO(self.config(num_envs))
             training = TimedTraining(experiment)
             if num_envs == self.num_envs:
                 yield self.measure_parts(experiment, training)
             if num_envs in self.logging_envs:
                 yield self.measure_logging(experiment, training)
 
-    def config(self, num_envs: int) -> ArcTrainingConfig:
+    def config(self, num_envs: int) -> PPOConfig:
         """The preset's training with that many environments, and minibatches no larger than at 1,024."""
-        config = load_arc_training(self.preset, self.overrides)
-        minibatches = config.ppo.minibatches * max(1, round(num_envs / _ENVIRONMENTS_KEPT))
-        ppo = {**config.ppo.model_dump(), "num_envs": num_envs, "minibatches": minibatches}
+        config = PPOConfig.load(self.preset, self.overrides)
+        minibatches = config.num_minibatches * max(1, round(num_envs / _ENVIRONMENTS_KEPT))
         logging = self.logging or load_config(LoggingConfig, "batched")
-        return config.model_copy(update={"ppo": type(config.ppo)(**ppo), "logging": logging})
+        sizes = (f"num_envs={num_envs}", f"num_minibatches={minibatches}")
+        config = PPOConfig.load(self.preset, (*self.overrides, *sizes))
+        return config.model_copy(update={"logging": logging})
 
-    def measure_parts(self, experiment: ArcTraining, training: TimedTraining) -> dict[str, Any]:
+    def measure_parts(self, experiment: PPO, training: TimedTraining) -> dict[str, Any]:
         """Steps a second end to end, and the share of environment, policy and update."""
         parts = TimedParts(training)
         updates = training.updates_per_repeat()
@@ -127,7 +128,7 @@ class TrainingBenchmark:
         }
         return self._record("training", experiment, training, facts, "environment_share", ENVIRONMENT_SHARE)
 
-    def measure_logging(self, experiment: ArcTraining, training: TimedTraining) -> dict[str, Any]:
+    def measure_logging(self, experiment: PPO, training: TimedTraining) -> dict[str, Any]:
         """What logging adds, by updates with and without it in turns."""
         settings = experiment.config.logging
         with tempfile.TemporaryDirectory() as folder:
@@ -146,27 +147,27 @@ class TrainingBenchmark:
     def _record(
         self,
         figure: str,
-        experiment: ArcTraining,
+        experiment: PPO,
         training: TimedTraining,
         facts: dict[str, Any],
         field: str,
         at_most: float,
     ) -> dict[str, Any]:
         config = experiment.config
-        rows, columns = config.arc.grid_shape
+        rows, columns = config.environment_settings.grid_shape
         record = {
             "benchmark": "train",
             "figure": figure,
-            "environments": config.ppo.num_envs,
+            "environments": config.num_envs,
             "grid": f"{rows}x{columns}",
             "network": (
                 f"{config.network.kind}, hidden_dim {config.network.hidden_dim}, "
                 f"num_layers {config.network.num_layers}"
             ),
             "num_parameters": count_parameters(training.state.params),
-            "num_steps": config.ppo.num_steps,
-            "epochs": config.ppo.epochs,
-            "minibatches": config.ppo.minibatches,
+            "num_steps": config.num_steps,
+            "epochs": config.update_epochs,
+            "minibatches": config.num_minibatches,
             **facts,
         }
         targets = {field: {"at_most": at_most}} if self.judged else {}
@@ -227,7 +228,7 @@ class LoggingCost:
     """Updates with and without logging in turns."""
 
     def __init__(
-        self, experiment: ArcTraining, training: TimedTraining, settings: LoggingConfig, folder: pathlib.Path
+        self, experiment: PPO, training: TimedTraining, settings: LoggingConfig, folder: pathlib.Path
     ) -> None:
         self._experiment, self._training, self._settings = experiment, training, settings
         # As in a training: sampled episodes are played for the purpose, whole and with their states.
@@ -277,7 +278,7 @@ class LoggingCost:
         """What a run logs of an update."""
         settings = self._settings
         if update % settings.log_frequency == 0:
-            rates = {"env_steps": update, "steps_per_second": 0.0, "seconds": 0.0}
+            rates = {"env_steps": update, "env_steps_per_second": 0.0, "seconds": 0.0}
             self._logger.log_batch_step(batch_data(report, rates, update))
         if settings.sample_frequency and update % settings.sample_frequency == 0:
             key = jax.random.fold_in(jax.random.key(0), update)
@@ -316,9 +317,12 @@ def main(given: Sequence[str] | None = None) -> int:
     """Measure what the command line asks for."""
     parser = options(__doc__)
     parser.add_argument(
-        "settings", nargs="*", metavar="KEY=VALUE", help="of the training, as `phalanx train arc` has them"
+        "settings",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="settings of `phalanx train ppo`",
     )
-    parser.add_argument("--preset", default="default", help="which training [default]")
+    parser.add_argument("--preset", default="arc", help="preset [arc]")
     parser.add_argument("--environments", type=positive, default=1_024, help="of the timed training [1024]")
     parser.add_argument(
         "--logging",

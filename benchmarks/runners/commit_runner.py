@@ -85,17 +85,21 @@ def pack(quick: bool) -> Prepared:
 
 
 def ppo(quick: bool) -> Prepared:
-    """Whole updates of the default training on ARC."""
-    settings: tuple[str, ...] = ("ppo.num_envs=256",)
+    """Complete updates of PPO on ARC, with the settings of the preset."""
+    config = found("PPOConfig", "phalanx.training.ppo", "phalanx.agents.ppo", "phalanx.agents")
+    is_flat = "num_minibatches" in config.model_fields
+    settings: tuple[str, ...] = ("num_envs=256",) if is_flat else ("ppo.num_envs=256",)
     if quick:
-        settings = ("ppo.num_envs=8", "ppo.num_steps=4", "ppo.minibatches=2", "arc.dataset.num_tasks=20")
+        settings = ("num_envs=8", "num_steps=4", "num_minibatches=2", "env.dataset.num_tasks=20")
+        if not is_flat:
+            settings = ("ppo.num_envs=8", "ppo.num_steps=4", "ppo.minibatches=2", "arc.dataset.num_tasks=20")
         settings += (
             "network.kind=conv",
             "network.hidden_dim=8",
             "network.num_layers=1",
             "evaluation.num_tasks=5",
         )
-    training = found("timed_arc_training", "training")("default", settings)
+    training = found("timed_arc_training", "training")("arc" if is_flat else "default", settings)
     return Prepared(training.update, training.steps_per_update)
 
 

@@ -18,16 +18,24 @@ from phalanx.arc.networks import create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.core import Environment
 from phalanx.training.distributed import DeviceMesh
-from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
+from phalanx.training.optimizer import OptimizerConfig
+from phalanx.training.ppo import PPO, PPOConfig
 
 OPERATIONS = tuple(range(35))
 """The operations that both environments have, with the same ids."""
 
 NETWORKS = {
     # Sees patches of 6x6 cells and chooses a row and a column: little work, so that the environment shows.
-    "small": ArcNetworkConfig(kind="conv", width=16, depth=1, patch=6, colors="bits", places="category_axes"),
+    "small": ArcNetworkConfig(
+        kind="conv",
+        hidden_dim=16,
+        num_layers=1,
+        patch_size=6,
+        color_encoding="bits",
+        selection_head="category_axes",
+    ),
     # Sees every cell and weighs every cell for every operation: nearly all of the work.
-    "large": ArcNetworkConfig(kind="conv", width=32, depth=3, patch=1, places="cells"),
+    "large": ArcNetworkConfig(kind="conv", hidden_dim=32, num_layers=3, patch_size=1, selection_head="cells"),
 }
 _PART_REPEATS = 3
 _CHUNK = 256
@@ -61,21 +69,14 @@ def make_ppo(arguments: argparse.Namespace, environment: Environment) -> PPO:
     config = PPOConfig(
         num_envs=arguments.batch,
         num_steps=arguments.steps,
-        epochs=arguments.epochs,
-        minibatches=arguments.minibatches,
-        chunk=_CHUNK,
+        update_epochs=arguments.epochs,
+        num_minibatches=arguments.minibatches,
+        microbatch_size=_CHUNK,
         # All gradients are computed and applied, but the policy stays the nearly uniform one it starts as:
         # both sides go on playing the same kinds of episodes, however long each has been measured.
-        learning_rate=1e-9,
-        learning_rate_schedule="constant",
+        optimizer=OptimizerConfig(learning_rate=1e-9, lr_schedule="constant", max_grad_norm=0.5, eps=1e-5),
     )
-    return PPO(
-        PPOTrainingConfig(ppo=config),
-        environment,
-        make_network,
-        max_episode_steps=arc.episode.max_episode_steps,
-        mesh=DeviceMesh(jax.devices()[:1]),
-    )
+    return PPO(config, environment, make_network, DeviceMesh(jax.devices()[:1]))
 
 
 def serve(arguments: argparse.Namespace, environment: Environment, **conditions: Any) -> None:

@@ -34,7 +34,7 @@ from phalanx.arc.generators import (
     register_family,
 )
 from phalanx.arc.rendering import render_task
-from phalanx.training import CloningTraining, Progress, load_cloning, next_free_dir, train
+from phalanx.training import BC, BCConfig, Progress, next_free_dir, train
 
 NAME = "shadow"
 
@@ -102,15 +102,15 @@ def main() -> None:
     if arguments.updates == 0:
         return
     overrides = (
-        f"arc.dataset.families=[{NAME}]",
-        f"cloning.num_envs={arguments.num_envs}",
-        f"cloning.num_updates={arguments.updates}",
+        f"env.dataset.families=[{NAME}]",
+        f"num_envs={arguments.num_envs}",
+        f"num_updates={arguments.updates}",
         "evaluation.every=0",
         "evaluation.num_tasks=50",
         "evaluation.num_samples=0",
         "logging.sample_frequency=0",
     )
-    training = CloningTraining(load_cloning("default", overrides))
+    training = BC(BCConfig.load("arc", overrides))
     outcome = train(training, next_free_dir(arguments.out), show=show)
     first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
     print(f"unseen tasks handed in right: {first:.0%} before, {last:.0%} after")

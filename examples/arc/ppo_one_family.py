@@ -1,7 +1,7 @@
 """PPO on one family of generated puzzles: from nearly nothing to nearly all of the unseen ones.
 
 The family is `fill_enclosed` (what a closed ring encloses takes the ring's color) on grids of 3x3 and 4x4.
-The run's folder holds what `phalanx train arc` would write; `phalanx report FOLDER` makes a page of it.
+The run folder has the files of `phalanx train ppo --env arc`; `phalanx report FOLDER` creates a page.
 
 python examples/arc/ppo_one_family.py     (about a minute of CPU time)
 """
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from phalanx.arc.rendering import render_state
 from phalanx.core import record_episodes
-from phalanx.training import ArcTraining, Progress, load_arc_training, next_free_dir, train
+from phalanx.training import PPO, PPOConfig, Progress, next_free_dir, train
 
 
 def show(progress: Progress) -> None:
@@ -34,14 +34,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/examples/ppo_one_family"))
     arguments = parser.parse_args()
 
-    config = load_arc_training(
-        "default",
+    config = PPOConfig.load(
+        "arc",
         (
-            f"arc.dataset.families=[{arguments.family}]",
-            "arc.dataset.num_tasks=500",
-            f"ppo.num_envs={arguments.num_envs}",
-            f"ppo.num_updates={arguments.updates}",
-            "ppo.learning_rate=0.004",
+            f"env.dataset.families=[{arguments.family}]",
+            "env.dataset.num_tasks=500",
+            f"num_envs={arguments.num_envs}",
+            f"num_updates={arguments.updates}",
+            "optimizer.learning_rate=0.004",
             "evaluation.every=0",
             "evaluation.num_tasks=100",
             "evaluation.num_samples=0",
@@ -49,7 +49,7 @@ def main() -> None:
             *arguments.overrides,
         ),
     )
-    training = ArcTraining(config)
+    training = PPO(config)
     outcome = train(training, next_free_dir(arguments.out), show=show)
     first, last = (outcome.evaluations[place]["success_rate"] for place in (0, -1))
     print(f"{outcome.counts['env_steps']:,} steps in {outcome.seconds:.0f} s, written to {outcome.run_dir}")

@@ -22,7 +22,7 @@ from phalanx import make, register
 from phalanx.core import Box, Composite, Discrete, Environment, record_episodes
 from phalanx.core.testing import check_environment
 from phalanx.nn import MaskedCategorical
-from phalanx.training import PPO, PPOConfig, PPOTrainingConfig
+from phalanx.training import PPO, PPOConfig
 
 SIDE = 3
 LAMPS = SIDE * SIDE
@@ -162,7 +162,7 @@ class Network(eqx.Module):
 
 def learn(environment: LightsOut, config: PPOConfig) -> Any:
     """Train with PPO and return the network."""
-    ppo = PPO(PPOTrainingConfig(ppo=config), environment, Network, max_episode_steps=environment.max_steps)
+    ppo = PPO(config, environment, Network)
     state = ppo.init(jax.random.key(0))
     for number in range(1, config.num_updates + 1):
         state, result = ppo.update(state)
@@ -192,7 +192,11 @@ def main() -> None:
     print(f"{report.environment} passes {len(report.passed)} conformance checks")
 
     config = PPOConfig(
-        num_envs=arguments.num_envs, num_updates=arguments.updates, num_steps=24, epochs=4, chunk=None
+        num_envs=arguments.num_envs,
+        num_updates=arguments.updates,
+        num_steps=24,
+        update_epochs=4,
+        microbatch_size=None,
     )
     network = learn(environment, config)
     steps = environment.max_steps

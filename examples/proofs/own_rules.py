@@ -1,7 +1,7 @@
 """Facts and rules of your own: from text to proofs, to a trained prover, to a ranking of what else is true.
 
 The knowledge is what things are made of: parts of parts, and their materials. The text becomes the files that
-`phalanx prove`, `phalanx train proofs` and `phalanx eval` read, so each step here is also a command.
+`phalanx prove`, `phalanx train` and `phalanx eval` read, so each step here is also a command.
 
 python examples/proofs/own_rules.py     (half a minute of CPU time)
 """
@@ -20,7 +20,7 @@ from phalanx.kg import (
     prove,
 )
 from phalanx.proofs import BeamSearchConfig, LinkPredictionConfig
-from phalanx.training import ProofTraining, load_proof_training, next_free_dir, train
+from phalanx.training import PPO, PPOConfig, next_free_dir, train
 
 FACTS = """
 part(wheel,bicycle)  part(frame,bicycle)   part(bell,bicycle)   part(chain,bicycle)
@@ -78,19 +78,19 @@ def main() -> None:
     draw_proof(proof).save_svg(str(out / "proof.svg"))
     print(f"\n{tree(proof)}\n{proof.depth} steps, drawn in {out / 'proof.svg'}\n")
 
-    config = load_proof_training(
-        "default",
+    config = PPOConfig.load(
+        "proofs",
         (
-            f"proofs.dataset={out / 'things'}",
-            f"ppo.num_envs={arguments.num_envs}",
-            "ppo.num_steps=32",
-            f"ppo.num_updates={arguments.updates}",
+            f"env.dataset={out / 'things'}",
+            f"num_envs={arguments.num_envs}",
+            "num_steps=32",
+            f"num_updates={arguments.updates}",
             "evaluation.every=0",
-            "proofs.depth_limit=9",
+            "env.depth_limit=9",
             "logging.sample_frequency=0",
         ),
     )
-    training = ProofTraining(config)
+    training = PPO(config)
     outcome = train(training, out / "run")
     first, last = (record["proved_rate"] for record in (outcome.evaluations[0], outcome.evaluations[-1]))
     print(f"unseen truths that the policy proves: {first:.0%} before, {last:.0%} after training")

@@ -58,6 +58,10 @@ class Config(FrozenModel):
     removed_settings: ClassVar[Mapping[str, str]] = {}
     """Settings that no longer exist and the rest of the error message: `"was removed; set x instead"`."""
 
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Short names for `load_config` and the settings that they stand for, such as `lr` for
+    `optimizer.learning_rate`. Entries of base classes apply as well."""
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
@@ -131,6 +135,15 @@ def load_config(
         return cls.model_validate(values)
     except ValidationError as error:
         raise ValueError(format_validation_error(error, cls)) from error
+
+
+def read_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the values of a preset of a class, or of a YAML file, without checking them."""
+    path = _preset_path(cls, preset)
+    values = _read_config_file(path)
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{path}: expected settings as `key: value`, got {values!r}")
+    return dict(values)
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -424,8 +437,23 @@ def _check_keys(cls: type[BaseModel], values: Any, source: str) -> dict[str, Any
     """Raise if a key is unknown; return the values as a dictionary. Pydantic checks the values later."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{source}expected settings as `key: value`, got {values!r}")
+    values = _expand_aliases(cls, values)
     _check_section_keys(cls, cls, values, "", source)
     return dict(values)
+
+
+def _expand_aliases(cls: type[BaseModel], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Replace short names with the settings that they stand for."""
+    aliases: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        aliases.update(vars(base).get("aliases", {}))
+    for alias, name in aliases.items():
+        if alias in values:
+            nested: Any = values[alias]
+            for part in reversed(name.split(".")):
+                nested = {part: nested}
+            values = _merge({key: value for key, value in values.items() if key != alias}, nested)
+    return values
 
 
 def _check_section_keys(

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -199,8 +199,11 @@ def find_environment(name: str) -> EnvSpec:
             f"this release has version {newest.version} of {newest.name!r}, not {parsed['version']}; use "
             f"{newest.id!r}. Other versions have other episodes"
         )
-    near = difflib.get_close_matches(name, _registered, 1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(_registered))}"
+    if (text := find_text_environment(name)) is not None:
+        return text
+    names = {**{spec.name: id for id, spec in _registered.items()}, **{id: id for id in _registered}}
+    near = difflib.get_close_matches(name, names, 1, cutoff=0.5)
+    hint = f"did you mean {names[near[0]]!r}?" if near else f"choose from {', '.join(sorted(_registered))}"
     raise ValueError(f"unknown environment {name!r}; {hint}")
 
 
@@ -223,7 +226,39 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
         full_name, found = spec.id, spec.load()
     if not inspect.isclass(found) or not hasattr(found, "from_config"):
         raise ValueError(f"{name!r} is not a subclass of phalanx.core.Environment")
-    return full_name, found
+    return full_name, cast("type[Environment]", found)
+
+
+@functools.cache
+def settings_class(environment: type[Any], base: type[Any]) -> type[Any]:
+    """Return a config class with the fields of `base` and the settings of an environment.
+
+    If the environment has no `config_type`, its settings are the arguments of its constructor.
+    """
+    from pydantic import create_model
+
+    if environment.config_type is not None:
+        return create_model(
+            f"{environment.__name__}Section",
+            __base__=(environment.config_type, base),
+            __module__=__name__,
+            __doc__=environment.config_type.__doc__,
+        )
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(environment).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        # Annotations may be strings or types that Pydantic does not know; the constructor checks values.
+        known = parameter.annotation in (int, float, bool, str)
+        fields[parameter.name] = (parameter.annotation if known else Any, default)
+    return create_model(
+        f"{environment.__name__}Section",
+        __base__=base,
+        __module__=__name__,
+        __doc__=f"Arguments of `{environment.__name__}`.",
+        **fields,
+    )
 
 
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:

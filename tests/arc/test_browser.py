@@ -34,19 +34,19 @@ SCRIPTS = (
     *(Path(report_panel.__file__).with_name(name) for name in ("rules.js", "network.js")),
 )
 SCRIPT = "".join(path.read_text() for path in SCRIPTS)
-PAINTER = ("arc.action.selection_format=point", f"arc.action.allowed_operations={[*range(20), 34]}")
+PAINTER = ("env.action.selection_format=point", f"env.action.allowed_operations={[*range(20), 34]}")
 EVERYTHING = (
-    "arc.action.selection_format=bbox",
-    f"arc.action.allowed_operations={[*range(35), 39]}",
-    "arc.observation.clipboard=true",
-    "arc.observation.selected=true",
+    "env.action.selection_format=bbox",
+    f"env.action.allowed_operations={[*range(35), 39]}",
+    "env.observation.clipboard=true",
+    "env.observation.selected=true",
 )
 
 
 def arc_config(*overrides: str) -> ArcConfig:
     """Grids of up to 4 x 4, examined."""
     names = ("dataset.max_grid_height=4", "dataset.max_grid_width=4", "episode.max_episode_steps=5")
-    own = (name.removeprefix("arc.") for name in overrides)
+    own = (name.removeprefix("env.") for name in overrides)
     see = ("episode.mode=evaluation", "observation.input_grid=true")
     return load_config(ArcConfig, None, (*names, *see, *own))
 
@@ -340,9 +340,9 @@ def test_an_agent_file_that_cannot_be_used_is_named(complaint: str, tmp_path: Pa
 
 def test_an_agent_that_a_page_cannot_play_says_why(tmp_path: Path) -> None:
     cases = {
-        "operations include Next test pair": (f"arc.action.allowed_operations={[0, 34, 37]}",),
-        "it observes the target grid": (*PAINTER, "arc.observation.target_grid=true"),
-        "start with another grid than the input (blank)": (*PAINTER, "arc.episode.initial_grid=blank"),
+        "operations include Next test pair": (f"env.action.allowed_operations={[0, 34, 37]}",),
+        "it observes the target grid": (*PAINTER, "env.observation.target_grid=true"),
+        "start with another grid than the input (blank)": (*PAINTER, "env.episode.initial_grid=blank"),
     }
     write_facts(tmp_path)
     for why, overrides in cases.items():

@@ -9,27 +9,25 @@ import pytest
 
 import proofs as benchmark
 from phalanx import native
-from phalanx.config import load_config
 from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
-from phalanx.training.proof_training import ProofTrainingConfig
+from phalanx.training import PPOConfig
 from proofs import ProofBenchmark, Workload, _draw, engines_at_hand, record_of
 
 FACTS = {"engine": "native", "worst": 590_000, "compile_seconds": 3.25, "peak_rss_mb": 386}
-SMALL = load_config(
-    ProofTrainingConfig,
-    None,
+SMALL = PPOConfig.load(
+    "proofs",
     (
-        "proofs.generated.num_families=1",
-        "proofs.generated.generations=3",
-        "proofs.depth_limit=2",
-        "proofs.max_actions=8",
-        "proofs.max_episode_steps=4",
+        "env.generated.num_families=1",
+        "env.generated.generations=3",
+        "env.depth_limit=2",
+        "env.max_actions=8",
+        "env.max_episode_steps=4",
         "network.embedding_dim=4",
         "network.num_layers=1",
-        "ppo.num_envs=4",
-        "ppo.num_steps=4",
-        "ppo.epochs=1",
-        "ppo.minibatches=2",
+        "num_envs=4",
+        "num_steps=4",
+        "update_epochs=1",
+        "num_minibatches=2",
     ),
 )
 

@@ -44,8 +44,8 @@ def test_two_processes_build_the_cache_of_one(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_relative_and_the_clock_does_not_count() -> None:
-    one = {"loss": 2.0, "entropy": 4.0, "steps_per_second": 1.0}
-    other = {"loss": 2.1, "entropy": 3.0, "steps_per_second": 9.0}
+    one = {"loss": 2.0, "entropy": 4.0, "env_steps_per_second": 1.0}
+    other = {"loss": 2.1, "entropy": 3.0, "env_steps_per_second": 9.0}
     assert largest_difference(one, other) == (0.25, "entropy")
 
 

@@ -102,8 +102,8 @@ def test_a_benchmark_of_nothing_is_refused() -> None:
 
 def test_ten_thousand_environments_have_minibatches_of_the_size_of_a_thousand() -> None:
     benchmark = TrainingBenchmark()
-    small, large = benchmark.config(1_024).ppo, benchmark.config(10_000).ppo
-    assert (small.minibatches, large.minibatches) == (8, 80)
+    small, large = benchmark.config(1_024), benchmark.config(10_000)
+    assert (small.num_minibatches, large.num_minibatches) == (8, 80)
     assert (small.steps_per_update // 8, large.steps_per_update // 80) == (1_024, 1_000)
 
 
@@ -153,7 +153,7 @@ def test_the_figures_are_those_of_the_demo_at_a_thousand_and_ten_thousand_enviro
     (asked,) = measured
     assert asked == TrainingBenchmark()
     config = asked.config(asked.num_envs)
-    assert (config.network.kind, config.arc.grid_shape) == ("color_equivariant", (4, 4))
+    assert (config.network.kind, config.environment_settings.grid_shape) == ("color_equivariant", (4, 4))
     assert (config.logging.log_frequency, config.logging.sample_frequency) == (10, 50)
 
 
@@ -185,7 +185,7 @@ def test_a_quick_run_is_tiny_and_not_held_against_the_targets(program, measured)
     (asked,) = measured
     assert not asked.judged
     assert (asked.num_envs, asked.logging_envs) == (16, (16,))
-    assert asked.config(16).arc.grid_shape == (3, 3)
+    assert asked.config(16).environment_settings.grid_shape == (3, 3)
 
 
 @pytest.mark.parametrize("text", ["many", "0", "8,,4", "-1"])
@@ -203,7 +203,7 @@ def test_a_setting_that_does_not_exist_is_refused_before_anything_runs(program, 
 
 
 def test_environments_that_cannot_be_cut_into_minibatches_are_refused_before_anything_runs(program, measured):
-    result = program(training, "--environments", 1021, "ppo.num_steps=1")
+    result = program(training, "--environments", 1021, "num_steps=1")
     assert result.code == 2
     assert "minibatches must divide" in result.err
     assert measured == []

@@ -131,7 +131,7 @@ def test_a_training_compiles_the_second_time_nothing_new(tmp_path: Path) -> None
     names = []
     for run in ("first", "second"):
         done = subprocess.run(
-            [sys.executable, "-m", "phalanx", "train", "custom", DESCENT, "--out", tmp_path / run],
+            [sys.executable, "-m", "phalanx", "train", DESCENT, "--out", tmp_path / run],
             env=plain | {"XDG_CACHE_HOME": str(tmp_path)},
             capture_output=True,
             text=True,

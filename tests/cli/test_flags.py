@@ -46,4 +46,4 @@ def test_every_flag_is_in_a_test(used: str) -> None:
 
 def test_the_flags_are_found() -> None:
     found = all_flags()
-    assert {("train arc", "--resume"), ("eval", "--attempts"), ("sweep", "--jobs")} <= set(found)
+    assert {("train", "--resume"), ("eval", "--per-task"), ("sweep", "--jobs")} <= set(found)

@@ -20,7 +20,7 @@ def test_trials_are_ranked_and_a_finished_sweep_is_only_ranked_again(
     tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "sweep"
-    command = ("sweep", f"custom {DESCENT}", "rate=0.9,0.5", "num_updates=3", "--out", out)
+    command = ("sweep", DESCENT, "rate=0.9,0.5", "num_updates=3", "--out", out)
     ranked = ("--jobs", "2", "--metric", "distance", "--goal", "min")
     done = phalanx(*command, *ranked)
     assert done.code == 0, done.out + done.err
@@ -35,7 +35,7 @@ def test_trials_are_ranked_and_a_finished_sweep_is_only_ranked_again(
     assert "trial_001 and trial_000 compared" in (out / "report.html").read_text()
     again = phalanx(*command, "--metric", "distance", "--goal", "max")
     assert again.out.splitlines()[1].startswith("trial_000")
-    other = phalanx("sweep", f"custom {DESCENT}", "rate=0.1", "--out", out)
+    other = phalanx("sweep", DESCENT, "rate=0.1", "--out", out)
     assert (other.code, "is another sweep" in other.err) == (2, True)
     unknown = phalanx(*command)
     assert unknown.code == 2
@@ -48,17 +48,25 @@ def test_a_failed_trial_is_reported_and_does_not_stop_the_others(
     out = tmp_path / "sweep"
     (tmp_path / "base.yaml").write_text("num_updates: 2\n")
     options = ("--config", tmp_path / "base.yaml", "--metric", "distance")
-    done = phalanx("sweep", f"custom {DESCENT}", "rate=oops,0.5", "--out", out, *options)
+    done = phalanx("sweep", DESCENT, "checkpoint.best_metric=oops,distance", "--out", out, *options)
     assert done.code == 1
-    assert "trial_000: exit code 2: phalanx: rate must be a number" in done.out
+    assert "trial_000: exit code 2: phalanx: checkpoint.best_metric is 'oops'" in done.out
     assert f"1 of 2 trials finished; best {out}/trial_001; report " in done.out
     assert "num_updates: 2" in (out / "trial_001" / "config.yaml").read_text()
+
+
+def test_an_invalid_setting_is_rejected_before_the_first_trial(
+    tmp_path: Path, phalanx: Callable[..., Any]
+) -> None:
+    done = phalanx("sweep", DESCENT, "rate=0.5,oops", "--out", tmp_path / "sweep")
+    assert (done.code, "rate must be a number, got 'oops'" in done.err) == (2, True)
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_random_trials_are_in_their_range(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "sweep"
     options = ("--sampler", "random", "--trials", "1", "--seed", "4", "--metric", "distance")
-    done = phalanx("sweep", f"custom {DESCENT}", "rate=uniform(0.2,0.4)", "--out", out, *options)
+    done = phalanx("sweep", DESCENT, "rate=uniform(0.2,0.4)", "--out", out, *options)
     assert done.code == 0, done.out
     settings = yaml.safe_load((out / "trial_000" / "config.yaml").read_text())
     assert 0.2 <= settings["rate"] <= 0.4
@@ -71,7 +79,7 @@ def test_a_signal_saves_and_stops_the_trials(tmp_path: Path) -> None:
         "-m",
         "phalanx",
         "sweep",
-        f"custom {DESCENT}",
+        DESCENT,
         "num_updates=100000",
         "--out",
         out,

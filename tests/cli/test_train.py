@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from phalanx.training import PPOConfig
 from tests.helpers import small_training
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ def in_a_process(*arguments: str | Path) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("train") / "run"
-    done = in_a_process("train", "arc", *SMALL, "--out", out)
+    done = in_a_process("train", "ppo", "--env", "arc", *SMALL, "--out", out)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return out, done.stdout
@@ -48,15 +49,15 @@ def test_the_last_line_says_where_everything_is(run: tuple[Path, str]) -> None:
         said.strip().splitlines()[-1] == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     )
     assert (out / "report.html").exists()
-    assert "Success rate on held-out tasks: " in said
-    assert "Baselines: copy_input 0.0%, do_nothing 0.0%" in said
+    assert "Success rate (evaluation): " in said
+    assert "Baselines: copy input 0.0%, do nothing 0.0%" in said
     assert "left" in said
 
 
 def test_a_run_that_exists_is_left_alone(run: tuple[Path, str], phalanx: Callable[..., Any]) -> None:
     out, _ = run
     before = (out / "run.json").read_bytes()
-    again = phalanx("train", "arc", *SMALL, "--out", out)
+    again = phalanx("train", "ppo", "--env", "arc", *SMALL, "--out", out)
     assert again.code == 2
     assert "add --resume to continue the run in it, or choose another --out" in again.err
     assert (out / "run.json").read_bytes() == before
@@ -66,7 +67,7 @@ def test_an_evaluation_tells_greedy_and_sampled_scores(
     run: tuple[Path, str], phalanx: Callable[..., Any]
 ) -> None:
     out, _ = run
-    done = phalanx("eval", out, "--json", "--attempts", "8")
+    done = phalanx("eval", out, "--json", "num_samples=8")
     assert done.code == 0, done.err
     greedy, sampled = (json.loads(line) for line in done.out.splitlines())
     assert (greedy["mode"], greedy["num_episodes"], greedy["split"]) == ("greedy", 4, "evaluation")
@@ -83,7 +84,7 @@ def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
     file.mkdir()
     (file / "small.json").write_text(json.dumps({"train": pairs[:1], "test": pairs}))
     (file / "large.json").write_text(json.dumps(large))
-    done = phalanx("eval", out, "--data", file, "--attempts", "2", "--tasks", "--json", "--untrained")
+    done = phalanx("eval", out, f"dataset={file}", "attempts=2", "--per-task", "--json", "--untrained")
     assert done.code == 0, done.err
     told, *rows = (json.loads(line) for line in done.out.splitlines())
     assert (told["num_tasks"], told["num_fitting"], told["attempts"], told["untrained"]) == (2, 1, 2, True)
@@ -96,25 +97,83 @@ def test_answers_to_a_file_are_handed_in_and_written_as_a_submission(
 
 def test_every_seed_is_reported_and_evaluated(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "run"
-    done = phalanx("train", "arc", *SMALL, "ppo.num_updates=2", "--seeds", "2", "--out", out)
+    done = phalanx("train", "ppo", "--env=arc", *SMALL, "num_updates=2", "--seeds", "2", "--out", out)
     assert done.code == 0, done.err
     assert "interquartile mean of 2 seeds" in done.out
     page = (out / "report.html").read_bytes()
     assert phalanx("report", out).code == 0
     assert (out / "report.html").read_bytes() == page
-    told = phalanx("eval", out, "--json", "--attempts", "0")
+    told = phalanx("eval", out, "--json", "num_samples=0")
     assert told.code == 0, told.err
     assert [json.loads(line)["seed"] for line in told.out.splitlines()] == [0, 1]
-    one = phalanx("eval", out / "seed_1", "--attempts", "0")
+    one = phalanx("eval", out / "seed_1", "num_samples=0")
     assert one.out.startswith("seed 1\n")
     assert one.out.splitlines()[-1] == "Baselines: submitting the input solves 0.0%, submitting nothing 0%"
+
+
+def test_the_config_and_the_settings_are_printed_without_training(
+    phalanx: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = phalanx(
+        "train", "ppo", "--env=arc", "lr=0.5", "max_grad_norm=null", "--seed=7", "--print-config"
+    )
+    assert printed.code == 0, printed.err
+    (tmp_path / "mine.yaml").write_text(printed.out)
+    config = PPOConfig.load("mine.yaml")
+    assert config == PPOConfig.load("arc", ["lr=0.5", "max_grad_norm=null", "seed=7"])
+    assert (config.env.id, config.optimizer.learning_rate, config.seed) == ("arc-v2", 0.5, 7)
+    listed = phalanx("train", "bc", "--env=arc", "--list-settings")
+    assert listed.code == 0, listed.err
+    assert "env.dataset.num_tasks: int = " in listed.out
+    assert "expert_prob: float = 1.0" in listed.out
+    assert "clip_eps: float = 0.2" in phalanx("train", "ppo", "--list-settings").out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.yaml"]
+
+
+def test_a_file_with_an_environment_and_a_file_with_an_algorithm_are_trained_and_evaluated(
+    tmp_path: Path, phalanx: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "walks.py").write_text(WALKS)
+    small = ("num_envs=4", "num_steps=4", "num_updates=2", "num_minibatches=1", "evaluation.num_episodes=3")
+    done = phalanx("train", "ppo", "--env=walks.py:NamedWalk", "env.max_steps=5", *small, "--out=run")
+    assert done.code == 0, done.err
+    told = phalanx("eval", "run", "--json", "num_episodes=4")
+    assert told.code == 0, told.err
+    assert json.loads(told.out)["num_episodes"] == 4
+    assert phalanx("train", "ppo", "--out=run", "--extend=3").code == 0
+    done = phalanx("train", "walks.py", "--env=walks.py:NamedWalk", *small, "--out=own")
+    assert done.code == 0, done.err
+    facts = json.loads((tmp_path / "own" / "run.json").read_text())
+    assert (facts["algorithm"], facts["entry_point"]) == ("own_ppo", f"{tmp_path}/walks.py:OwnPPO")
+    assert phalanx("eval", "own", "--untrained").code == 0
+    unnamed = phalanx("train", "ppo", "--env=walks.py:Blind", *small, "--out=blind")
+    assert (unnamed.code, "Blind has no default network" in unnamed.err) == (2, True)
+
+
+WALKS = """
+from phalanx.training import PPO
+from tests.helpers.short_walk import ShortWalk, WalkNetwork
+
+class Blind(ShortWalk):
+    pass
+
+class NamedWalk(ShortWalk):
+    @classmethod
+    def default_network(cls, settings, config, key):
+        return WalkNetwork(key)
+
+class OwnPPO(PPO):
+    name = "own_ppo"
+"""
 
 
 @pytest.mark.parametrize(
     ("asked", "what", "long"),
     [
-        (signal.SIGINT, ["arc"], [*SMALL, "ppo.num_updates=4000"]),
-        (signal.SIGTERM, ["custom", DESCENT], ["num_updates=1000000"]),
+        (signal.SIGINT, ["ppo"], ["--env=arc", *SMALL, "num_updates=4000"]),
+        (signal.SIGTERM, [DESCENT], ["num_updates=1000000"]),
     ],
 )
 def test_a_signal_saves_and_stops_with_its_exit_code(
@@ -143,20 +202,35 @@ def test_a_signal_saves_and_stops_with_its_exit_code(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["train", "arc", "ppo.num_env=3"], "num_envs"),
+        (["train", "ppo", "--env=arc", "num_env=3"], "did you mean 'num_envs'?"),
+        (["train", "ppo", "num_envs=3"], "no environment was chosen: set env.id (--env)"),
+        (["train", "ppo", "--env=ark"], "unknown environment 'ark'; did you mean 'arc-v2'?"),
+        (["train", "ppo", "--env=sudoku"], "'sudoku' is a text environment"),
+        (["train", "ppo", "--env=arc", "env.id=proofs"], "contradict each other"),
+        (["train", "pto"], "unknown algorithm 'pto'; did you mean 'ppo'?"),
+        (["train", "ppo", "--env=arc", "ppo.clip=3"], "ppo.clip was renamed to clip_eps"),
+        (["train", "kge", "--env=arc"], "set dataset=PATH"),
+        (["train", "ppo", "--env=arc", "--tracker=wb"], "unknown tracker 'wb'; choose from"),
+        (["train", "ppo", "--env=arc", "--init-from=/nowhere"], "/nowhere"),
+        (["train", "ppo", "--out={run}", "--resume", "--auto-resume"], "cannot be combined"),
+        (["train", "ppo", "--out={run}", "--resume", "--config=arc"], "remove --config"),
+        (["train", "ppo", "--out={run}", "--resume", "--init-from=x"], "remove one of them"),
+        (["train", "ppo", "--out={run}", "--resume", "--env=proofs"], "trained in arc-v2, not in proofs"),
+        (["train", "bc", "--out={run}", "--resume"], "is a run of 'ppo' and cannot be resumed with 'bc'"),
+        (["train", "ppo", "--out={run}", "--extend=2"], "can be extended, but not shortened to 2"),
         (
-            ["train", "arc", *SMALL, "arc.action.selection_format=mask"],
+            ["train", "ppo", "--env=arc", *SMALL, "env.action.selection_format=mask"],
             "set action.selection_format to point or bbox",
         ),
-        (["train", "arc", *SMALL, "ppo.minibatches=7"], "minibatches must divide"),
-        (["train", "arc", "--preset", "defualt"], "did you mean 'default'?"),
-        (["train", "arc", "--resume"], "--resume needs --out"),
-        (["train", "arc", "--process-id", "0"], "--coordinator, --process-id and --num-processes together"),
+        (["train", "ppo", "--env=arc", *SMALL, "num_minibatches=7"], "num_minibatches must divide"),
+        (["train", "ppo", "--config=arc_single"], "did you mean 'arc_single_family'?"),
+        (["train", "ppo", "--resume"], "--resume requires --out"),
+        (["train", "ppo", "--process-id=0"], "--coordinator, --num-processes and --process-id"),
         (["eval", "/nowhere"], "is not a run"),
-        (["eval", "{run}", "--out", "x"], "give --data, too"),
-        (["eval", "{run}", "--data", "no-such-data"], "no such file or folder"),
-        (["train", "sft", "--plan", "plan", "--env", "arc"], "--plan and --env cannot be combined"),
-        (["train", "sft", "--dataset", "data.jsonl"], "--dataset requires --plan"),
+        (["eval", "{run}", "--out", "x"], "--out: this evaluation writes no files"),
+        (["eval", "{run}", "dataset=no-such-data"], "no such file or folder"),
+        (["eval", "{run}", "num_sample=3"], "did you mean 'num_samples'?"),
+        (["eval", "{run}", "--env", "arc"], "can only be evaluated in its own environment"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -172,12 +246,13 @@ def test_the_demo_trains_and_takes_a_new_folder_each_time(
     tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     (tmp_path / "demo").mkdir()
-    small = [setting for setting in SMALL if not setting.startswith("ppo.")]
+    own = ("num_minibatches", "num_env_shards")
+    small = [setting for setting in SMALL if not setting.startswith(own)]
     few = (
-        "cloning.num_updates=2",
-        "cloning.num_envs=4",
-        "cloning.num_steps=4",
-        "arc.dataset.tasks_per_update=4",
+        "num_updates=2",
+        "num_envs=4",
+        "num_steps=4",
+        "env.dataset.tasks_per_update=4",
     )
     done = phalanx("demo", *small, *few, "--seed", "3", "--out", tmp_path / "demo")
     assert done.code == 0, done.err

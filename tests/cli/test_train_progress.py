@@ -54,7 +54,7 @@ def test_what_cannot_tell_how_far_it_is_says_that_it_goes_on(capsys: pytest.Capt
 
 
 def test_a_training_writes_its_first_update_and_its_last(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
-    done = phalanx("train", "custom", DESCENT, "num_updates=5", "--out", tmp_path / "run")
+    done = phalanx("train", DESCENT, "num_updates=5", "--out", tmp_path / "run")
     lines = [line for line in done.out.splitlines() if line.startswith("update ")]
     assert [line.split(":")[0] for line in lines] == ["update 1/5", "update 5/5"]
     assert "0k steps" in lines[0]
@@ -67,6 +67,6 @@ def test_a_training_that_takes_long_writes_in_between(
     tmp_path: Path, phalanx: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(printing.ProgressTimer, "is_due", lambda pace: True)
-    done = phalanx("train", "custom", DESCENT, "num_updates=5", "--out", tmp_path / "run")
+    done = phalanx("train", DESCENT, "num_updates=5", "--out", tmp_path / "run")
     assert sum(line.startswith("update ") for line in done.out.splitlines()) == 5
     assert "5 updates to make; compiling: 0:00:0" in done.out

@@ -1,4 +1,4 @@
-"""`phalanx train proofs`, as a user runs it."""
+"""`phalanx train ppo --env proofs`, as a user runs it."""
 
 import dataclasses
 import json
@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from phalanx import load_policy
 from phalanx.kg.atoms import parse_atom
 from phalanx.kg.family_generator import RULES, generate_family
 
@@ -18,17 +19,17 @@ pytestmark = pytest.mark.slow
 RELATIONS = {atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}
 
 SMALL = [
-    "proofs.max_actions=8",
-    "proofs.max_goals=3",
-    "proofs.max_episode_steps=4",
+    "env.max_actions=8",
+    "env.max_goals=3",
+    "env.max_episode_steps=4",
     "network.embedding_dim=4",
     "network.num_layers=1",
-    "ppo.num_envs=8",
-    "ppo.num_steps=4",
-    "ppo.num_updates=1",
-    "ppo.epochs=1",
-    "ppo.minibatches=2",
-    "ppo.shuffle_groups=2",
+    "num_envs=8",
+    "num_steps=4",
+    "num_updates=1",
+    "update_epochs=1",
+    "num_minibatches=2",
+    "num_env_shards=2",
     "evaluation.every=0",
     "evaluation.num_queries=6",
     "logging.log_frequency=1",
@@ -52,10 +53,8 @@ def kin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     phalanx: Callable[..., Any], tmp_path: Path, kin: Path
 ) -> None:
-    from phalanx.training.proof_training import load_proof_policy
-
     out = tmp_path / "run"
-    done = phalanx("train", "proofs", f"proofs.dataset={kin}", *SMALL, "--out", out)
+    done = phalanx("train", "ppo", "--env=proofs", f"env.dataset={kin}", *SMALL, "--out", out)
     assert done.code == 0, done.err
     assert "WARNING" not in done.out + done.err
     assert (
@@ -63,7 +62,7 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
         == f"Run {out}, report {out}/report.html, checkpoint {out}/checkpoints"
     )
     facts = json.loads((out / "run.json").read_text())
-    assert (facts["algorithm"], facts["dataset"], facts["status"]) == ("proofs", "kin", "finished")
+    assert (facts["algorithm"], facts["dataset"], facts["status"]) == ("ppo", "kin", "finished")
     assert facts["training_queries"][0] < facts["facts"]
     first, last = lines_of(out / "evaluations.jsonl")
     assert (first["step"], last["step"], last["episodes"]) == (0, 1, 12)
@@ -77,30 +76,30 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
     assert all(parse_atom(name).predicate in RELATIONS for name in names)
 
     # Nothing is left to do, but the run is found, read and reported as before.
-    done = phalanx("train", "proofs", "--out", out, "--resume")
+    done = phalanx("train", "ppo", "--out", out, "--resume")
     assert done.code == 0, done.err
     assert "Finished after 1 updates, 32 steps" in done.out
-    config, network = load_proof_policy(out)
-    assert config.proofs.dataset == str(kin)
-    assert network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
+    policy = load_policy(out)
+    assert policy.config.env.dataset == str(kin)
+    assert policy.network.embed_states(jnp.zeros((2, 3, 3), jnp.int32)).tolist() == [[0.0] * 4] * 2
 
-    few = ("--set", "max_queries=2", "--set", "beam.beam_width=2")
-    told = phalanx("eval", out, "--untrained", "--split", "valid", *few, "--json")
+    few = ("max_queries=2", "beam.beam_width=2")
+    told = phalanx("eval", out, "--untrained", "--split", "validation", *few, "--json")
     assert told.code == 0, told.err
     record = json.loads(told.out)
     assert (record["untrained"], record["split"], record["mode"]) == (True, "valid", "policy")
     # The same knowledge base with its queries exchanged, and one of other people.
     base = generate_family(2, 3)
     dataclasses.replace(base, valid=base.test, test=base.valid, split_depths={}).save(tmp_path / "again")
-    other = phalanx("eval", out, "--untrained", "--data", tmp_path / "again", *few, "--json")
+    other = phalanx("eval", out, "--untrained", f"dataset={tmp_path / 'again'}", *few, "--json")
     assert other.code == 0, other.err
     assert json.loads(other.out)["mrr"] == record["mrr"]
     (generate_family(3, 3, seed=5)).save(tmp_path / "strangers")
-    refused = phalanx("eval", out, "--data", tmp_path / "strangers", *few)
+    refused = phalanx("eval", out, f"dataset={tmp_path / 'strangers'}", *few)
     assert (refused.code, "is in only one of them" in refused.err) == (2, True)
-    exact = phalanx("eval", out, "--data", tmp_path / "strangers", "--mode", "exact", *few)
-    assert (exact.code, "strangers, test, exact" in exact.out) == (0, True)
-    lacking = phalanx("eval", out, "--mode", "kge", "--kge", tmp_path / "nowhere", *few)
+    exact = phalanx("eval", out, f"dataset={tmp_path / 'strangers'}", "mode=exact", *few)
+    assert (exact.code, "test, " in exact.out) == (0, True)
+    lacking = phalanx("eval", out, "mode=kge", f"kge={tmp_path / 'nowhere'}", *few)
     assert lacking.code == 2
     assert "nowhere" in lacking.err
 
@@ -108,18 +107,18 @@ def test_a_run_on_files_is_trained_drawn_reported_resumed_and_loaded(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["proofs.dataset=/nowhere"], "/nowhere"),
-        (["--preset", "famly"], "did you mean 'family'?"),
-        (["proofs.max_action=3"], "max_actions"),
-        (["--resume"], "--resume needs --out"),
-        (["--num-processes", "2"], "--coordinator, --process-id and --num-processes together"),
-        (["proofs.queries.min_depth=9"], "no query matches min_depth=9"),
+        (["env.dataset=/nowhere"], "/nowhere"),
+        (["--config=proofs_famly"], "did you mean 'proofs_family'?"),
+        (["env.max_action=3"], "did you mean 'env.max_actions'?"),
+        (["--resume"], "--resume requires --out"),
+        (["--num-processes", "2"], "--coordinator, --num-processes and --process-id"),
+        (["env.queries.min_depth=9"], "no query matches min_depth=9"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
     phalanx: Callable[..., Any], arguments: list[str], words: str, kin: Path
 ) -> None:
-    done = phalanx("train", "proofs", f"proofs.dataset={kin}", *arguments)
+    done = phalanx("train", "ppo", "--env=proofs", f"env.dataset={kin}", *arguments)
     assert done.code == 2
     # On a slow machine, lines about the progress of long work come first.
     lines = done.err.strip().splitlines()

@@ -20,16 +20,14 @@ def test_one_command_starts_a_run_and_says_that_it_is_finished(
     tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "run"
-    command = ("train", "custom", DESCENT, "num_updates=3", "--out", out, "--resume", "auto")
+    command = ("train", DESCENT, "num_updates=3", "--out", out, "--auto-resume")
     first = phalanx(*command)
     assert first.code == 0
     assert "Finished after 3 updates" in first.out
     written = (out / "run.json").read_bytes()
     second = phalanx(*command)
     assert (second.code, second.err) == (0, "")
-    assert second.out == (
-        f"{out} is finished, after 3 updates, as its config.yaml asks; --extend N goes on to N.\n"
-    )
+    assert second.out == (f"{out} is finished after 3 updates; use --extend N to continue up to update N.\n")
     assert (out / "run.json").read_bytes() == written
     other = phalanx(*command, "rate=0.25")
     assert other.code == 2
@@ -40,34 +38,34 @@ def test_a_finished_run_is_extended_by_a_command_that_may_be_given_twice(
     tmp_path: Path, phalanx: Callable[..., Any]
 ) -> None:
     out = tmp_path / "run"
-    assert phalanx("train", "custom", DESCENT, "num_updates=2", "--out", out).code == 0
-    for said in ("Finished after 4 updates", "is finished, after 4 updates"):
-        done = phalanx("train", "custom", DESCENT, "--out", out, "--extend", "4")
+    assert phalanx("train", DESCENT, "num_updates=2", "--out", out).code == 0
+    for said in ("Finished after 4 updates", "is finished after 4 updates"):
+        done = phalanx("train", DESCENT, "--out", out, "--extend", "4")
         assert done.code == 0, done.err
         assert said in done.out
-    again = phalanx("train", "custom", DESCENT, "--out", out, "--extend", "5", "--resume", "auto")
+    again = phalanx("train", DESCENT, "--out", out, "--extend", "5", "--auto-resume")
     assert "Finished after 5 updates" in again.out
     assert [one["update"] for one in facts(out)["extended"]] == [2, 4]
-    shorter = phalanx("train", "custom", DESCENT, "--out", out, "--extend", "3")
+    shorter = phalanx("train", DESCENT, "--out", out, "--extend", "3")
     assert shorter.code == 2
     assert "num_updates is 5: a run can be extended, but not shortened to 3" in shorter.err
 
 
 def test_resume_alone_goes_on_meaning_what_it_means(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     out = tmp_path / "run"
-    nothing = phalanx("train", "custom", DESCENT, "--out", out, "--resume")
+    nothing = phalanx("train", DESCENT, "--out", out, "--resume")
     assert nothing.code == 2
     assert "is not a run" in nothing.err
-    assert phalanx("train", "custom", DESCENT, "num_updates=2", "--out", out).code == 0
+    assert phalanx("train", DESCENT, "num_updates=2", "--out", out).code == 0
     # What follows is a setting, and not its value.
-    assert phalanx("train", "custom", DESCENT, "--out", out, "--resume", "num_updates=2").code == 0
-    assert phalanx("train", "custom", DESCENT, "--out", out, "--resume", "num_updates=3").code == 2
+    assert phalanx("train", DESCENT, "--out", out, "--resume", "num_updates=2").code == 0
+    assert phalanx("train", DESCENT, "--out", out, "--resume", "num_updates=3").code == 2
 
 
 def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Callable[..., Any]) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    assert phalanx("train", "custom", DESCENT, "checkpoint.best_metric=distance", "--out", first).code == 0
-    done = phalanx("train", "custom", DESCENT, "seed=3", "--out", second, "--init-from", f"{first}@best")
+    assert phalanx("train", DESCENT, "checkpoint.best_metric=distance", "--out", first).code == 0
+    done = phalanx("train", DESCENT, "seed=3", "--out", second, "--init-from", f"{first}@best")
     assert done.code == 0, done.err
     assert facts(second)["init_from"] == {"run": str(first), "step": 0, "algorithm": "descent"}
 
@@ -75,16 +73,19 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Calla
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--resume", "auto"], "--resume needs --out"),
-        (["--extend", "9"], "--extend needs --out"),
-        (["--extend", "9", "--out", "x", "--preset", "y.yaml"], "--extend takes the run's own config"),
-        (["--resume", "--out", "x", "--init-from", "y"], "--init-from begins one: leave one of them out"),
+        (["--auto-resume"], "--auto-resume requires --out"),
+        (["--extend", "9"], "--extend requires --out"),
+        (
+            ["--extend", "9", "--out", "x", "--config", "y.yaml"],
+            "uses the config of the run: remove --config",
+        ),
+        (["--resume", "--out", "x", "--init-from", "y"], "--init-from starts one: remove one of them"),
         (["--init-from", "/nowhere"], "/nowhere is not a run"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
     arguments: list[str], words: str, phalanx: Callable[..., Any]
 ) -> None:
-    done = phalanx("train", "custom", DESCENT, *arguments)
+    done = phalanx("train", DESCENT, *arguments)
     assert done.code == 2
     assert words in done.err

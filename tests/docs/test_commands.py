@@ -34,11 +34,11 @@ def test_every_reason_is_needed_and_most_kinds_of_command_are_run() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        "phalanx train arc --sedes 3",
-        "phalanx train arc ppo.num_update=3",
-        "phalanx train arc --preset grande",
-        "phalanx sweep arc ppo.learning_rat=1,2 --out x",
-        "phalanx trian arc",
+        "phalanx train ppo --env arc --sedes 3",
+        "phalanx train ppo --env arc num_update=3",
+        "phalanx train ppo --config grande",
+        "phalanx sweep ppo --env arc optimizer.learning_rat=1,2 --out x",
+        "phalanx trian ppo --env arc",
         "python benchmarks/proofs.py --dataa x",
         "make demoo",
         'pip install "phalanx[plays]"',
@@ -57,15 +57,14 @@ def test_a_misspelled_flag_within_a_sentence_would_be_noticed() -> None:
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as a user has it: the repository, a small trained run by the documents' names, some text."""
-    from phalanx.training.arc_training import ArcTraining
-    from phalanx.training.run import train
+    from phalanx.training import PPO, train
     from tests.helpers.small_training import small_config
 
     folder = tmp_path_factory.mktemp("clone")
     for name in ("examples", "benchmarks", "scripts"):
         (folder / name).symlink_to(ROOT / name)
-    config = small_config("ppo.num_updates=1", "logging.sample_frequency=0")
-    train(ArcTraining(config), folder / "runs" / "mine")
+    config = small_config("num_updates=1", "logging.sample_frequency=0")
+    train(PPO(config), folder / "runs" / "mine")
     for name in ("bc", "demo", "other"):
         shutil.copytree(folder / "runs" / "mine", folder / "runs" / name)
     lines = "".join(f'{{"id": "s{i}", "text": "{"word " * (1 + i % 40)}"}}\n' for i in range(200))

@@ -9,12 +9,12 @@ import pytest
 pytest.importorskip("hydra")
 # The notebook's sizes, so that what one of the two has compiled serves the other.
 SMALL = (
-    "arc.dataset.families=[fill_enclosed]",
-    "arc.dataset.num_tasks=64",
+    "env.dataset.families=[fill_enclosed]",
+    "env.dataset.num_tasks=64",
     "network.kind=conv",
     "network.hidden_dim=8",
     "network.num_layers=1",
-    "ppo.num_envs=32",
+    "num_envs=32",
     "evaluation.num_tasks=8",
     "evaluation.num_samples=0",
     "evaluation.every=0",
@@ -24,8 +24,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "sweeps/hydra_training.py"
 
 def test_hydra_composes_a_preset_and_phalanx_trains_with_it(tmp_path: Path) -> None:
     """In a process of its own: Hydra takes the logging of the whole process."""
-    given = (*SMALL, "ppo.num_updates=1", "logging.sample_frequency=0")
-    settings = [f"++train.arc.{one}" for one in given]
+    given = (*SMALL, "num_updates=1", "logging.sample_frequency=0")
+    settings = [f"++ppo.{one}" for one in given]
     done = subprocess.run(
         [sys.executable, EXAMPLE, *settings, f"hydra.run.dir={tmp_path}/job"],
         cwd=tmp_path,

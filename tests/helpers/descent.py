@@ -1,13 +1,12 @@
 """The smallest algorithm: a number that walks toward zero, and compiles at once."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
-from pydantic import Field
 
+from phalanx.config import Config
 from phalanx.core.environment import Key
+from phalanx.core.evaluation import EvaluationRecord
 from phalanx.logging import LoggingConfig
 from phalanx.training import (
     Algorithm,
@@ -23,10 +22,6 @@ from phalanx.training import (
 class DescentConfig(RunConfig):
     """Settings of the walk."""
 
-    seed: int = 0
-    """Of the start."""
-    num_seeds: int = Field(default=1, ge=1)
-    """Walks at once."""
     num_updates: int = 6
     """Steps."""
     rate: float = 0.5
@@ -59,5 +54,6 @@ class Descent(Algorithm[TrainState]):
     def policy(self, state: TrainState) -> Array:
         return state.params
 
-    def evaluate(self, state: TrainState, update: int, final: bool) -> list[dict[str, Any]]:
-        return [{"split": "all", "mode": "greedy", "distance": float(state.params), "last": final}]
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[EvaluationRecord]:
+        record = {"split": "all", "mode": "greedy", "distance": float(state.params), "last": final}
+        return [EvaluationRecord(record)]

@@ -98,8 +98,8 @@ def check(words: list[str]) -> None:
     """Raise where a flag, a setting, a preset, a file, a target or an extra does not exist."""
     if words[0] == "phalanx":
         context = parsed(words)
-        if " train " in context.command_path:
-            _check_settings(context.info_name, context.params)
+        if context.info_name == "train":
+            _check_settings(context.params)
         elif context.info_name == "sweep":
             _check_sweep(context.params)
     elif words[0] == "make":
@@ -127,30 +127,25 @@ def _check_extras(words: list[str]) -> None:
             assert set(named.split(",")) <= set(extras["optional-dependencies"]), word
 
 
-def _check_settings(kind: str, params: dict[str, Any]) -> None:
-    from phalanx import training as agents
-    from phalanx.training.loading import load_algorithm
+def _check_settings(params: dict[str, Any]) -> None:
+    """Load the config of a training, unless it is that of another run."""
+    from phalanx.training import load_algorithm
 
-    kinds = {
-        "arc": "ArcTraining",
-        "bc": "CloningTraining",
-        "grpo": "GRPO",
-        "heuristic": "HeuristicTrainer",
-        "kge": "KGETrainer",
-        "proofs": "ProofTraining",
-        "sft": "SFT",
-    }
-    algorithm = load_algorithm(ROOT / params["file"]) if kind == "custom" else getattr(agents, kinds[kind])
-    algorithm.config_type.load(params["preset"], params["overrides"] or [])
+    name = params["algorithm"]
+    algorithm = load_algorithm(str(ROOT / name) if name.endswith(".py") else name)
+    env, config, overrides = (params.get(key) for key in ("env", "config", "overrides"))
+    if params.get("init_from") is None and not params.get("resume") and not params.get("extend"):
+        algorithm.config_type.load(config, overrides or [], env=env)
 
 
 def _check_sweep(params: dict[str, Any]) -> None:
-    from phalanx.training.sweep import drawn
+    """Load a config with the first value, or the lower bound, of each setting."""
+    from phalanx.training.sweep import split_values
 
-    kind, *rest = shlex.split(params["kind"])
-    settings = drawn(params["settings"], 1)[0]
-    found = {"preset": params["preset"], "overrides": settings, "file": rest[0] if rest else None}
-    _check_settings(kind, found)
+    named = (setting.partition("=") for setting in params["settings"])
+    ranged = {name: re.sub(r"^\w+\(([^,]+),.*\)$", r"\1", value) for name, _, value in named}
+    overrides = [f"{name}={split_values(value)[0]}" for name, value in ranged.items()]
+    _check_settings({**params, "overrides": overrides})
 
 
 _SPAN = re.compile(r"(?<!`)`(phalanx [a-z][^`\n]*)`(?!`)")

@@ -1,5 +1,8 @@
 """Policy networks with known scores, and the tasks that they are evaluated on."""
 
+from pathlib import Path
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,10 +15,23 @@ from phalanx.arc.config import ActionConfig
 from phalanx.arc.observation import ArcObservation
 from phalanx.core.environment import Key
 from phalanx.nn.distributions import MaskedCategorical
+from phalanx.training import Algorithm, CheckpointRef
+from phalanx.training.checkpoints import Which
+from phalanx.training.trained_policy import restore_state
 
 SUBMIT = 34
 NOTHING = 99
 """An operation that does not exist: it changes nothing."""
+
+
+def initial_policy(algorithm: Algorithm) -> Any:
+    """The policy that a run of this algorithm starts from."""
+    return algorithm.policy(algorithm.init(jax.random.key(algorithm.seed)))
+
+
+def restore_policy(algorithm: Algorithm, run: str | Path, which: Which = "newest") -> Any:
+    """The policy of a checkpoint."""
+    return algorithm.policy(restore_state(algorithm, CheckpointRef(Path(run), which)))
 
 
 class Certain(eqx.Module):

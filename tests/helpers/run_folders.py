@@ -76,7 +76,7 @@ def metrics_at(update: int, updates: int, speed: float = 6.0) -> dict[str, float
         "gradient_norm": 0.5 + 0.1 * noise[2],
         "learning_rate": 3e-4 * (1 - update / (updates + 1)),
         "env_steps": 16_384.0 * (update + 1),
-        "steps_per_second": 98_000 + 2_500 * noise[6],
+        "env_steps_per_second": 98_000 + 2_500 * noise[6],
         "seconds": 0.17 * (update + 1),
     }
 
@@ -84,9 +84,9 @@ def metrics_at(update: int, updates: int, speed: float = 6.0) -> dict[str, float
 def evaluation_at(update: int, updates: int, mode: str, speed: float = 6.0) -> dict[str, Any]:
     """A line of evaluations."""
     success = curve(update, updates, speed) * (1.0 if mode == "greedy" else 0.92)
-    groups = {
+    families = {
         name: {
-            "num_episodes": 64,
+            "episodes": 64,
             "success_rate": min(1.0, success * (1.02 - 0.07 * place)),
             "similarity": 0.6 + 0.39 * success,
             "steps_to_solve": 9.0 - 5 * success,
@@ -99,11 +99,11 @@ def evaluation_at(update: int, updates: int, mode: str, speed: float = 6.0) -> d
         "env_steps": 16_384 * update,
         "split": "held-out",
         "mode": mode,
-        "num_episodes": 192,
+        "episodes": 192,
         "success_rate": success,
         "similarity": 0.6 + 0.39 * success,
         "steps_to_solve": None if success < 0.05 else 9.0 - 5 * success,
-        "groups": groups,
+        "families": families,
     }
     return record | ({"pass_at_k": {"1": success, "8": 1 - (1 - success) ** 3}} if mode == "sampled" else {})
 

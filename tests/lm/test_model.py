@@ -154,11 +154,11 @@ def test_model_memorizes_one_sentence(name: str) -> None:
     state = jax.jit(algorithm.init)(jax.random.key(0))
     sentence = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     batch = rows([sentence])
-    first = float(measure(algorithm.policy(state), batch)[0])
+    first = float(measure(algorithm.policy(state).model, batch)[0])
     for _ in range(60):
         state, metrics = algorithm.train_step(state, [batch])
     assert float(metrics["loss"]) < 0.2 * first
-    learned = algorithm.policy(state)
+    learned = algorithm.policy(state).model
     assert generate(learned, sentence[:3], 7) == sentence[3:]
     assert generate(learned, sentence[:3], 9, stop_token_id=9) == [4, 5, 6, 7, 8]
 

@@ -242,7 +242,7 @@ def test_tensorboard_is_told_metrics_episodes_evaluations_pictures_and_hyperpara
     images = {value.tag: value.image for _, value in values if value.HasField("image")}
     assert sorted(images) == ["episode_0/final", "episode_1/final"]
     assert (unpacked_png(images["episode_0/final"].encoded_image_string) == PIXELS).all()
-    assert b"ppo.clip" in b"".join(value.metadata.plugin_data.content for _, value in values)
+    assert b"clip_eps" in b"".join(value.metadata.plugin_data.content for _, value in values)
     assert any("48000" in str(value.tensor.string_val) for _, value in values if value.HasField("tensor"))
 
 
@@ -270,7 +270,7 @@ def test_mlflow_is_told_metrics_episodes_evaluations_pictures_and_parameters(tmp
         "sweep",
         "FINISHED",
     )
-    assert run.data.params == {"seed": "3", "ppo.clip": "0.2"}
+    assert run.data.params == {"seed": "3", "clip_eps": "0.2"}
     history = client.get_metric_history(run.info.run_id, "batch/policy_loss")
     assert [(point.step, point.value) for point in history] == [(10, 1.5), (20, 2.5), (30, 3.5)]
     assert run.data.metrics["evaluation/held-out/greedy/success_rate"] == 0.75

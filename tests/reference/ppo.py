@@ -55,22 +55,22 @@ def plain_loss(
     ratio = jnp.exp(logs[jnp.arange(len(actions)), actions] - old_logs)
     gain = jnp.where(
         weights > 0,
-        jnp.minimum(ratio, 1 + config.clip) * weights,
-        jnp.maximum(ratio, 1 - config.clip) * weights,
+        jnp.minimum(ratio, 1 + config.clip_eps) * weights,
+        jnp.maximum(ratio, 1 - config.clip_eps) * weights,
     )
-    limit = config.value_clip
+    limit = config.vf_clip_eps
     near = jnp.minimum(jnp.maximum(values, old_values - limit), old_values + limit)
     errors = jnp.maximum((values - targets) ** 2, (near - targets) ** 2)
     entropy = -jnp.mean(jnp.sum(jnp.exp(logs) * logs * sights.legal, axis=1))
     policy_loss, value_loss = -jnp.mean(gain), jnp.mean(errors) / 2
-    total = policy_loss + config.value_coefficient * value_loss - entropy_weight * entropy
+    total = policy_loss + config.vf_coef * value_loss - entropy_weight * entropy
     parts = {
         "policy_loss": policy_loss,
         "value_loss": value_loss,
-        "total_loss": total,
+        "loss": total,
         "entropy": entropy,
         "approx_kl": jnp.mean(ratio - 1 - jnp.log(ratio)),
-        "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > config.clip),
+        "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > config.clip_eps),
         "value_clipped": jnp.mean((near - targets) ** 2 > (values - targets) ** 2),
     }
     return total, parts

@@ -307,10 +307,10 @@ def puzzles() -> Digests:
 # ARC
 
 _SMALL_ARC = (
-    "arc.dataset.max_grid_height=4",
-    "arc.dataset.max_grid_width=4",
-    "arc.dataset.num_tasks=16",
-    "arc.episode.max_episode_steps=5",
+    "env.dataset.max_grid_height=4",
+    "env.dataset.max_grid_width=4",
+    "env.dataset.num_tasks=16",
+    "env.episode.max_episode_steps=5",
     "evaluation.every=0",
     "evaluation.num_tasks=8",
     "evaluation.num_samples=0",
@@ -400,20 +400,20 @@ def _random_steps(environment: Any, read_state: Callable[[Any], Any], read_info:
 
 
 _ARC_CASES = {
-    "training, boxes": ("arc.action.selection_format=bbox", "arc.action.allowed_operations=null"),
+    "training, boxes": ("env.action.selection_format=bbox", "env.action.allowed_operations=null"),
     "evaluation, masks": (
-        "arc.dataset.max_grid_width=5",
-        "arc.episode.mode=evaluation",
-        "arc.action.selection_format=mask",
-        "arc.action.allowed_operations=null",
+        "env.dataset.max_grid_width=5",
+        "env.episode.mode=evaluation",
+        "env.action.selection_format=mask",
+        "env.action.allowed_operations=null",
     ),
     # Easy enough that random actions solve some tasks.
     "training, easy tasks": (
-        "arc.dataset.max_grid_height=3",
-        "arc.dataset.max_grid_width=3",
-        "arc.dataset.families=[fill_enclosed]",
-        "arc.episode.require_submit=false",
-        "arc.action.allowed_operations=[0,1,2,3,4,5,6,7,8,9]",
+        "env.dataset.max_grid_height=3",
+        "env.dataset.max_grid_width=3",
+        "env.dataset.families=[fill_enclosed]",
+        "env.episode.require_submit=false",
+        "env.action.allowed_operations=[0,1,2,3,4,5,6,7,8,9]",
     ),
 }
 
@@ -421,11 +421,10 @@ _ARC_CASES = {
 @functools.cache
 def _arc_steps(engine: str, case: str) -> Any:
     """Step on one backend, with the rewards of the training presets."""
-    from phalanx.arc import ArcEnvironment
-    from phalanx.training.arc_training import load_arc_training
+    from phalanx.training.ppo import PPOConfig
 
-    overrides = [*_SMALL_ARC, f"arc.backend={engine}", *_ARC_CASES[case]]
-    environment = ArcEnvironment.create(load_arc_training(None, overrides).arc)
+    overrides = [*_SMALL_ARC, f"env.backend={engine}", *_ARC_CASES[case]]
+    environment = PPOConfig.load("arc", overrides).make_environment()
 
     def read_state(state: Any) -> Any:
         grids = (
@@ -664,27 +663,32 @@ def _token_lines(samples: Iterable[Any], count: int) -> Iterator[str]:
 @workload("integers")
 def episode_tokens() -> Digests:
     """Digest random and expert episodes of ARC, proofs and puzzles as tokens."""
-    from phalanx.arc import ArcEnvironment
+
     from phalanx.lm import EnvironmentStream
     from phalanx.lm.expert_samples import generate_expert_samples
     from phalanx.proofs.env import ProofEnvironment
     from phalanx.puzzles import puzzle_kinds
     from phalanx.text import make_text_vector_env
-    from phalanx.training.arc_training import load_arc_training
-    from phalanx.training.sft_experts import arc_samples, proof_samples
+    from phalanx.text.wrapper import TextVectorWrapper
+    from phalanx.training.ppo import PPOConfig
 
     def puzzles(*turns: str) -> Any:
         tasks = [f"{kind.name}:easy:{each}" for each in turns for kind in puzzle_kinds()]
         return make_text_vector_env(",".join(tasks), prompt_format="compact")
 
-    arc = ArcEnvironment.create(load_arc_training(None, _SMALL_ARC).arc)
+    arc = PPOConfig.load("arc", _SMALL_ARC).make_environment()
     proofs = ProofEnvironment.from_knowledge_base(_family(), _proof_config(max_episode_steps=8), "train")
+    text_arc = functools.partial(TextVectorWrapper, arc, task="arc")
     streams = {
         "arc, random": EnvironmentStream(arc, batch_size=8, seed=1),
-        "arc, expert": arc_samples(arc, "characters", seed=1),
-        "arc, expert, full prompts": arc_samples(arc, "bytes", seed=1, prompt_format="full"),
+        "arc, expert": generate_expert_samples(
+            functools.partial(text_arc, prompt_format="compact"), "characters", seed=1
+        ),
+        "arc, expert, full prompts": generate_expert_samples(text_arc, "bytes", seed=1),
         "proofs, random": EnvironmentStream(proofs, batch_size=8, seed=1),
-        "proofs, expert": proof_samples(proofs, "bytes", seed=1),
+        "proofs, expert": generate_expert_samples(
+            functools.partial(TextVectorWrapper, proofs, task="proofs"), "bytes", seed=1
+        ),
         "puzzles, expert": generate_expert_samples(
             functools.partial(puzzles, "single", "multi"), "characters", seed=1, random_move_prob=0.2
         ),
@@ -712,22 +716,22 @@ def _train(algorithm: Any, updates: int, metrics: tuple[str, ...] = ()) -> Diges
 
 
 _SMALL_PPO = (
-    "ppo.num_envs=8",
-    "ppo.num_steps=4",
-    "ppo.num_updates=6",
-    "ppo.minibatches=2",
-    "ppo.shuffle_groups=2",
+    "num_envs=8",
+    "num_steps=4",
+    "num_updates=6",
+    "num_minibatches=2",
+    "num_env_shards=2",
 )
 
 
 @workload("floats")
 def ppo_arc() -> Digests:
     """Train PPO on ARC with two networks."""
-    from phalanx.training.arc_training import ArcTraining, load_arc_training
+    from phalanx.training.ppo import PPO, PPOConfig
 
     small = (*_SMALL_ARC, *_SMALL_PPO, "network.num_layers=1")
-    equivariant = ArcTraining(load_arc_training("default", (*small, "network.hidden_dim=8")))
-    convolutional = ArcTraining(load_arc_training("single", (*small, "network.hidden_dim=8")))
+    equivariant = PPO(PPOConfig.load("arc", (*small, "network.hidden_dim=8")))
+    convolutional = PPO(PPOConfig.load("arc_single_family", (*small, "network.hidden_dim=8")))
     return {
         "default": _train(equivariant, 3)["weights"],
         "single": _train(convolutional, 3)["weights"],
@@ -737,68 +741,68 @@ def ppo_arc() -> Digests:
 @workload("floats")
 def ppo_proofs() -> Digests:
     """Train PPO on proofs, with a curriculum of two stages."""
-    from phalanx.training.proof_training import ProofTraining, load_proof_training
+    from phalanx.training.ppo import PPO, PPOConfig
 
     small = (
         *_SMALL_PPO,
-        "proofs.generated.num_families=2",
-        "proofs.generated.generations=3",
-        "proofs.max_actions=8",
-        "proofs.max_goals=3",
-        "proofs.max_episode_steps=4",
+        "env.generated.num_families=2",
+        "env.generated.generations=3",
+        "env.max_actions=8",
+        "env.max_goals=3",
+        "env.max_episode_steps=4",
         "network.embedding_dim=4",
         "network.num_layers=1",
         "evaluation.num_queries=6",
-        "proofs.curriculum=[{from_step: 8, max_depth: 2}]",
+        "env.curriculum=[{from_step: 8, max_depth: 2}]",
     )
-    return _train(ProofTraining(load_proof_training("default", small)), 3)
+    return _train(PPO(PPOConfig.load("proofs", small)), 3)
 
 
 _SMALL_BC = (
     *_SMALL_ARC,
     "network.hidden_dim=8",
     "network.num_layers=1",
-    "cloning.num_updates=4",
-    "arc.dataset.tasks_per_update=8",
-    "cloning.num_envs=8",
-    "cloning.num_steps=4",
-    "cloning.minibatch=16",
+    "num_updates=4",
+    "env.dataset.tasks_per_update=8",
+    "num_envs=8",
+    "num_steps=4",
+    "minibatch_size=16",
     "logging.sample_frequency=0",
 )
 
 
 @workload("floats")
 def bc_default() -> Digests:
-    """Train behavior cloning with the preset `default` on generated tasks."""
-    from phalanx.training.arc_training import CloningTraining
+    """Train behavior cloning with the preset `arc` on generated tasks."""
+    from phalanx.training.bc import BC, BCConfig
 
-    return _train(CloningTraining(CloningTraining.config_type.load("default", _SMALL_BC)), 4, ("loss",))
+    return _train(BC(BCConfig.load("arc", _SMALL_BC)), 4, ("loss",))
 
 
 @workload("floats")
 def bc_arc_agi_1() -> Digests:
     """Train behavior cloning with the preset `arc_agi_1` on files with generated tasks."""
     from phalanx.arc.generators import generate_tasks
-    from phalanx.training.arc_training import CloningTraining
+    from phalanx.training.bc import BC, BCConfig
 
     with tempfile.TemporaryDirectory() as folder:
         for split in ("training", "evaluation"):
             (Path(folder) / split).mkdir()
             for task in generate_tasks((), 15, seed=5, split=split, max_height=6, max_width=6):
                 (Path(folder) / split / f"{task.id}.json").write_text(json.dumps(task.to_dict()))
-        small = (*_SMALL_BC, "arc.dataset.max_grid_height=6", "arc.dataset.max_grid_width=6")
-        config = CloningTraining.config_type.load("arc_agi_1", (*small, f"arc.dataset.source={folder}"))
-        return _train(CloningTraining(config), 4, ("loss",))
+        small = (*_SMALL_BC, "env.dataset.max_grid_height=6", "env.dataset.max_grid_width=6")
+        config = BCConfig.load("arc_agi_1", (*small, f"env.dataset.source={folder}"))
+        return _train(BC(config), 4, ("loss",))
 
 
 @workload("floats")
 def demo() -> Digests:
     """Run the training of `phalanx demo`, shortened, with evaluations, checkpoints and logs."""
     from phalanx.training import train
-    from phalanx.training.arc_training import CloningTraining
+    from phalanx.training.bc import BC, BCConfig
 
-    small = (*_SMALL_BC, "cloning.num_updates=3", "evaluation.num_samples=2", "evaluation.pass_at_k=[1,2]")
-    algorithm = CloningTraining(CloningTraining.config_type.load(None, ("seed=1", *small)))
+    small = (*_SMALL_BC, "num_updates=3", "evaluation.num_samples=2", "evaluation.pass_at_k=[1,2]")
+    algorithm = BC(BCConfig.load("arc", ("seed=1", *small)))
     with tempfile.TemporaryDirectory() as folder:
         outcome = train(algorithm, Path(folder) / "run")
         scores = [(record["success_rate"], record["similarity"]) for record in outcome.evaluations]
@@ -846,10 +850,11 @@ def sft_puzzles() -> Digests:
     )
     algorithm = SFT(SFTConfig.load("puzzles", small))
     state, losses = algorithm.init(jax.random.key(algorithm.seed)), []
-    for number in range(4):
+    for _ in range(4):
         state, report = algorithm.update(state)
         losses += [np.float64(report.metrics["loss"])]
-        losses += [np.float64(record["loss"]) for record in algorithm.evaluate(state, number, False)]
+        results = algorithm.evaluate(state, algorithm.config.evaluation, False)
+        losses += [np.float64(result.as_record()["loss"]) for result in results]
     return {"weights": digest_weights(state.params), "losses": digest_arrays(*losses)}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from phalanx import load_policy
 from phalanx.arc import ArcEnvironment, ArcTask, GridPair, Operation
 from phalanx.arc.episode_tokens import ArcTokenizer
 from phalanx.arc.expert import ArcExpert
@@ -19,24 +20,24 @@ from phalanx.core.expert import ExpertLabels
 from phalanx.data import write_samples
 from phalanx.lm import EnvironmentStream
 from phalanx.logging.report import read_run
-from phalanx.training import BC, BCConfig, CloningTraining, RunConfig, load_arc_policy, load_cloning, train
+from phalanx.training import BC, BCConfig, OptimizerConfig, train
 from tests.helpers.short_walk import RIGHT, ShortWalk, WalkNetwork
 
 pytestmark = pytest.mark.slow
 
 SMALL = (
-    "arc.dataset.max_grid_height=3",
-    "arc.dataset.max_grid_width=3",
-    "arc.dataset.families=[fill_enclosed]",
-    "arc.dataset.num_tasks=8",
-    "arc.episode.max_episode_steps=3",
+    "env.dataset.max_grid_height=3",
+    "env.dataset.max_grid_width=3",
+    "env.dataset.families=[fill_enclosed]",
+    "env.dataset.num_tasks=8",
+    "env.episode.max_episode_steps=3",
     "network.hidden_dim=8",
     "network.num_layers=1",
-    "cloning.num_updates=4",
-    "arc.dataset.tasks_per_update=16",
-    "cloning.num_envs=32",
-    "cloning.num_steps=3",
-    "cloning.minibatch=48",
+    "num_updates=4",
+    "env.dataset.tasks_per_update=16",
+    "num_envs=32",
+    "num_steps=3",
+    "minibatch_size=48",
     "evaluation.every=0",
     "evaluation.num_tasks=16",
     "evaluation.num_samples=0",
@@ -44,8 +45,8 @@ SMALL = (
 )
 
 
-def small(*overrides: str) -> CloningTraining:
-    return CloningTraining(load_cloning(None, (*SMALL, *overrides)))
+def small(*overrides: str) -> BC:
+    return BC(BCConfig.load("arc", (*SMALL, *overrides)))
 
 
 RING = np.array([[3, 3, 3], [3, 0, 3], [3, 3, 3]], np.int8)
@@ -53,7 +54,7 @@ TASK = ArcTask("ring", (GridPair(RING, np.full((3, 3), 3, np.int8)),), ())
 
 
 def test_the_expert_follows_the_solution_repairs_what_went_wrong_and_hands_in_what_is_right():
-    expert = ArcExpert(small().arc, (TASK,))
+    expert = ArcExpert(small().environment.config, (TASK,))
     wrong, right = np.full((3, 3), 3, np.int8), np.full((3, 3), 3, np.int8)
     wrong[0, 0] = wrong[2, 2] = 7
     grids = np.stack([RING, wrong, right])
@@ -68,7 +69,7 @@ def test_the_expert_follows_the_solution_repairs_what_went_wrong_and_hands_in_wh
 
 
 def test_an_episode_that_leaves_its_solution_is_planned_from_where_it_stands():
-    expert = ArcExpert(small().arc, (TASK,))
+    expert = ArcExpert(small().environment.config, (TASK,))
     labels = expert.label_grids(np.zeros(4, int), np.zeros(4, int), np.stack([RING] * 4), np.zeros(4, int))
     actions = jax.tree.map(lambda field: np.array(field[:, 0]), labels.actions)
     actions.operation[1] = 7
@@ -80,7 +81,7 @@ def test_an_episode_that_leaves_its_solution_is_planned_from_where_it_stands():
 
 
 def test_the_expert_needs_the_submit_operation():
-    config = small().arc
+    config = small().environment.config
     action = config.action.model_copy(update={"allowed_operations": (0, 1, 2)})
     with pytest.raises(ValueError, match=r"add 34 \(Submit\) to env\.action\.allowed_operations"):
         ArcExpert(config.model_copy(update={"action": action}), (TASK,))
@@ -89,7 +90,7 @@ def test_the_expert_needs_the_submit_operation():
         ArcEnvironment.create(config.model_copy(update={"episode": endless}), TASK).expert()
 
 
-def tasks_of(training: CloningTraining, update: int) -> tuple[ArcTask, ...]:
+def tasks_of(training: BC, update: int) -> tuple[ArcTask, ...]:
     return training.prepare_tasks(update)[0].task_buffer.tasks
 
 
@@ -107,19 +108,19 @@ def test_every_update_has_tasks_of_its_own_and_none_of_the_held_out_ones():
 def test_tasks_of_a_file_come_turned_and_recolored_where_that_is_asked_for(tmp_path: Path):
     pair = {"input": RING.tolist(), "output": np.full((3, 3), 3).tolist()}
     (tmp_path / "ring.json").write_text(json.dumps({"train": [pair], "test": [pair]}))
-    training = small(f"arc.dataset.source={tmp_path / 'ring.json'}", "arc.dataset.augment=true",
-                     "arc.dataset.families=[]", "evaluation.split=training")  # fmt: skip
+    training = small(f"env.dataset.source={tmp_path / 'ring.json'}", "env.dataset.augment=true",
+                     "env.dataset.families=[]", "evaluation.split=training")  # fmt: skip
     colors = {int(tasks_of(training, update)[0].demos[0].input[0, 0]) for update in range(12)}
     assert len(colors) > 3
     assert 0 not in colors
     with pytest.raises(ValueError, match="augment must be false for generated tasks"):
-        small("arc.dataset.augment=true")
+        small("env.dataset.augment=true")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("runs") / "bc"
-    training = small("cloning.num_updates=30", "cloning.learning_rate=0.01")
+    training = small("num_updates=30", "optimizer.learning_rate=0.01")
     return training, train(training, folder)
 
 
@@ -133,10 +134,10 @@ def test_a_policy_learns_to_paint_and_then_to_hand_in(trained):
 
 def test_a_run_is_read_like_one_of_ppo(trained):
     training, outcome = trained
-    config, network = load_arc_policy(outcome.run_dir)
-    assert config == training.config
+    policy = load_policy(outcome.run_dir)
+    assert policy.config == training.config
     for ours, theirs in zip(
-        jax.tree.leaves(network), jax.tree.leaves(training.policy(outcome.state)), strict=True
+        jax.tree.leaves(policy.network), jax.tree.leaves(training.policy(outcome.state)), strict=True
     ):
         assert np.array_equal(ours, theirs)
 
@@ -177,7 +178,7 @@ def _scripted(states, count, key):
 
 
 def episode_file(path: Path, grids=("input", "working")) -> Path:
-    config = small().arc
+    config = small().environment.config
     play = config.episode.model_copy(update={"require_submit": False})
     environment = ArcEnvironment.create(config.model_copy(update={"episode": play}), TASK)
     stream = EnvironmentStream(
@@ -205,11 +206,22 @@ def test_the_command_learns_from_a_file(tmp_path: Path):
     path = episode_file(tmp_path / "rings.jsonl")
     out = tmp_path / "run"
     result = CliRunner().invoke(
-        app, ["train", "bc", "--episodes", str(path), "--out", str(out), *SMALL, "cloning.num_updates=1"]
+        app,
+        [
+            "train",
+            "bc",
+            "--env",
+            "arc",
+            f"expert_episodes={path}",
+            "--out",
+            str(out),
+            *SMALL,
+            "num_updates=1",
+        ],
     )
     assert result.exit_code == 0, result.output
-    assert "Success rate on held-out tasks" in result.output
-    assert load_arc_policy(out)[0].cloning.episodes == path
+    assert "Success rate (evaluation)" in result.output
+    assert load_policy(out).config.expert_episodes == path
 
 
 class WalkExpert:
@@ -234,15 +246,17 @@ class TaughtWalk(ShortWalk):
         return WalkExpert()
 
 
-class WalkCloningConfig(RunConfig):
-    seed: int = 0
-    """Seed."""
-    cloning: BCConfig = BCConfig(num_envs=16, num_steps=8, num_updates=20, minibatch=32, learning_rate=0.03)
-    """Settings."""
+WALK = BCConfig(
+    num_envs=16,
+    num_steps=8,
+    num_updates=20,
+    minibatch_size=32,
+    optimizer=OptimizerConfig(learning_rate=0.03, eps=1e-5),
+)
 
 
 def test_any_environment_with_an_expert_can_be_cloned():
-    training = BC(WalkCloningConfig(), TaughtWalk(), WalkNetwork, max_episode_steps=16)
+    training = BC(WALK, TaughtWalk(), WalkNetwork)
     state, losses, counts = training.init(jax.random.key(0)), [], []
     for _ in range(20):
         state, result = training.update(state)
@@ -256,4 +270,4 @@ def test_any_environment_with_an_expert_can_be_cloned():
 
 def test_an_environment_without_an_expert_is_rejected():
     with pytest.raises(ValueError, match="ShortWalk has no expert, which behavior cloning needs"):
-        BC(WalkCloningConfig(), ShortWalk(), WalkNetwork, max_episode_steps=16)
+        BC(WALK, ShortWalk(), WalkNetwork)

@@ -20,11 +20,11 @@ from phalanx.training import (
     Checkpointer,
     EvaluationConfig,
     RunConfig,
-    restore_policy,
     train,
 )
 from phalanx.training.checkpoints import config_digest
 from tests.helpers.descent import Descent, DescentConfig
+from tests.helpers.policies import restore_policy
 
 pytestmark = pytest.mark.slow
 

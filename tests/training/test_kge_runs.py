@@ -136,7 +136,7 @@ def test_validation_queries_are_held_out_if_there_are_none(tmp_path: Path) -> No
     assert trainer.exported[1].mrr < 0.4, "random triples cannot be predicted"
 
 
-@pytest.mark.parametrize("name", list_presets("train/kge"))
+@pytest.mark.parametrize("name", list_presets("kge"))
 def test_every_preset_differs_from_the_defaults(name: str) -> None:
     config = KGEConfig.load(name)
     assert config != KGEConfig()

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from phalanx import load_policy
 from phalanx.cli.app import app
 from phalanx.logging import LoggingConfig
-from phalanx.training.arc_training import load_arc_policy
 from phalanx.training.distributed import DeviceMesh, initialize
-from phalanx.training.ppo import PPO, PPOConfig, PPOTrainingConfig
+from phalanx.training.optimizer import OptimizerConfig
+from phalanx.training.ppo import PPO, PPOConfig
 from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, Processes, ProcessLostError
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
@@ -67,19 +68,20 @@ CONFIG = PPOConfig(
     num_envs=8,
     num_steps=12,
     num_updates=3,
-    epochs=2,
-    minibatches=3,
-    shuffle_groups=4,
-    learning_rate=0.03,
-    learning_rate_end=0.02,
+    update_epochs=2,
+    num_minibatches=3,
+    num_env_shards=4,
+    optimizer=OptimizerConfig(
+        learning_rate=0.03, end_learning_rate=0.02, lr_schedule="linear", max_grad_norm=0.5, eps=1e-5
+    ),
     target_kl=1e-5,
+    evaluation={"num_episodes": 0},
+    logging=LoggingConfig(log_frequency=1),
 )
 
 
 def create_ppo(mesh: DeviceMesh) -> PPO:
-    logging = LoggingConfig(log_frequency=1)
-    config = PPOTrainingConfig(ppo=CONFIG, logging=logging)
-    return PPO(config, ShortWalk(), WalkNetwork, max_episode_steps=16, mesh=mesh)
+    return PPO(CONFIG, ShortWalk(), WalkNetwork, mesh)
 
 
 def trained(processes: Processes) -> tuple[list[bytes], list[bytes], list[bytes]]:
@@ -155,8 +157,8 @@ def test_episodes_that_are_distributed_over_devices_are_logged_completely(tmp_pa
 
 PLANES = (
     "network.kind=color_equivariant",
-    "ppo.shuffle_groups=4",
-    "ppo.num_updates=20",
+    "num_env_shards=4",
+    "num_updates=20",
     "checkpoint.every=4",
     "logging.sample_frequency=4",
 )
@@ -164,7 +166,20 @@ PLANES = (
 
 def start(out: Path, *options: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "phalanx", "train", "arc", *SMALL, *PLANES, "--out", str(out), *options],
+        [
+            sys.executable,
+            "-m",
+            "phalanx",
+            "train",
+            "ppo",
+            "--env",
+            "arc",
+            *SMALL,
+            *PLANES,
+            "--out",
+            str(out),
+            *options,
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -174,7 +189,7 @@ def start(out: Path, *options: str) -> subprocess.Popen:
 
 def go(out: Path, *options: str) -> None:
     """The same command in this process, which has as many threads as there are cores."""
-    done = CliRunner().invoke(app, ["train", "arc", *SMALL, *PLANES, "--out", str(out), *options])
+    done = CliRunner().invoke(app, ["train", "ppo", "--env=arc", *SMALL, *PLANES, f"--out={out}", *options])
     assert done.exit_code == 0, done.output
 
 
@@ -193,7 +208,7 @@ def test_a_training_that_lost_a_process_resumes_with_fewer_and_the_same_result(t
 
     go(tmp_path / "two", "--resume")
     assert metrics_of(tmp_path / "two") == metrics_of(tmp_path / "one")
-    weights = [bits(eqx.filter(load_arc_policy(tmp_path / run)[1], eqx.is_array)) for run in ("one", "two")]
+    weights = [bits(eqx.filter(load_policy(tmp_path / run).network, eqx.is_array)) for run in ("one", "two")]
     assert weights[0] == weights[1]
 
 

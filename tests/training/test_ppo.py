@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from phalanx.config import format_validation_error
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.training import UpdateResult
-from phalanx.training.ppo import PPO, PPOConfig, PPOState, PPOTrainingConfig
+from phalanx.training.optimizer import OptimizerConfig
+from phalanx.training.ppo import PPO, PPOConfig, PPOState
 from phalanx.training.rollout import Rollout, collect_rollout, init_rollout
 from tests.helpers.short_walk import RIGHT, ShortWalk, Sight, WalkNetwork
 from tests.reference.ppo import advantages_of, plain_loss
@@ -28,20 +29,20 @@ CONFIG = PPOConfig(
     num_envs=ENVS,
     num_steps=STEPS,
     num_updates=10,
-    epochs=2,
-    minibatches=1,
-    chunk=32,
-    shuffle_groups=4,
+    update_epochs=2,
+    num_minibatches=1,
+    microbatch_size=32,
+    num_env_shards=4,
     gamma=0.9,
     gae_lambda=0.8,
-    clip=0.1,
-    value_clip=0.05,
-    value_coefficient=0.7,
-    entropy_coefficient=0.2,
-    entropy_coefficient_end=0.1,
-    learning_rate=0.1,
-    learning_rate_end=0.02,
-    max_gradient_norm=0.1,
+    clip_eps=0.1,
+    vf_clip_eps=0.05,
+    vf_coef=0.7,
+    ent_coef=0.2,
+    ent_coef_end=0.1,
+    optimizer=OptimizerConfig(
+        learning_rate=0.1, end_learning_rate=0.02, lr_schedule="linear", max_grad_norm=0.1, eps=1e-5
+    ),
 )
 # Most of the time is compilation.
 quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -56,8 +57,8 @@ def network(seed: int = 0) -> WalkNetwork:
 
 
 def ppo(**settings: Any) -> PPO:
-    config = PPOTrainingConfig(ppo=PPOConfig(**(CONFIG.model_dump() | settings)))
-    return PPO(config, ShortWalk(), WalkNetwork, max_episode_steps=16)
+    config = PPOConfig(**(CONFIG.model_dump() | settings))
+    return PPO(config, ShortWalk(), WalkNetwork)
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -134,7 +135,7 @@ def test_an_update_is_that_of_a_plain_computation(update: Callable, start: Calla
         expected = (steps[0][name] + steps[1][name]) / 2
         assert float(report.metrics[name]) == pytest.approx(float(expected), rel=2e-3, abs=2e-5), name
     assert float(report.metrics["learning_rate"]) == pytest.approx(rate)
-    assert float(report.metrics["entropy_coefficient"]) == pytest.approx(entropy_weight)
+    assert float(report.metrics["ent_coef"]) == pytest.approx(entropy_weight)
     assert float(report.metrics["gradient_steps"]) == 2
     targets = advantages + rollout.values
     explained = 1 - np.mean((targets - rollout.values) ** 2) / targets.var()
@@ -174,7 +175,7 @@ def test_an_update_stops_at_the_target_and_leaves_the_parameters_alone(
     update: Callable, start: Callable
 ) -> None:
     # The first gradient step moves the policy, the second notices, and the last three are not taken.
-    stopped, report = ppo(epochs=5, target_kl=1e-6).update(start(0))
+    stopped, report = ppo(update_epochs=5, target_kl=1e-6).update(start(0))
     assert float(report.metrics["gradient_steps"]) == 2
     two_epochs, alone = update(start(0))
     close(stopped.params, two_epochs.params, rtol=1e-5, atol=1e-6)
@@ -191,7 +192,7 @@ def order_of(trainer: PPO, numbers: jax.Array, shape: tuple[int, int]) -> jax.Ar
 
 
 def test_every_step_is_used_once_an_epoch_and_each_group_as_often_in_each_minibatch() -> None:
-    trainer = ppo(epochs=3, minibatches=4)
+    trainer = ppo(update_epochs=3, num_minibatches=4)
     steps_of_group = ENVS // 4 * STEPS
     order = np.asarray(order_of(trainer, NUMBERS, (4, steps_of_group)))
     assert order.shape == (3 * 4, 4, steps_of_group // 4)
@@ -201,7 +202,7 @@ def test_every_step_is_used_once_an_epoch_and_each_group_as_often_in_each_miniba
 
 
 def test_a_groups_order_is_the_same_on_a_device_that_has_only_half_of_them() -> None:
-    trainer, shape = ppo(minibatches=4), ENVS // 4 * STEPS
+    trainer, shape = ppo(num_minibatches=4), ENVS // 4 * STEPS
     whole = order_of(trainer, NUMBERS, (4, shape))
     half = order_of(trainer, np.asarray(NUMBERS)[4:], (2, shape))
     np.testing.assert_array_equal(np.asarray(whole)[:, 2:], half)
@@ -293,12 +294,13 @@ def test_ppo_learns_to_walk_to_the_end() -> None:
         num_envs=32,
         num_steps=16,
         num_updates=30,
-        minibatches=4,
-        learning_rate=0.03,
-        learning_rate_end=0.01,
-        chunk=None,
+        num_minibatches=4,
+        microbatch_size=None,
+        optimizer=CONFIG.optimizer.model_copy(
+            update={"learning_rate": 0.03, "end_learning_rate": 0.01, "max_grad_norm": 0.5}
+        ),
     )
-    algorithm = PPO(PPOTrainingConfig(ppo=config), ShortWalk(), WalkNetwork, max_episode_steps=16)
+    algorithm = PPO(config, ShortWalk(), WalkNetwork)
     state, success = algorithm.init(jax.random.key(0)), []
     for _ in range(config.num_updates):
         state, report = algorithm.update(state)
@@ -325,38 +327,43 @@ def test_schedules_go_from_the_first_to_what_would_follow_the_last_update(
 ) -> None:
     config = PPOConfig(
         num_updates=10,
-        learning_rate=1.0,
-        learning_rate_end=0.2,
-        learning_rate_schedule=schedule,
-        entropy_coefficient=2.0,
-        entropy_coefficient_end=0.4,
-        entropy_schedule=schedule,
+        optimizer=OptimizerConfig(learning_rate=1.0, end_learning_rate=0.2, lr_schedule=schedule),
+        ent_coef=2.0,
+        ent_coef_end=0.4,
+        ent_schedule=schedule,
     )
-    both = quickly(jax.vmap(lambda at: (config.learning_rate_at(at), config.entropy_coefficient_at(at))))
+    algorithm = PPO(config, ShortWalk(), WalkNetwork)
+    both = quickly(jax.vmap(lambda at: (algorithm.learning_rate(at), algorithm.ent_coef(at))))
     rates, bonuses = map(np.asarray, both(np.array([0, 5, 9, 10], np.int32)))
     assert rates == pytest.approx(expected)
     assert bonuses == pytest.approx([2 * rate for rate in expected])
 
 
 def test_groups_are_lowered_to_divide_the_environments() -> None:
-    assert PPOConfig(num_envs=12, shuffle_groups=8, num_steps=16, minibatches=4).num_shuffle_groups == 6
-    assert PPOConfig(num_envs=7, shuffle_groups=5, num_steps=16, minibatches=4).num_shuffle_groups == 1
+    assert PPOConfig(num_envs=12, num_env_shards=8, num_steps=16, num_minibatches=4).num_shards == 6
+    assert PPOConfig(num_envs=7, num_env_shards=5, num_steps=16, num_minibatches=4).num_shards == 1
+
+
+def test_total_timesteps_set_the_number_of_updates() -> None:
+    assert PPOConfig(num_envs=8, num_steps=4, num_minibatches=1, total_timesteps=100).num_updates == 3
+    assert PPOConfig(num_envs=8, num_steps=4, num_minibatches=1, total_timesteps=1).num_updates == 1
+    assert PPOConfig(total_timesteps=100).total_timesteps is None, "a run can be extended"
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         (
-            {"num_envs": 8, "shuffle_groups": 4, "num_steps": 5, "minibatches": 4},
-            "minibatches must divide the 10 steps of each of the 4 groups of environments, got 4; "
-            "change minibatches, num_steps or num_envs",
+            {"num_envs": 8, "num_env_shards": 4, "num_steps": 5, "num_minibatches": 4},
+            "num_minibatches must divide the 10 samples of each of the 4 shards of environments, got 4; "
+            "change num_minibatches, num_steps or num_envs",
         ),
         ({"gamma": 1.5}, "gamma must be between 0 and 1, got 1.5"),
-        ({"clip": 0}, "clip must be more than 0.0, got 0"),
+        ({"clip_eps": 0}, "clip_eps must be more than 0.0, got 0"),
         ({"num_envs": 0}, "num_envs must be"),
         (
-            {"learning_rate_schedule": "liner"},
-            "learning_rate_schedule must be 'constant', 'linear' or 'cosine'",
+            {"optimizer": {"lr_schedule": "liner"}},
+            "optimizer.lr_schedule must be 'constant', 'linear' or 'cosine'",
         ),
     ],
 )

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 import pytest
 
+from phalanx import load_policy
 from phalanx.logging import Handler
 from phalanx.logging.report import read_run
-from phalanx.training import ArcTraining, Progress, TrainResult, load_arc_policy, run_dir as runs, train
+from phalanx.training import PPO, Progress, TrainResult, run_dir as runs, train
 from tests.helpers.small_training import metrics_of, small_config, small_handlers
 
 pytestmark = pytest.mark.slow
@@ -22,14 +23,14 @@ pytestmark = pytest.mark.slow
 def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
     """Six updates without a pause."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    return train(ArcTraining(small_config()), folder, handlers=small_handlers)
+    return train(PPO(small_config()), folder, handlers=small_handlers)
 
 
 def test_a_policy_that_the_page_can_run_is_exported_for_the_report(
     whole: TrainResult, tmp_path: Path
 ) -> None:
     assert not (whole.run_dir / "browser_policy.json").exists(), "the network of this run is another"
-    training = ArcTraining(small_config("network.kind=color_equivariant"))
+    training = PPO(small_config("network.kind=color_equivariant"))
     training.export(training.init(jax.random.key(0)), tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({"status": "finished"}))
     agent = read_run(tmp_path).panels[0].data
@@ -58,7 +59,7 @@ def bits(tree) -> list[np.ndarray]:
 def test_a_run_has_the_files_that_the_documents_name(whole: TrainResult) -> None:
     facts = runs.read_metadata(whole.run_dir)
     assert facts["status"] == "finished"
-    assert (facts["algorithm"], facts["updates"], facts["env_steps"]) == ("arc", 6, 6 * 8 * 4)
+    assert (facts["algorithm"], facts["updates"], facts["env_steps"]) == ("ppo", 6, 6 * 8 * 4)
     assert facts["families"] == ["fill_enclosed"]
     assert sorted(metrics_of(whole.run_dir)) == [1, 2, 3, 4, 5, 6]
     lines = (whole.run_dir / "evaluations.jsonl").read_text().splitlines()
@@ -86,10 +87,10 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
     whole: TrainResult, tmp_path: Path
 ) -> None:
     config = small_config()
-    first = train(ArcTraining(config), tmp_path / "run", handlers=small_handlers, show=interrupt_at(3))
+    first = train(PPO(config), tmp_path / "run", handlers=small_handlers, show=interrupt_at(3))
     assert first.interrupted and first.update == 3
     assert runs.read_metadata(tmp_path / "run")["status"] == "interrupted"
-    second = train(ArcTraining(config), tmp_path / "run", resume=True, handlers=small_handlers)
+    second = train(PPO(config), tmp_path / "run", resume=True, handlers=small_handlers)
     assert not second.interrupted
     for ours, theirs in zip(bits(second.state), bits(whole.state), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -97,7 +98,7 @@ def test_a_run_that_was_interrupted_and_resumed_ends_with_the_same_bits(
 
 
 def test_the_network_of_a_run_is_loaded_as_it_was(whole: TrainResult) -> None:
-    _, network = load_arc_policy(whole.run_dir)
+    network = load_policy(whole.run_dir).network
     loaded = [leaf for leaf in jax.tree.leaves(network) if isinstance(leaf, jax.Array)]
     for ours, theirs in zip(loaded, jax.tree.leaves(whole.state.params), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -106,7 +107,7 @@ def test_the_network_of_a_run_is_loaded_as_it_was(whole: TrainResult) -> None:
 def test_a_folder_that_holds_something_is_never_written_to(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("chapter one")
     with pytest.raises(ValueError, match=r"--resume .* or choose another --out"):
-        train(ArcTraining(small_config()), tmp_path, handlers=small_handlers)
+        train(PPO(small_config()), tmp_path, handlers=small_handlers)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -115,7 +116,7 @@ def test_a_run_goes_on_only_with_its_own_config(whole: TrainResult) -> None:
         ValueError, match=r"another config: learning_rate: 0.002 \(now learning_rate: 0.003\)"
     ):
         train(
-            ArcTraining(small_config("ppo.learning_rate=0.003")),
+            PPO(small_config("optimizer.learning_rate=0.003")),
             whole.run_dir,
             resume=True,
             handlers=small_handlers,
@@ -123,28 +124,28 @@ def test_a_run_goes_on_only_with_its_own_config(whole: TrainResult) -> None:
 
 
 def test_a_run_goes_on_only_with_its_own_tasks(whole: TrainResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = ArcTraining(small_config())
+    training = PPO(small_config())
     monkeypatch.setattr(training, "data_fingerprint", lambda: "of other tasks")
     with pytest.raises(ValueError, match=r"the data has changed since checkpoint 6 .* another --out"):
         train(training, whole.run_dir, resume=True)
-    assert ArcTraining(small_config("arc.dataset.seed=5")).data_fingerprint() not in (
+    assert PPO(small_config("env.dataset.seed=5")).data_fingerprint() not in (
         "",
-        ArcTraining(small_config()).data_fingerprint(),
+        PPO(small_config()).data_fingerprint(),
     )
 
 
 def test_a_checkpoint_of_another_config_is_refused(whole: TrainResult, tmp_path: Path) -> None:
-    other = small_config("ppo.gamma=0.5")
-    run = runs.create_run(tmp_path / "other", other, {"algorithm": "arc"})
+    other = small_config("gamma=0.5")
+    run = runs.create_run(tmp_path / "other", other, {"algorithm": "ppo"})
     shutil.copytree(whole.run_dir / "checkpoints", run / "checkpoints")
     with pytest.raises(ValueError, match="saved with a config that differs"):
-        train(ArcTraining(other), run, resume=True, handlers=small_handlers)
+        train(PPO(other), run, resume=True, handlers=small_handlers)
 
 
 def test_a_run_without_a_checkpoint_cannot_be_resumed(tmp_path: Path) -> None:
-    run = runs.create_run(tmp_path / "run", small_config(), {"algorithm": "arc"})
+    run = runs.create_run(tmp_path / "run", small_config(), {"algorithm": "ppo"})
     with pytest.raises(ValueError, match="no checkpoint to resume from"):
-        train(ArcTraining(small_config()), run, resume=True, handlers=small_handlers)
+        train(PPO(small_config()), run, resume=True, handlers=small_handlers)
 
 
 class FullDisk(Handler):
@@ -162,7 +163,7 @@ def test_a_full_disk_is_reported_and_the_training_goes_on(
 
     monkeypatch.setattr("phalanx.training.checkpoints.Checkpointer.save", no_room)
     outcome = train(
-        ArcTraining(small_config()), tmp_path / "run", handlers=lambda folder, config: {"disk": FullDisk()}
+        PPO(small_config()), tmp_path / "run", handlers=lambda folder, config: {"disk": FullDisk()}
     )
     assert outcome.update == 6
     for ours, theirs in zip(bits(outcome.state), bits(whole.state), strict=True):
@@ -175,7 +176,7 @@ def test_a_full_disk_is_reported_and_the_training_goes_on(
 
 def test_several_seeds_at_once_have_a_run_each(tmp_path: Path) -> None:
     outcome = train(
-        ArcTraining(small_config("num_seeds=2", "ppo.num_updates=2")),
+        PPO(small_config("num_seeds=2", "num_updates=2")),
         tmp_path / "run",
         handlers=small_handlers,
     )

@@ -11,17 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from phalanx.core.evaluation import EvaluationRecord
 from phalanx.logging import read_records
 from phalanx.training import (
     CheckpointConfig,
     EvaluationConfig,
     TrainState,
     read_metadata,
-    restore_policy,
     train,
 )
 from phalanx.training.run_dir import run_status
 from tests.helpers.descent import Descent, DescentConfig
+from tests.helpers.policies import restore_policy
 
 pytestmark = pytest.mark.slow
 
@@ -194,8 +195,9 @@ def test_parameters_of_another_architecture_are_rejected(
 class Wandering(Descent):
     """Comes nearest to zero at the fourth evaluation."""
 
-    def evaluate(self, state, update, final):
-        return [{"split": "all", "mode": "greedy", "distance": abs(update - 3.0), "name": "x"}]
+    def evaluate(self, state, settings, final):
+        distance = abs(int(state.step) - 3.0)
+        return [EvaluationRecord({"split": "all", "mode": "greedy", "distance": distance, "name": "x"})]
 
 
 def test_the_checkpoint_with_the_best_evaluation_is_kept(tmp_path: Path) -> None:

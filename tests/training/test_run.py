@@ -22,13 +22,12 @@ from phalanx.training import (
     Progress,
     TrainState,
     UpdateResult,
-    initial_policy,
     read_metadata,
-    restore_policy,
     train,
 )
 from tests.helpers.descent import Descent, DescentConfig
 from tests.helpers.file_damage import write_json
+from tests.helpers.policies import initial_policy, restore_policy
 
 pytestmark = pytest.mark.slow
 

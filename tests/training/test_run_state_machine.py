@@ -25,10 +25,11 @@ from hypothesis.stateful import (
 from phalanx.io.atomic import _machine_id
 from phalanx.logging import read_records
 from phalanx.logging.report.tables import metrics_table
-from phalanx.training import CheckpointConfig, Progress, initial_policy, read_metadata, restore_policy, train
+from phalanx.training import CheckpointConfig, Progress, read_metadata, train
 from phalanx.training.run_dir import run_status
 from tests.faults.simulator import World
 from tests.helpers.descent import Descent, DescentConfig
+from tests.helpers.policies import initial_policy, restore_policy
 
 pytestmark = pytest.mark.slow
 

@@ -11,16 +11,18 @@ import pytest
 
 import phalanx
 from phalanx.arc.env import ArcEnvironment
-from phalanx.training import ArcTraining, TrainResult, load_arc_policy, train
+from phalanx.training import PPO, PPOConfig, RunConfig, TrainResult, train
+from phalanx.training.run_dir import create_run
 from phalanx.training.trained_policy import Policy
+from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import small_config
 
 pytestmark = pytest.mark.slow
 
 # With as many groups as `test_parallel` has, so that programs are compiled once for both.
 CONFIG = small_config(
-    "ppo.num_updates=1",
-    "ppo.shuffle_groups=4",
+    "num_updates=1",
+    "num_env_shards=4",
     "logging.sample_frequency=0",
     "network.kind=color_equivariant",
 )
@@ -28,12 +30,12 @@ CONFIG = small_config(
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> TrainResult:
-    return train(ArcTraining(CONFIG), tmp_path_factory.mktemp("policies") / "run")
+    return train(PPO(CONFIG), tmp_path_factory.mktemp("policies") / "run")
 
 
 @pytest.fixture(scope="module")
 def environment() -> ArcEnvironment:
-    return ArcEnvironment.create(CONFIG.arc)
+    return CONFIG.make_environment()
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +51,8 @@ def same(actions: Any, others: Any) -> None:
 def test_it_is_the_network_of_the_run(outcome: TrainResult) -> None:
     policy = phalanx.load_policy(outcome.run_dir)
     same(eqx.filter(policy.network, eqx.is_array), outcome.state.params)
-    same(eqx.filter(load_arc_policy(outcome.run_dir)[1], eqx.is_array), outcome.state.params)
     size = sum(leaf.size for leaf in jax.tree.leaves(outcome.state.params))
-    assert repr(policy) == f"Policy(arc, {size:,} parameters, update 1 of {outcome.run_dir})"
+    assert repr(policy) == f"Policy(arc-v2, {size:,} parameters, update 1 of {outcome.run_dir})"
     assert len(repr(outcome)) < 2000
 
 
@@ -103,19 +104,28 @@ def test_the_export_is_written_and_read_back(
     np.testing.assert_array_equal(actions["operation"], policy.act_batch(observations).operation)
 
 
-def test_a_run_without_a_policy_that_acts_is_refused(tmp_path: Path) -> None:
-    from phalanx.config import Config
-    from phalanx.training.run_dir import create_run
-
-    class Other(Config):
-        """Has no network."""
-
-        seed: int = 0
-        """Of nothing."""
-
-    run = create_run(tmp_path / "run", Other(), {"algorithm": "lm"})
-    with pytest.raises(ValueError, match="is a run of kind 'lm', which has no policy that acts"):
+def test_a_run_of_an_unknown_algorithm_is_rejected(tmp_path: Path) -> None:
+    run = create_run(tmp_path / "run", RunConfig(), {"algorithm": "pto"})
+    with pytest.raises(ValueError, match="unknown algorithm 'pto'; did you mean 'ppo'"):
         phalanx.load_policy(run)
+
+
+def test_code_in_a_run_folder_is_not_imported(tmp_path: Path) -> None:
+    run = create_run(
+        tmp_path / "run", RunConfig(), {"algorithm": "mine", "entry_point": f"{tmp_path}/run/mine.py:Mine"}
+    )
+    (run / "mine.py").write_text("raise SystemExit('imported')")
+    with pytest.raises(ValueError, match="code in run folders is not run"):
+        phalanx.load_policy(run)
+
+
+def test_a_policy_that_was_trained_in_an_object_is_rejected(tmp_path: Path) -> None:
+    config = PPOConfig(
+        num_envs=2, num_steps=4, num_updates=1, num_minibatches=1, evaluation={"num_episodes": 0}
+    )
+    outcome = train(PPO(config, ShortWalk(), WalkNetwork), tmp_path / "run")
+    with pytest.raises(ValueError, match="was trained in an environment that was passed as an object"):
+        phalanx.load_policy(outcome.run_dir)
 
 
 def test_the_policy_is_shown_as_a_moving_picture(outcome: TrainResult, tmp_path: Path) -> None:
@@ -171,4 +181,4 @@ def test_the_policy_is_shown_as_a_film(outcome: TrainResult, tmp_path: Path) -> 
     # The end of an episode stays three steps longer.
     assert about["duration"] == pytest.approx((int(told[1]) + 6) / 10, abs=0.15)
     both = CliRunner().invoke(app, [*options, "--mp4", str(film), "--gif", "x.gif"])
-    assert "give one of them" in str(both.exception)
+    assert "cannot be combined" in str(both.exception)

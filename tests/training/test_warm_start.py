@@ -11,17 +11,16 @@ import pytest
 
 from phalanx.arc.networks import create_network
 from phalanx.training import (
+    PPO,
     SFT,
     Algorithm,
-    ArcTraining,
     CheckpointRef,
     KGEConfig,
     KGETrainer,
-    ProofTraining,
+    PPOConfig,
     RunConfig,
     TrainState,
     UpdateResult,
-    load_proof_training,
     read_metadata,
     train,
 )
@@ -42,12 +41,12 @@ def lm(samples: Path) -> SFT:
     return SFT(config_of(samples))
 
 
-def arc(samples: Path) -> ArcTraining:
-    return ArcTraining(small_config())
+def arc(samples: Path) -> PPO:
+    return PPO(small_config())
 
 
-def proofs(samples: Path) -> ProofTraining:
-    return ProofTraining(load_proof_training(None, (*SMALL_PROOFS, "ppo.num_envs=2", "ppo.num_steps=8")))
+def proofs(samples: Path) -> PPO:
+    return PPO(PPOConfig.load("proofs", (*SMALL_PROOFS, "num_envs=2", "num_steps=8")))
 
 
 @pytest.mark.parametrize("make", [proofs, lm, arc])
@@ -82,13 +81,12 @@ class Imitation(Algorithm[TrainState]):
     name = "imitation"
     config_type = RunConfig
     seed = 0
-    num_updates_setting = "checkpoint.keep"
 
     def __init__(self, config: RunConfig, width: int) -> None:
         super().__init__(config)
         self.num_updates = 1
         arc = small_config(f"network.hidden_dim={width}")
-        make = functools.partial(create_network, arc.network, arc.arc)
+        make = functools.partial(create_network, arc.network, arc.environment_settings)
         self._network = eqx.filter_jit(make)(jax.random.key(5))
 
     def init(self, key, params=None):
@@ -103,7 +101,7 @@ class Imitation(Algorithm[TrainState]):
 
 def test_a_policy_starts_from_the_network_of_another_algorithm(tmp_path: Path) -> None:
     origin = train(Imitation(RunConfig(), 8), tmp_path / "imitation")
-    algorithm = ArcTraining(small_config("ppo.num_updates=1"))
+    algorithm = PPO(small_config("num_updates=1"))
     ref = CheckpointRef(origin.run_dir)
     params, told = load_params(ref, algorithm.init(jax.random.key(0)).params)
     assert told["algorithm"] == "imitation"

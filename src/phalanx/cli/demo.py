@@ -1,7 +1,4 @@
-"""`phalanx demo`: the default agent, trained on built-in tasks, and its report.
-
-It is `phalanx train bc` with the preset `default`, in a folder of its own.
-"""
+"""`phalanx demo`: train the default agent on generated tasks, the same as `phalanx train bc --env arc`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,20 +15,19 @@ def demo(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...", help="Settings, as cloning.num_updates=20.", show_default=False
+            metavar="[KEY=VALUE]...", help="Settings, such as num_updates=20.", show_default=False
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="The run's folder; a number is added where there is one already.")
-    ] = Path("out/demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the training.")] = 0,
+    out: Annotated[Path, typer.Option(help="Run folder. If it exists, a number is appended.")] = Path(
+        "out/demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
-    """Train a policy on four families of generated puzzles, print before and after, and write the report."""
+    """Train a policy on four families of generated ARC tasks, print the results and write a report."""
     from phalanx.cli.train_progress import run_training
-    from phalanx.training.arc_training import CloningTraining
+    from phalanx.training.bc import BC, BCConfig
     from phalanx.training.run_dir import next_free_dir
 
     with user_errors():
-        config = CloningTraining.config_type.load(None, (f"seed={seed}", *(overrides or [])))
-        algorithm = CloningTraining(config)
+        algorithm = BC(BCConfig.load("arc", [f"seed={seed}", *(overrides or [])]))
     run_training(algorithm, next_free_dir(out), command="phalanx train bc")

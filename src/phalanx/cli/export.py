@@ -19,15 +19,16 @@ def export(
 ) -> None:
     """Export a run's language model as a LlamaForCausalLM for Hugging Face transformers."""
     from phalanx.lm.huggingface import export_huggingface
-    from phalanx.training.checkpoints import CheckpointRef
-    from phalanx.training.trained_lm import load_trained_lm
+    from phalanx.lm.text_policy import LMPolicy
+    from phalanx.training.trained_policy import load_policy
 
     with user_errors():
-        ref = CheckpointRef.parse(run)
-        trained = load_trained_lm(ref.run, ref.which)
-        tokenizer = trained.tokenizer.tokenizer
+        policy = load_policy(run)
+        if not isinstance(policy, LMPolicy):
+            raise ValueError(f"{run} has no language model: choose a run of sft or grpo")
+        tokenizer = policy.tokenizer.tokenizer
         export_huggingface(
-            trained.model,
+            policy.model,
             folder,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,

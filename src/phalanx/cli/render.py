@@ -1,7 +1,4 @@
-"""`phalanx render`: a trained policy at work, as a moving picture.
-
-The pictures are those of the environment's `render`; the policy is loaded by `phalanx.load_policy`.
-"""
+"""`phalanx render`: episodes of a trained policy as a GIF or MP4."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,67 +14,67 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-_HOLD = 4
-"""How many times as long the end of an episode is shown."""
+_LAST_FRAME_REPEATS = 4
+"""Factor by which the last frame of an episode is shown longer."""
 
 
 @app.command()
 def render(
     run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN[@STEP]", help="A run of `train arc` or `bc`; RUN@best for its best."),
+        str,
+        typer.Argument(
+            metavar="RUN[@STEP]",
+            help="Run of a policy algorithm such as ppo or bc; RUN@best for its best checkpoint.",
+            show_default=False,
+        ),
     ],
     gif: Annotated[
-        Path | None, typer.Option(help="The file to write.", show_default="RUN/episodes.gif")
+        Path | None, typer.Option(help="GIF file to write.", show_default="RUN/episodes.gif")
     ] = None,
     mp4: Annotated[
-        Path | None, typer.Option(help="Write a film (H.264) there instead.", show_default=False)
+        Path | None, typer.Option(help="Write an MP4 video (H.264) instead.", show_default=False)
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Held-out tasks to show, one after the other.")] = 4,
-    milliseconds: Annotated[int, typer.Option(min=20, help="How long a step is shown.")] = 400,
-    scale: Annotated[int, typer.Option(min=1, help="Pixels for each pixel of the picture.")] = 3,
-    seed: Annotated[int, typer.Option(help="Draws the tasks.")] = 0,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes, shown one after the other.")] = 4,
+    milliseconds: Annotated[int, typer.Option(min=20, help="Duration of a step.")] = 400,
+    scale: Annotated[int, typer.Option(min=1, help="Factor by which images are enlarged.")] = 3,
+    seed: Annotated[int, typer.Option(help="Random seed of the episodes.")] = 0,
 ) -> None:
-    """Write a GIF, or an MP4, of greedy episodes on tasks that the policy never saw."""
+    """Render greedy episodes on tasks that the policy was not trained on."""
     if gif is not None and mp4 is not None:
-        raise UserError("--gif and --mp4 are two files: give one of them")
-    with user_errors(), show_activity(f"playing {format_count(episodes, 'episode')}"):
-        origin, played = _played(run, episodes, seed)
-    frames = _enlarged([picture for pictures in played for picture in pictures], scale)
-    holds = [hold for pictures in played for hold in [1] * (len(pictures) - 1) + [_HOLD]]
-    target = mp4 or gif or origin / "episodes.gif"
+        raise UserError("--gif and --mp4 cannot be combined: choose one file")
+    with user_errors(), show_activity(f"running {format_count(episodes, 'episode')}"):
+        run_dir, images = _record(run, episodes, seed)
+    frames = _enlarge([image for episode in images for image in episode], scale)
+    repeats = [repeat for episode in images for repeat in [1] * (len(episode) - 1) + [_LAST_FRAME_REPEATS]]
+    target = mp4 or gif or run_dir / "episodes.gif"
     with user_errors():
-        (_save_gif if mp4 is None else _save_mp4)(target, frames, holds, milliseconds)
+        (_save_gif if mp4 is None else _save_mp4)(target, frames, repeats, milliseconds)
     typer.echo(f"Wrote {target}: {format_count(episodes, 'episode')}, {format_count(len(frames), 'frame')}")
 
 
-def _played(run: Path, count: int, seed: int) -> tuple[Path, list[list["np.ndarray"]]]:
-    """The run's folder, and the pictures of each episode."""
+def _record(run: str, num_episodes: int, seed: int) -> tuple[Path, list[list["np.ndarray"]]]:
+    """Return the run folder and the images of each episode."""
     import jax
 
-    from phalanx.core.episodes import record_episodes
-    from phalanx.training.arc_training import arc_training_of
-    from phalanx.training.trained_policy import load_policy
+    from phalanx.training.trained_policy import Policy, load_policy
 
     policy = load_policy(run)
-    if policy.kind not in ("arc", "bc"):
-        raise ValueError(
-            f"{run} is a run of kind {policy.kind!r}; only those of `phalanx train arc` and `bc` are drawn"
-        )
-    training = arc_training_of(policy.run)
-    environment = training.environment.held_out(training.config.evaluation)
-    steps = environment.max_episode_steps
-    found = record_episodes(environment, policy.network, jax.random.key(seed), count, steps, greedy=True)
+    if not isinstance(policy, Policy):
+        raise ValueError(f"{run} has no policy network, so there are no episodes to render")
+    environment = policy.environment.held_out(policy.config.evaluation)
+    if "rgb_array" not in environment.render_modes:
+        raise ValueError(f"{policy.config.env.id} has no render mode rgb_array")
+    recorded = policy.record_episodes(num_episodes, seed, environment=environment)
 
-    def pictures(episode: dict[str, Any]) -> list["np.ndarray"]:
+    def images(episode: dict[str, Any]) -> list["np.ndarray"]:
         states = [episode["initial_state"], *episode["step_states"]]
         return [environment.render(state, "rgb_array") for state in jax.device_get(states)]
 
-    return policy.run, [pictures(episode) for episode in found]
+    return policy.run, [images(episode) for episode in recorded]
 
 
-def _enlarged(frames: list["np.ndarray"], scale: int) -> list["np.ndarray"]:
-    """Frames of one size, each in the middle; sides are even, as films want them."""
+def _enlarge(frames: list["np.ndarray"], scale: int) -> list["np.ndarray"]:
+    """Center frames on a canvas of one size and enlarge them. Sides are even, which H.264 requires."""
     import numpy as np
 
     height, width = (max(frame.shape[axis] for frame in frames) for axis in (0, 1))
@@ -90,8 +87,8 @@ def _enlarged(frames: list["np.ndarray"], scale: int) -> list["np.ndarray"]:
     return large
 
 
-def _save_gif(path: Path, frames: list["np.ndarray"], holds: list[int], milliseconds: int) -> None:
-    """A GIF that repeats."""
+def _save_gif(path: Path, frames: list["np.ndarray"], repeats: list[int], milliseconds: int) -> None:
+    """Save an endlessly repeating GIF."""
     try:
         from PIL import Image  # type: ignore[import-not-found, unused-ignore]
     except ModuleNotFoundError:
@@ -99,13 +96,13 @@ def _save_gif(path: Path, frames: list["np.ndarray"], holds: list[int], millisec
     from phalanx.io.atomic import atomic_write
 
     first, *rest = (Image.fromarray(frame) for frame in frames)
-    shown = [hold * milliseconds for hold in holds]
+    durations = [repeat * milliseconds for repeat in repeats]
     with atomic_write(path) as file:
-        first.save(file, format="GIF", save_all=True, append_images=rest, duration=shown, loop=0)
+        first.save(file, format="GIF", save_all=True, append_images=rest, duration=durations, loop=0)
 
 
-def _save_mp4(path: Path, frames: list["np.ndarray"], holds: list[int], milliseconds: int) -> None:
-    """A film of H.264, which browsers and talks play."""
+def _save_mp4(path: Path, frames: list["np.ndarray"], repeats: list[int], milliseconds: int) -> None:
+    """Save an H.264 video, which browsers can play."""
     import shutil
     import tempfile
     import warnings
@@ -118,22 +115,22 @@ def _save_mp4(path: Path, frames: list["np.ndarray"], holds: list[int], millisec
 
     height, width, _ = frames[0].shape
     with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
-        film = Path(scratch, "film.mp4")
-        # A step stays for a while, but players stumble over a film of two frames a second.
+        video = Path(scratch, "video.mp4")
+        # Players have problems with two frames per second, so frames are repeated.
         writer = imageio_ffmpeg.write_frames(
-            str(film),
+            str(video),
             (width, height),
             fps=1000 / milliseconds,
             macro_block_size=2,
             output_params=["-r", "25"],
         )
         with warnings.catch_warnings():
-            # JAX warns of every fork; this one is followed by another program at once, which does no harm.
+            # JAX warns about every fork. This one is harmless: it is followed by an exec.
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             writer.send(None)
-        for frame, hold in zip(frames, holds, strict=True):
-            for _ in range(hold):
+        for frame, repeat in zip(frames, repeats, strict=True):
+            for _ in range(repeat):
                 writer.send(frame.tobytes())
         writer.close()
-        with atomic_write(path) as target, film.open("rb") as source:
+        with atomic_write(path) as target, video.open("rb") as source:
             shutil.copyfileobj(source, target)

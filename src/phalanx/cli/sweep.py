@@ -2,7 +2,6 @@
 
 import contextlib
 import enum
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,13 +89,15 @@ def sweep(
     Every trial is a `phalanx train` in OUT/trial_000, OUT/trial_001, ..., and its output is in
     OUT/trial_000.log. Ctrl-C and SIGTERM save and stop the running trials. Needs the extra `sweep`.
     """
+    from phalanx.training.algorithm import load_algorithm
     from phalanx.training.sweep import LocalLauncher, Sweep, connect_to_ray
 
-    command = ["train", *shlex.split(algorithm)]
+    command = ["train", algorithm]
     command += [] if env is None else ["--env", env]
-    command += [] if config is None else ["--preset", config]
+    command += [] if config is None else ["--config", config]
     stack = contextlib.ExitStack()
     with user_errors():
+        config_type = load_algorithm(algorithm).config_type
         planned = Sweep(
             out,
             command,
@@ -107,6 +108,7 @@ def sweep(
             metric=metric,
             goal=None if goal is None else goal.value,
         )
+        planned.validate(lambda settings: config_type.load(config, settings, env=env))
         launcher: Launcher = (
             LocalLauncher() if ray_address is None else stack.enter_context(connect_to_ray(ray_address))
         )

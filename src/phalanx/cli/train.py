@@ -1,260 +1,265 @@
-"""`phalanx train`: one command for each kind of training, and one for an algorithm of your own.
+"""`phalanx train`: one command for all algorithms."""
 
-The options that they share are in `training_options`; what is shown is in `training_display`.
-"""
-
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phalanx.cli import training_options as options
 from phalanx.cli.errors import UserError, user_errors
 
-app = typer.Typer(
-    name="train", cls=options.TrainGroup, help="Train an agent.", no_args_is_help=True, add_completion=False
-)
+if TYPE_CHECKING:
+    from phalanx.training.algorithm import Algorithm
+    from phalanx.training.config import RunConfig
 
-_STOPS = (
-    "Ctrl-C and SIGTERM save and stop (exit code 130 and 143); the same command with --resume goes on, to "
-    "the same numbers. With --resume auto one command starts the run, goes on, or says that it is finished."
-)
+app = typer.Typer(add_completion=False)
 
 
-def _policy_command(kind: str, algorithm: str, about: str) -> None:
-    """The command that trains a policy with PPO, on all devices of one process or several."""
-
-    @app.command(name=kind, help=f"{about}\n\n{_STOPS}")
-    def command(
-        overrides: options.Overrides = None,
-        preset: options.Preset = None,
-        out: options.Out = None,
-        resume: options.Resume = None,
-        extend: options.Extend = None,
-        init_from: options.InitFrom = None,
-        seeds: options.Seeds = None,
-        wandb: options.Wandb = False,
-        tensorboard: options.Tensorboard = False,
-        tracker: options.Tracker = None,
-        coordinator: options.Coordinator = None,
-        process_id: options.ProcessId = None,
-        num_processes: options.NumProcesses = None,
-    ) -> None:
-        options.connect(coordinator, process_id, num_processes)
-        from phalanx import training as agents
-
-        chosen = options.Chosen(
-            kind, overrides, preset, out, resume, seeds, wandb, tensorboard, tracker, extend, init_from
-        )
-        chosen.train(getattr(agents, algorithm))
-
-
-_policy_command("arc", "ArcTraining", "Train a policy on ARC tasks with PPO, and write its report.")
-_policy_command(
-    "proofs",
-    "ProofTraining",
-    "Train a policy that proves queries of a knowledge base with PPO, and write its report.",
-)
-
-
-@app.command(
-    help="Train a policy on ARC tasks by cloning: it learns what solutions, plans or played episodes do, and "
-    f"hands its answer in by itself.\n\n{_STOPS}"
-)
-def bc(
-    overrides: options.Overrides = None,
-    episodes: Annotated[
-        Path | None,
-        typer.Option(help="A .jsonl file of episodes to learn from, as `phalanx play arc --out` writes it."),
-    ] = None,
-    preset: options.Preset = None,
-    out: options.Out = None,
-    resume: options.Resume = None,
-    extend: options.Extend = None,
-    init_from: options.InitFrom = None,
-    wandb: options.Wandb = False,
-    tensorboard: options.Tensorboard = False,
-    tracker: options.Tracker = None,
-) -> None:
-    settings = [*([] if episodes is None else [f"cloning.episodes={episodes}"]), *(overrides or [])]
-    from phalanx.training.arc_training import CloningTraining
-
-    options.Chosen(
-        "bc", settings, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
-    ).train(CloningTraining)
-
-
-@app.command(help=f"Train a knowledge-graph embedding, and keep the best by validation.\n\n{_STOPS}")
-def kge(
-    overrides: options.Overrides = None,
-    preset: options.Preset = None,
-    out: options.Out = None,
-    resume: options.Resume = None,
-    extend: options.Extend = None,
-    init_from: options.InitFrom = None,
-    wandb: options.Wandb = False,
-    tensorboard: options.Tensorboard = False,
-    tracker: options.Tracker = None,
-) -> None:
-    from phalanx.training.kge import KGETrainer
-
-    options.Chosen(
-        "kge", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
-    ).train(KGETrainer)
-
-
-@app.command(
-    help="Train a heuristic for best-first proof search on the proofs that its own searches find; "
-    f"`phalanx prove --heuristic RUN` uses it.\n\n{_STOPS}"
-)
-def heuristic(
-    overrides: options.Overrides = None,
-    preset: Annotated[str | None, typer.Option(help="The path of a YAML file with settings.")] = None,
-    out: options.Out = None,
-    resume: options.Resume = None,
-    extend: options.Extend = None,
-    init_from: options.InitFrom = None,
-    wandb: options.Wandb = False,
-    tensorboard: options.Tensorboard = False,
-    tracker: options.Tracker = None,
-) -> None:
-    from phalanx.training.search_heuristic import HeuristicTrainer
-
-    options.Chosen(
-        "heuristic", overrides, preset, out, resume, None, wandb, tensorboard, tracker, extend, init_from
-    ).train(HeuristicTrainer)
-
-
-@app.command(help=f"Train a language model on packed rows (supervised fine-tuning).\n\n{_STOPS}")
-def sft(
-    overrides: options.Overrides = None,
-    plan: Annotated[
-        Path | None, typer.Option(help="A batch plan (with --dataset), or batch files created from one.")
-    ] = None,
-    dataset: Annotated[Path | None, typer.Option(help="The dataset that the plan was built for.")] = None,
-    samples: Annotated[
-        Path | None, typer.Option(help="A file of samples, as `phalanx puzzles collect` writes it.")
-    ] = None,
-    env: Annotated[
-        str | None,
-        typer.Option(
-            help="Train on an expert's answers: sudoku,sokoban:easy:multi, puzzles (all kinds), arc, "
-            "proofs or puzzle_server."
-        ),
-    ] = None,
-    preset: options.Preset = None,
-    out: options.Out = None,
-    resume: options.Resume = None,
-    extend: options.Extend = None,
-    init_from: options.InitFrom = None,
-    wandb: options.Wandb = False,
-    tensorboard: options.Tensorboard = False,
-    tracker: options.Tracker = None,
-) -> None:
-    sources = {"--plan": plan, "--samples": samples, "--env": env}
-    given = [name for name, value in sources.items() if value is not None]
-    if len(given) > 1:
-        raise UserError(f"{' and '.join(given)} cannot be combined; choose one source of data")
-    if dataset is not None and plan is None:
-        raise UserError("--dataset requires --plan")
-    settings = {"data.plan": plan, "data.dataset": dataset, "data.samples": samples, "env.id": env}
-    chosen = [f"{name}='{value}'" for name, value in settings.items() if value is not None]
-    from phalanx.training.sft import SFT
-
-    options.Chosen(
-        "sft",
-        [*chosen, *(overrides or [])],
-        preset,
-        out,
-        resume,
-        None,
-        wandb,
-        tensorboard,
-        tracker,
-        extend,
-        init_from,
-    ).train(SFT)
-
-
-@app.command(
-    help="Train a language model on the rewards of a text environment (GRPO). With --init-from, model, "
-    f"tokenizer, prompt format and environment are those of the other run.\n\n{_STOPS}"
-)
-def grpo(
-    overrides: options.Overrides = None,
-    env: Annotated[
-        str | None,
-        typer.Option(
-            help="Puzzles, such as sudoku,sokoban:easy:multi, or puzzles for all kinds; or arc, proofs, "
-            "puzzle_server, or the id of an environment with text, such as arc-v2."
-        ),
-    ] = None,
-    preset: options.Preset = None,
-    out: options.Out = None,
-    resume: options.Resume = None,
-    extend: options.Extend = None,
-    init_from: options.InitFrom = None,
-    wandb: options.Wandb = False,
-    tensorboard: options.Tensorboard = False,
-    tracker: options.Tracker = None,
-) -> None:
-    from phalanx.training.grpo import GRPO
-    from phalanx.training.trained_lm import inherited_settings
-
-    with user_errors():
-        inherited = [] if init_from is None or resume is not None else inherited_settings(init_from)
-    chosen = [] if env is None else [f"env.id='{env}'", "env.overrides=[]"]
-    options.Chosen(
-        "grpo",
-        [*inherited, *chosen, *(overrides or [])],
-        preset,
-        out,
-        resume,
-        None,
-        wandb,
-        tensorboard,
-        tracker,
-        extend,
-        init_from,
-    ).train(GRPO)
-
-
-@app.command(
-    help=f"Train an algorithm of your own: a subclass of phalanx.training.Algorithm in a file.\n\n{_STOPS}"
-)
-def custom(
-    file: Annotated[
-        Path,
+@app.command(no_args_is_help=True)
+def train(
+    algorithm: Annotated[
+        str,
         typer.Argument(
-            metavar="FILE", help="Python file with an Algorithm, such as examples/custom/algorithm.py."
+            help="ppo, bc, sft, grpo, kge or heuristic; or a Python file that defines one Algorithm.",
+            show_default=False,
         ),
     ],
-    overrides: options.Overrides = None,
-    preset: Annotated[str | None, typer.Option(help="The path of a YAML file with settings.")] = None,
-    out: options.Out = None,
-    resume: options.Resume = None,
-    extend: options.Extend = None,
-    init_from: options.InitFrom = None,
-    seeds: options.Seeds = None,
-    wandb: options.Wandb = False,
-    tensorboard: options.Tensorboard = False,
-    tracker: options.Tracker = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="Settings, such as num_updates=200 lr=1e-3 env.dataset.num_tasks=3000.",
+            show_default=False,
+        ),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="Environment: arc, proofs, package.module:Name or path/file.py:Name. For language models, "
+            "also puzzles (all kinds), sudoku,sokoban:easy:multi or puzzle_server.",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PRESET|FILE",
+            help="Name of a preset of the algorithm, or path of a YAML file.",
+            show_default="the preset with the name of the environment, if there is one",
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed (seed=N).", show_default="0")] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of runs with consecutive seeds (num_seeds=N).", show_default="1"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Run folder.", show_default="runs/ALGORITHM, runs/ALGORITHM-2, ..."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    auto_resume: Annotated[
+        bool,
+        typer.Option(
+            "--auto-resume",
+            help="Start the run in --out or continue it; exit with 0 if it is already finished.",
+        ),
+    ] = False,
+    extend: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="UPDATES",
+            help="Continue the run in --out up to this number of updates.",
+            show_default=False,
+        ),
+    ] = None,
+    init_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN[@STEP]",
+            help="Start from the parameters of another run; RUN@best for its best checkpoint.",
+            show_default=False,
+        ),
+    ] = None,
+    tracker: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Also log to wandb, tensorboard or mlflow; can be repeated."),
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the complete config as YAML and exit.")
+    ] = False,
+    list_settings: Annotated[
+        bool, typer.Option("--list-settings", help="List all settings with their defaults and exit.")
+    ] = False,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Address of the first of several processes.", show_default=False
+        ),
+    ] = None,
+    num_processes: Annotated[
+        int | None, typer.Option(min=1, help="Number of processes.", show_default=False)
+    ] = None,
+    process_id: Annotated[
+        int | None, typer.Option(min=0, help="Index of this process, from 0.", show_default=False)
+    ] = None,
 ) -> None:
-    from phalanx.training.loading import load_algorithm
+    """Train with an algorithm, and write a report.
+
+    Ctrl-C and SIGTERM save a checkpoint and stop (exit codes 130 and 143). The same command with --resume
+    continues with the same results as without the interruption.
+    """
+    _connect(coordinator, num_processes, process_id)
+    from phalanx.logging.handlers.tracker import TRACKERS
+    from phalanx.training.algorithm import load_algorithm
+    from phalanx.training.run_dir import check_new_run, next_free_dir
 
     with user_errors():
-        algorithm = load_algorithm(file)
-    chosen = options.Chosen(
-        f"custom {file}",
-        overrides,
-        preset,
-        out,
-        resume,
-        seeds,
-        wandb,
-        tensorboard,
-        tracker,
-        extend,
-        init_from,
+        algorithm_type = load_algorithm(algorithm)
+        settings = list(overrides or [])
+        settings += [] if seed is None else [f"seed={seed}"]
+        settings += [] if seeds is None else [f"num_seeds={seeds}"]
+        settings += [] if extend is None else [f"num_updates={extend}"]
+        if list_settings:
+            _print_settings(algorithm_type.config_type, env, config)
+            return
+        trackers = list(dict.fromkeys(tracker or []))
+        if unknown := [name for name in trackers if name not in TRACKERS]:
+            raise ValueError(f"unknown tracker {unknown[0]!r}; choose from {', '.join(TRACKERS)}")
+        is_new, run_config = _load_config(
+            algorithm_type,
+            settings,
+            env=env,
+            config=config,
+            out=out,
+            resume=resume,
+            auto_resume=auto_resume,
+            extend=extend is not None,
+            init_from=init_from,
+        )
+    if print_config:
+        from phalanx.config import to_yaml
+
+        typer.echo(to_yaml(run_config), nl=False)
+        return
+    with user_errors():
+        if (auto_resume or extend is not None) and out is not None and _is_finished(out, run_config):
+            return
+        run_dir = out or next_free_dir(f"runs/{algorithm_type.name}")
+        if is_new:
+            check_new_run(run_dir)
+        created = algorithm_type(run_config)
+    from phalanx.cli.train_progress import run_training
+
+    run_training(
+        created,
+        run_dir,
+        resume=resume or (extend is not None and not auto_resume),
+        auto_resume=auto_resume,
+        extend=extend is not None,
+        init_from=init_from,
+        trackers=trackers,
+        command=f"phalanx train {algorithm}",
     )
-    chosen.train(algorithm)
+
+
+def _load_config(
+    algorithm_type: "type[Algorithm]",
+    settings: Sequence[str],
+    *,
+    env: str | None,
+    config: str | None,
+    out: Path | None,
+    resume: bool,
+    auto_resume: bool,
+    extend: bool,
+    init_from: str | None,
+) -> "tuple[bool, RunConfig]":
+    """Return whether the run is new, and its config, which must be that of the run if it is not new."""
+    from phalanx.config import load_config
+    from phalanx.training.run_dir import (
+        check_same_algorithm,
+        check_same_config,
+        extend_config,
+        read_config,
+        run_status,
+    )
+
+    flags = {"--resume": resume, "--auto-resume": auto_resume, "--extend": extend}
+    if resume and auto_resume:
+        raise ValueError("--resume and --auto-resume cannot be combined")
+    flag = next((name for name, given in flags.items() if given), None)
+    config_type = algorithm_type.config_type
+    if flag is None or (auto_resume and out is not None and run_status(out) == "new"):
+        inherited = _inherited_settings(algorithm_type, init_from)
+        return flag is None, config_type.load(config, settings, env=env, inherited=inherited)
+    if out is None:
+        raise ValueError(f"{flag} requires --out, the folder of the run")
+    if not auto_resume and config is not None:
+        raise ValueError(f"{flag} uses the config of the run: remove --config")
+    if not auto_resume and init_from is not None:
+        raise ValueError(f"{flag} continues a run, and --init-from starts one: remove one of them")
+    check_same_algorithm(out, algorithm_type.name)
+    before = read_config(out, config_type)
+    _check_same_env(out, before, env)
+    if config is None:
+        loaded = load_config(type(before), None, settings, base=before)
+    else:
+        inherited = _inherited_settings(algorithm_type, init_from)
+        loaded = config_type.load(config, settings, env=env, inherited=inherited)
+    check_same_config(out, extend_config(before, loaded) if extend else before, loaded)
+    return False, loaded
+
+
+def _inherited_settings(algorithm_type: "type[Algorithm]", init_from: str | None) -> dict[str, Any] | None:
+    if init_from is None:
+        return None
+    from phalanx.training.checkpoints import CheckpointRef
+    from phalanx.training.trained_policy import read_run
+
+    _, source = read_run(CheckpointRef.parse(init_from).for_seed(0).run)
+    return algorithm_type.inherited_settings(source)
+
+
+def _check_same_env(out: Path, config: "RunConfig", env: str | None) -> None:
+    name = getattr(getattr(config, "env", None), "id", None)
+    if env is not None and env not in (name, re.sub(r"-v\d+$", "", name or "")):
+        raise ValueError(f"{out} was trained in {name or 'no environment'}, not in {env}: remove --env")
+
+
+def _is_finished(out: Path, config: "RunConfig") -> bool:
+    """Return whether nothing is left to do, and print so."""
+    from phalanx.training.run_dir import read_config, read_metadata, run_status
+
+    if run_status(out) != "finished" or read_config(out, type(config)) != config:
+        return False
+    updates = read_metadata(out).get("updates")
+    typer.echo(f"{out} is finished after {updates} updates; use --extend N to continue up to update N.")
+    return True
+
+
+def _print_settings(config_type: "type[RunConfig]", env: str | None, config: str | None) -> None:
+    from phalanx.config import list_settings
+
+    if env is not None or config is not None:
+        config_type = type(config_type.load(config, (), env=env))
+    for setting in list_settings(config_type):
+        default = "required" if setting.default is ... else f"{setting.default}"
+        typer.echo(f"{setting.name}: {setting.type} = {default}")
+        if setting.text:
+            typer.echo(f"    {' '.join(setting.text.split())}")
+
+
+def _connect(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+    """Connect to the other processes, before JAX is used."""
+    given = [value is not None for value in (coordinator, num_processes, process_id)]
+    if not any(given):
+        return
+    if coordinator is None or num_processes is None or process_id is None:
+        raise UserError("several processes need --coordinator, --num-processes and --process-id")
+    from phalanx.training.distributed import initialize
+
+    with user_errors():
+        initialize(coordinator, num_processes, process_id)

@@ -1,23 +1,26 @@
 """Evaluation of text policies: success rate, valid actions and pass@k by task, with baselines."""
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
-from pydantic import Field
+from pydantic import Field, create_model
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
+from phalanx.core.evaluation import EvaluationRecord
+from phalanx.lm.model import LanguageModel
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.lm.sampling import SamplingConfig
 from phalanx.lm.text_policy import LMPolicy, RandomTextPolicy, TextPolicy
 from phalanx.lm.text_rollout import Conversation, rollout
 from phalanx.lm.transcript import episode_record
 from phalanx.statistics import mean_pass_at_k
-from phalanx.text.env import EpisodeId, TextVectorEnvironment
-from phalanx.text.env_spec import make_text_vector_env
+from phalanx.text.env import EpisodeId, PromptFormat, TextVectorEnvironment
+from phalanx.text.env_spec import TextEnvConfig, env_config_class, make_text_vector_env
 from phalanx.text.splits import Split
 
 _BATCH_SIZE = 64
@@ -27,23 +30,47 @@ class TextEvalConfig(Config):
     """Settings of `phalanx eval` for language models."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
-        "tasks": "env",
+        "tasks": "env.id",
         "puzzles": "num_episodes",
         "max_new_tokens": "max_completion_length",
         "legal_only": "legal_actions_only",
     }
 
-    env: str = ""
-    """Environment spec, such as `sudoku:medium,sokoban::multi`, `arc` or `proofs`. Empty uses the
-    environment that the model was trained on."""
+    env: TextEnvConfig = TextEnvConfig()
+    """Environment with its settings; by default the one that the model was trained in."""
+    split: Split = "test"
+    """Split of the episodes: `train`, `validation` or `test`."""
     num_episodes: int = Field(default=100, ge=1)
     """Episodes per task."""
+    num_samples: int = Field(default=8, ge=0)
+    """Sampled attempts per episode, in addition to the greedy one, for pass@k. 0 disables them."""
+    seed: int = 0
+    """Random seed of the sampled attempts, the untrained model and the random actions."""
     sampling: SamplingConfig = SamplingConfig()
     """Sampling of the attempts that pass@k counts. The success rate is always greedy."""
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of tokens of an answer."""
     legal_actions_only: bool = False
     """Restrict generation to legal actions in multi-turn environments."""
+
+
+def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type[TextEvalConfig]:
+    """Return the settings class of `phalanx eval` for a language model.
+
+    Args:
+        env: Environment to evaluate in; None for the one that the model was trained in.
+        trained_env: That environment, if there is one.
+    """
+    default = (trained_env or TextEnvConfig()) if env is None else env_config_class(env)(id=env)
+    return create_model(
+        "TextEvalConfig",
+        __base__=TextEvalConfig,
+        __module__=__name__,
+        env=(
+            type(default),
+            Field(default=default, description=TextEvalConfig.model_fields["env"].description),
+        ),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +97,78 @@ class TaskScore:
         record = {"split": split, **dataclasses.asdict(self)}
         record["pass_at_k"] = {str(k): rate for k, rate in self.pass_at_k.items()}
         return record
+
+
+@dataclasses.dataclass(frozen=True)
+class TextResult:
+    """Results on one task, or on all tasks: the model, and baselines."""
+
+    split: str
+    scores: tuple[TaskScore, ...]
+    """Scores of the model (greedy, and sampled if there are samples) and of the baselines."""
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the greedy score of the first policy, with pass@k and the success rates of the baselines."""
+        first, *others = self.scores
+        record = first.as_record(self.split)
+        record["baselines"] = {score.policy: score.success_rate for score in others if not score.pass_at_k}
+        for score in others:
+            record["pass_at_k"] |= {str(k): rate for k, rate in score.pass_at_k.items()}
+        return record
+
+    def describe(self) -> list[str]:
+        """Describe the scores in one line."""
+        return [f"{self.scores[0].task}: " + "; ".join(map(_describe_score, self.scores))]
+
+
+def _describe_score(score: TaskScore) -> str:
+    if score.policy == "random":
+        valid = "" if score.valid_action_rate == 1 else f" ({score.valid_action_rate:.0%} valid)"
+        return f"random actions{valid} {score.success_rate:.0%}"
+    if score.pass_at_k:
+        return "sampled " + ", ".join(f"pass@{k} {rate:.0%}" for k, rate in score.pass_at_k.items())
+    solved = f"{score.policy} solved {score.success_rate:.0%}"
+    if score.policy == "untrained":
+        return solved
+    turns = "" if score.mean_turns is None else f", {score.mean_turns:.1f} turns when solved"
+    return f"{solved}, {score.valid_action_rate:.0%} valid actions{turns}, {score.num_distinct} distinct"
+
+
+def evaluate_language_model(
+    policy: LMPolicy, settings: TextEvalConfig, prompt_format: PromptFormat = "compact"
+) -> list[TextResult]:
+    """Evaluate a model, an untrained model of the same size, and random actions, for `phalanx eval`.
+
+    Returns:
+        One result per task, and the mean over tasks at the end.
+    """
+    if not settings.env.id:
+        raise ValueError("the model was not trained in a text environment; choose one, such as --env sudoku")
+    env = settings.env.make(prompt_format)
+    policy = dataclasses.replace(
+        policy,
+        sampling=settings.sampling,
+        max_new_tokens=settings.max_completion_length,
+        legal_actions_only=settings.legal_actions_only,
+    )
+    untrained = LanguageModel(policy.model.config, key=jax.random.key(settings.seed))
+    policies: dict[str, TextPolicy] = {
+        "model": policy,
+        "untrained": dataclasses.replace(policy, model=untrained),
+        "random": RandomTextPolicy(settings.seed),
+    }
+    with contextlib.closing(env):
+        scores = evaluate_policy(
+            policies,
+            env,
+            split=settings.split,
+            num_episodes=settings.num_episodes,
+            num_samples=settings.num_samples,
+            seed=settings.seed,
+        )
+    rows = [tuple(row) for _, row in itertools.groupby(scores, key=lambda score: score.task)]
+    rows.append(tuple(mean_score(column) for column in zip(*rows, strict=True)))
+    return [TextResult(settings.split, row) for row in rows]
 
 
 def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
@@ -153,12 +252,12 @@ def _sampled_score(
 
 def evaluation_records(
     policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
-) -> list[dict[str, Any]]:
-    """Evaluate greedily on all tasks. Return records for `evaluations.jsonl`: the mean, then each task."""
+) -> list[EvaluationRecord]:
+    """Evaluate greedily on all tasks during training. The first result is the mean over tasks."""
     if not num_episodes or env is None:
         return []
     scores = evaluate_policy({"model": policy}, env, split=split, num_episodes=num_episodes)
-    return [score.as_record(split) for score in (mean_score(scores), *scores)]
+    return [EvaluationRecord(score.as_record(split)) for score in (mean_score(scores), *scores)]
 
 
 def sample_conversations(

@@ -505,7 +505,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         found, reasons = text.parse_actions(texts, states, self._require_vocabulary())
         return None if found is None else jnp.asarray(found, jnp.int32), reasons
 
-    def action_text(self, action: Int32[Array, ""], state: ProofState) -> str:
+    def action_text(self, action: Int32[Array, ""] | np.integer, state: ProofState) -> str:
         return text.list_choices(state, self._require_vocabulary())[int(action)]
 
     def _require_vocabulary(self) -> ProofVocabulary:

@@ -1,21 +1,22 @@
 """Text environments by name: `sudoku`, `sudoku:hard,sokoban:easy:multi`, `arc-v2`, `puzzle_server:lights`."""
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
-
-from pydantic import Field
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 from phalanx.config import Config
 from phalanx.registry import (
+    environment_class,
     find_text_environment,
     group_members,
     import_object,
     make,
     registered_environments,
+    settings_class,
 )
-from phalanx.text.env import TextEnvironment, TextVectorEnvironment
+from phalanx.text.env import PromptFormat, TextEnvironment, TextVectorEnvironment
 from phalanx.text.wrapper import TextVectorWrapper, TextWrapper
 
 TextFactory = Callable[[], TextEnvironment]
@@ -25,16 +26,70 @@ _JAX_ID = re.compile(r"[A-Za-z0-9][\w.-]*-v\d+")
 
 
 class TextEnvConfig(Config):
-    """A text environment in the config of a training run."""
+    """A text environment in the settings of a training run or an evaluation.
+
+    `env_config_class` adds the settings of a JAX environment or of a puzzle server.
+    """
+
+    removed_settings: ClassVar[Mapping[str, str]] = {
+        "overrides": "was removed; set the environment's own settings, such as env.max_episode_steps=20"
+    }
+    environment_type: ClassVar[Any] = None
+    """In a class that `env_config_class` created: the class of the environment whose settings were added."""
 
     id: str = ""
-    """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all kinds) or `arc-v2`."""
+    """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all kinds), `arc` or
+    `puzzle_server`."""
     difficulty: str = "easy"
     """Difficulty of puzzles that do not name one."""
     turns: Literal["single", "multi"] = "single"
     """One answer with the complete solution (`single`), or one move per answer (`multi`)."""
-    overrides: tuple[str, ...] = Field(default=())
-    """Settings of a registered JAX environment, as on the command line: `episode.max_steps=20`."""
+
+    def make(self, prompt_format: PromptFormat = "compact") -> TextVectorEnvironment:
+        """Create the environment."""
+        if self.environment_type is None:
+            return make_text_vector_env(
+                self.id, difficulty=self.difficulty, turns=self.turns, prompt_format=prompt_format
+            )
+        config_type = self.environment_type.config_type
+        if config_type is None:
+            settings: Any = {name: value for name, value in self if name not in TextEnvConfig.model_fields}
+        else:
+            settings = config_type(**{name: getattr(self, name) for name in config_type.model_fields})
+        environment = self.environment_type.from_config(settings)
+        if isinstance(environment, TextVectorEnvironment):
+            return environment
+        return TextVectorWrapper(environment, task=self.id, prompt_format=prompt_format)
+
+
+@functools.cache
+def env_config_class(spec: str) -> type[TextEnvConfig]:
+    """Return the class of the settings of a text environment.
+
+    Args:
+        spec: The environment. For a single JAX environment and for `puzzle_server`, the class also has its
+            settings.
+    """
+    if not spec:
+        return TextEnvConfig
+    first, *others = parse_env_spec(spec)
+    environment_type: Any = None
+    if not others and first.interface == "jax":
+        environment_type = environment_class(first.name)[1]
+    elif not others and first.interface == "class":
+        addressed = import_object(first.name)
+        # A `TextEnvironment` has no spaces.
+        environment_type = addressed if hasattr(addressed, "observation_space") else None
+    elif not others and not first.settings and first.interface == "text":
+        found = find_text_environment(first.name)
+        vector = found.vector_entry_point if found else ""
+        vector_type = import_object(vector) if vector else None
+        environment_type = vector_type if getattr(vector_type, "config_type", None) is not None else None
+    if environment_type is None:
+        return TextEnvConfig
+    created: type[TextEnvConfig] = settings_class(environment_type, TextEnvConfig)
+    created.environment_type = environment_type
+    return created
 
 
 class EnvSpecPart(NamedTuple):
@@ -144,7 +199,7 @@ def _parse_part(name: str, values: Sequence[str], text: str) -> EnvSpecPart:
         # An empty field keeps the default: `sudoku::multi`.
         pairs = zip(found.settings, values, strict=False)
         return EnvSpecPart(name, "text", {field: value for field, value in pairs if value})
-    if not values and _JAX_ID.fullmatch(name):
+    if not values and (_JAX_ID.fullmatch(name) or name in _jax_names()):
         return EnvSpecPart(name, "jax", {})
     if len(values) == 1:
         return EnvSpecPart(text, "class", {})
@@ -152,6 +207,10 @@ def _parse_part(name: str, values: Sequence[str], text: str) -> EnvSpecPart:
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or name a module:Class"
     raise ValueError(f"unknown text environment {name!r}; {hint}")
+
+
+def _jax_names() -> set[str]:
+    return {spec.name for spec in registered_environments()}
 
 
 def _text_factory(part: EnvSpecPart) -> Callable[..., TextEnvironment]:

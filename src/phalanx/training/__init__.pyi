@@ -7,22 +7,17 @@ from .algorithm import (
     TrainState as TrainState,
     UpdateResult as UpdateResult,
     jit_method as jit_method,
-)
-from .arc_training import (
-    ArcTraining as ArcTraining,
-    ArcTrainingConfig as ArcTrainingConfig,
-    CloningTraining as CloningTraining,
-    CloningTrainingConfig as CloningTrainingConfig,
-    load_arc_policy as load_arc_policy,
-    load_arc_training as load_arc_training,
-    load_cloning as load_cloning,
+    load_algorithm as load_algorithm,
 )
 from .bc import BC as BC, BCConfig as BCConfig
 from .checkpoints import Checkpointer as Checkpointer, CheckpointRef as CheckpointRef
 from .config import (
     CheckpointConfig as CheckpointConfig,
     EvaluationConfig as EvaluationConfig,
+    PolicyConfig as PolicyConfig,
     RunConfig as RunConfig,
+    TextRunConfig as TextRunConfig,
+    config_class as config_class,
 )
 from .curriculum import Curriculum as Curriculum, CurriculumConfig as CurriculumConfig
 from .distributed import DeviceMesh as DeviceMesh
@@ -35,26 +30,13 @@ from .grpo import (
     turn_advantages as turn_advantages,
 )
 from .kge import KGEConfig as KGEConfig, KGEState as KGEState, KGETrainer as KGETrainer
-from .loading import (
-    initial_policy as initial_policy,
-    load_algorithm as load_algorithm,
-    restore_policy as restore_policy,
-)
 from .optimizer import OptimizerConfig as OptimizerConfig
 from .policy_algorithm import PolicyAlgorithm as PolicyAlgorithm
 from .ppo import (
     PPO as PPO,
     PPOConfig as PPOConfig,
-    PPOTrainingConfig as PPOTrainingConfig,
     gae as gae,
     ppo_loss as ppo_loss,
-)
-from .proof_training import (
-    ProofTraining as ProofTraining,
-    ProofTrainingConfig as ProofTrainingConfig,
-    load_proof_policy as load_proof_policy,
-    load_proof_training as load_proof_training,
-    untrained_policy as untrained_policy,
 )
 from .run import Run as Run, train as train
 from .run_dir import (
@@ -75,5 +57,4 @@ from .sft import (
     open_data as open_data,
     sft_loss as sft_loss,
 )
-from .trained_lm import load_language_model as load_language_model
 from .trained_policy import Policy as Policy, load_policy as load_policy

@@ -3,20 +3,24 @@
 import abc
 import copy
 import dataclasses
+import difflib
 import functools
 import inspect
-import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Int, PyTree
 
+from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
+from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.formatting import format_count
+from phalanx.registry import ALGORITHMS, import_file, import_object
 from phalanx.training.config import RunConfig
 from phalanx.training.distributed import DeviceMesh
 
@@ -117,8 +121,14 @@ class Algorithm(abc.ABC, Generic[State]):
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "env_steps"
     """The count that measures speed and progress."""
-    num_updates_setting: ClassVar[str] = "num_updates"
-    """Dotted name of the setting with the number of updates."""
+    evaluation_config: ClassVar[type[EvaluationConfig]] = EvaluationConfig
+    """Class of the settings of evaluations during training, for algorithms without an environment."""
+    policy_checkpoint: ClassVar[Literal["newest", "best"]] = "newest"
+    """Checkpoint that `load_policy` and `phalanx eval` use unless another one is named. `best` applies to
+    runs with `checkpoint.best_metric`."""
+    eval_config: ClassVar[type[Config] | None] = None
+    """Class of the settings of `phalanx eval`, for algorithms without an environment. None if the algorithm
+    cannot be evaluated after training."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
     """Metrics to show during training. `reward_mean` and `success_rate` are computed from the episodes."""
 
@@ -128,12 +138,52 @@ class Algorithm(abc.ABC, Generic[State]):
         self.config: Any = config
         self.environment: Any = environment
         self.mesh = DeviceMesh() if mesh is None else mesh
-        self.num_updates: int = operator.attrgetter(self.num_updates_setting)(config)
+        self.num_updates = config.num_updates
+
+    @classmethod
+    def for_evaluation(cls: type[AnyAlgorithm], config: Any) -> AnyAlgorithm:
+        """Create the algorithm to load and evaluate a policy. Training data need not be opened."""
+        return cls(config)
+
+    @classmethod
+    def eval_settings_type(cls, config: RunConfig, env: str | None = None) -> type[Config] | None:
+        """Return the class of the settings of `phalanx eval` for a run; None if it cannot be evaluated.
+
+        Args:
+            config: Config of the run.
+            env: Environment to evaluate in, for algorithms that can be evaluated in another one.
+        """
+        return cls.eval_config
+
+    @classmethod
+    def inherited_settings(cls, source: RunConfig) -> dict[str, Any] | None:
+        """Return settings to take over from a run whose parameters are the initial ones of a new run.
+
+        Args:
+            source: Config of that run.
+
+        Returns:
+            Nested settings that take precedence over presets; None to use the preset as usual.
+        """
+        return None
 
     @property
     def seed(self) -> int:
         """Seed of the run."""
         return self.config.seed
+
+    @classmethod
+    def address(cls) -> str:
+        """Return the name of a built-in algorithm, or `package.module:Name` or `path/file.py:Name`.
+
+        `load_algorithm` accepts it. A run stores it, so that its policy can be loaded.
+        """
+        if cls.name in ALGORITHMS and load_algorithm(cls.name) is cls:
+            return cls.name
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        if file is None or "." in cls.__module__:
+            return f"{cls.__module__}:{cls.__qualname__}"
+        return f"{Path(file).resolve()}:{cls.__qualname__}"
 
     @abc.abstractmethod
     def init(self, key: Key, params: PyTree | None = None) -> State:
@@ -150,11 +200,17 @@ class Algorithm(abc.ABC, Generic[State]):
     def policy(self, state: State) -> Any:
         """Return the trained object: a network, a language model, an embedding."""
 
-    def evaluate(self, state: State, update: int, final: bool) -> list[dict[str, Any]]:
-        """Evaluate before the first update, every `evaluation.every` updates and after the last one.
+    def evaluate(self, state: State, settings: Config, final: bool) -> Sequence[EvaluationResult]:
+        """Evaluate the policy.
 
-        Returns:
-            Records for `evaluations.jsonl`, each with its `split` and `mode`.
+        Called before the first update, every `evaluation.every` updates and after the last one, and by
+        `phalanx eval`.
+
+        Args:
+            state: The state.
+            settings: Section `evaluation` of the config, or the settings of `phalanx eval`, of the class
+                `eval_config`.
+            final: Whether this is the last evaluation of a run, which may take longer.
         """
         return []
 
@@ -226,6 +282,48 @@ class Algorithm(abc.ABC, Generic[State]):
 
     def __hash__(self) -> int:
         return self._cached_compilation_key[0]
+
+
+def load_algorithm(name: str) -> type[Algorithm]:
+    """Return the class of an algorithm.
+
+    Args:
+        name: Name of a built-in algorithm such as `ppo`, `package.module:Name`, `path/file.py:Name`, or a
+            Python file that defines one subclass of `Algorithm`.
+    """
+    if name in ALGORITHMS:
+        found: Any = import_object(ALGORITHMS[name])
+    elif name.endswith(".py"):
+        found = _only_algorithm(name)
+    elif ":" in name:
+        found = import_object(name)
+    else:
+        near = difflib.get_close_matches(name, ALGORITHMS, 1)
+        hint = (
+            f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(ALGORITHMS)}, or name a file"
+        )
+        raise ValueError(f"unknown algorithm {name!r}; {hint}")
+    if not inspect.isclass(found) or not issubclass(found, Algorithm):
+        raise ValueError(f"{name!r} is not a subclass of phalanx.training.Algorithm")
+    return found
+
+
+def _only_algorithm(path: str) -> Any:
+    module = import_file(path)
+    found = [
+        each
+        for each in vars(module).values()
+        if inspect.isclass(each)
+        and issubclass(each, Algorithm)
+        and not inspect.isabstract(each)
+        and each.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        names = ", ".join(each.__name__ for each in found) or "none"
+        raise ValueError(
+            f"{path} must define one subclass of phalanx.training.Algorithm, but defines {names}"
+        )
+    return found[0]
 
 
 class BoundProgram(NamedTuple):

@@ -6,8 +6,9 @@ the expert's actions, and takes gradient steps on the labels.
 
 import concurrent.futures
 import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,61 +18,73 @@ import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 from pydantic import Field
 
-from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
 from phalanx.core.expert import ExpertLabels
 from phalanx.core.spaces import masked_choice
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch, select_action
 from phalanx.training.algorithm import TrainState, UpdateResult
+from phalanx.training.config import PolicyConfig, RunConfig
+from phalanx.training.distributed import DeviceMesh
+from phalanx.training.optimizer import OptimizerConfig, adam, lr_schedule
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 
 Steps = tuple[PyTree, ExpertLabels]
 """Observations and labels of a number of steps."""
 
 
-class BCConfig(Config):
-    """Settings of behavior cloning."""
+class BCConfig(PolicyConfig):
+    """Configuration for behavior cloning."""
 
-    episodes: Path | None = None
-    """File with recorded episodes to learn from instead of the expert."""
-    num_updates: int = Field(default=100, ge=1)
-    """Number of updates."""
+    preset_group = "bc"
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "cloning.fresh_tasks": "env.dataset.tasks_per_update",
+        "cloning.augment": "env.dataset.augment",
+        "cloning.episodes": "expert_episodes",
+        "cloning.epochs": "update_epochs",
+        "cloning.minibatch": "minibatch_size",
+        "cloning.expert_share": "expert_prob",
+        "cloning.expert_share_end": "expert_prob_end",
+        "cloning.expert_until": "expert_anneal_fraction",
+        "cloning.learning_rate": "optimizer.learning_rate",
+        "cloning.learning_rate_end": "optimizer.end_learning_rate",
+        "cloning.max_gradient_norm": "optimizer.max_grad_norm",
+        **{f"cloning.{name}": name for name in ("num_updates", "num_envs", "num_steps")},
+        "arc": "env",
+    }
+
+    expert_episodes: Path | None = None
+    """File with recorded episodes to learn from instead of the expert, such as those that `phalanx play`
+    writes."""
     num_envs: int = Field(default=256, ge=1)
-    """Number of parallel episodes."""
+    """Number of parallel environments."""
     num_steps: int = Field(default=8, ge=1)
-    """Steps per episode and update; the expert labels each of them."""
-    epochs: int = Field(default=2, ge=1)
-    """Passes over the steps of an update."""
-    minibatch: int = Field(default=256, ge=1)
-    """Maximum number of steps in a gradient step."""
-    expert_share: float = Field(default=1.0, ge=0, le=1)
+    """Steps per environment and update. The expert labels each of them."""
+    update_epochs: int = Field(default=2, ge=1)
+    """Passes over the labeled steps of an update."""
+    minibatch_size: int = Field(default=256, ge=1)
+    """Maximum number of labeled steps in a gradient step."""
+    expert_prob: float = Field(default=1.0, ge=0, le=1)
     """Initial probability that the expert acts instead of the policy."""
-    expert_share_end: float = Field(default=0.1, ge=0, le=1)
-    """Probability that the expert acts from `expert_until` on. With 1 for both, states come from the expert
-    alone."""
-    expert_until: float = Field(default=0.2, ge=0, le=1)
-    """Fraction of the run in which the probability changes linearly."""
-    learning_rate: float = Field(default=3e-3, gt=0)
-    """Initial learning rate of Adam."""
-    learning_rate_end: float = Field(default=1e-4, ge=0)
-    """Final learning rate; it decays along a cosine."""
-    max_gradient_norm: float = Field(default=1.0, gt=0)
-    """Gradients with a larger norm are scaled down to it."""
+    expert_prob_end: float = Field(default=0.1, ge=0, le=1)
+    """Final probability that the expert acts. If both are 1, all states are visited by the expert, as in
+    behavior cloning without DAgger."""
+    expert_anneal_fraction: float = Field(default=0.2, ge=0, le=1)
+    """Fraction of the run in which the probability changes linearly from the first value to the second."""
+    optimizer: OptimizerConfig = OptimizerConfig(
+        learning_rate=3e-3, end_learning_rate=1e-4, lr_schedule="cosine", max_grad_norm=1.0, eps=1e-5
+    )
+    """Adam, its learning rate (per update) and gradient clipping."""
 
     @property
     def steps_per_update(self) -> int:
-        """Labeled steps in one update."""
+        """Labeled steps per update."""
         return self.num_envs * self.num_steps
 
-    def expert_prob(self, update: int) -> float:
+    def expert_prob_at(self, update: int) -> float:
         """Compute the probability that the expert acts in an update, counted from 0."""
-        progress = min(1.0, update / (self.expert_until * self.num_updates)) if self.expert_until else 1.0
-        return self.expert_share + (self.expert_share_end - self.expert_share) * progress
-
-    def learning_rate_at(self, update: Int32[Array, ""]) -> Float[Array, ""]:
-        """Compute the learning rate of an update, counted from 0."""
-        cosine = 0.5 + 0.5 * jnp.cos(jnp.pi * jnp.clip(update / self.num_updates, 0.0, 1.0))
-        return self.learning_rate_end + (self.learning_rate - self.learning_rate_end) * cosine
+        annealed = self.expert_anneal_fraction * self.num_updates
+        progress = min(1.0, update / annealed) if annealed else 1.0
+        return self.expert_prob + (self.expert_prob_end - self.expert_prob) * progress
 
 
 class BCState(TrainState):
@@ -84,18 +97,22 @@ class BC(PolicyAlgorithm[BCState]):
     """Trains an environment's policy network to imitate the environment's expert."""
 
     name = "bc"
-    num_updates_setting = "cloning.num_updates"
+    config_type: ClassVar[type[RunConfig]] = BCConfig
     headline = ("loss", "accuracy")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        settings = self.settings
-        self.optimizer = optax.chain(
-            optax.clip_by_global_norm(settings.max_gradient_norm), optax.scale_by_adam(eps=1e-5)
-        )
+    def __init__(
+        self,
+        config: BCConfig,
+        environment: Environment | None = None,
+        network: Callable[[Key], PolicyNetwork] | None = None,
+        mesh: DeviceMesh | None = None,
+    ) -> None:
+        # The expert runs on the host, so several devices would not help.
+        super().__init__(config, environment, network, mesh or DeviceMesh(jax.devices()[:1]))
+        self.optimizer = adam(config.optimizer)
         self.recorded = None
-        if settings.episodes is not None:
-            self.recorded = self.environment.load_expert_episodes(settings.episodes)
+        if config.expert_episodes is not None:
+            self.recorded = self.environment.load_expert_episodes(config.expert_episodes)
         elif self.environment.expert() is None:
             raise ValueError(f"{type(self.environment).__name__} has no expert, which behavior cloning needs")
         # A thread prepares the tasks of the next update while XLA's threads run the gradient steps.
@@ -105,10 +122,13 @@ class BC(PolicyAlgorithm[BCState]):
         self._jit_act, self._jit_step = eqx.filter_jit(self._act), eqx.filter_jit(self._step)
         self._jit_learn = eqx.filter_jit(self._learn)
 
-    @property
-    def settings(self) -> BCConfig:
-        """Behavior cloning settings of the run."""
-        return self.config.cloning
+    def learning_rate(self, step: Int32[Array, ""]) -> Float[Array, ""]:
+        """Compute the learning rate of update `step`, counted from 0."""
+        return lr_schedule(self.config.optimizer, self.config.num_updates)(step)
+
+    def data_fingerprint(self) -> str:
+        recorded = "" if self.recorded is None else self.recorded.fingerprint
+        return super().data_fingerprint() + recorded
 
     def with_seed(self, seed: int) -> "BC":
         other = super().with_seed(seed)
@@ -126,7 +146,7 @@ class BC(PolicyAlgorithm[BCState]):
         return BCState(params, self.optimizer.init(params), jnp.int32(0), key)
 
     def update(self, state: BCState) -> tuple[BCState, UpdateResult]:
-        settings, update = self.settings, int(state.step)
+        config, update = self.config, int(state.step)
         key, rollout_key = jax.random.split(state.key)
         episodes: dict[str, Any] = {}
         if self.recorded is None:
@@ -134,19 +154,19 @@ class BC(PolicyAlgorithm[BCState]):
             steps, episodes = self._collect(environment, self.policy(state), rollout_key, rng, update)
         else:
             rng = np.random.default_rng((self.seed, update))
-            steps = self.recorded.sample(rng, settings.steps_per_update)
+            steps = self.recorded.sample(rng, config.steps_per_update)
         count = len(jax.tree.leaves(steps)[0])
         params, opt_state, history = state.params, state.opt_state, []
-        for _ in range(settings.epochs):
+        for _ in range(config.update_epochs):
             order = rng.permutation(count)
-            for first in range(0, count, settings.minibatch):
+            for first in range(0, count, config.minibatch_size):
                 # The last minibatch is filled up with the first steps, so that all have one shape.
-                rows = order.take(np.arange(first, first + min(settings.minibatch, count)), mode="wrap")
+                rows = order.take(np.arange(first, first + min(config.minibatch_size, count)), mode="wrap")
                 minibatch = jax.tree.map(lambda leaf, rows=rows: np.asarray(leaf)[rows], steps)
                 params, opt_state, metrics = self._jit_learn(minibatch, params, opt_state, state.step)
                 history.append(metrics)
         metrics = jax.tree.map(lambda *values: jnp.mean(jnp.stack(values)), *history)
-        metrics |= {"learning_rate": settings.learning_rate_at(state.step)}
+        metrics |= {"learning_rate": self.learning_rate(state.step)}
         return (
             BCState(params, opt_state, state.step + 1, key),
             UpdateResult(metrics, episodes, {self.unit: np.int64(count)}),
@@ -177,17 +197,17 @@ class BC(PolicyAlgorithm[BCState]):
         update: int,
     ) -> tuple[Steps, dict[str, np.ndarray]]:
         """Run episodes of the policy and the expert. Returns labeled steps and episode statistics."""
-        settings = self.settings
-        expert, expert_prob = environment.expert(), settings.expert_prob(update)
+        config = self.config
+        expert, expert_prob = environment.expert(), config.expert_prob_at(update)
         assert expert is not None
         reset_key, key = jax.random.split(key)
         states, observations = self._jit_reset(environment, reset_key)
-        memory, lengths = expert.init(states), jnp.zeros(settings.num_envs, jnp.int32)
+        memory, lengths = expert.init(states), jnp.zeros(config.num_envs, jnp.int32)
         seen, labeled, ended = [], [], []
-        for step_key in jax.random.split(key, settings.num_steps):
+        for step_key in jax.random.split(key, config.num_steps):
             own = self._jit_act(network, observations, step_key)
             labels = expert.label(states, memory)
-            acts = (rng.random(settings.num_envs) < expert_prob) | expert.must_act(own, labels)
+            acts = (rng.random(config.num_envs) < expert_prob) | expert.must_act(own, labels)
             seen.append(jax.tree.map(np.asarray, observations))
             labeled.append(labels)
             first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], labels.actions)
@@ -204,12 +224,12 @@ class BC(PolicyAlgorithm[BCState]):
         return steps, jax.tree.map(lambda *parts: np.stack(parts), *ended)
 
     def _reset(self, environment: Environment, key: Key) -> tuple[PyTree, PyTree]:
-        states, observations = environment.batch_reset(jax.random.split(key, self.settings.num_envs))
+        states, observations = environment.batch_reset(jax.random.split(key, self.config.num_envs))
         return environment.detach_names(states), observations
 
     def _act(self, network: PolicyNetwork, observations: PyTree, key: Key) -> PyTree:
         """Sample the policy's actions."""
-        keys = jax.random.split(key, self.settings.num_envs)
+        keys = jax.random.split(key, self.config.num_envs)
         return jax.vmap(functools.partial(select_action, network))(observations, keys)
 
     def _step(
@@ -264,8 +284,8 @@ class BC(PolicyAlgorithm[BCState]):
             return jnp.mean(losses), jnp.mean(correct.astype(jnp.float32))
 
         (value, accuracy), gradients = jax.value_and_grad(loss, has_aux=True)(params)
-        changes, opt_state = self.optimizer.update(gradients, opt_state)
-        learning_rate = self.settings.learning_rate_at(update)
+        changes, opt_state = self.optimizer.update(gradients, opt_state, params)
+        learning_rate = self.learning_rate(update)
         params = jax.tree.map(lambda old, change: old - learning_rate * change, params, changes)
         metrics = {"loss": value, "accuracy": accuracy, "gradient_norm": optax.tree.norm(gradients)}
         return params, opt_state, metrics

@@ -1,38 +1,65 @@
-"""Settings that every training run has."""
+"""Settings of training runs: those that every run has, and those that an environment adds.
 
+`PPOConfig` and other configs of policy algorithms have the sections `env`, `network` and `evaluation`, whose
+fields depend on the environment. `config_class` fills them in, so one class per algorithm serves every
+environment.
+"""
+
+import functools
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
-from pydantic import Field
+from pydantic import Field, create_model, model_validator
 
-from phalanx.config import PRESET_FOLDER, Config, load_config
-from phalanx.core.evaluation import EvaluationConfig
+from phalanx.config import PRESET_FOLDER, Config, load_config, parse_overrides, read_preset
+from phalanx.core.environment import Environment
+from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationConfig
 from phalanx.logging.config import LoggingConfig
+from phalanx.registry import environment_class, settings_class
+from phalanx.text.env import PromptFormat
+from phalanx.text.env_spec import TextEnvConfig, env_config_class
+from phalanx.training.optimizer import OptimizerConfig
 
 AnyRunConfig = TypeVar("AnyRunConfig", bound="RunConfig")
+AnyPolicyConfig = TypeVar("AnyPolicyConfig", bound="PolicyConfig")
+AnyTextConfig = TypeVar("AnyTextConfig", bound="TextRunConfig")
+
+OPTIMIZER_ALIASES = {
+    "lr": "optimizer.learning_rate",
+    "learning_rate": "optimizer.learning_rate",
+    "max_grad_norm": "optimizer.max_grad_norm",
+}
+"""Short names of settings in the section `optimizer`."""
 
 
 class CheckpointConfig(Config):
     """When to save checkpoints and which ones to keep. The last update is always saved."""
 
+    renamed_settings: ClassVar[Mapping[str, str]] = {"best": "best_metric"}
+
     every: int = Field(default=50, ge=1)
     """Updates between checkpoints."""
     minutes: float | None = Field(default=10.0, gt=0)
-    """Longest time between checkpoints, in minutes. None disables this limit."""
+    """Longest time between checkpoints, in minutes. None disables the limit."""
     keep: int = Field(default=2, ge=1)
     """Number of newest checkpoints to keep."""
     best_metric: str | None = None
-    """Evaluation metric, such as `success_rate`, by which the best checkpoint is kept in addition to the
-    newest ones. An evaluation with a new best value saves a checkpoint; `RUN@best` refers to it."""
+    """Metric of the evaluations, such as `success_rate`, by which the best checkpoint is kept as well."""
     best_mode: Literal["max", "min"] = "max"
     """Set to `min` if lower values of `best_metric` are better."""
-    renamed_settings: ClassVar[Mapping[str, str]] = {"best": "best_metric"}
 
 
 class RunConfig(Config):
     """Base class for the settings of a training run. Algorithms add their own."""
 
+    seed: int = Field(default=0, ge=0)
+    """Seed of the initial parameters, the episodes and the order of samples."""
+    num_seeds: int = Field(default=1, ge=1)
+    """Number of runs, with the seeds `seed`, `seed + 1`, ..."""
+    num_updates: int = Field(default=100, ge=1)
+    """Number of updates."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Evaluations during training."""
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -42,16 +69,213 @@ class RunConfig(Config):
 
     @classmethod
     def load(
-        cls: type[AnyRunConfig], preset: str | Path | None = None, overrides: Sequence[str] = ()
+        cls: type[AnyRunConfig],
+        preset: str | Path | None = None,
+        overrides: Sequence[str] = (),
+        *,
+        env: str | None = None,
+        inherited: Mapping[str, Any] | None = None,
     ) -> AnyRunConfig:
-        """Create a config from a preset and overrides.
+        """Create a config from defaults, a preset, inherited settings and overrides; later ones win.
 
         Args:
-            preset: Name of a preset or path of a YAML file. Without it, the preset `default` is used if the
-                class has one.
+            preset: Name of a preset or path of a YAML file. Without it, the preset with the name of the
+                environment is used, if there is one and no settings are inherited.
             overrides: Settings as `key=value`.
+            env: Name of the environment, the same as the override `env.id=...`.
+            inherited: Settings of the run that this one takes its initial parameters from.
         """
-        group = cls.preset_group
-        if preset is None and group and (PRESET_FOLDER / group / "default.yaml").is_file():
-            preset = "default"
-        return load_config(cls, preset, overrides)
+        if env is not None:
+            raise ValueError(f"{cls.__name__} has no setting env.id, so no environment can be chosen")
+        return load_config(cls, preset, overrides, settings=inherited)
+
+
+class EnvConfig(Config):
+    """The section `env` of a run: the environment's name. Its settings are added by `config_class`."""
+
+    id: str = ""
+    """Id such as `arc-v2`, or `package.module:Name` or `path/file.py:Name`. Empty if the environment was
+    passed to the algorithm as an object."""
+
+
+class PolicyConfig(RunConfig):
+    """Base class for the settings of algorithms that train a policy network in an environment."""
+
+    aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
+    algorithm_config: ClassVar["type[PolicyConfig] | None"] = None
+    """In a class that `config_class` created: the class that it was created from."""
+    environment_type: ClassVar[type[Environment] | None] = None
+    """In a class that `config_class` created: the class of the environment."""
+
+    env: EnvConfig = EnvConfig()
+    """Environment and its settings."""
+    network: Config = Config()
+    """Policy network. The environment defines the settings."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """Adam, its learning rate and gradient clipping."""
+    evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig()
+    """Evaluations during training. The environment defines the settings."""
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> "PolicyConfig":
+        if self.optimizer.name != "adamw" or self.optimizer.grad_accum_steps != 1:
+            raise ValueError("optimizer: only adamw without gradient accumulation is supported here")
+        return self
+
+    @classmethod
+    def load(
+        cls: type[AnyPolicyConfig],
+        preset: str | Path | None = None,
+        overrides: Sequence[str] = (),
+        *,
+        env: str | None = None,
+        inherited: Mapping[str, Any] | None = None,
+    ) -> AnyPolicyConfig:
+        algorithm_config = cls.algorithm_config or cls
+        preset_values = {} if preset is None else read_preset(algorithm_config, preset)
+        values = [preset_values, inherited or {}, parse_overrides(overrides)]
+        name = choose_environment(env, values)
+        if not name:
+            if isinstance(preset_values.get("env"), Mapping):
+                # A run with an environment that was passed as an object.
+                return cast(
+                    AnyPolicyConfig, load_config(algorithm_config, preset, overrides, settings=inherited)
+                )
+            raise ValueError("no environment was chosen: set env.id (--env), such as env.id=arc")
+        full_name, environment = environment_class(name)
+        composed = config_class(algorithm_config, environment)
+        if preset is None and inherited is None:
+            preset = default_preset(algorithm_config, full_name)
+        config = load_config(composed, preset, overrides, settings=inherited)
+        return cast(
+            AnyPolicyConfig,
+            config.model_copy(update={"env": config.env.model_copy(update={"id": full_name})}),
+        )
+
+    @property
+    def environment_settings(self) -> Any:
+        """The section `env` without the id: a `config_type`, or a mapping of constructor arguments."""
+        config_type = None if self.environment_type is None else self.environment_type.config_type
+        if config_type is None:
+            return {name: value for name, value in self.env if name != "id"}
+        return config_type(**{name: getattr(self.env, name) for name in config_type.model_fields})
+
+    def make_environment(self) -> Environment:
+        """Create the environment that the section `env` describes."""
+        if self.environment_type is None:
+            raise ValueError(
+                "the config names no environment: use PPOConfig.load(overrides=['env.id=arc']), for example, "
+                "or pass an environment to the algorithm"
+            )
+        return self.environment_type.from_config(self.environment_settings)
+
+
+class TextRunConfig(RunConfig):
+    """Base class for the settings of algorithms that train a language model, often in a text environment."""
+
+    aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
+    algorithm_config: ClassVar["type[TextRunConfig] | None"] = None
+    """In a class that `text_config_class` created: the class that it was created from."""
+
+    env: TextEnvConfig = TextEnvConfig()
+    """Text environment. If it is a single JAX environment, or `puzzle_server`, its settings are added."""
+    prompt_format: PromptFormat = "compact"
+    """`compact` prompts have few characters and no rules, for small models; `full` prompts include the rules.
+    Environments with only one format ignore this setting."""
+
+    @classmethod
+    def load(
+        cls: type[AnyTextConfig],
+        preset: str | Path | None = None,
+        overrides: Sequence[str] = (),
+        *,
+        env: str | None = None,
+        inherited: Mapping[str, Any] | None = None,
+    ) -> AnyTextConfig:
+        algorithm_config = cls.algorithm_config or cls
+        preset_values = {} if preset is None else read_preset(algorithm_config, preset)
+        name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])
+        if preset is None and inherited is None and name:
+            preset = default_preset(algorithm_config, name)
+            if preset is not None and env == preset:
+                # The preset with the name of the environment can be more specific: `lights_out::multi`.
+                name = read_preset(algorithm_config, preset).get("env", {}).get("id", name)
+        name = name or algorithm_config.model_fields["env"].default.id
+        composed = text_config_class(algorithm_config, env_config_class(name))
+        config = load_config(composed, preset, overrides, settings=inherited)
+        env_config = config.env.model_copy(update={"id": name})
+        return cast(AnyTextConfig, config.model_copy(update={"env": env_config}))
+
+
+@functools.cache
+def text_config_class(
+    algorithm_config: type[AnyTextConfig], section: type[TextEnvConfig]
+) -> type[AnyTextConfig]:
+    """Return the config class of an algorithm whose section `env` has the settings of an environment."""
+    description = algorithm_config.model_fields["env"].description
+    composed = create_model(
+        algorithm_config.__name__,
+        __base__=algorithm_config,
+        __module__=__name__,
+        __doc__=algorithm_config.__doc__,
+        env=(section, Field(default=section(), description=description)),
+    )
+    composed.algorithm_config = algorithm_config
+    return composed
+
+
+@functools.cache
+def config_class(
+    algorithm_config: type[AnyPolicyConfig], environment: type[Environment]
+) -> type[AnyPolicyConfig]:
+    """Return the config class of an algorithm in an environment.
+
+    The sections `env`, `network` and `evaluation` become the environment's `config_type`, `network_config`
+    and `evaluation_config`. An environment without a `config_type` has the arguments of its constructor as
+    settings.
+    """
+    env_type = settings_class(environment, EnvConfig)
+    is_complete = not any(field.is_required() for field in env_type.model_fields.values())
+    sections: dict[str, Any] = {"env": (env_type, env_type() if is_complete else ...)}
+    if environment.network_config is not None:
+        sections["network"] = (environment.network_config, environment.network_config())
+    sections["evaluation"] = (environment.evaluation_config, environment.evaluation_config())
+    docs = {name: algorithm_config.model_fields[name].description for name in sections}
+    fields: dict[str, Any] = {
+        name: (cls, Field(default=default, description=docs[name]))
+        for name, (cls, default) in sections.items()
+    }
+    composed = create_model(
+        f"{environment.__name__}{algorithm_config.__name__}",
+        __base__=algorithm_config,
+        __module__=__name__,
+        __doc__=algorithm_config.__doc__,
+        **fields,
+    )
+    composed.algorithm_config, composed.environment_type = algorithm_config, environment
+    return composed
+
+
+def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> str:
+    """Return the environment's name: that of `--env`, or `env.id` of the last values that have one.
+
+    Args:
+        env: Value of `--env`.
+        values: Values of the preset, inherited settings and overrides, in this order.
+    """
+    names = [value["env"].get("id") for value in values if isinstance(value.get("env"), Mapping)]
+    given = [name for name in names if name]
+    overridden = values[-1].get("env") if values else None
+    if env is not None:
+        if isinstance(overridden, Mapping) and overridden.get("id") not in (None, env):
+            raise ValueError(f"--env {env} and env.id={overridden['id']} contradict each other; give one")
+        return env
+    return str(given[-1]) if given else ""
+
+
+def default_preset(algorithm_config: type[Config], environment: str) -> str | None:
+    """Return the name of the algorithm's preset for an environment, which is its name without version."""
+    name = re.sub(r"-v\d+$", "", environment)
+    group = algorithm_config.preset_group
+    is_name = group is not None and re.fullmatch(r"\w+", name) is not None
+    return name if is_name and (PRESET_FOLDER / str(group) / f"{name}.yaml").is_file() else None

@@ -23,15 +23,22 @@ import optax  # type: ignore[import-untyped]
 from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree
 from pydantic import Field
 
+from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EpisodeEvaluationConfig
+from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult
 from phalanx.data.collation import collate
 from phalanx.data.packing import PackingConfig, assign_packs
 from phalanx.data.plans.batch_plan import BatchSpec
 from phalanx.data.samples import Sample
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified_json, write_json
-from phalanx.lm.evaluation import evaluation_records, sample_conversations
+from phalanx.lm.evaluation import (
+    TextEvalConfig,
+    evaluate_language_model,
+    evaluation_records,
+    sample_conversations,
+    text_eval_config,
+)
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
 from phalanx.lm.sampling import MASKED_LOGIT, SamplingConfig
@@ -39,23 +46,22 @@ from phalanx.lm.text_policy import LMPolicy, Turn
 from phalanx.lm.text_rollout import Conversation, is_usable_state, rollout
 from phalanx.logging.config import LoggingConfig
 from phalanx.text.env import EpisodeId, TextVectorEnvironment
+from phalanx.text.env_spec import TextEnvConfig
 from phalanx.training.algorithm import Algorithm, TrainState, UpdateResult, jit_method
-from phalanx.training.config import CheckpointConfig, RunConfig
+from phalanx.training.config import CheckpointConfig, RunConfig, TextRunConfig
 from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
-from phalanx.training.text_env import TrainingEnvConfig
 
 _PENDING_ROLLOUTS = "pending_rollouts"
 """Folder in the run folder. With `async_rollouts`, it has the next update's rollouts for each checkpoint."""
 
 
-class GRPOConfig(RunConfig):
+class GRPOConfig(TextRunConfig):
     """Configuration for GRPO."""
 
     preset_group = "grpo"
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "environment": "env.id",
-        "overrides": "env.overrides",
         "difficulty": "env.difficulty",
         "turns": "env.turns",
         "arcade.connections": "env.num_connections",
@@ -86,13 +92,11 @@ class GRPOConfig(RunConfig):
     """Seed of the initial model, the episodes and the sampled tokens."""
     num_updates: int = Field(default=100, ge=1)
     """Number of updates. Each has new rollouts."""
-    env: TrainingEnvConfig = TrainingEnvConfig(id="lights_out::multi")
-    """Text environment."""
+    env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")
+    """Text environment. The settings of a single JAX environment, or of `puzzle_server`, are part of this
+    section."""
     tokenizer: str = "characters"
     """Tokenizer of prompts and completions."""
-    prompt_format: Literal["compact", "full"] = "compact"
-    """`compact` prompts have few characters and no rules, for small models. Environments with only one format
-    ignore this setting."""
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of generated tokens per answer."""
     legal_actions_only: bool = False
@@ -491,6 +495,8 @@ class GRPO(Algorithm[GRPOState]):
 
     name = "grpo"
     config_type = GRPOConfig
+    evaluation_config = EpisodeEvaluationConfig
+    eval_config = TextEvalConfig
     unit = "completion_tokens"
     headline = ("reward_mean", "success_rate")
 
@@ -534,8 +540,27 @@ class GRPO(Algorithm[GRPOState]):
         model: LanguageModel = eqx.combine(params, self._structure)
         return model
 
-    def policy(self, state: GRPOState) -> LanguageModel:
-        return self.model(state.params)
+    def policy(self, state: GRPOState) -> LMPolicy:
+        """Return the language model as a policy that samples as in training."""
+        return self._lm_policy(self.model(state.params))
+
+    @classmethod
+    def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config]:
+        return text_eval_config(env, config.env)
+
+    @classmethod
+    def inherited_settings(cls, source: RunConfig) -> dict[str, Any]:
+        """Take over the model, the tokenizer, the prompt format and the environment of an SFT or GRPO run."""
+        if not isinstance(source, TextRunConfig):
+            raise ValueError(
+                f"GRPO starts from a run of sft or grpo, but this one has a {type(source).__name__}"
+            )
+        values = source.model_dump()
+        inherited = {name: values[name] for name in ("model", "tokenizer", "prompt_format")}
+        data = values.get("data", {})
+        if not data.get("plan") and not data.get("samples") and source.env.id not in ("", "puzzle_server"):
+            inherited["env"] = values["env"]
+        return inherited
 
     def update(self, state: GRPOState) -> tuple[GRPOState, UpdateResult]:
         """Run rollouts, compute advantages and train on the completions."""
@@ -726,14 +751,16 @@ class GRPO(Algorithm[GRPOState]):
             config.legal_actions_only,
         )
 
-    def evaluate(self, state: GRPOState, update: int, final: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: GRPOState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate greedily on episodes of the validation split."""
-        policy = self._lm_policy(self.policy(state))
-        return evaluation_records(policy, self.environment, self.config.evaluation.num_episodes)
+        if isinstance(settings, TextEvalConfig):
+            return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)
+        num_episodes = self.config.evaluation.num_episodes
+        return evaluation_records(self.policy(state), self.environment, num_episodes)
 
     def sample_episodes(self, state: GRPOState, key: Key, update: int) -> list[dict[str, Any]]:
         """Run one validation episode of each task."""
-        return sample_conversations(self._lm_policy(self.policy(state)), self.environment, update)
+        return sample_conversations(self.policy(state), self.environment, update)
 
     def data_fingerprint(self) -> str:
         return self.environment.fingerprint

@@ -40,7 +40,7 @@ from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_c
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
 from phalanx.training.checkpoints import CheckpointRef, open_checkpoint
-from phalanx.training.config import CheckpointConfig, RunConfig
+from phalanx.training.config import AnyRunConfig, CheckpointConfig, RunConfig
 from phalanx.training.optimizer import ScheduleName
 from phalanx.training.run import count_parameters
 from phalanx.training.warm_start import load_params
@@ -82,7 +82,7 @@ class KGEConfig(RunConfig):
     adversarial_temperature=1` (self-adversarial negative sampling, as in RotatE).
     """
 
-    preset_group = "train/kge"
+    preset_group = "kge"
     aliases: ClassVar[Mapping[str, str]] = {
         "num_epochs": "num_updates",
         "lr": "optimizer.learning_rate",
@@ -146,6 +146,19 @@ class KGEConfig(RunConfig):
     """Checkpoints, in epochs. The best one is exported."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Metrics."""
+
+    @classmethod
+    def load(
+        cls: type[AnyRunConfig],
+        preset: str | Path | None = None,
+        overrides: Sequence[str] = (),
+        *,
+        env: str | None = None,
+        inherited: Mapping[str, Any] | None = None,
+    ) -> AnyRunConfig:
+        if env is not None:
+            raise ValueError("embeddings are trained without an environment: set dataset=PATH")
+        return super().load(preset, overrides, inherited=inherited)
 
     @model_validator(mode="before")
     @classmethod
@@ -380,6 +393,7 @@ class KGETrainer(Algorithm[KGEState]):
     config_type = KGEConfig
     evaluation_config = KGEEvaluationConfig
     eval_config = LinkPredictionConfig
+    policy_checkpoint = "best"
     unit = "triples"
     headline = ("loss",)
 
@@ -454,9 +468,11 @@ class KGETrainer(Algorithm[KGEState]):
         """Return the embedding, without calibration."""
         return state.params
 
-    def evaluate(self, state: KGEState, update: int, final: bool) -> list[dict[str, Any]]:
-        """Rank validation queries."""
-        return [self.validate(state.params).as_record()]
+    def evaluate(self, state: KGEState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
+        """Rank validation queries during training; evaluate link prediction in `phalanx eval`."""
+        if isinstance(settings, LinkPredictionConfig):
+            return self.evaluate_links(self._calibrate(state.params), settings)
+        return [self.validate(state.params)]
 
     def validate(self, kge: KGE) -> KGEValidation:
         """Rank validation queries among all entities."""

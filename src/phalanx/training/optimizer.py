@@ -79,12 +79,22 @@ def lr_schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
     return optax.join_schedules([warmup, decay], [warmup_steps])
 
 
+def adam(config: OptimizerConfig) -> optax.GradientTransformation:
+    """Create Adam with gradient clipping and weight decay, without the learning rate.
+
+    For algorithms that compute the learning rate themselves, such as once per update instead of per step.
+    """
+    clip = (
+        optax.identity() if config.max_grad_norm is None else optax.clip_by_global_norm(config.max_grad_norm)
+    )
+    scale = optax.scale_by_adam(b2=config.b2, eps=config.eps)
+    if not config.weight_decay:
+        return optax.chain(clip, scale)
+    return optax.chain(clip, scale, optax.add_decayed_weights(config.weight_decay, mask=_is_matrix))
+
+
 def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTransformation:
     """Create the optimizer for a training of `num_steps` steps."""
-
-    def is_matrix(params: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
-
     schedule = lr_schedule(config, num_steps)
     if config.name == "muon":
         optimizer = muon(
@@ -92,7 +102,7 @@ def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTra
             adam_b2=config.b2,
             eps=config.eps,
             weight_decay=config.weight_decay,
-            weight_decay_mask=is_matrix,
+            weight_decay_mask=_is_matrix,
             adam_weight_decay=config.weight_decay,
             muon_weight_dimension_numbers=_stacked_matrices,
             # Scales Muon's updates to the typical size of AdamW's.
@@ -100,11 +110,15 @@ def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTra
         )
     else:
         optimizer = optax.adamw(
-            schedule, b2=config.b2, eps=config.eps, weight_decay=config.weight_decay, mask=is_matrix
+            schedule, b2=config.b2, eps=config.eps, weight_decay=config.weight_decay, mask=_is_matrix
         )
     if config.max_grad_norm is None:
         return optimizer
     return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optimizer)
+
+
+def _is_matrix(params: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
 
 
 def _stacked_matrices(params: PyTree) -> PyTree:

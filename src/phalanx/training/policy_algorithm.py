@@ -1,7 +1,8 @@
 """Base class for algorithms that train a policy network in an environment."""
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -9,46 +10,54 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
 from phalanx.core.episodes import record_episodes
+from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationResult
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, jit_method
-from phalanx.training.config import RunConfig
+from phalanx.training.config import PolicyConfig
 from phalanx.training.distributed import DeviceMesh
 
 State = TypeVar("State", bound=TrainState)
+AnyPolicyAlgorithm = TypeVar("AnyPolicyAlgorithm", bound="PolicyAlgorithm[Any]")
 
 
 class PolicyAlgorithm(Algorithm[State], Generic[State]):
-    """Trains a policy network in an environment.
+    """Base class for algorithms that train a policy network in an environment.
 
     Args:
         config: Settings of the run.
-        environment: Environment to train in.
-        make_network: Creates the policy network from a key; often the class of the network.
-        max_episode_steps: Length limit of sampled episodes.
+        environment: Environment to train in. Default: the one that the section `env` describes.
+        network: Creates the policy network from a key; often a class. Default: the environment's network
+            with the settings of the section `network`.
         mesh: Devices to train on; all by default.
     """
 
-    score_name = "Success rate"
-    """Name of the evaluation's success rate in the summary."""
-
     def __init__(
         self,
-        config: RunConfig,
-        environment: Environment,
-        make_network: Callable[[Key], PolicyNetwork],
-        *,
-        max_episode_steps: int,
+        config: PolicyConfig,
+        environment: Environment | None = None,
+        network: Callable[[Key], PolicyNetwork] | None = None,
         mesh: DeviceMesh | None = None,
     ) -> None:
+        environment = config.make_environment() if environment is None else environment
         super().__init__(config, environment, mesh)
-        self.make_network, self.max_episode_steps = make_network, max_episode_steps
-        shape = eqx.filter_eval_shape(make_network, jax.random.key(0))
+        self.make_network = network or default_network(config, environment)
+        shape = eqx.filter_eval_shape(self.make_network, jax.random.key(0))
         self.network_structure = eqx.filter(
             shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True
         )
+
+    @classmethod
+    def for_evaluation(cls: type[AnyPolicyAlgorithm], config: Any) -> AnyPolicyAlgorithm:
+        return cls(config, mesh=DeviceMesh(jax.devices()[:1]))
+
+    @classmethod
+    def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config] | None:
+        environment = config.environment_type
+        return None if environment is None else environment.eval_config or environment.evaluation_config
 
     @property
     def _compilation_key(self) -> tuple[Any, ...]:
@@ -70,58 +79,108 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         """Return the network."""
         return self.network(state.params)
 
-    def sample_episodes(self, state: State, key: Key, update: int) -> list[dict[str, Any]]:
-        return self.record_episodes(self.environment, state, key, update)
+    def evaluate(self, state: State, settings: Config, final: bool) -> Sequence[EvaluationResult]:
+        """Evaluate the policy with the environment's evaluation."""
+        return self.environment.evaluate(self.policy(state), self._evaluation_settings(settings), final)
 
-    def record_episodes(
-        self, environment: Environment, state: State, key: Key, update: int
-    ) -> list[dict[str, Any]]:
-        """Record `logging.num_samples` episodes in an environment with the same observations and actions."""
-        return record_episodes(
+    def _evaluation_settings(self, settings: Config) -> Any:
+        """Convert settings of a config that does not know the environment, which was passed as an object."""
+        expected = self.environment.evaluation_config
+        if self.config.environment_type is None and type(settings) is EpisodeEvaluationConfig:
+            return settings if expected is EpisodeEvaluationConfig else expected(every=settings.every)
+        return settings
+
+    def sample_episodes(self, state: State, key: Key, update: int) -> list[dict[str, Any]]:
+        """Record `logging.num_samples` episodes with sampled actions."""
+        environment = self.environment.at_step(update * self.config.num_steps)
+        episodes = record_episodes(
             environment,
             self.policy(state),
             key,
             self.config.logging.num_samples,
-            self.max_episode_steps,
+            environment.max_episode_steps,
             episode_num=update,
         )
+        return environment.render_episodes(episodes)
+
+    def metadata(self, state: State) -> dict[str, Any]:
+        return self.environment.metadata()
+
+    def data_fingerprint(self) -> str:
+        return self.environment.fingerprint()
+
+    def export(self, state: State, folder: Path) -> None:
+        """Write the environment's files for other programs, such as the report page."""
+        settings = self._evaluation_settings(self.config.evaluation)
+        self.environment.export_policy(self.policy(state), folder, settings)
 
     def summarize(self, result: TrainResult) -> list[str]:
-        """Describe the success rate before and after, by group, and pass@k; means over the seeds."""
-        greedy = [line for line in result.evaluations if line["mode"] == "greedy"]
+        """Describe the greedy evaluation before and after, by group, and pass@k; means over the seeds."""
+        greedy = [record for record in result.evaluations if record["mode"] == "greedy"]
         if not greedy:
             return super().summarize(result)
+        metric = "success_rate" if "success_rate" in greedy[0] else "episode_return"
         first, last = (
-            [line for line in greedy if line["step"] == step]
+            [record for record in greedy if record["step"] == step]
             for step in (greedy[0]["step"], greedy[-1]["step"])
         )
-        before, after = (statistics.fmean(line["success_rate"] for line in lines) for lines in (first, last))
-        lines = [f"{self.score_name}: {before:.1%} before, {after:.1%} after"]
-        if len(last) > 1:
-            scores = np.array([line["success_rate"] for line in last], np.float64)
+        is_rate = metric == "success_rate"
+
+        def mean(records: Sequence[Any]) -> str:
+            value = statistics.fmean(record[metric] for record in records)
+            return f"{value:.1%}" if is_rate else f"{value:.3f}"
+
+        name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']})"
+        lines = [f"{name}: {mean(first)} before, {mean(last)} after"]
+        if len(last) > 1 and is_rate:
+            scores = np.array([record[metric] for record in last], np.float64)
             low, high = bootstrap_interval(scores)
             lines.append(
                 f"  interquartile mean of {len(last)} seeds {interquartile_mean(scores):.1%}, 95% bootstrap "
                 f"interval {low:.1%} to {high:.1%}"
             )
-        groups = _groups(last[0])
-        for name in groups:
+        groups = last[0].get("groups", {})
+        for group in groups:
             before, after = (
-                statistics.fmean(_groups(line)[name]["success_rate"] for line in lines)
-                for lines in (first, last)
+                mean([record["groups"][group] for record in records]) for records in (first, last)
             )
-            lines.append(f"  {name:<{max(map(len, groups))}}  {before:6.1%} -> {after:6.1%}")
-        sampled = [line["pass_at_k"] for line in result.evaluations if line.get("pass_at_k")]
+            lines.append(f"  {group:<{max(map(len, groups))}}  {before:>6} -> {after:>6}")
+        sampled = [record["pass_at_k"] for record in result.evaluations if record.get("pass_at_k")]
         if sampled:
-            shares = ", ".join(
-                f"pass@{k} {statistics.fmean(line[k] for line in sampled):.1%}" for k in sampled[0]
+            rates = ", ".join(
+                f"pass@{k} {statistics.fmean(record[k] for record in sampled):.1%}" for k in sampled[0]
             )
-            lines.append(f"Sampled attempts on held-out tasks: {shares}")
-        if baselines := last[0].get("baselines"):
-            lines.append("Baselines: " + ", ".join(f"{name} {rate:.1%}" for name, rate in baselines.items()))
+            lines.append(f"Sampled attempts ({last[0]['split']}): {rates}")
+        baselines = last[0].get("baselines", {})
+        if baselines:
+            rates = ", ".join(f"{name.replace('_', ' ')} {value:.1%}" for name, value in baselines.items())
+            lines.append(f"Baselines: {rates}")
         return lines
 
 
-def _groups(record: dict[str, Any]) -> dict[str, Any]:
-    groups: dict[str, Any] = record["groups"] if "groups" in record else record["families"]
-    return groups
+def default_network(
+    config: PolicyConfig, environment: Environment | None = None
+) -> Callable[[Key], PolicyNetwork]:
+    """Return a function that creates the environment's policy network from a key.
+
+    Args:
+        config: Settings of the run.
+        environment: The environment, if it was passed to the algorithm as an object.
+    """
+    environment_type = config.environment_type or type(environment)
+    assert issubclass(environment_type, Environment)
+    settings, network_config = config.environment_settings, config.network
+    if config.environment_type is None:
+        settings = getattr(environment, "config", None)
+        network_config = (environment_type.network_config or Config)()
+
+    def create(key: Key) -> PolicyNetwork:
+        network: PolicyNetwork | None = environment_type.default_network(settings, network_config, key)
+        if network is None:
+            raise ValueError(
+                f"{environment_type.__name__} has no default network: define default_network, or pass a "
+                "network to the algorithm"
+            )
+        return network
+
+    return create

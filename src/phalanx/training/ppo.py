@@ -7,7 +7,9 @@ the weights are bit-identical for any number of devices and processes.
 """
 
 import dataclasses
-from typing import ClassVar, Literal
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,11 +20,11 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int32, PyTree
 from pydantic import Field, model_validator
 
-from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.nn.policy_network import PolicyNetwork, apply_batch
 from phalanx.training.algorithm import TrainState, UpdateResult, jit_method
-from phalanx.training.config import RunConfig
+from phalanx.training.config import PolicyConfig, RunConfig
+from phalanx.training.optimizer import OptimizerConfig, ScheduleName, adam, lr_schedule, scheduled_value
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 from phalanx.training.rollout import (
     Episodes,
@@ -33,126 +35,125 @@ from phalanx.training.rollout import (
     map_shards,
 )
 
-Schedule = Literal["constant", "linear", "cosine"]
 Scalar = Float[Array, ""]
 Samples = Float[Array, "*shards samples"]
 
 
-class PPOConfig(Config):
-    """Proximal policy optimization."""
+class PPOConfig(PolicyConfig):
+    """Configuration for PPO."""
+
+    preset_group = "ppo"
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "ppo.epochs": "update_epochs",
+        "ppo.minibatches": "num_minibatches",
+        "ppo.shuffle_groups": "num_env_shards",
+        "ppo.chunk": "microbatch_size",
+        "ppo.clip": "clip_eps",
+        "ppo.value_clip": "vf_clip_eps",
+        "ppo.value_coefficient": "vf_coef",
+        "ppo.entropy_coefficient": "ent_coef",
+        "ppo.entropy_coefficient_end": "ent_coef_end",
+        "ppo.entropy_schedule": "ent_schedule",
+        "ppo.learning_rate": "optimizer.learning_rate",
+        "ppo.learning_rate_end": "optimizer.end_learning_rate",
+        "ppo.learning_rate_schedule": "optimizer.lr_schedule",
+        "ppo.max_gradient_norm": "optimizer.max_grad_norm",
+        **{
+            f"ppo.{name}": name
+            for name in (
+                *("num_envs", "num_steps", "num_updates", "gamma", "gae_lambda"),
+                *("normalize_advantages", "target_kl"),
+            )
+        },
+        "arc": "env",
+        "proofs": "env",
+        "dataset": "env.dataset",
+        "on_leak": "env.on_leak",
+        "generated": "env.generated",
+        "depth_limit": "env.depth_limit",
+        "depth_seconds": "env.max_depth_seconds",
+        "kge": "env.kge",
+        "curriculum": "env.curriculum",
+    }
 
     num_envs: int = Field(default=1024, ge=1)
-    """Environments that step together, on all devices taken together."""
+    """Number of parallel environments, over all devices and processes."""
     num_steps: int = Field(default=16, ge=1)
-    """Steps of each environment in one update."""
-    num_updates: int = Field(default=100, ge=1)
-    """Updates in the whole training."""
-    epochs: int = Field(default=2, ge=1)
-    """How many times an update goes through its steps."""
-    minibatches: int = Field(default=8, ge=1)
-    """Gradient steps in an epoch."""
-    shuffle_groups: int = Field(default=8, ge=1)
-    """Groups of environments within which steps are shuffled; every minibatch takes as many of each. Each is
-    computed on its own, so that as many processes or devices can share the work and get the same weights to
-    the last bit. Lowered to divide `num_envs`."""
-    chunk: int | None = Field(default=64, ge=1)
-    """Steps that the network computes together, at most: a CPU is twice as fast with what stays in its cache.
-    Gradients are summed over the chunks of a minibatch. None, for a GPU, computes all at once."""
+    """Steps per environment and update."""
+    total_timesteps: int | None = Field(default=None, ge=1)
+    """Environment steps of the run. Sets `num_updates` to the number of complete updates, at least 1."""
+    update_epochs: int = Field(default=2, ge=1)
+    """Passes over the samples of an update."""
+    num_minibatches: int = Field(default=8, ge=1)
+    """Gradient steps per pass."""
+    num_env_shards: int = Field(default=8, ge=1)
+    """Shards of environments whose gradients are summed in order. Samples are shuffled within a shard, and
+    every minibatch has the same number of samples from each. This is also the largest number of devices or
+    processes that can share the work. Reduced to the next divisor of `num_envs`."""
+    microbatch_size: int | None = Field(default=64, ge=1)
+    """Maximum number of samples in a forward and backward pass; gradients are accumulated. On a CPU, 64 is
+    about twice as fast as complete minibatches, because activations stay in the cache. Set to None on a
+    GPU."""
     gamma: float = Field(default=0.99, ge=0, le=1)
-    """What a reward is worth a step later."""
+    """Discount factor."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
-    """Between one-step (0) and Monte Carlo (1) advantages."""
-    clip: float = Field(default=0.2, gt=0)
-    """How far the probability ratio may move before its gradient stops."""
-    value_clip: float | None = Field(default=0.2, gt=0)
-    """How far a value may move before its gradient stops; none for no limit."""
-    value_coefficient: float = Field(default=0.5, ge=0)
+    """Lambda of GAE: 0 for one-step advantages, 1 for Monte Carlo returns."""
+    clip_eps: float = Field(default=0.2, gt=0)
+    """Clipping threshold of the probability ratio."""
+    vf_clip_eps: float | None = Field(default=0.2, gt=0)
+    """Clipping threshold of the change in value. None disables value clipping."""
+    vf_coef: float = Field(default=0.5, ge=0)
     """Weight of the value loss."""
-    entropy_coefficient: float = Field(default=0.01, ge=0)
-    """Weight of the entropy bonus at the start."""
-    entropy_coefficient_end: float = Field(default=0.001, ge=0)
-    """Weight of the entropy bonus at the end."""
-    entropy_schedule: Schedule = "linear"
-    """How it goes from one to the other; `constant` keeps the first."""
-    learning_rate: float = Field(default=1e-3, gt=0)
-    """Adam's step at the start."""
-    learning_rate_end: float = Field(default=1e-4, ge=0)
-    """Adam's step at the end."""
-    learning_rate_schedule: Schedule = "linear"
-    """How it goes from one to the other; `constant` keeps the first."""
-    max_gradient_norm: float | None = Field(default=0.5, gt=0)
-    """Gradients are scaled down to this length; none for no limit."""
+    ent_coef: float = Field(default=0.01, ge=0)
+    """Initial weight of the entropy bonus."""
+    ent_coef_end: float = Field(default=0.001, ge=0)
+    """Final weight of the entropy bonus. Not used if `ent_schedule` is `constant`."""
+    ent_schedule: ScheduleName = "linear"
+    """Shape of the decay from `ent_coef` to `ent_coef_end`."""
     normalize_advantages: bool = True
-    """Whether advantages get mean 0 and deviation 1 in each minibatch."""
+    """Normalize advantages to mean 0 and standard deviation 1 in each minibatch."""
     target_kl: float | None = Field(default=None, gt=0)
-    """An update makes no further gradient steps once the policy has moved this far; none for no limit."""
+    """Skip the remaining gradient steps of an update once the approximate KL divergence from the old policy
+    exceeds this value. None disables early stopping."""
+    optimizer: OptimizerConfig = OptimizerConfig(
+        learning_rate=1e-3, end_learning_rate=1e-4, lr_schedule="linear", max_grad_norm=0.5, eps=1e-5
+    )
+    """Adam, its learning rate (per update) and gradient clipping."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _convert_total_timesteps(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.get("total_timesteps") is None:
+            return values
+        sizes = [int(values.get(name, cls.model_fields[name].default)) for name in ("num_envs", "num_steps")]
+        num_updates = max(1, int(values["total_timesteps"]) // math.prod(sizes))
+        # The number of updates is what a run stores and extends.
+        return {**values, "num_updates": num_updates, "total_timesteps": None}
 
     @model_validator(mode="after")
-    def _divisible(self) -> "PPOConfig":
-        steps = self.num_envs // self.num_shuffle_groups * self.num_steps
-        if steps % self.minibatches:
+    def _check_minibatches(self) -> "PPOConfig":
+        samples = self.num_envs // self.num_shards * self.num_steps
+        if samples % self.num_minibatches:
             raise ValueError(
-                f"minibatches must divide the {steps} steps of each of the {self.num_shuffle_groups} groups "
-                f"of environments, got {self.minibatches}; change minibatches, num_steps or num_envs"
+                f"num_minibatches must divide the {samples} samples of each of the {self.num_shards} shards "
+                f"of environments, got {self.num_minibatches}; change num_minibatches, num_steps or num_envs"
             )
         return self
 
     @property
-    def num_shuffle_groups(self) -> int:
-        """The groups really used: the largest number up to `shuffle_groups` that divides the environments."""
-        return max(n for n in range(1, self.shuffle_groups + 1) if self.num_envs % n == 0)
+    def num_shards(self) -> int:
+        """The largest number up to `num_env_shards` that divides the environments."""
+        return max(n for n in range(1, self.num_env_shards + 1) if self.num_envs % n == 0)
 
     @property
     def gradient_steps(self) -> int:
-        """Of one update, unless `target_kl` stops it."""
-        return self.epochs * self.minibatches
+        """Gradient steps per update, unless `target_kl` stops it early."""
+        return self.update_epochs * self.num_minibatches
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps in one update."""
+        """Environment steps per update."""
         return self.num_envs * self.num_steps
-
-    @property
-    def total_steps(self) -> int:
-        """Environment steps in the whole training."""
-        return self.steps_per_update * self.num_updates
-
-    def learning_rate_at(self, update: Int32[Array, ""]) -> Float[Array, ""]:
-        """Adam's step in an update, counted from 0; the end's would be that of update `num_updates`."""
-        return _scheduled(
-            self.learning_rate_schedule, self.learning_rate, self.learning_rate_end, update / self.num_updates
-        )
-
-    def entropy_coefficient_at(self, update: Int32[Array, ""]) -> Float[Array, ""]:
-        """Weight of the entropy bonus in an update, counted from 0 like the learning rate's."""
-        return _scheduled(
-            self.entropy_schedule,
-            self.entropy_coefficient,
-            self.entropy_coefficient_end,
-            update / self.num_updates,
-        )
-
-
-def _scheduled(schedule: Schedule, first: float, last: float, progress: Float[Array, ""]) -> Float[Array, ""]:
-    progress = jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
-    match schedule:
-        case "constant":
-            return jnp.full_like(progress, first)
-        case "linear":
-            return first + (last - first) * progress
-        case "cosine":
-            return last + (first - last) * 0.5 * (1 + jnp.cos(jnp.pi * progress))
-
-
-class PPOTrainingConfig(RunConfig):
-    """Settings that all PPO runs have."""
-
-    seed: int = 0
-    """Seed of the network, the episodes and the shuffling."""
-    num_seeds: int = Field(default=1, ge=1)
-    """Number of runs, with the seeds `seed`, `seed + 1`, ..."""
-    ppo: PPOConfig = PPOConfig()
-    """PPO settings."""
 
 
 class PPOState(TrainState):
@@ -180,7 +181,7 @@ class PPOMetrics(eqx.Module):
 
     policy_loss: Scalar
     value_loss: Scalar
-    total_loss: Scalar
+    loss: Scalar
     entropy: Scalar
     approx_kl: Scalar
     clip_fraction: Scalar
@@ -254,16 +255,16 @@ def ppo_loss(
     )
     log_ratio = log_probs - batch.log_probs
     ratio = jnp.exp(log_ratio)
-    clipped_ratio = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+    clipped_ratio = jnp.clip(ratio, 1 - config.clip_eps, 1 + config.clip_eps)
     policy_loss = -jnp.mean(jnp.minimum(ratio * batch.advantages, clipped_ratio * batch.advantages))
     value_losses = jnp.square(values - batch.returns)
-    if config.value_clip is not None:
-        change = jnp.clip(values - batch.values, -config.value_clip, config.value_clip)
+    if config.vf_clip_eps is not None:
+        change = jnp.clip(values - batch.values, -config.vf_clip_eps, config.vf_clip_eps)
         value_losses = jnp.maximum(value_losses, jnp.square(batch.values + change - batch.returns))
     value_loss, entropy = 0.5 * jnp.mean(value_losses), jnp.mean(entropies)
-    loss = policy_loss + config.value_coefficient * value_loss - ent_coef * entropy
+    loss = policy_loss + config.vf_coef * value_loss - ent_coef * entropy
     approx_kl = jnp.mean(ratio - 1 - log_ratio)  # Schulman's k3 estimator: unbiased and non-negative
-    clip_fraction = jnp.mean((jnp.abs(ratio - 1) > config.clip).astype(jnp.float32))
+    clip_fraction = jnp.mean((jnp.abs(ratio - 1) > config.clip_eps).astype(jnp.float32))
     metrics = PPOMetrics(policy_loss, value_loss, loss, entropy, approx_kl, clip_fraction, jnp.zeros(()))
     return loss, metrics
 
@@ -272,23 +273,15 @@ class PPO(PolicyAlgorithm[PPOState]):
     """Trains an environment's policy network with PPO."""
 
     name = "ppo"
-    config_type: ClassVar[type[RunConfig]] = PPOTrainingConfig
-    num_updates_setting = "ppo.num_updates"
-
-    @property
-    def settings(self) -> PPOConfig:
-        """PPO settings of the run."""
-        return self.config.ppo
+    config_type: ClassVar[type[RunConfig]] = PPOConfig
 
     def init(self, key: Key, params: PyTree | None = None) -> PPOState:
-        self.mesh.check_num_shards(
-            self.settings.num_shuffle_groups, "ppo.shuffle_groups, lowered to divide ppo.num_envs"
-        )
+        self.mesh.check_num_shards(self.config.num_shards, "num_env_shards, reduced to a divisor of num_envs")
         params_key, key = jax.random.split(key)
         # A copy, because the first update reuses the memory of its state.
         params = self.init_params(params_key) if params is None else jax.tree.map(jnp.copy, params)
         reset_key, key = jax.random.split(key)
-        env_ids = jnp.arange(self.settings.num_envs, dtype=jnp.int32)
+        env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
         rollout = self.init_rollout(reset_key, env_ids[self.mesh.local_slice(len(env_ids))])
         return PPOState(
             params=self.mesh.replicate(params),
@@ -300,13 +293,11 @@ class PPO(PolicyAlgorithm[PPOState]):
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """Adam with gradient clipping; `apply_gradients` multiplies by the learning rate."""
-        limit = self.settings.max_gradient_norm
-        clip = optax.identity() if limit is None else optax.clip_by_global_norm(limit)
-        return optax.chain(clip, optax.scale_by_adam(eps=1e-5))
+        """Gradient clipping and Adam; `apply_gradients` multiplies by the learning rate."""
+        return adam(self.config.optimizer)
 
     def update(self, state: PPOState) -> tuple[PPOState, UpdateResult]:
-        config, mesh = self.settings, self.mesh
+        config, mesh = self.config, self.mesh
         key, rollout_key, shuffle_key = jax.random.split(state.key, 3)
         rollout, batch, minibatches, episodes = mesh.map(
             self.collect, state.params, state.rollout, rollout_key, shuffle_key, out=(0, 0, 1, 0)
@@ -349,16 +340,16 @@ class PPO(PolicyAlgorithm[PPOState]):
             The environment states, the samples by shard, the sample indices of each minibatch, and the
             episode statistics with the environment axis first.
         """
-        config = self.settings
+        config = self.config
         num_envs = rollout.env_ids.shape[0]
-        num_shards = config.num_shuffle_groups * num_envs // config.num_envs
+        num_shards = config.num_shards * num_envs // config.num_envs
         rollout, steps, episodes = collect_rollout(
             self.environment,
             self.network(params),
             rollout,
             rollout_key,
             config.num_steps,
-            config.chunk,
+            config.microbatch_size,
             num_shards,
         )
 
@@ -383,7 +374,7 @@ class PPO(PolicyAlgorithm[PPOState]):
         self, advantages: Samples, returns: Samples, values: Samples, shuffle_key: Key
     ) -> AdvantageStats:
         """Compute mean and std of each minibatch's advantages over all shards, and the explained variance."""
-        env_ids = jnp.arange(self.settings.num_envs, dtype=jnp.int32)
+        env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
         minibatches = self._minibatches(shuffle_key, env_ids, advantages.shape)
         chosen = jax.vmap(lambda rows: jnp.take_along_axis(advantages, rows, axis=1))(minibatches)
         flat = chosen.reshape(chosen.shape[0], -1)
@@ -404,9 +395,9 @@ class PPO(PolicyAlgorithm[PPOState]):
         step: Int32[Array, ""],
     ) -> Float[Array, "shards size"]:
         """Compute one raveled vector per shard: mean gradients and metrics of its part of minibatch `i`."""
-        config = self.settings
+        config = self.config
         mean, std = stats.mean[i], stats.std[i]
-        ent_coef = config.entropy_coefficient_at(step)
+        ent_coef = self.ent_coef(step)
 
         def loss(params: PyTree, microbatch: PPOBatch) -> tuple[Scalar, PPOMetrics]:
             return ppo_loss(self.network(params), microbatch, ent_coef, config)
@@ -418,7 +409,7 @@ class PPO(PolicyAlgorithm[PPOState]):
                 normalized = (minibatch.advantages - mean) / (std + 1e-8)
                 minibatch = dataclasses.replace(minibatch, advantages=normalized)
             size = len(rows)
-            micro = max(n for n in range(1, min(config.chunk or size, size) + 1) if size % n == 0)
+            micro = max(n for n in range(1, min(config.microbatch_size or size, size) + 1) if size % n == 0)
             microbatches = jax.tree.map(
                 lambda leaf: leaf.reshape(size // micro, micro, *leaf.shape[1:]), minibatch
             )
@@ -447,9 +438,9 @@ class PPO(PolicyAlgorithm[PPOState]):
         Also adds the metrics, including `gradient_norm`, to `metrics` and returns this step's `approx_kl`.
         """
         _, unravel = ravel_pytree((params, PPOMetrics.zeros()))
-        gradients, current = unravel(total / self.settings.num_shuffle_groups)
+        gradients, current = unravel(total / self.config.num_shards)
         changes, opt_state = self.optimizer.update(gradients, opt_state, params)
-        learning_rate = self.settings.learning_rate_at(step)
+        learning_rate = self.learning_rate(step)
         params = jax.tree.map(lambda old, change: old - learning_rate * change, params, changes)
         current = dataclasses.replace(current, gradient_norm=optax.tree.norm(gradients))
         return params, opt_state, jax.tree.map(jnp.add, metrics, current), current.approx_kl
@@ -457,18 +448,25 @@ class PPO(PolicyAlgorithm[PPOState]):
     @jit_method
     def schedule_values(self, step: Int32[Array, ""]) -> dict[str, Scalar]:
         """Compute the scheduled settings of update `step`, for logging."""
-        return {
-            "learning_rate": self.settings.learning_rate_at(step),
-            "entropy_coefficient": self.settings.entropy_coefficient_at(step),
-        }
+        return {"learning_rate": self.learning_rate(step), "ent_coef": self.ent_coef(step)}
+
+    def learning_rate(self, step: Int32[Array, ""]) -> Scalar:
+        """Compute the learning rate of update `step`, counted from 0."""
+        return lr_schedule(self.config.optimizer, self.config.num_updates)(step)
+
+    def ent_coef(self, step: Int32[Array, ""]) -> Scalar:
+        """Compute the weight of the entropy bonus in update `step`."""
+        config = self.config
+        progress = step / config.num_updates
+        return scheduled_value(config.ent_schedule, config.ent_coef, config.ent_coef_end, progress)
 
     def _minibatches(
         self, key: Key, env_ids: Int32[Array, " envs"], shape: tuple[int, ...]
     ) -> Int32[Array, "gradient_steps shards minibatch"]:
         """Assign the samples of each shard to minibatches. A shard's shuffle depends only on its index."""
-        config = self.settings
+        config = self.config
         num_shards, size = shape
-        shards = env_ids.reshape(num_shards, -1)[:, 0] // (config.num_envs // config.num_shuffle_groups)
+        shards = env_ids.reshape(num_shards, -1)[:, 0] // (config.num_envs // config.num_shards)
 
         def shuffle_epoch(epoch: Array) -> Array:
             def shuffle_shard(shard: Array) -> Array:
@@ -476,7 +474,7 @@ class PPO(PolicyAlgorithm[PPOState]):
                 return jax.random.permutation(shard_key, size)
 
             shuffled = jax.vmap(shuffle_shard)(shards)
-            return shuffled.reshape(num_shards, config.minibatches, -1).swapaxes(0, 1)
+            return shuffled.reshape(num_shards, config.num_minibatches, -1).swapaxes(0, 1)
 
-        minibatches = jax.vmap(shuffle_epoch)(jnp.arange(config.epochs))
-        return minibatches.reshape(-1, num_shards, size // config.minibatches).astype(jnp.int32)
+        minibatches = jax.vmap(shuffle_epoch)(jnp.arange(config.update_epochs))
+        return minibatches.reshape(-1, num_shards, size // config.num_minibatches).astype(jnp.int32)

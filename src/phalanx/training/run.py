@@ -281,7 +281,7 @@ class Run:
             rate,
             {**known, **{name: float(value) for name, value in headline.items()}},
         )
-        logged = {f"{unit.rpartition('_')[2]}_per_second": rate, "seconds": self.seconds}
+        logged = {f"{unit}_per_second": rate, "seconds": self.seconds}
         return progress, {**self.counts, **logged}
 
     def _log(self, result: UpdateResult, speed: Mapping[str, Any]) -> None:
@@ -300,7 +300,9 @@ class Run:
 
         Every process evaluates, so that none waits for the first one at the next update.
         """
-        records = self.algorithm.evaluate(unreplicate(self.state), self.update, final)
+        settings = self.algorithm.config.evaluation
+        results = self.algorithm.evaluate(unreplicate(self.state), settings, final)
+        records = [result.as_record() for result in results]
         for record in records:
             logged = {**record, "timestamp": time.time(), "step": self.update, **self.counts}
             self.evaluations.append(logged)
@@ -338,7 +340,7 @@ class Run:
     def _metadata(self) -> dict[str, Any]:
         """Return the algorithm's entries of `run.json`."""
         algorithm, state = self.algorithm, unreplicate(self.state)
-        size = count_parameters(algorithm.policy(state))
+        size = count_parameters(state.params)
         return {"num_parameters": size, **algorithm.metadata(state)}
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -496,7 +498,7 @@ def _check_same_run(
     run_dirs.reject_links(run_dir)
     before = run_dirs.read_config(run_dir, type(config))
     if extend:
-        before = run_dirs.extend_config(before, algorithm.num_updates_setting, config)
+        before = run_dirs.extend_config(before, config)
     run_dirs.check_same_config(run_dir, before, config)
     if init_from is not None:
         run_dirs.check_same_init(run_dir, init_from.run)
@@ -505,7 +507,9 @@ def _check_same_run(
 def _describe(algorithm: Algorithm) -> dict[str, Any]:
     """Return the entries of `run.json` that identify a training."""
     env = getattr(algorithm.config, "env", None)
-    return {"algorithm": algorithm.name, "env": getattr(env, "id", None)}
+    about = {"algorithm": algorithm.name, "env": getattr(env, "id", None)}
+    address = algorithm.address()
+    return about if address == algorithm.name else {**about, "entry_point": address}
 
 
 def count_parameters(network: PyTree) -> int:

@@ -19,6 +19,7 @@ from phalanx.io.untrusted import read_json
 from phalanx.logging.handlers.file import FileHandler
 from phalanx.logging.handlers.handler import Handler
 from phalanx.system_info import machine_info
+from phalanx.training.config import RunConfig
 
 FORMAT = 2
 """Version of the run folder, in `run.json`. Folders of other versions are rejected."""
@@ -32,7 +33,7 @@ _THIRD_PARTY_FOLDERS = ("wandb",)
 """Folders in which other libraries create symbolic links of their own."""
 
 RunStatus = Literal["new", "no_checkpoint", "resumable", "finished"]
-AnyConfig = TypeVar("AnyConfig", bound=Config)
+AnyConfig = TypeVar("AnyConfig", bound=RunConfig)
 MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
 """Creates the handlers of a run's logger from its folder and config."""
 
@@ -81,11 +82,7 @@ def create_run(folder: str | os.PathLike[str], config: Config, metadata: Mapping
         ValueError: If the folder contains anything but the remains of a start that was killed.
     """
     path = Path(folder)
-    if path.exists() and (not path.is_dir() or not _is_unused(path)):
-        raise ValueError(
-            f"{path} already exists and is not overwritten: add --resume to continue the run in it, or "
-            "choose another --out"
-        )
+    check_new_run(path)
     path.mkdir(parents=True, exist_ok=True)
     # A folder with run.json is a run, so it is written last.
     save_config(config, path / CONFIG)
@@ -97,6 +94,15 @@ def create_run(folder: str | os.PathLike[str], config: Config, metadata: Mapping
     }
     write_metadata(path, {**metadata, **about})
     return path
+
+
+def check_new_run(path: Path) -> None:
+    """Raise ValueError if a folder contains anything but the remains of a start that was killed."""
+    if path.exists() and (not path.is_dir() or not _is_unused(path)):
+        raise ValueError(
+            f"{path} already exists and is not overwritten: add --resume to continue the run in it, or "
+            "choose another --out"
+        )
 
 
 def _is_unused(path: Path) -> bool:
@@ -153,27 +159,15 @@ def _read_object(path: Path) -> dict[str, Any]:
 def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
     """Read the config of a run."""
     read_metadata(folder)
-    return load_config(cls, Path(folder) / CONFIG)
+    return cls.load(Path(folder) / CONFIG)
 
 
-def extend_config(before: AnyConfig, setting: str, now: AnyConfig) -> AnyConfig:
-    """Return the config of a run with the number of updates of another config, which must not be lower.
-
-    Args:
-        before: Config of the run.
-        setting: Name of the setting with the number of updates.
-        now: Config with the new number of updates.
-    """
-    old, new = _get(before, setting), _get(now, setting)
+def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
+    """Return the config of a run with the number of updates of another config, which must not be lower."""
+    old, new = before.num_updates, now.num_updates
     if new < old:
-        raise ValueError(f"{setting} is {old}: a run can be extended, but not shortened to {new}")
-    return load_config(type(before), None, [f"{setting}={new}"], base=before)
-
-
-def _get(config: Any, setting: str) -> int:
-    for name in setting.split("."):
-        config = getattr(config, name)
-    return config
+        raise ValueError(f"num_updates is {old}: a run can be extended, but not shortened to {new}")
+    return load_config(type(before), None, [f"num_updates={new}"], base=before)
 
 
 def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EvaluationConfig
+from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
@@ -52,9 +52,10 @@ from phalanx.proofs.search.heuristics import (
 )
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
+from phalanx.training.checkpoints import CheckpointRef
 from phalanx.training.config import CheckpointConfig, RunConfig
-from phalanx.training.loading import restore_policy
 from phalanx.training.run_dir import read_config
+from phalanx.training.trained_policy import restore_state
 
 _EXAMPLES_FILE = "examples-{update}.npz"
 _MAX_DEAD_ENDS = 32
@@ -512,9 +513,9 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
         search = search.model_copy(update=changed)
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
 
-    def evaluate(self, state: HeuristicState, update: int, final: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: HeuristicState, settings: Config, final: bool) -> list[EvaluationResult]:
         """Search proofs of validation queries; before the first update also with other heuristics."""
-        return [self.validate(state).as_record()]
+        return [self.validate(state)]
 
     def validate(self, state: HeuristicState) -> HeuristicEvaluation:
         """Search proofs of validation queries."""
@@ -598,4 +599,4 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
 def load_heuristic(run: str | Path) -> tuple[HeuristicTrainer, LearnedHeuristic]:
     """Load a run of `phalanx train heuristic`: its data, which are read again, and the learned heuristic."""
     trainer = HeuristicTrainer(read_config(Path(run), HeuristicConfig))
-    return trainer, trainer.heuristic(restore_policy(trainer, Path(run)))
+    return trainer, trainer.heuristic(trainer.policy(restore_state(trainer, CheckpointRef(Path(run)))))

@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config
 from phalanx.core.backends import is_cpu_only
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EpisodeEvaluationConfig
+from phalanx.core.evaluation import EpisodeEvaluationConfig, EvaluationRecord, EvaluationResult
 from phalanx.data.batch_files import BatchReader
 from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, collate
 from phalanx.data.packing import OverlongPolicy, PackingConfig
@@ -35,7 +35,13 @@ from phalanx.data.plans.streaming_plan import StreamingPlan, StreamingPlanConfig
 from phalanx.data.samples import Sample, TokenDataset, read_samples
 from phalanx.data.tokenization import TokenizeConfig, tokenize_dataset, tokenize_rows
 from phalanx.data.tokenizers import load_tokenizer
-from phalanx.lm.evaluation import evaluation_records, sample_conversations
+from phalanx.lm.evaluation import (
+    TextEvalConfig,
+    evaluate_language_model,
+    evaluation_records,
+    sample_conversations,
+    text_eval_config,
+)
 from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.lm.flops import measured_peak_flops, train_flops
 from phalanx.lm.model import LanguageModel, LanguageModelConfig, model_structure, token_logps
@@ -44,11 +50,11 @@ from phalanx.lm.text_policy import LMPolicy
 from phalanx.logging.config import LoggingConfig
 from phalanx.registry import group_members
 from phalanx.text.env import TextVectorEnvironment
+from phalanx.text.env_spec import TextEnvConfig
 from phalanx.text.splits import Split
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
-from phalanx.training.config import CheckpointConfig, RunConfig
+from phalanx.training.config import CheckpointConfig, TextRunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
-from phalanx.training.text_env import TrainingEnvConfig, make_preset_environment
 
 _MIN_MICROBATCH_TOKENS = 1024
 """On the CPU, a batch is processed in microbatches of at least this many tokens: the activations of a
@@ -142,7 +148,7 @@ class SFTDataConfig(Config):
         )
 
 
-class SFTConfig(RunConfig):
+class SFTConfig(TextRunConfig):
     """Configuration for supervised fine-tuning."""
 
     preset_group = "sft"
@@ -163,13 +169,11 @@ class SFTConfig(RunConfig):
     """Seed of the initial model, the order of samples and the episodes."""
     num_updates: int = Field(default=300, ge=1)
     """Number of updates. Fewer if the plan has fewer batches."""
-    env: TrainingEnvConfig = TrainingEnvConfig(id="arc")
-    """Text environment whose expert answers are trained on, unless `data` names a plan or a file."""
+    env: TextEnvConfig = TextEnvConfig()
+    """Text environment whose expert answers are trained on, unless `data` names a plan or a file. It includes
+    the settings of a single JAX environment or of `puzzle_server`."""
     tokenizer: str = "bytes"
     """Tokenizer of the samples. For a plan, the one that its lengths were computed with."""
-    prompt_format: Literal["compact", "full"] = "compact"
-    """`compact` prompts have few characters and no rules, for small models. Environments with only one format
-    ignore this setting."""
     model: LanguageModelConfig = LanguageModelConfig()
     """Architecture."""
     data: SFTDataConfig = SFTDataConfig()
@@ -308,6 +312,8 @@ class SFT(Algorithm[TrainState]):
 
     name = "sft"
     config_type = SFTConfig
+    evaluation_config = EpisodeEvaluationConfig
+    eval_config = TextEvalConfig
     unit = "tokens"
     headline = ("loss",)
 
@@ -324,6 +330,14 @@ class SFT(Algorithm[TrainState]):
         self._learning_rate = lr_schedule(config.optimizer, num_updates)
         self._eval_batches = eval_batches(self.data.eval_samples, config)
         self._tokenizer = PromptTokenizer(config.tokenizer)
+
+    @classmethod
+    def for_evaluation(cls, config: Any) -> "SFT":
+        return cls(config, SFTData())
+
+    @classmethod
+    def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config]:
+        return text_eval_config(env, trained_env(config))
 
     @functools.cached_property
     def text_env(self) -> TextVectorEnvironment | None:
@@ -345,9 +359,9 @@ class SFT(Algorithm[TrainState]):
         # The schedule depends on the number of updates, which a plan can limit.
         return (*super()._compilation_key, self.num_updates)
 
-    def policy(self, state: TrainState) -> LanguageModel:
-        model: LanguageModel = eqx.combine(state.params, self._structure)
-        return model
+    def policy(self, state: TrainState) -> LMPolicy:
+        """Return the language model as a greedy policy for text environments."""
+        return LMPolicy(eqx.combine(state.params, self._structure), self._tokenizer)
 
     def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
         """Train on the next batches. Raises `StopIteration` at the end of the data."""
@@ -420,11 +434,13 @@ class SFT(Algorithm[TrainState]):
         }
         return TrainState(params, opt_state, state.step + 1), metrics
 
-    def evaluate(self, state: TrainState, update: int, final: bool) -> list[dict[str, Any]]:
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Compute the loss on evaluation samples and run greedy episodes of the validation split."""
+        if isinstance(settings, TextEvalConfig):
+            return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)
         num_episodes = self.config.evaluation.num_episodes
-        episodes = evaluation_records(self._lm_policy(state), self.text_env, num_episodes)
-        return [*self._loss_records(state), *episodes]
+        episodes = evaluation_records(self.policy(state), self.text_env, num_episodes)
+        return [*map(EvaluationRecord, self._loss_records(state)), *episodes]
 
     def eval_loss(self, params: PyTree, batch: TokenBatch) -> LossSums:
         """Compute the loss of a batch without training."""
@@ -450,10 +466,7 @@ class SFT(Algorithm[TrainState]):
 
     def sample_episodes(self, state: TrainState, key: Key, update: int) -> list[dict[str, Any]]:
         """Run one validation episode of each task."""
-        return sample_conversations(self._lm_policy(state), self.text_env, update)
-
-    def _lm_policy(self, state: TrainState) -> LMPolicy:
-        return LMPolicy(self.policy(state), self._tokenizer)
+        return sample_conversations(self.policy(state), self.text_env, update)
 
     def data_fingerprint(self) -> str:
         return "" if self.data.plan is None else self.data.plan.fingerprint
@@ -485,7 +498,7 @@ def _token_arrays(batch: TokenBatch) -> dict[str, Any]:
     return {name: getattr(batch, name) for name in TOKEN_ARRAYS}
 
 
-def trained_env(config: SFTConfig) -> TrainingEnvConfig | None:
+def trained_env(config: SFTConfig) -> TextEnvConfig | None:
     """Return the text environment that a model is trained on; None for a plan or a file of samples."""
     return None if config.data.plan or config.data.samples else config.env
 
@@ -611,8 +624,8 @@ def _open_env(config: SFTConfig) -> SFTData:
 
 def _env_samples(config: SFTConfig) -> Callable[[Split], Iterator[Sample]]:
     data, env = config.data, config.env
-    if env.is_jax and data.behavior_policy == "expert":
-        return _expert_samples(config)
+    if not env.id:
+        raise ValueError("no training data: choose an environment (--env), or set data.plan or data.samples")
     tasks = env.make().tasks  # raises if the spec is wrong
     known = {task.partition(":")[0] for task in tasks} | set(group_members("puzzles"))
     if unknown := data.mixture.keys() - known:
@@ -626,25 +639,3 @@ def _env_samples(config: SFTConfig) -> Callable[[Split], Iterator[Sample]]:
         behavior_policy=data.behavior_policy,
         mixture=data.mixture,
     )
-
-
-def _expert_samples(config: SFTConfig) -> Callable[[Split], Iterator[Sample]]:
-    """Return the answers of the expert of ARC or proofs."""
-    from phalanx.training.sft_experts import arc_samples, proof_samples
-
-    if config.env.id not in ("arc", "proofs"):
-        raise ValueError(f"env.id={config.env.id} has no expert as text; use arc, proofs or puzzles")
-    environment = make_preset_environment(config.env.id)
-
-    def samples(split: Split) -> Iterator[Sample]:
-        if config.env.id == "arc":
-            return arc_samples(
-                environment,
-                config.tokenizer,
-                seed=config.seed,
-                split=split,
-                prompt_format=config.prompt_format,
-            )
-        return proof_samples(environment, config.tokenizer, seed=config.seed, split=split)
-
-    return samples

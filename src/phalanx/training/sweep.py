@@ -260,7 +260,7 @@ class Sweep:
 
     def _arguments(self, trial: SweepTrial) -> list[str]:
         out = str((self.folder / trial.name).absolute())
-        return [*self.command, *trial.settings, "--out", out, "--resume", "auto"]
+        return [*self.command, *trial.settings, "--out", out, "--auto-resume"]
 
     def _open_study(self) -> Any:
         """Create or load the study."""

@@ -1,9 +1,7 @@
-"""Trained policies to act with: loaded from a run in a moment, without its tasks, and exported as StableHLO.
-
-How they are measured is in `arc_evaluation` and `proof_scores`; how they are trained, in `ppo`.
-"""
+"""Policies of finished or running trainings: load them, act, record episodes, and export them."""
 
 import copy
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Any
@@ -13,44 +11,81 @@ import jax
 from jaxtyping import PyTree
 
 from phalanx.core.environment import Environment, Key, Keys
+from phalanx.core.episodes import record_episodes
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
-from phalanx.training.checkpoints import CheckpointRef, named
-from phalanx.training.run_dir import CONFIG, read_config, read_metadata
+from phalanx.training.algorithm import Algorithm, load_algorithm
+from phalanx.training.checkpoints import CheckpointRef, check_metadata, named, open_checkpoint
+from phalanx.training.config import PolicyConfig, RunConfig
+from phalanx.training.policy_algorithm import PolicyAlgorithm, default_network
+from phalanx.training.run_dir import read_config, read_metadata
 from phalanx.training.warm_start import load_params
 
 
 class Policy:
-    """A network and how its output is read: `act(observation)` is the action it takes.
+    """A trained policy network that acts in its environment.
 
-    Without a key the likeliest action is taken, with one it is drawn. `act_batch` does it for many at once.
+    Args:
+        network: The policy network.
+        config: Config of the run.
+        run: Run folder.
+        step: Update of the checkpoint.
     """
 
-    def __init__(self, network: PolicyNetwork, run: Path, step: int, kind: str) -> None:
-        self.network = network
-        self.run, self.step, self.kind = run, step, kind
+    def __init__(self, network: PolicyNetwork, config: PolicyConfig, run: Path, step: int) -> None:
+        self.network, self.config = network, config
+        self.run, self.step = run, step
+
+    @functools.cached_property
+    def environment(self) -> Environment:
+        """The environment of the run, created on first use."""
+        return self.config.make_environment()
 
     def act(self, observation: PyTree, key: Key | None = None) -> PyTree:
-        """The action for one observation of the environment that it was trained in."""
+        """Select an action for one observation: the most probable one, or with a key, a sampled one."""
         return _act(self.network, observation, key)
 
     def act_batch(self, observations: PyTree, keys: Keys | None = None) -> PyTree:
-        """The actions for a batch of observations; keys are one for each."""
+        """Select actions for a batch of observations, sampled if there is a key for each."""
         return _act_batch(self.network, observations, keys)
 
-    def export(self, environment: Environment) -> "jax.export.Exported":
-        """The greedy policy as StableHLO, for any batch: arrays of observations by name to actions by name.
+    def record_episodes(
+        self,
+        num_episodes: int = 1,
+        seed: int = 0,
+        *,
+        greedy: bool = True,
+        environment: Environment | None = None,
+    ) -> list[dict[str, Any]]:
+        """Run episodes and return them as records.
 
-        It needs neither Phalanx nor its native code where it runs. The environment's observations give the
-        shapes; an observation that is one array is called `observation`, such an action `action`.
+        Args:
+            num_episodes: Number of episodes.
+            seed: Seed of the episodes, and of the actions if they are sampled.
+            greedy: Take the most probable actions instead of sampling.
+            environment: Environment with the same observations and actions; default: that of the run.
         """
-        seen = jax.eval_shape(environment.reset, jax.random.key(0))[1]
+        environment = self.environment if environment is None else environment
+        key, max_steps = jax.random.key(seed), environment.max_episode_steps
+        return record_episodes(environment, self.network, key, num_episodes, max_steps, greedy=greedy)
+
+    def export(self, environment: Environment | None = None) -> "jax.export.Exported":
+        """Export the greedy policy as StableHLO: named observation arrays to named action arrays.
+
+        The batch size is symbolic. The result needs neither Phalanx nor its native code. An observation that
+        is a single array is called `observation`, such an action `action`.
+
+        Args:
+            environment: Environment whose observations give the shapes; default: that of the run.
+        """
+        environment = self.environment if environment is None else environment
+        observation = jax.eval_shape(environment.reset, jax.random.key(0))[1]
         (batch,) = jax.export.symbolic_shape("batch")
         arguments = {
             name or "observation": jax.ShapeDtypeStruct((batch, *leaf.shape), leaf.dtype)
-            for name, leaf in named(seen).items()
+            for name, leaf in named(observation).items()
         }
-        network, structure = _portable(self.network), jax.tree.structure(seen)
+        network, structure = _without_native_code(self.network), jax.tree.structure(observation)
 
         def act(observations: dict[str, Any]) -> dict[str, Any]:
             leaves = [observations[name] for name in arguments]
@@ -61,8 +96,8 @@ class Policy:
 
         return jax.export.export(jax.jit(act))(arguments)
 
-    def save_stablehlo(self, path: str | Path, environment: Environment) -> None:
-        """Write `export` to a file, which `jax.export.deserialize` reads; needs the extra `export`."""
+    def save_stablehlo(self, path: str | Path, environment: Environment | None = None) -> None:
+        """Write the result of `export` to a file for `jax.export.deserialize`. Needs the extra `export`."""
         exported = self.export(environment)
         try:
             data = exported.serialize()
@@ -75,49 +110,64 @@ class Policy:
 
     def __repr__(self) -> str:
         size = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(self.network, eqx.is_array)))
-        return f"Policy({self.kind}, {size:,} parameters, update {self.step} of {self.run})"
+        return f"Policy({self.config.env.id}, {size:,} parameters, update {self.step} of {self.run})"
 
 
-def load_policy(run: str | Path) -> Policy:
-    """Load the trained policy of a run.
-
-    Only the network is created and only its parameters are read.
+def load_policy(run: str | Path) -> Any:
+    """Load what a run has trained.
 
     Args:
         run: `RUN`, `RUN@STEP` or `RUN@best`. For a run with several seeds, its first seed is loaded; others
             are `RUN/seed_1`, ...
+
+    Returns:
+        A `Policy` for PPO, behavior cloning and other policy algorithms: only the parameters are read, and
+        its environment is created on first use. For other algorithms, the result of `Algorithm.policy`: an
+        `LMPolicy` for SFT and GRPO, a `KGE` for embeddings.
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
-    kind = str(read_metadata(ref.run).get("algorithm"))
-    shape = eqx.filter_eval_shape(_create_policy(ref.run, kind), jax.random.key(0))
+    algorithm_type, config = read_run(ref.run)
+    if not issubclass(algorithm_type, PolicyAlgorithm) or not isinstance(config, PolicyConfig):
+        algorithm = algorithm_type.for_evaluation(config)
+        return algorithm.policy(restore_state(algorithm, ref))
+    if config.environment_type is None:
+        raise ValueError(
+            f"{ref.run} was trained in an environment that was passed as an object, so its policy cannot be "
+            "created from the config; register the environment and train with env.id"
+        )
+    shape = eqx.filter_eval_shape(default_network(config), jax.random.key(0))
     arrays, structure = eqx.partition(shape, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     params, origin = load_params(ref, arrays)
-    return Policy(eqx.combine(params, structure), ref.run, origin["step"], kind)
+    return Policy(eqx.combine(params, structure), config, ref.run, origin["step"])
 
 
-def _create_policy(run: Path, kind: str) -> Any:
-    """How the network of a run is made of a key."""
-    from phalanx.io.untrusted import read_yaml
-
-    if kind == "proofs":
-        from phalanx.proofs.env import ProofEnvironment
-        from phalanx.training.proof_training import ProofTrainingConfig
-
-        proofs = read_config(run, ProofTrainingConfig)
-        return functools.partial(ProofEnvironment.default_network, proofs.proofs, proofs.network)
-    settings = read_yaml(run / CONFIG)
-    if not {"arc", "network"} <= settings.keys():
+def read_run(run: Path) -> tuple[type[Algorithm], RunConfig]:
+    """Return the algorithm class and the config of a run."""
+    metadata = read_metadata(run)
+    address = str(metadata.get("entry_point") or metadata.get("algorithm"))
+    file = Path(address.rpartition(":")[0])
+    if file.suffix == ".py" and file.resolve().is_relative_to(run.resolve()):
         raise ValueError(
-            f"{run} is a run of kind {kind!r}, which has no policy that acts; `load_language_model` and "
-            "`load_kge` read the others"
+            f"{run} names an algorithm in its own folder, {file}; code in run folders is not run"
         )
-    from phalanx.arc.config import ArcConfig
-    from phalanx.arc.networks import create_network
-    from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
+    algorithm = load_algorithm(address)
+    return algorithm, read_config(run, algorithm.config_type)
 
-    arc = ArcConfig.model_validate(settings["arc"])
-    network = ArcNetworkConfig.model_validate(settings["network"])
-    return functools.partial(create_network, network, arc)
+
+def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
+    """Return a state with the parameters of a checkpoint. All other fields are only shapes.
+
+    Args:
+        algorithm: Algorithm with the config of the run.
+        ref: The checkpoint; that of one seed if there are several.
+    """
+    if ref.which == "newest" and algorithm.config.checkpoint.best_metric is not None:
+        ref = dataclasses.replace(ref, which=algorithm.policy_checkpoint)
+    with open_checkpoint(ref.run, ref.which) as (_, step, metadata):
+        check_metadata(ref.run, step, metadata, algorithm.config)
+    like = eqx.filter_eval_shape(algorithm.init, jax.random.key(algorithm.seed))
+    params, _ = load_params(ref, like.params)
+    return eqx.tree_at(lambda state: state.params, like, params)
 
 
 _act = eqx.filter_jit(select_action)
@@ -128,11 +178,11 @@ def _act_batch(network: PolicyNetwork, observations: PyTree, keys: Keys | None) 
     return jax.vmap(functools.partial(select_action, network))(observations, keys)
 
 
-def _portable(network: Any) -> Any:
-    """The same network without native code, which is not on the machines that an export goes to."""
+def _without_native_code(network: Any) -> Any:
+    """Return the network without native code, which other machines do not have."""
     if getattr(network, "backend", "xla") != "native":
         return network
-    twin = copy.copy(network)
-    # A module is frozen, and this field is no array that `tree_at` could change.
-    object.__setattr__(twin, "backend", "xla")
-    return twin
+    copied = copy.copy(network)
+    # A module is frozen, and this field is not an array that `tree_at` could change.
+    object.__setattr__(copied, "backend", "xla")
+    return copied

@@ -97,7 +97,7 @@ def test_curves_are_drawn_point_by_point(page: Any) -> None:
     assert line[-1][1] < line[0][1] - 80, "success rises: up is a smaller y"
     assert page.locator('[data-chart="reward"] path.deviation').count() == 1
     assert page.locator('[data-chart="evaluation:success_rate"] path.curve').count() == 2
-    assert page.locator('[data-chart="steps_per_second"] path.curve').count() == 1
+    assert page.locator('[data-chart="env_steps_per_second"] path.curve').count() == 1
 
 
 def test_hovering_says_the_value_that_was_logged(page: Any) -> None:

@@ -131,7 +131,7 @@ def test_several_games_are_tasks_with_seed_ranges_as_splits() -> None:
         config = PuzzleServerConfig(
             address=f"127.0.0.1:{server.port}", games=("toy", "sudoku:easy"), num_connections=2
         )
-        with config.make() as batch:
+        with PuzzleServerVectorEnvironment.from_config(config) as batch:
             assert batch.tasks == ("toy:easy", "sudoku:easy")
             first = [next(batch.seeds("toy:easy", split)) for split in ("train", "validation", "test")]
             assert first == [3_000_000, 2_000_000, 1_000_000] and batch.first_seed(2) == 5_000_000
@@ -142,7 +142,7 @@ def test_several_games_are_tasks_with_seed_ranges_as_splits() -> None:
             with pytest.raises(ValueError, match="expected 1 to 2 episodes, got 3"):
                 batch.reset([1, 2, 3])
     with pytest.raises(ValueError, match="address must be HOST:PORT"):
-        PuzzleServerConfig(address="here").make()
+        PuzzleServerVectorEnvironment.from_config(PuzzleServerConfig(address="here"))
     with pytest.raises(ValueError, match="num_connections"):
         PuzzleServerConfig.model_validate({"connections": 3})
 

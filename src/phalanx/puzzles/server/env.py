@@ -69,18 +69,6 @@ class PuzzleServerConfig(Config):
             raise ValueError(f"address must be HOST:PORT, such as localhost:8023, got {self.address!r}")
         return PuzzleClientConfig(host=host, port=int(port))
 
-    def make(self) -> "PuzzleServerVectorEnvironment":
-        """Create the environment. It connects when the first episodes start."""
-        return PuzzleServerVectorEnvironment(
-            self.games,
-            self.difficulty,
-            client=self.client(),
-            num_connections=self.num_connections,
-            max_steps=self.max_steps,
-            max_invalid_answers=self.max_invalid_answers,
-            prompt_format="compact",
-        )
-
 
 class PuzzleServerVectorEnvironment(TextVectorEnvironment):
     """Puzzles of a server, each on its own connection. Use it in a `with` statement, or call `close`.
@@ -107,8 +95,22 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         rewards: Rewards by outcome.
     """
 
+    config_type: ClassVar[type[Config]] = PuzzleServerConfig
     prompt_suffix = ""
     completion_end = "\n"
+
+    @classmethod
+    def from_config(cls, config: PuzzleServerConfig) -> "PuzzleServerVectorEnvironment":
+        """Create the environment from its settings. It connects when the first episodes start."""
+        return cls(
+            config.games,
+            config.difficulty,
+            client=config.client(),
+            num_connections=config.num_connections,
+            max_steps=config.max_steps,
+            max_invalid_answers=config.max_invalid_answers,
+            prompt_format="compact",
+        )
 
     def __init__(
         self,

@@ -2,25 +2,20 @@
 
 import itertools
 
-import pytest
-
 from phalanx.arc.generators import generate_tasks
 from phalanx.arc.text import OPERATION_NAMES, compact_task
 from phalanx.lm import PromptTokenizer
-from phalanx.text.wrapper import TextVectorWrapper
+from phalanx.lm.expert_samples import generate_expert_samples
 from phalanx.training import SFTConfig, open_data
-from phalanx.training.sft_experts import proof_samples
-from phalanx.training.text_env import TrainingEnvConfig
-from tests.helpers.few_tasks import few_tasks
 
 TOKENIZER = PromptTokenizer("characters")
 
 
 def test_expert_of_proofs_proves_true_queries_and_gives_up_on_false_ones() -> None:
-    env = TrainingEnvConfig(id="proofs").make()
-    assert isinstance(env, TextVectorWrapper)
-    samples = list(itertools.islice(proof_samples(env.environment, "characters"), 150))
-    assert samples == list(itertools.islice(proof_samples(env.environment, "characters"), 150))
+    config = SFTConfig.load(env="proofs").env
+    env = config.make()
+    samples = list(itertools.islice(generate_expert_samples(config.make, "characters"), 150))
+    assert samples == list(itertools.islice(generate_expert_samples(config.make, "characters"), 150))
     answers: dict[int, list[str]] = {}
     for sample in samples:
         answer = TOKENIZER.decode(sample.input_ids[sample.loss_mask == 1].tolist())
@@ -34,9 +29,14 @@ def test_expert_of_proofs_proves_true_queries_and_gives_up_on_false_ones() -> No
     assert {"True", "give up"} <= {own[-1] for own in complete.values()}
 
 
-def test_arc_samples_show_the_other_pairs_but_not_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    few_tasks(monkeypatch)
-    settings = ("env.id=arc", "data.num_eval_samples=3", "data.max_length=512", "data.packing_buffer_size=4")
+def test_arc_samples_show_the_other_pairs_but_not_the_answer() -> None:
+    settings = (
+        "env.id=arc",
+        "env.dataset.num_tasks=120",
+        "data.num_eval_samples=3",
+        "data.max_length=512",
+        "data.packing_buffer_size=4",
+    )
     data = open_data(SFTConfig.load(None, settings))
     assert [sample.sample_id.split("-")[1] for sample in data.eval_samples] == ["validation"] * 3
     assert data.plan is not None

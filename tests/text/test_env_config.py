@@ -1,40 +1,58 @@
 """The section `env` of SFT and GRPO."""
 
 import itertools
+from typing import Any
 
 import pytest
 
-from phalanx.training import SFTConfig, open_data
+from phalanx.text.env import TextVectorEnvironment
+from phalanx.text.env_spec import TextEnvConfig, env_config_class
+from phalanx.training import GRPOConfig, SFTConfig, open_data
 from phalanx.training.sft import trained_env
-from phalanx.training.text_env import TrainingEnvConfig
+
+
+def make(spec: str, **settings: Any) -> TextVectorEnvironment:
+    return env_config_class(spec)(id=spec, **settings).make()
 
 
 def test_specs_are_resolved_and_mistakes_are_explained() -> None:
-    assert TrainingEnvConfig(id="sudoku::multi").make().tasks == ("sudoku:easy:multi",)
-    assert TrainingEnvConfig(id="sudoku", difficulty="hard").make().tasks == ("sudoku:hard:single",)
+    assert make("sudoku::multi").tasks == ("sudoku:easy:multi",)
+    assert make("sudoku", difficulty="hard").tasks == ("sudoku:hard:single",)
     with pytest.raises(ValueError, match="did you mean 'sudoku'"):
-        TrainingEnvConfig(id="sudoka").make()
-    with pytest.raises(ValueError, match=r"'sudoku' takes no env\.overrides"):
-        TrainingEnvConfig(id="sudoku", overrides=("x=1",)).make()
-    with pytest.raises(ValueError, match=r"env\.id=proofs takes no env\.overrides"):
-        TrainingEnvConfig(id="proofs", overrides=("x=1",)).make()
+        make("sudoka")
+    with pytest.raises(ValueError, match="overrides was removed; set the environment's own settings"):
+        make("sudoku", overrides=("x=1",))
     with pytest.raises(ValueError, match="address must be HOST:PORT"):
-        TrainingEnvConfig(id="puzzle_server", address="localhost").make()
+        make("puzzle_server", address="localhost")
     with pytest.raises(ValueError, match="name one or more different games"):
-        TrainingEnvConfig(id="puzzle_server", games=("lights", "lights:easy")).make()
+        make("puzzle_server", address="localhost:1", games=("lights", "lights:easy"))
     with pytest.raises(ValueError, match="unknown text environment 'sudoka'; did you mean 'sudoku'"):
         open_data(SFTConfig.load(None, ("env.id=sudoka",)))
 
 
 def test_environment_with_one_episode_has_no_validation_split() -> None:
-    overrides = ("dataset.families=[recolor]", "dataset.num_tasks=1")
-    env = TrainingEnvConfig(id="arc-v2", overrides=overrides).make()
+    env = make("arc-v2", dataset={"families": ("recolor",), "num_tasks": 1})
     with pytest.raises(ValueError, match="of arc-v2 are in the validation split"):
         next(env.seeds("arc-v2", "validation"))
 
 
+def test_settings_of_a_single_jax_environment_and_of_a_server_are_part_of_the_section() -> None:
+    assert {"dataset", "episode", "action"} <= env_config_class("arc").model_fields.keys()
+    assert {"max_actions", "queries"} <= env_config_class("proofs-v1").model_fields.keys()
+    assert {"address", "games"} <= env_config_class("puzzle_server").model_fields.keys()
+    assert env_config_class("sudoku,sokoban") is env_config_class("") is TextEnvConfig
+    config = SFTConfig.load(env="arc")
+    assert (config.env.id, config.env.dataset.max_grid_height, config.env.episode.require_submit) == (
+        "arc",
+        4,
+        True,
+    )
+    assert SFTConfig.load(overrides=["env.id=proofs"]).env.max_actions == 32
+    assert GRPOConfig.load(env="lights_out").env.id == "lights_out::multi"
+
+
 def test_episodes_are_reproducible_and_in_one_split() -> None:
-    env = TrainingEnvConfig(id="proofs").make()
+    env = make("proofs")
     prompts = {}
     for split in ("train", "validation", "test"):
         seeds = list(itertools.islice(env.seeds("proofs", split), 6))
