@@ -336,18 +336,18 @@ def prefill(
     prompt_start: Int32[Array, " batch"],
     max_new_tokens: int,
 ) -> tuple[list[KVCache], Float[Array, "batch vocab"]]:
-    """Process prompts. Return caches with room for `max_new_tokens` more tokens, and the next logits."""
+    """Process prompts. Return caches with space for `max_new_tokens` more tokens, and the next logits."""
     positions = jnp.arange(prompt_ids.shape[1], dtype=jnp.int32)
     position_ids = jnp.maximum(positions - prompt_start[:, None], 0)
     segment_ids = (positions >= prompt_start[:, None]).astype(jnp.int32)
     angles = model.rotary_angles(position_ids)
     x, caches = model.embed(prompt_ids), []
-    room = ((0, 0), (0, max_new_tokens), (0, 0), (0, 0))
+    padding = ((0, 0), (0, max_new_tokens), (0, 0), (0, 0))
     for block in model.unstack_blocks():
         qkv = block.project_qkv(x)
         x = block.finish(x, packed_attention(qkv, angles, segment_ids))
         keys, values = apply_rotary(qkv[..., 1, :, :], angles), qkv[..., 2, :, :]
-        caches.append(KVCache(jnp.pad(keys, room), jnp.pad(values, room)))
+        caches.append(KVCache(jnp.pad(keys, padding), jnp.pad(values, padding)))
     return caches, model.logits(x[:, -1])
 
 
