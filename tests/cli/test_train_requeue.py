@@ -1,4 +1,4 @@
-"""`--resume auto`, `--extend` and `--init-from`, as schedulers and people give them."""
+"""`--auto-resume`, `--extend`, `--init-from` and unusual folders on the command line."""
 
 import json
 import shutil
