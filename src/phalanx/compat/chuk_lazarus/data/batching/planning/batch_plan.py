@@ -91,7 +91,11 @@ class EpochPlan(BaseModel):
     total_tokens: int = 0
 
     def __init__(
-        self, epoch: int, microbatches: Iterable[MicrobatchSpec] = (), seed: int = 0, **fields: Any
+        self,
+        epoch: int,
+        microbatches: Iterable[MicrobatchSpec | Mapping[str, Any]] = (),
+        seed: int = 0,
+        **fields: Any,
     ) -> None:
         super().__init__(epoch=epoch, microbatches=tuple(microbatches), seed=seed, **fields)
 
