@@ -16,7 +16,7 @@ from arcade_server import HANDLERS, MISSING, RealServer, installed_server
 from cutting_proxy import CuttingProxy
 from measuring.verdicts import Verdict, show_verdicts
 
-from phalanx.compat.chuk_lazarus.data.batching.streaming import StreamSample
+from phalanx.data import Sample
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.episodes import CollectConfig, PuzzleSampleStream
 from phalanx.puzzles.server.pool import ConnectionPoolConfig, EpisodeSpec, PuzzlePool, episode_specs
@@ -62,9 +62,7 @@ async def hints_of(port: int, game: str, episodes: int, connections: int) -> tup
     return found, episodes / (time.perf_counter() - began)
 
 
-async def collected(
-    port: int, episodes: int, after: Callable[[int], Any] | None = None
-) -> list[StreamSample]:
+async def collected(port: int, episodes: int, after: Callable[[int], Any] | None = None) -> list[Sample]:
     """The samples of whole episodes; `after` is awaited between episodes."""
     config = CollectConfig(
         client=PuzzleClientConfig(host="127.0.0.1", port=port),
@@ -83,7 +81,7 @@ async def collected(
 
 async def disturbed(
     server: RealServer, episodes: int, kills: int, cuts: int, size: int
-) -> tuple[list[StreamSample], int, int]:
+) -> tuple[list[Sample], int, int]:
     """The same with the server killed and replies cut; how often either happened comes with it."""
     killed = 0
     when = {episodes * (turn + 1) // (kills + 1) for turn in range(kills)}

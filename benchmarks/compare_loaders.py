@@ -25,7 +25,7 @@ PATIENCE = 120.0
 _TORCH = "torch==2.13.0"
 PEERS = {
     "phalanx": Peer("phalanx", RUNNER),
-    "phalanx live": Peer("phalanx", RUNNER),
+    "phalanx streaming": Peer("phalanx", RUNNER),
     "trl": Peer("trl", RUNNER, (_TORCH, "trl==1.16.0", "datasets")),
     "axolotl": Peer(
         "axolotl",

@@ -152,7 +152,7 @@ def works(samples: int) -> list[tuple[Work, dict[str, str]]]:
         (Work("plan throughput", samples), {PHALANX: "plan_throughput", PLAIN: "plan"}),
         (Work("assign", samples), {PHALANX: assign, PLAIN: "assign"}),
         (Work("assign", samples, "hard"), {PHALANX: assign, PLAIN: "assign"}),
-        (Work("assign hybrid", samples, "hard"), {PHALANX: "assign_hybrid"}),
+        (Work("assign subset_sum", samples, "hard"), {PHALANX: "assign_subset_sum"}),
         (Work("assign", tenth), {PHALANX: assign, TRL: "assign"}),
         (Work("pack tokens", tenth, unit="tokens"), {PHALANX: "materialize", TRL: "materialize"}),
         (

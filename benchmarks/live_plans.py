@@ -1,4 +1,4 @@
-"""How live plans hold up: memory, fill and mixture over many simulated samples, and kills with resumes.
+"""How streaming plans hold up: memory, fill and mixture over many simulated samples, and kills with resumes.
 
 Plans that are made beforehand are measured in `tokens.py`. Times are of this process's CPU, because others
 may load the machine; every figure is a JSON line.
@@ -15,7 +15,7 @@ import numpy as np
 from measuring.conditions import conditions
 from measuring.memory import peak_mebibytes
 from measuring.records import held_to
-from tests.helpers.simulated_source import SimulatedSource
+from simulated_source import SimulatedSource
 
 from phalanx.data import (
     BatchingConfig,
@@ -26,6 +26,7 @@ from phalanx.data import (
     StreamingPlan,
     StreamingPlanConfig,
 )
+from phalanx.data.plans.streaming_plan import StreamingState
 
 WEIGHTS = {"web": 0.62, "code": 0.25, "books": 0.1, "chat": 0.03}
 MEANS = {"web": 300.0, "code": 450.0, "books": 900.0, "chat": 120.0}
@@ -36,26 +37,23 @@ MILLION = 1_000_000
 def plan() -> StreamingPlan:
     """Four streams without end, of other lengths each."""
     sources = {name: SimulatedSource(seed, MEANS[name]) for seed, name in enumerate(WEIGHTS)}
-    config = StreamingPlanConfig(
-        packing=PackingConfig(max_length=CAPACITY), packs_per_batch=16, balance=False
-    )
+    config = StreamingPlanConfig(packing=PackingConfig(max_length=CAPACITY), packs_per_batch=16)
     return StreamingPlan(sources, config, Mixture(weights=WEIGHTS))
 
 
 def long_run(samples: int) -> Iterator[dict[str, Any]]:
     """Hand out batches until this many samples came: rate, memory, fill, and the mixture after a million."""
-    live = plan()
+    batches = plan().batches()
     begin = time.process_time()
     seen = packs = tokens = 0
     after_million: float | None = None
     while seen < samples:
-        batch = live.next_batch()
-        assert batch is not None
-        seen += len(batch.places)
-        packs += len(batch)
-        tokens += int(batch.lengths.sum())
+        batch = next(batches)
+        seen += batch.batch_size
+        packs += batch.num_packs
+        tokens += batch.token_count
         if after_million is None and seen >= MILLION:
-            after_million = mixture_error(live)
+            after_million = mixture_error(batches.state)
     seconds = time.process_time() - begin
     facts = {
         "name": "long run",
@@ -66,9 +64,9 @@ def long_run(samples: int) -> Iterator[dict[str, Any]]:
         "cpu_hours_for_1e9_extrapolated": round(1e9 / (seen / seconds) / 3600, 3),
         "peak_memory_mb": round(peak_mebibytes(), 1),
         "fill": round(tokens / (packs * CAPACITY), 5),
-        "mixture_error_percent": mixture_error(live),
+        "mixture_error_percent": mixture_error(batches.state),
         "mixture_error_percent_after_million": after_million,
-        "state_bytes": len(json.dumps(live.state_dict())),
+        "state_bytes": len(json.dumps(batches.state_dict())),
     }
     targets = {"peak_memory_mb": {"at_most": 200.0}, "fill": {"at_least": 0.99}}
     if after_million is not None:
@@ -76,9 +74,9 @@ def long_run(samples: int) -> Iterator[dict[str, Any]]:
     yield held_to({**facts, **conditions()}, targets)
 
 
-def mixture_error(live: StreamingPlan) -> float:
+def mixture_error(state: StreamingState) -> float:
     """The largest difference of a source's part of all tokens drawn from its weight, in percent of all."""
-    tokens = live.state.tokens
+    tokens = state.tokens
     total = sum(tokens.values()) or 1
     return round(100 * max(abs(tokens[name] / total - weight) for name, weight in WEIGHTS.items()), 5)
 
@@ -94,30 +92,29 @@ def kills(count: int) -> Iterator[dict[str, Any]]:
         sources = {name: SimulatedSource(seed, 60.0, 512) for seed, name in enumerate(WEIGHTS)}
         return StreamingPlan(sources, config, Mixture(weights=WEIGHTS))
 
-    state = json.dumps(fresh().state_dict())
-    seen: set[tuple[int, int]] = set()
+    state = json.dumps(fresh().batches().state_dict())
+    seen: set[str] = set()
     packs = repeated = 0
     begin = time.process_time()
     for world_size in itertools.islice(itertools.cycle((8, 3, 5)), count):
         steps = int(rng.integers(0, 4))
         states = set()
         for rank in range(world_size):
-            process = fresh()
+            process = fresh().batches(rank, world_size)
             process.load_state_dict(json.loads(state))
             for _ in range(steps):
-                batch = process.next_batch(rank, world_size)
-                assert batch is not None
-                members = set(zip(batch.sources.tolist(), batch.places.tolist(), strict=True))
-                packs += len(batch)
+                batch = next(process)
+                members = set(batch.sample_ids)
+                packs += batch.num_packs
                 repeated += len(members & seen)
                 seen |= members
             states.add(json.dumps(process.state_dict()))
-            process.next_batch(rank, world_size)  # done after the checkpoint, and lost with the process
+            next(process)  # done after the checkpoint, and lost with the process
         (state,) = states
     expected = {
-        (source, place)
-        for batch in itertools.islice(fresh().batches(), packs // config.rows)
-        for source, place in zip(batch.sources.tolist(), batch.places.tolist(), strict=True)
+        sample_id
+        for batch in itertools.islice(fresh().batches(), packs // config.packs_per_batch)
+        for sample_id in batch.sample_ids
     }
     facts = {
         "name": "kills",
@@ -137,7 +134,7 @@ def growth(samples: int) -> Iterator[dict[str, Any]]:
         cost: dict[str, float] = {}
         shares = []
         for size in (samples // 10, samples):
-            lengths = SimulatedSource(0).lengths(0, size)
+            lengths = SimulatedSource(0).read(0, size).lengths
             times = []
             for _ in range(3):
                 table = LengthTable.from_arrays([f"s{row}" for row in range(size)], lengths)

@@ -45,7 +45,7 @@ def plan(settings: dict[str, Any]) -> Measure:
             "fingerprint": fingerprint,
             "batches": mine.num_batches,
             "tokens": mine.get_epoch(0).total_tokens,
-            "samples": mine.get_epoch(0).total_samples,
+            "samples": mine.get_epoch(0).num_samples,
             "plan_seconds": planned - begun,
             "fingerprint_seconds": digested - planned,
             "shard_seconds": dealt - digested,
@@ -72,9 +72,7 @@ def step(settings: dict[str, Any]) -> Measure:
 
 def lengths(settings: dict[str, Any]) -> Measure:
     """A dataset's length cache, by this process, by several, or on Ray."""
-    import asyncio
-
-    from phalanx.data import LengthCache, iterate_lengths_in_processes, iterate_lengths_on_ray, load_tokenizer
+    from phalanx.data import LengthCache, iter_lengths, load_tokenizer
 
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if settings["threads"] else "false"
     tokenizer, dataset, output = (settings[name] for name in ("tokenizer", "dataset", "output"))
@@ -82,22 +80,21 @@ def lengths(settings: dict[str, Any]) -> Measure:
     workers = settings["workers"]
     waited = 0.0
 
-    async def fill(cache: LengthCache) -> float:
+    def fill(cache: LengthCache) -> float:
         begun = first = time.perf_counter()
-        async with cache:
-            count = iterate_lengths_on_ray if settings["on_ray"] else iterate_lengths_in_processes
-            batches = count(dataset, used, workers=workers)
+        with cache:
+            batches = iter_lengths(dataset, used, workers=workers, use_ray=settings["on_ray"])
             for number, (ids, counted) in enumerate(batches):
                 if not number:
                     first = time.perf_counter()
-                await cache.add_many(ids, counted)
+                cache.add_many(ids, counted)
         return first - begun
 
     def measure() -> dict[str, Any]:
         nonlocal waited
         begun = time.perf_counter()
         cache = LengthCache.create(output, used.tokenizer_hash)
-        waited = asyncio.run(fill(cache))
+        waited = fill(cache)
         return {
             "seconds": time.perf_counter() - begun,
             "seconds_to_first_batch": waited,

@@ -4,7 +4,6 @@ Other libraries are measured in `compare_tokens.py`; `--curve` measures padding 
 `shuffle_curve` has it.
 """
 
-import asyncio
 import pathlib
 import shutil
 import statistics
@@ -189,16 +188,10 @@ class Benchmark:
         """Length caches written and read, as lines and in the binary form."""
         ids, lengths = list(self._table.ids), self._table.lengths
 
-        async def write(path: pathlib.Path) -> None:
-            async with LengthCache.create(path, "benchmark") as cache:
-                await cache.add_many(ids, lengths)
-
         def rewrite(path: pathlib.Path) -> None:
             path.unlink(missing_ok=True)
-            asyncio.run(write(path))
-
-        def read(path: pathlib.Path) -> LengthCache:
-            return asyncio.run(LengthCache.load(path))
+            with LengthCache.create(path, "benchmark") as cache:
+                cache.add_many(ids, lengths)
 
         limits = {".jsonl": (1.5, 1.5), ".npz": (None, 0.01)}
         for suffix, (write_limit, read_limit) in limits.items():
@@ -208,7 +201,7 @@ class Benchmark:
             facts = {"bytes": path.stat().st_size, "form": suffix[1:]}
             targets = {"seconds_median": {"at_most": write_limit}} if write_limit else {}
             yield self._record("write lengths", seconds, facts, targets)
-            seconds, cache = self._time(partial(read, path))
+            seconds, cache = self._time(partial(LengthCache.load, path))
             assert np.array_equal(cache.lengths, lengths)
             yield self._record("read lengths", seconds, facts, {"seconds_median": {"at_most": read_limit}})
 

@@ -81,25 +81,24 @@ class Phalanx:
         return (batch["input_ids"] for batch in loader), loader.state_dict
 
 
-class PhalanxLive:
-    """A live plan over the same samples."""
+class PhalanxStreaming:
+    """A streaming plan over the same samples."""
 
-    modules = ("phalanx.integrations.live_loader", "phalanx.data.plans.stream_sources")
+    modules = ("phalanx.integrations.torch_data", "phalanx.data.plans.stream_sources")
 
     def prepare(self, folder: pathlib.Path, data: Stored) -> None:
         return
 
     def open(self, folder: pathlib.Path, data: Stored, state: Any) -> Opened:
-        from phalanx.integrations.live_loader import LiveTokens
-
         from phalanx.data import DatasetSource, LengthTable, PackingConfig, StreamingPlan, StreamingPlanConfig
+        from phalanx.integrations.torch_data import PlanDataset
 
-        source = DatasetSource(LengthTable.from_arrays(None, data.lengths), data, seed=SEED, epochs=1)
+        source = DatasetSource(LengthTable.from_arrays(None, data.lengths), data, seed=SEED, num_epochs=1)
         config = StreamingPlanConfig(packing=PackingConfig(max_length=WIDTH), packs_per_batch=ROWS)
-        plan = StreamingPlan({"data": source}, config)
+        dataset = PlanDataset(StreamingPlan({"data": source}, config))
         if state is not None:
-            plan.load_state_dict(state)
-        return (batch["input_ids"] for batch in LiveTokens(plan)), plan.state_dict
+            dataset.load_state_dict(state)
+        return (batch["input_ids"] for batch in dataset), dataset.state_dict
 
 
 class Trl:
@@ -297,7 +296,7 @@ class Streaming:
 
 LOADERS: dict[str, Any] = {
     "phalanx": Phalanx,
-    "phalanx live": PhalanxLive,
+    "phalanx streaming": PhalanxStreaming,
     "trl": Trl,
     "axolotl": Axolotl,
     "grain": Grain,

@@ -3,7 +3,6 @@
 Runs in the interpreter that runs the comparison; see `token_work.py` for the options.
 """
 
-import asyncio
 import pathlib
 import shutil
 from typing import Any
@@ -30,7 +29,7 @@ WORKS = (
     "plan_predictable",
     "plan_throughput",
     "assign_best_fit_decreasing",
-    "assign_hybrid",
+    "assign_subset_sum",
     "materialize",
     "materialize_parts",
     "plan_save",
@@ -95,15 +94,15 @@ def _plan(lengths: np.ndarray, target: pathlib.Path, detail: str) -> tuple[Any, 
 def _lengths(lengths: np.ndarray, path: pathlib.Path, *, read: bool) -> tuple[Any, Any]:
     ids = [f"s{row}" for row in range(len(lengths))]
 
-    async def write() -> None:
+    def write() -> None:
         path.unlink(missing_ok=True)
-        async with LengthCache.create(path, "none") as cache:
-            await cache.add_many(ids, lengths)
+        with LengthCache.create(path, "none") as cache:
+            cache.add_many(ids, lengths)
 
     if not read:
-        return (lambda: asyncio.run(write())), lambda _: {"bytes": path.stat().st_size}
-    asyncio.run(write())
-    return (lambda: asyncio.run(LengthCache.load(path))), lambda cache: {"entries": len(cache)}
+        return write, lambda _: {"bytes": path.stat().st_size}
+    write()
+    return (lambda: LengthCache.load(path)), lambda cache: {"entries": len(cache)}
 
 
 def _materialize(lengths: np.ndarray, in_parts: bool) -> tuple[Any, Any, int]:

@@ -21,7 +21,7 @@ def data(tmp_path: Path) -> loaders_runner.Stored:
     return loaders_runner.Stored(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["phalanx", "phalanx live"])
+@pytest.mark.parametrize("name", ["phalanx", "phalanx streaming"])
 def test_every_token_comes_once_over_a_kill(name: str, data: loaders_runner.Stored, tmp_path: Path) -> None:
     loader = loaders_runner.LOADERS[name]()
     loader.prepare(tmp_path, data)
@@ -40,4 +40,4 @@ def test_a_loader_that_is_not_known_is_refused(
     monkeypatch.setattr(sys, "argv", ["compare_loaders.py", "--loaders", "nobody"])
     with pytest.raises(SystemExit):
         compare_loaders.main()
-    assert "unknown loader 'nobody'; there are phalanx, phalanx live, trl" in capsys.readouterr().err
+    assert "unknown loader 'nobody'; there are phalanx, phalanx streaming, trl" in capsys.readouterr().err

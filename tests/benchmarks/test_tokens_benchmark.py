@@ -22,7 +22,7 @@ FIGURES = {
     "suggest 4 buckets",
     "suggest 8 buckets",
     "assign best_fit_decreasing",
-    "assign hybrid",
+    "assign subset_sum",
     "pack tokens",
     "pack tokens in parts",
     "save plan",

@@ -1,11 +1,14 @@
-"""`--resume auto`, `--extend` and `--init-from`, as schedulers and people give them."""
+"""`--auto-resume`, `--extend`, `--init-from` and unusual folders on the command line."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.helpers.small_training import SMALL
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +63,22 @@ def test_resume_alone_goes_on_meaning_what_it_means(tmp_path: Path, phalanx: Cal
     # What follows is a setting, and not its value.
     assert phalanx("train", DESCENT, "--out", out, "--resume", "num_updates=2").code == 0
     assert phalanx("train", DESCENT, "--out", out, "--resume", "num_updates=3").code == 2
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a\\b"])
+def test_a_run_in_a_folder_with_special_characters_is_trained_extended_copied_and_evaluated(
+    tmp_path: Path, phalanx: Callable[..., Any], name: str
+) -> None:
+    out = tmp_path / name / "run"
+    train = ("train", "ppo", "--env", "arc", "--out", out)
+    assert phalanx(*train, *SMALL, "num_updates=2", "checkpoint.best_metric=success_rate").code == 0
+    extended = phalanx(*train, "--extend", "3")
+    assert extended.code == 0, extended.err
+    copy = tmp_path / name / "copy"
+    shutil.copytree(out, copy)
+    scores = [json.loads(phalanx("eval", run, "--json").out) for run in (out, copy, f"{copy}@best")]
+    assert all("success_rate" in score for score in scores)
+    assert scores[0]["success_rate"] == scores[1]["success_rate"]
 
 
 def test_a_run_begins_with_the_weights_of_another(tmp_path: Path, phalanx: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Logging handlers for tests: one that records its calls, one that always fails."""
+"""Handlers for tests: one records all events, the other always fails."""
 
 from typing import Any
 
@@ -31,12 +31,12 @@ class RecordingHandler(Handler):
 
 class BrokenHandler(Handler):
     def log_task_start(self, task_data: Any) -> None:
-        raise RuntimeError("out of ink")
+        raise RuntimeError("no space left")
 
     log_step = log_episode_summary = log_task_start  # type: ignore[assignment]
 
     def log_aggregated_metrics(self, metrics: Any, step: int) -> None:
-        raise RuntimeError("out of ink")
+        raise RuntimeError("no space left")
 
     def close(self) -> None:
-        raise RuntimeError("no lid")
+        raise RuntimeError("cannot close")

@@ -1,4 +1,4 @@
-"""The table on the console and the pictures of sampled episodes."""
+"""Console output, and images of sampled episodes."""
 
 import io
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_categories_without_metrics_are_left_out() -> None:
     assert rows_of(shown(screen)) == [["Metric", "Value"], ["Training"], ["Entropy", "1.5000"]]
 
 
-def test_on_a_terminal_the_table_stays_in_its_place() -> None:
+def test_on_a_terminal_the_table_is_updated_in_place() -> None:
     screen = console(terminal=True)
     handler = RichHandler(console=screen)
     handler.log_aggregated_metrics(METRICS, 10)
@@ -79,7 +79,7 @@ def test_on_a_terminal_the_table_stays_in_its_place() -> None:
     ("level", "words"),
     [("DEBUG", ["task", "step", "episode"]), ("INFO", ["task", "episode"]), ("WARNING", []), ("ERROR", [])],
 )
-def test_the_level_says_how_much_is_shown(level: Any, words: list[str]) -> None:
+def test_log_level_selects_the_output(level: Any, words: list[str]) -> None:
     screen = console()
     handler = RichHandler(LoggingConfig(log_level=level), console=screen)
     handler.log_task_start({"task_id": "a"})
@@ -137,9 +137,7 @@ def test_single_steps_go_to_the_folder_of_their_episode(tmp_path: Path) -> None:
     assert pictures(tmp_path) == {"episode_000004/step_0001.svg": '<svg><circle r="9"/></svg>'}
 
 
-def test_without_states_nothing_is_written_and_nothing_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_episodes_without_states_write_no_images(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     logger = ExperimentLogger(LoggingConfig(), {"svg": SVGHandler(tmp_path / "svg", circle)})
     logger.log_batch_step({"update_step": 0, "episode_returns": jnp.arange(4.0)})
     assert not (tmp_path / "svg").exists() and caplog.messages == [] and logger.failures == {}
@@ -150,7 +148,7 @@ class SelfDrawn:
         return "<div><svg><g/></svg></div>"
 
 
-def test_a_state_that_draws_itself_needs_no_function(tmp_path: Path) -> None:
+def test_states_with_repr_svg_need_no_draw_function(tmp_path: Path) -> None:
     SVGHandler(tmp_path).log_episode_summary({"final_state": SelfDrawn()})
     assert pictures(tmp_path) == {"episode_000000/final.svg": "<svg><g/></svg>"}
 
@@ -168,7 +166,7 @@ def test_images_are_not_written_through_symbolic_links(link: str, tmp_path: Path
     assert list(target.iterdir()) == []
 
 
-def test_a_state_that_cannot_be_drawn_is_named(tmp_path: Path) -> None:
+def test_states_that_cannot_be_drawn_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         TypeError, match="Dot has no `_repr_svg_` or `_repr_html_`; pass `draw` to SVGHandler"
     ):

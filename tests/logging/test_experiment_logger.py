@@ -1,4 +1,4 @@
-"""The logger itself: when it logs, what it computes from a batch, and how it bears handlers that fail."""
+"""The experiment logger: when it logs, aggregation, sampling, and handlers that fail."""
 
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ def logged(batch: dict[str, Any], config: LoggingConfig = BATCHED) -> RecordingH
     return handler
 
 
-def test_a_batch_becomes_its_means_deviations_and_extremes() -> None:
+def test_batches_are_aggregated_to_mean_std_max_and_min() -> None:
     assert logged(a_batch()).metrics[0] == pytest.approx(
         {
             "reward_mean": 3.0,
@@ -56,17 +56,17 @@ def test_a_batch_becomes_its_means_deviations_and_extremes() -> None:
     )
 
 
-def test_metrics_are_plain_floats() -> None:
+def test_metrics_are_python_floats() -> None:
     assert {type(value) for value in logged(a_batch()).metrics[0].values()} == {float}
 
 
-def test_extra_scalars_pass_through_whatever_they_are_made_of() -> None:
+def test_other_scalars_of_any_type_are_logged() -> None:
     extra = {"entropy": jnp.float32(1.5), "learning_rate": 3e-4, "updates": np.int64(7), "kl": jnp.int32(2)}
     metrics = logged({"update_step": 0, **extra}).metrics[0]
     assert metrics == {"entropy": 1.5, "learning_rate": 3e-4, "updates": 7.0, "kl": 2.0}
 
 
-def test_an_extra_array_is_left_out_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_arrays_are_skipped_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     handler = RecordingHandler()
     logger = ExperimentLogger(BATCHED, {"memory": handler})
     for step in (0, 10):
@@ -93,7 +93,7 @@ def test_every_key_may_be_absent(key: str) -> None:
     assert len(handler.episodes) == 3
 
 
-def test_an_empty_update_says_nothing_and_breaks_nothing() -> None:
+def test_an_empty_update_has_no_metrics_and_no_episodes() -> None:
     handler = logged({})
     assert handler.metrics == {0: {}} and handler.episodes == []
 
@@ -128,7 +128,7 @@ def test_sampled_episodes_are_requested_only_when_they_are_due() -> None:
     assert requested == [2, 4] and handler.episodes == [{"episode_num": 2}, {"episode_num": 4}]
 
 
-def test_a_sampled_episode_carries_its_own_row() -> None:
+def test_sampled_episodes_contain_the_values_of_their_row() -> None:
     config = LoggingConfig(num_samples=9)
     batch = a_batch(50, task_ids=["a", "b", "c", "d"], final_states=jnp.arange(8).reshape(4, 2))
     first, *_, last = logged(batch, config).episodes
@@ -173,7 +173,7 @@ def test_other_updates_sample_other_environments() -> None:
     assert rows == {0, 1, 2, 3}
 
 
-def test_only_finished_episodes_count_where_a_mask_says_which() -> None:
+def test_episode_mask_selects_finished_episodes() -> None:
     handler = logged(a_batch(episode_mask=jnp.array([True, False, False, True])))
     metrics = handler.metrics[0]
     assert (metrics["reward_mean"], metrics["reward_max"], metrics["reward_min"]) == (3.5, 6.0, 1.0)
@@ -181,14 +181,14 @@ def test_only_finished_episodes_count_where_a_mask_says_which() -> None:
     assert sorted(episode["environment_id"] for episode in handler.episodes) == [0, 3]
 
 
-def test_with_no_finished_episode_the_losses_are_logged_and_no_statistics() -> None:
+def test_without_finished_episodes_only_scalars_are_logged() -> None:
     handler = logged(a_batch(episode_mask=jnp.zeros(4, bool)))
     assert set(handler.metrics[0]) == {"policy_loss", "value_loss", "gradient_norm"}
     assert handler.episodes == []
 
 
 @pytest.mark.parametrize("size", [1_024, 10_000, 100_000])
-def test_large_batches_are_reduced_exactly(size: int) -> None:
+def test_large_batches_are_aggregated_exactly(size: int) -> None:
     values = jnp.arange(size, dtype=jnp.float32)
     mask = values % 2 == 1
     handler = logged({"episode_returns": values, "success_mask": mask, "episode_mask": mask})
@@ -203,7 +203,7 @@ class Pair(NamedTuple):
     key: Any
 
 
-def test_batched_states_may_be_any_pytree_even_with_random_keys() -> None:
+def test_batched_states_can_be_any_pytree_with_prng_keys() -> None:
     states = Pair(jnp.arange(12, dtype=jnp.int8).reshape(4, 3), jax.random.split(jax.random.key(0), 4))
     for episode in logged(a_batch(initial_states=states)).episodes:
         row = episode["environment_id"]
@@ -212,13 +212,13 @@ def test_batched_states_may_be_any_pytree_even_with_random_keys() -> None:
         assert (episode["initial_state"].key == jax.random.key_data(states.key[row])).all()
 
 
-def test_states_may_be_a_list_with_anything_in_it() -> None:
+def test_states_can_be_a_list_of_any_objects() -> None:
     states = ["state 0", "state 1", "state 2", "state 3"]
     for episode in logged(a_batch(final_states=states)).episodes:
         assert episode["final_state"] == f"state {episode['environment_id']}"
 
 
-def test_arrays_of_two_batches_are_refused() -> None:
+def test_arrays_of_different_batch_sizes_are_rejected() -> None:
     with pytest.raises(
         ValueError, match="must have the same size, but episode_returns has 4, episode_lengths has 3"
     ):
@@ -229,7 +229,7 @@ def test_arrays_of_two_batches_are_refused() -> None:
         logged(a_batch(-1))
 
 
-def test_a_loss_in_bfloat16_is_a_number_like_others() -> None:
+def test_bfloat16_scalars_are_logged() -> None:
     assert logged({"policy_loss": jnp.bfloat16(1.5)}).metrics[0] == {"policy_loss": 1.5}
 
 
@@ -242,7 +242,7 @@ def test_a_loss_in_bfloat16_is_a_number_like_others() -> None:
         ("task_ids", jnp.arange(9), "has 9 environments, but the batch has 4"),
     ],
 )
-def test_ids_and_states_of_another_batch_are_left_out_and_reported_once(
+def test_ids_and_states_of_another_batch_size_are_skipped_with_one_warning(
     key: str, value: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = RecordingHandler()
@@ -289,7 +289,7 @@ def test_handlers_without_a_method_are_skipped(caplog: pytest.LogCaptureFixture)
     assert handler.steps == [{"step_num": 1}] and not caplog.messages
 
 
-def test_a_handler_that_raises_is_reported_once_and_the_others_go_on(
+def test_a_failing_handler_is_reported_once_and_others_continue(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     good = RecordingHandler()
@@ -299,7 +299,7 @@ def test_a_handler_that_raises_is_reported_once_and_the_others_go_on(
     logger.log_task_start({"task_id": "a"})
     logger.log_step({"step_num": 1})
     assert caplog.messages == [
-        "handler 'broken' failed in log_aggregated_metrics: RuntimeError: out of ink; "
+        "handler 'broken' failed in log_aggregated_metrics: RuntimeError: no space left; "
         "training continues, and further errors of this handler are only counted"
     ]
     assert list(good.metrics) == [0, 10, 20] and len(good.episodes) == 3
@@ -310,7 +310,7 @@ def test_a_handler_that_raises_is_reported_once_and_the_others_go_on(
     assert logger.failures == {"broken": 9}
 
 
-def test_an_interrupt_is_no_failure_of_a_handler() -> None:
+def test_keyboard_interrupts_in_handlers_propagate() -> None:
     class Interrupted(RecordingHandler):
         def log_step(self, step_data: Any) -> None:
             raise KeyboardInterrupt
@@ -319,7 +319,7 @@ def test_an_interrupt_is_no_failure_of_a_handler() -> None:
         ExperimentLogger(BATCHED, {"interrupted": Interrupted()}).log_step({})
 
 
-def test_configs_evaluations_and_pictures_go_to_every_handler() -> None:
+def test_all_handlers_receive_configs_evaluations_and_images() -> None:
     told: list[Any] = []
 
     class Listening(RecordingHandler):

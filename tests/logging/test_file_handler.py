@@ -1,4 +1,4 @@
-"""The files of a run: what is in them, and that only whole lines are, whatever happens."""
+"""Files of a run: contents, formats, rotation, and behavior when a process is killed or the disk is full."""
 
 import contextlib
 import itertools
@@ -51,7 +51,7 @@ class ExperimentConfig(Config):
     logging: LoggingConfig = LoggingConfig()
 
 
-def test_metrics_are_json_lines_with_time_and_step(tmp_path: Path) -> None:
+def test_metrics_are_json_lines_with_timestamp_and_step(tmp_path: Path) -> None:
     files = handler(tmp_path / "runs" / "a")
     files.log_aggregated_metrics({"reward_mean": 0.5}, 10)
     files.log_aggregated_metrics({"reward_mean": float("nan"), "reward_max": float("inf")}, 20)
@@ -83,7 +83,7 @@ def test_metrics_are_json_lines_with_time_and_step(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_episode_is_a_line_in_the_format_asked_for(
+def test_episodes_are_written_in_the_selected_format(
     settings: dict[str, Any], name: str, line: str, tmp_path: Path
 ) -> None:
     handler(tmp_path, **settings).log_episode_summary(EPISODE)
@@ -131,14 +131,14 @@ def test_pickles_are_not_written_through_a_symbolic_link(tmp_path: Path) -> None
     assert target.read_bytes() == b""
 
 
-def test_full_states_are_written_when_asked_for(tmp_path: Path) -> None:
+def test_include_full_states_writes_arrays(tmp_path: Path) -> None:
     board = Board(jnp.array([[1, 2]], jnp.int8))
     handler(tmp_path, include_full_states=True).log_episode_summary({"final_state": board})
     (record,) = read_records(tmp_path / "episodes.jsonl")
     assert record["final_state"] == {"working_grid": [[1, 2]]}
 
 
-def test_a_task_start_is_a_line_of_its_own(tmp_path: Path) -> None:
+def test_task_starts_are_written(tmp_path: Path) -> None:
     handler(tmp_path).log_task_start({"task_id": "a", "episode_num": np.int32(3)})
     assert list(read_records(tmp_path / "tasks.jsonl")) == [
         {"timestamp": 12.5, "event": "task", "task_id": "a", "episode_num": 3}
@@ -154,7 +154,7 @@ def test_a_task_start_is_a_line_of_its_own(tmp_path: Path) -> None:
         ({"step_fields": ("grid_changes",)}, {"grid_changes": [[0, 1, 2, 7]]}),
     ],
 )
-def test_a_step_is_written_with_what_the_config_asks_for(
+def test_step_fields_select_what_is_written(
     settings: dict[str, Any], fields: dict[str, Any] | None, tmp_path: Path
 ) -> None:
     step = {
@@ -171,7 +171,7 @@ def test_a_step_is_written_with_what_the_config_asks_for(
         assert list(read_records(path)) == [{"timestamp": 12.5, "event": "step", "step_num": 1} | fields]
 
 
-def test_the_step_that_ends_an_episode_is_a_key_moment(tmp_path: Path) -> None:
+def test_the_last_step_of_an_episode_is_a_key_moment(tmp_path: Path) -> None:
     handler(tmp_path).log_step({"step_num": 9, "done": jnp.bool_(True), "reward": 1.0})
     (record,) = read_records(tmp_path / "steps.jsonl")
     assert record == {"timestamp": 12.5, "event": "step", "step_num": 9, "done": True}
@@ -179,7 +179,7 @@ def test_the_step_that_ends_an_episode_is_a_key_moment(tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "steps.jsonl").exists()
 
 
-def test_a_task_object_is_written_by_its_fields_and_what_has_none_as_words(tmp_path: Path) -> None:
+def test_objects_are_written_by_field_or_as_repr(tmp_path: Path) -> None:
     task = generate_task("gravity", 3)
     handler(tmp_path).log_task_start({"task": task, "notes": ["fine", Path]})
     (record,) = read_records(tmp_path / "tasks.jsonl")
@@ -188,7 +188,7 @@ def test_a_task_object_is_written_by_its_fields_and_what_has_none_as_words(tmp_p
     assert record["notes"] == ["fine", repr(Path)]
 
 
-def test_the_full_states_of_arc_are_grids_and_not_bit_planes(tmp_path: Path) -> None:
+def test_full_arc_states_are_written_as_grids(tmp_path: Path) -> None:
     task = generate_task("gravity", 3)
     state, _ = arc_reset(jax.random.key(0), ArcConfig(), task)
     handler(tmp_path, include_full_states=True).log_episode_summary({"final_state": state})
@@ -198,13 +198,13 @@ def test_the_full_states_of_arc_are_grids_and_not_bit_planes(tmp_path: Path) -> 
     assert not {"boards", "registers"} & set(record["final_state"])
 
 
-def test_an_evaluation_is_a_line_of_json_whatever_the_format(tmp_path: Path) -> None:
+def test_evaluations_are_always_json(tmp_path: Path) -> None:
     record = {"step": 5, "split": "held-out", "mode": "greedy", "success_rate": np.float32(0.5)}
     handler(tmp_path, log_format="text").log_evaluation(record)
     assert list(read_records(tmp_path / "evaluations.jsonl")) == [{"timestamp": 12.5, **record}]
 
 
-def test_the_config_is_kept_and_never_overwritten(tmp_path: Path) -> None:
+def test_configs_are_never_overwritten(tmp_path: Path) -> None:
     first, second = LoggingConfig(num_samples=5), LoggingConfig(num_samples=6)
     for config in (first, first, second, second):
         FileHandler(tmp_path, ExperimentConfig(logging=config))
@@ -213,7 +213,7 @@ def test_the_config_is_kept_and_never_overwritten(tmp_path: Path) -> None:
     assert load_config(ExperimentConfig, tmp_path / "config.2.yaml").logging == second
 
 
-def test_a_killed_run_leaves_only_whole_lines(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_only_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "batch_metrics.jsonl"
     program = (
         "import itertools, sys\n"
@@ -234,7 +234,7 @@ def test_a_killed_run_leaves_only_whole_lines(tmp_path: Path) -> None:
     assert path.read_bytes().endswith(b"\n")
 
 
-def test_the_handler_rotates_and_compresses_by_its_config(tmp_path: Path) -> None:
+def test_files_are_rotated_and_compressed(tmp_path: Path) -> None:
     files = FileHandler(tmp_path, LoggingConfig(compression=True), rotate_bytes=100)
     for step in range(5):
         files.log_aggregated_metrics({"reward_mean": 0.5}, step)
@@ -242,7 +242,7 @@ def test_the_handler_rotates_and_compresses_by_its_config(tmp_path: Path) -> Non
     assert [r["step"] for r in read_records(tmp_path / "batch_metrics.jsonl")] == [0, 1, 2, 3, 4]
 
 
-def test_on_a_full_disk_the_handler_reports_and_the_run_goes_on(
+def test_a_full_disk_is_reported_and_the_run_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = RecordingHandler()
@@ -262,7 +262,7 @@ def test_on_a_full_disk_the_handler_reports_and_the_run_goes_on(
     ]
 
 
-def test_the_same_run_writes_the_same_lines(tmp_path: Path) -> None:
+def test_equal_runs_write_equal_lines(tmp_path: Path) -> None:
     for name in ("a", "b"):
         ticks = itertools.count()
         files = FileHandler(tmp_path / name, clock=lambda ticks=ticks: float(next(ticks)))

@@ -1,4 +1,4 @@
-"""What the trackers' own libraries wrote, read back: W&B offline, TensorBoard's files, MLflow's database."""
+"""Trackers, checked by reading what W&B (offline), TensorBoard and MLflow have written."""
 
 import json
 import struct
@@ -101,7 +101,7 @@ def wandb_file(folder: Path) -> Path:
 
 
 @pytest.mark.usefixtures("offline")
-def test_wandb_is_told_metrics_episodes_evaluations_pictures_and_config(tmp_path: Path) -> None:
+def test_wandb_receives_metrics_episodes_evaluations_images_and_config(tmp_path: Path) -> None:
     tell(make_tracker("wandb", tmp_path / "demo"))
     records = wandb_records(wandb_file(tmp_path / "demo"))
     first, second = wandb_history(records)
@@ -131,7 +131,7 @@ def test_wandb_is_told_metrics_episodes_evaluations_pictures_and_config(tmp_path
 
 
 @pytest.mark.usefixtures("offline")
-def test_seeds_are_runs_of_one_group_and_closing_one_leaves_the_others(tmp_path: Path) -> None:
+def test_seeds_are_independent_runs_of_one_group(tmp_path: Path) -> None:
     first, second = (make_tracker("wandb", tmp_path / "sweep" / f"seed_{seed}") for seed in (0, 1))
     first.close()
     second.log_aggregated_metrics({"policy_loss": 1.0}, 10)
@@ -148,7 +148,7 @@ def test_seeds_are_runs_of_one_group_and_closing_one_leaves_the_others(tmp_path:
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_run_that_goes_on_is_the_same_run_of_wandb(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_the_same_wandb_run(tmp_path: Path) -> None:
     for update in (10, 20):
         handler = make_tracker("wandb", tmp_path)
         handler.log_aggregated_metrics({"policy_loss": 1.0}, update)
@@ -159,7 +159,7 @@ def test_a_run_that_goes_on_is_the_same_run_of_wandb(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("offline")
-def test_wandbs_own_variables_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_environment_variables_take_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PROJECT", "puzzles"), ("NAME", "mine"), ("RUN_ID", "abcd1234")):
         monkeypatch.setenv(f"WANDB_{name}", value)
     make_tracker("wandb", tmp_path).close()
@@ -169,7 +169,7 @@ def test_wandbs_own_variables_come_first(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_folder_may_be_given_by_wandbs_own_name_for_it(tmp_path: Path) -> None:
+def test_the_folder_can_be_passed_as_dir(tmp_path: Path) -> None:
     WandbHandler(project="phalanx", name="run", dir=tmp_path).close()
     assert wandb_file(tmp_path).exists()
 
@@ -182,7 +182,7 @@ class OpenRun:
         self.rows.append((values, options))
 
 
-def test_a_run_of_the_callers_is_used_and_left_open() -> None:
+def test_an_open_run_is_used_and_not_closed() -> None:
     run = OpenRun()
     handler = WandbHandler(run=run)
     handler.log_aggregated_metrics({"success_rate": 0.5}, 30)
@@ -219,7 +219,7 @@ def unpacked_png(data: bytes) -> np.ndarray:
     return rows[:, 1:].reshape(height, width, 3)
 
 
-def test_tensorboard_is_told_metrics_episodes_evaluations_pictures_and_hyperparameters(
+def test_tensorboard_receives_metrics_episodes_evaluations_images_and_hyperparameters(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("tensorboardX")
@@ -246,7 +246,7 @@ def test_tensorboard_is_told_metrics_episodes_evaluations_pictures_and_hyperpara
     assert any("48000" in str(value.tensor.string_val) for _, value in values if value.HasField("tensor"))
 
 
-def test_a_picture_without_pixels_is_not_tensorboards(tmp_path: Path) -> None:
+def test_tensorboard_skips_images_without_pixels(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     with ExperimentLogger(BATCHED, {"board": TensorBoardHandler(tmp_path)}) as logger:
         logger.log_picture("curve", SVG, 10)
@@ -254,7 +254,7 @@ def test_a_picture_without_pixels_is_not_tensorboards(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_mlflow_is_told_metrics_episodes_evaluations_pictures_and_parameters(tmp_path: Path) -> None:
+def test_mlflow_receives_metrics_episodes_evaluations_images_and_parameters(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     tell(make_tracker("mlflow", tmp_path / "sweep" / "seed_0"))
     again = make_tracker("mlflow", tmp_path / "sweep" / "seed_0")
@@ -279,7 +279,7 @@ def test_mlflow_is_told_metrics_episodes_evaluations_pictures_and_parameters(tmp
     assert [path.read_text() for path in pictures] == [SVG]
 
 
-def test_trackers_are_imported_only_when_one_is_made() -> None:
+def test_tracker_libraries_are_imported_on_use() -> None:
     program = (
         "import sys, phalanx.logging as logs; logs.WandbHandler, logs.TensorBoardHandler, logs.MLflowHandler;"
         "print({'wandb', 'tensorboardX', 'mlflow', 'torch'} & set(sys.modules))"
@@ -302,14 +302,14 @@ def test_trackers_do_not_write_through_symbolic_links(kind: str, name: str, tmp_
     assert list(target.iterdir()) == []
 
 
-def test_a_missing_tracker_says_how_to_get_it_and_an_unknown_one_which_there_are(tmp_path: Path) -> None:
+def test_errors_for_missing_libraries_and_unknown_trackers(tmp_path: Path) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"run `pip install 'phalanx\[wandb\]'`"):
         import_library("no_such_tracker", "wandb")
     with pytest.raises(ValueError, match="unknown tracker 'aim'; choose one of wandb, tensorboard, mlflow"):
         make_tracker("aim", tmp_path)
 
 
-def test_a_tracker_that_loses_its_connection_does_not_stop_the_run(caplog: pytest.LogCaptureFixture) -> None:
+def test_connection_errors_of_trackers_do_not_stop_the_run(caplog: pytest.LogCaptureFixture) -> None:
     class Unreachable(OpenRun):
         def log(self, values: dict[str, float], **options: Any) -> None:
             raise ConnectionError("no route to host")
@@ -319,5 +319,5 @@ def test_a_tracker_that_loses_its_connection_does_not_stop_the_run(caplog: pytes
     assert logger.failures == {"wandb": 1} and "no route to host" in caplog.text
 
 
-def test_a_png_holds_its_pixels() -> None:
+def test_png_round_trip() -> None:
     assert (unpacked_png(encode_png(PIXELS)) == PIXELS).all()

@@ -229,7 +229,7 @@ def streaming_plan() -> Digests:
 
     # The process may have been started with this file as a script.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from tests.helpers.simulated_source import SimulatedSource
+    from benchmarks.simulated_source import SimulatedSource
 
     def arrays(batch: Any) -> Iterator[Any]:
         names = [sample_id.split("/") for sample_id in batch.sample_ids]

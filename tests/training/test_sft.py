@@ -33,6 +33,7 @@ from phalanx.training import (
     open_data,
     train,
 )
+from tests.helpers.puzzle_server import running_server
 
 pytestmark = pytest.mark.slow
 
@@ -231,3 +232,21 @@ def test_a_plan_ends_after_its_last_batch() -> None:
     state, _ = sft.update(sft.init(jax.random.key(0)))
     with pytest.raises(StopIteration):
         sft.update(state)
+
+
+def test_hints_of_a_puzzle_server_are_expert_answers(tmp_path: Path) -> None:
+    with running_server() as server:
+        settings = ("env.id=puzzle_server", f"env.address=127.0.0.1:{server.port}", "env.games=['lights']")
+        sizes = ("env.num_connections=2", "env.max_steps=3", "data.max_length=512", "data.token_budget=1024")
+        more = ("model.vocab_size=98", "tokenizer=characters", "num_updates=2", "evaluation.num_episodes=0")
+        config = SFTConfig.load(None, (*TINY, *settings, *sizes, *more, "seed=4"))
+        data = open_data(config)
+        [sample, *_] = data.eval_samples
+        assert (
+            load_tokenizer("characters").decode(sample.input_ids[sample.loss_mask == 1]).startswith("press ")
+        )
+        assert isinstance(data.plan, StreamingPlan)
+        trained = {name for spec in itertools.islice(data.plan.batches(), 2) for name in spec.sample_ids}
+        assert not trained & {sample.sample_id for sample in data.eval_samples}
+        data.plan.close()
+        assert run(config, tmp_path / "run").update == 2

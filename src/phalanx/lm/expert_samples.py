@@ -1,8 +1,9 @@
 """Training samples from text environments: prompts with the answers of the expert, or of a random policy."""
 
+import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Literal
 
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
@@ -24,8 +25,10 @@ def generate_expert_samples(
     random_move_prob: float = 0.0,
     behavior_policy: BehaviorPolicy = "expert",
     mixture: Mapping[str, int] | None = None,
-) -> Iterator[Sample]:
+) -> Generator[Sample, None, None]:
     """Yield samples of each task in turn, without end. The loss mask selects the answers.
+
+    Close the generator to close its environments.
 
     Every turn of an episode gives one sample. An episode ends where there is no action, for example because
     the expert cannot solve it.
@@ -40,19 +43,37 @@ def generate_expert_samples(
         behavior_policy: Whose answers to use.
         mixture: Samples per round by kind, the first field of a task's name. 1 for kinds that are not listed.
     """
-    tasks = make_env().tasks
+    with contextlib.closing(make_env()) as env:
+        tasks = env.tasks
     streams = [
-        _task_samples(make_env(), task, tokenizer, seed, split, random_move_prob, behavior_policy)
+        _task_samples(make_env, task, tokenizer, seed, split, random_move_prob, behavior_policy)
         for task in tasks
     ]
     counts = [(mixture or {}).get(task.partition(":")[0], 1) for task in tasks]
-    while True:
-        for stream, count in zip(streams, counts, strict=True):
-            for _ in range(count):
-                yield next(stream)
+    try:
+        while True:
+            for stream, count in zip(streams, counts, strict=True):
+                for _ in range(count):
+                    yield next(stream)
+    finally:
+        for stream in streams:
+            stream.close()
 
 
 def _task_samples(
+    make_env: Callable[[], TextVectorEnvironment],
+    task: str,
+    tokenizer: str | Tokenizer,
+    seed: int,
+    split: Split,
+    random_move_prob: float,
+    behavior_policy: BehaviorPolicy,
+) -> Generator[Sample, None, None]:
+    with contextlib.closing(make_env()) as env:
+        yield from _env_samples(env, task, tokenizer, seed, split, random_move_prob, behavior_policy)
+
+
+def _env_samples(
     env: TextVectorEnvironment,
     task: str,
     tokenizer: str | Tokenizer,

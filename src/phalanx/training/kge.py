@@ -471,7 +471,7 @@ class KGETrainer(Algorithm[KGEState]):
     def evaluate(self, state: KGEState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Rank validation queries during training; evaluate link prediction in `phalanx eval`."""
         if isinstance(settings, LinkPredictionConfig):
-            return self.evaluate_links(self._calibrate(state.params), settings)
+            return self.evaluate_links(state.params, settings)
         return [self.validate(state.params)]
 
     def validate(self, kge: KGE) -> KGEValidation:

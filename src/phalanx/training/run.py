@@ -78,7 +78,7 @@ def train(
         start = _start_by_status(path)
     elif resume or extend:
         start = "resume"
-    num_seeds = getattr(algorithm.config, "num_seeds", 1)
+    num_seeds = algorithm.config.num_seeds
     with contextlib.ExitStack() as stack:
         if num_seeds == 1:
             runs = [Run(algorithm, path, start, extend=extend, init_from=ref, handlers=handlers)]

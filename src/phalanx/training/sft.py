@@ -4,11 +4,12 @@ The data is a batch plan, a file of samples, or the answers of an expert in a te
 the mean cross-entropy of the tokens that the loss mask selects.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -479,6 +480,14 @@ class SFT(Algorithm[TrainState]):
         if self.data.plan is not None:
             self._batches.load_state_dict(saved)
 
+    def close(self) -> None:
+        """Close environments and their connections."""
+        super().close()
+        if isinstance(self.data.plan, StreamingPlan):
+            self.data.plan.close()
+        if (env := self.__dict__.get("text_env")) is not None:
+            env.close()
+
     def summarize(self, result: TrainResult) -> list[str]:
         padding = 1 - result.counts.get("tokens", 0) / max(result.counts.get("num_slots", 0), 1)
         lines = super().summarize(result)
@@ -612,17 +621,23 @@ def _open_env(config: SFTConfig) -> SFTData:
     data, env = config.data, config.env
     _check_vocab_size(load_tokenizer(config.tokenizer).vocab_size, config)
     samples = _env_samples(config)
-    fitting = (sample for sample in samples("validation") if sample.length <= data.max_length)
-    eval_samples = list(itertools.islice(fitting, data.num_eval_samples))
+    with contextlib.closing(samples("validation")) as stream:
+        fitting = (sample for sample in stream if sample.length <= data.max_length)
+        eval_samples = list(itertools.islice(fitting, data.num_eval_samples))
     settings = (env.model_dump_json(), config.tokenizer, config.prompt_format, data.behavior_policy)
     source = IterableSource(
-        lambda start: itertools.islice(samples("train"), start, None),
+        lambda start: _skip(samples("train"), start),
         fingerprint=f"{settings} {data.random_move_prob} {data.mixture} {config.seed}",
     )
     return _stream_data(source, config, eval_samples)
 
 
-def _env_samples(config: SFTConfig) -> Callable[[Split], Iterator[Sample]]:
+def _skip(samples: Generator[Sample, None, None], count: int) -> Iterator[Sample]:
+    with contextlib.closing(samples):
+        yield from itertools.islice(samples, count, None)
+
+
+def _env_samples(config: SFTConfig) -> Callable[[Split], Generator[Sample, None, None]]:
     data, env = config.data, config.env
     if not env.id:
         raise ValueError("no training data: choose an environment (--env), or set data.plan or data.samples")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.simulated_source import SimulatedSource
 from hypothesis import given, settings, strategies as st
 
 from phalanx.data import (
@@ -20,7 +21,6 @@ from phalanx.data import (
     collate,
 )
 from phalanx.data.plans.batch_plan import BatchSpec
-from tests.helpers.simulated_source import SimulatedSource
 
 SMALL = StreamingPlanConfig(packing=PackingConfig(max_length=64), packs_per_batch=2, packing_buffer_size=16)
 

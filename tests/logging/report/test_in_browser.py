@@ -1,4 +1,4 @@
-"""The report as a person sees it: in headless Chromium, from disk, without a network."""
+"""The report in headless Chromium, opened from disk without a network."""
 
 import json
 import re
@@ -100,7 +100,7 @@ def test_curves_are_drawn_point_by_point(page: Any) -> None:
     assert page.locator('[data-chart="env_steps_per_second"] path.curve').count() == 1
 
 
-def test_hovering_says_the_value_that_was_logged(page: Any) -> None:
+def test_the_tooltip_shows_logged_values(page: Any) -> None:
     chart = page.locator('[data-chart="entropy"] svg')
     chart.scroll_into_view_if_needed()
     box = chart.bounding_box()
@@ -134,7 +134,7 @@ def test_the_axis_can_be_steps_or_time(page: Any) -> None:
     assert chart.locator("text").last.inner_html() == "30 s"
 
 
-def test_smoothing_leaves_the_values_themselves_in_sight(page: Any) -> None:
+def test_smoothing_keeps_the_original_values_visible(page: Any) -> None:
     chart = page.locator('[data-chart="policy_loss"]')
     assert chart.locator("path.raw").count() == 1
     smooth = line_of(page, "policy_loss")
@@ -159,7 +159,7 @@ def test_dragging_zooms_every_chart_and_can_be_undone(page: Any) -> None:
     assert line_of(page, "entropy") == before
 
 
-def test_success_by_family_has_a_bar_for_each_mode(page: Any) -> None:
+def test_task_groups_have_a_bar_for_each_mode(page: Any) -> None:
     names = page.locator("#task-groups .task-group .name").all_inner_texts()
     assert names == ["All tasks", "Fill enclosed", "Recolor", "Mirror rows"]
     row = page.locator('.task-group[data-group="Fill enclosed"]')
@@ -185,7 +185,7 @@ def test_an_episode_steps_when_its_controls_are_used(page: Any) -> None:
     assert pictured(page, "initial") == first and where.inner_text() == "initial · 1 / 4"
 
 
-def test_a_proof_is_stepped_through_goal_by_goal(opened: Any, tmp_path: Path) -> None:
+def test_a_proof_can_be_stepped_through(opened: Any, tmp_path: Path) -> None:
     index = index_manager()
     handlers = {"file": FileHandler(tmp_path), "svg": SVGHandler(tmp_path / "episodes")}
     with ExperimentLogger(LoggingConfig(), handlers) as logger:
@@ -207,7 +207,7 @@ def test_a_proof_is_stepped_through_goal_by_goal(opened: Any, tmp_path: Path) ->
     assert min(size) > 100
 
 
-def test_arrow_keys_step_frames_and_choose_episodes(page: Any) -> None:
+def test_arrow_keys_step_frames_and_select_episodes(page: Any) -> None:
     where = page.locator(".transport output")
     page.locator(".picture").focus()
     page.keyboard.press("ArrowRight")
@@ -245,7 +245,7 @@ def test_the_config_can_be_searched(page: Any) -> None:
     assert page.locator(".config tbody tr:visible").all_inner_texts() == ["log_frequency\t10"]
 
 
-def test_comparing_shows_a_curve_for_each_run_and_what_differs(opened: Any, comparison: Path) -> None:
+def test_a_comparison_shows_all_runs_and_differing_settings(opened: Any, comparison: Path) -> None:
     page = opened(comparison)
     assert page.locator("h1").inner_text() == "demo and other compared"
     assert page.locator('[data-chart="success_rate"] path.curve').count() == 2
@@ -264,7 +264,7 @@ def test_comparing_shows_a_curve_for_each_run_and_what_differs(opened: Any, comp
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_the_page_follows_the_system_into_the_dark(opened: Any, report: Path, dark: bool) -> None:
+def test_dark_mode_follows_the_system(opened: Any, report: Path, dark: bool) -> None:
     page = opened(report, dark=dark)
     style = page.evaluate(
         "[document.body, document.querySelector('.card')].map(e => getComputedStyle(e).backgroundColor)"
@@ -278,14 +278,14 @@ def test_a_narrow_screen_does_not_scroll_sideways(opened: Any, comparison: Path)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_a_run_with_nothing_yet_still_has_a_page(opened: Any, tmp_path: Path) -> None:
+def test_an_empty_run_has_a_page(opened: Any, tmp_path: Path) -> None:
     write_facts(tmp_path, name="bare", status="running")
     page = opened(write_report([tmp_path]))
     assert "No metrics yet (batch_metrics.jsonl)." in page.locator("#notes").inner_text()
     assert page.locator(".empty").count() == 5 and page.locator("figure").count() == 0
 
 
-def test_a_gap_is_no_line_and_a_lonely_point_is_a_dot(opened: Any, tmp_path: Path) -> None:
+def test_gaps_interrupt_curves_and_isolated_points_are_dots(opened: Any, tmp_path: Path) -> None:
     values: list[Any] = [1.0, 2.0, "nan", 3.0, "nan", 2.0, 1.0]
     write_lines(
         tmp_path / "batch_metrics.jsonl", [{"step": i, "metrics": {"a": v}} for i, v in enumerate(values)]
@@ -296,7 +296,7 @@ def test_a_gap_is_no_line_and_a_lonely_point_is_a_dot(opened: Any, tmp_path: Pat
     assert page.locator('[data-chart="a"] circle.dot').count() == 1
 
 
-def test_text_from_a_run_stays_text(opened: Any, tmp_path: Path) -> None:
+def test_text_from_a_run_is_not_interpreted_as_html(opened: Any, tmp_path: Path) -> None:
     nasty = '</script><img src=x onerror="document.title=1"><b id="harm">'
     config = LoggingConfig()
     handlers = {"file": FileHandler(tmp_path, config), "svg": SVGHandler(tmp_path / "episodes", draw_state)}

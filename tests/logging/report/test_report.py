@@ -1,4 +1,4 @@
-"""The report's data: what is read from a run directory, how it is thinned, and that it can do no harm."""
+"""Data of the report: reading of run folders, downsampling, and safety with untrusted files."""
 
 import base64
 import doctest
@@ -68,12 +68,12 @@ def write_metrics(folder: Path, *rows: dict[str, Any], **settings: Any) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_in_the_docstrings_hold(name: str) -> None:
+def test_doctests(name: str) -> None:
     tested = doctest.testmod(importlib.import_module(f"phalanx.logging.{name}"))
     assert tested.failed == 0 and tested.attempted > 0
 
 
-def test_the_page_is_the_runs_own_and_stands_alone(run: Path) -> None:
+def test_the_page_is_self_contained(run: Path) -> None:
     page = write_report([run])
     assert page == run / "report.html"
     text = page.read_text(encoding="utf-8")
@@ -83,12 +83,12 @@ def test_the_page_is_the_runs_own_and_stands_alone(run: Path) -> None:
     assert not list(run.glob(".*tmp")), "nothing is left of the temporary file"
 
 
-def test_equal_runs_make_equal_pages(run: Path, tmp_path: Path) -> None:
+def test_equal_runs_give_identical_pages(run: Path, tmp_path: Path) -> None:
     first, second = (write_report([run], tmp_path / name).read_bytes() for name in ("a.html", "b.html"))
     assert first == second
 
 
-def test_the_head_says_what_the_run_came_to(run: Path) -> None:
+def test_the_header_shows_key_figures(run: Path) -> None:
     (found,) = report_of(run)["runs"]
     assert (found["label"], found["status"], found["notes"]) == ("demo", "finished", [])
     assert {tile["label"]: tile["value"] for tile in found["tiles"]} == {
@@ -117,7 +117,7 @@ def test_a_curve_has_the_logged_values_on_three_axes(run: Path) -> None:
     assert not {"env_steps", "seconds"} & {chart["key"] for chart in data["charts"]}
 
 
-def test_mean_deviation_and_ends_share_a_chart(run: Path) -> None:
+def test_mean_std_min_and_max_share_a_chart(run: Path) -> None:
     data = report_of(run)
     (series,) = chart(data, "reward")["series"]
     assert {"value", "std", "low", "high"} <= series.keys()
@@ -126,7 +126,7 @@ def test_mean_deviation_and_ends_share_a_chart(run: Path) -> None:
     assert not [chart["key"] for chart in data["charts"] if chart["key"].startswith("reward_")]
 
 
-def test_metrics_of_any_name_are_drawn_in_a_sensible_group(bare: Path) -> None:
+def test_metrics_are_assigned_to_groups(bare: Path) -> None:
     names = (
         "mrr",
         "value_loss",
@@ -150,7 +150,7 @@ def test_metrics_of_any_name_are_drawn_in_a_sensible_group(bare: Path) -> None:
     }
 
 
-def test_only_shares_are_shown_in_per_cent(bare: Path) -> None:
+def test_only_fractions_are_shown_in_percent(bare: Path) -> None:
     write_metrics(bare, {"success_rate": 0.5, "learning_rate": 0.5, "clip_fraction": 0.1, "dropout_rate": 3})
     units = {found["key"]: (found["unit"], found["full_range"]) for found in report_of(bare)["charts"]}
     assert units == {
@@ -161,14 +161,14 @@ def test_only_shares_are_shown_in_per_cent(bare: Path) -> None:
     }
 
 
-def test_what_is_not_finite_is_a_gap_and_what_is_absent_is_none(bare: Path) -> None:
+def test_nonfinite_values_are_gaps_and_missing_values_are_not(bare: Path) -> None:
     write_metrics(bare, {"a": 1.0, "b": 1.0}, {"a": float("nan")}, {"a": float("inf"), "b": 3.0}, {"a": 4.0})
     data = report_of(bare)
     assert points(data, "a") == [(0, 1), (1, None), (2, None), (3, 4)]
     assert points(data, "b") == [(0, 1), (2, 3)]
 
 
-def test_text_and_lists_among_the_metrics_are_no_curves(bare: Path) -> None:
+def test_metrics_that_are_not_numbers_are_skipped(bare: Path) -> None:
     records = [{"step": 0, "metrics": {"a": 1, "note": "x", "list": [1], "none": None, "huge": 10**400}}]
     write_lines(bare / "batch_metrics.jsonl", records)
     data = report_of(bare)
@@ -176,7 +176,7 @@ def test_text_and_lists_among_the_metrics_are_no_curves(bare: Path) -> None:
     assert points(data, "huge") == [(0, None)]
 
 
-def test_without_seconds_time_is_counted_from_the_first_line(bare: Path) -> None:
+def test_timestamps_replace_missing_seconds(bare: Path) -> None:
     records = [{"timestamp": 100.0 + 2 * i, "step": i, "metrics": {"a": i}} for i in range(3)]
     write_lines(bare / "batch_metrics.jsonl", records)
     data = report_of(bare)
@@ -184,18 +184,18 @@ def test_without_seconds_time_is_counted_from_the_first_line(bare: Path) -> None
     assert "steps" not in data["axes"][0]
 
 
-def test_a_metric_named_like_an_axis_that_does_not_grow_is_a_curve(bare: Path) -> None:
+def test_a_decreasing_axis_is_shown_as_a_metric(bare: Path) -> None:
     write_metrics(bare, {"seconds": 2.0}, {"seconds": 1.0})
     assert points(report_of(bare), "seconds") == [(0, 2), (1, 1)]
 
 
-def test_steps_that_a_resumed_run_wrote_again_count_once(bare: Path) -> None:
+def test_updates_repeated_by_a_resumed_run_count_once(bare: Path) -> None:
     written = [(0, 1.0), (10, 2.0), (20, 3.0), (10, 5.0), (30, 6.0)]
     write_lines(bare / "batch_metrics.jsonl", [{"step": s, "metrics": {"a": a}} for s, a in written])
     assert points(report_of(bare), "a") == [(0, 1), (10, 5), (30, 6)]
 
 
-def test_rotated_compressed_and_torn_files_are_read_to_the_last_whole_line(bare: Path) -> None:
+def test_rotated_compressed_and_incomplete_files_are_read(bare: Path) -> None:
     write_metrics(bare, *({"a": float(i)} for i in range(50)), rotate_bytes=500)
     assert list(bare.glob("batch_metrics.*.jsonl.gz"))
     with (bare / "batch_metrics.jsonl").open("a") as file:
@@ -203,7 +203,7 @@ def test_rotated_compressed_and_torn_files_are_read_to_the_last_whole_line(bare:
     assert points(report_of(bare), "a") == [(i, i) for i in range(50)]
 
 
-def test_damaged_lines_cost_only_themselves_and_are_counted(bare: Path) -> None:
+def test_invalid_lines_are_skipped_and_counted(bare: Path) -> None:
     lines = ['{"step": 0, "metrics": {"a": 1}}', "\0\0\0", '{"step": "x", "metrics": {}}', "[1]"]
     lines += ['{"step": 1, "metrics": {"a": 2}}']
     (bare / "batch_metrics.jsonl").write_text("\n".join(lines) + "\n")
@@ -212,7 +212,7 @@ def test_damaged_lines_cost_only_themselves_and_are_counted(bare: Path) -> None:
     assert data["runs"][0]["notes"][-1] == "batch_metrics.jsonl: skipped 3 invalid lines."
 
 
-def test_files_that_are_no_text_are_named(bare: Path) -> None:
+def test_invalid_files_are_noted(bare: Path) -> None:
     (bare / "evaluations.jsonl").write_bytes(b'{"step": 0}\n\xff\xfe\n')
     (bare / "config.yaml").write_text("a: [1\nb: }")
     (bare / "run.json").write_text("{")
@@ -222,7 +222,7 @@ def test_files_that_are_no_text_are_named(bare: Path) -> None:
     assert "run.json was skipped: it is not a JSON object." in notes
 
 
-def test_what_is_missing_is_said(bare: Path) -> None:
+def test_missing_files_are_noted(bare: Path) -> None:
     assert report_of(bare)["runs"][0]["notes"] == [
         "No config.yaml.",
         "No metrics yet (batch_metrics.jsonl).",
@@ -231,7 +231,7 @@ def test_what_is_missing_is_said(bare: Path) -> None:
     ]
 
 
-def test_a_folder_that_is_no_run_is_refused_in_words(tmp_path: Path) -> None:
+def test_other_folders_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is not a run folder: it contains none of run.json, batch_metrics"):
         write_report([tmp_path])
     with pytest.raises(ValueError, match="nowhere does not exist; pass a run folder"):
@@ -243,7 +243,7 @@ def test_a_folder_that_is_no_run_is_refused_in_words(tmp_path: Path) -> None:
         write_report([])
 
 
-def test_evaluations_are_curves_by_mode_and_bars_by_family(run: Path) -> None:
+def test_evaluations_are_curves_by_mode_and_bars_by_group(run: Path) -> None:
     data = report_of(run)
     assert [series["label"] for series in chart(data, "evaluation:success_rate")["series"]] == [
         "greedy",
@@ -266,7 +266,7 @@ def test_evaluations_are_curves_by_mode_and_bars_by_family(run: Path) -> None:
     assert list(sampled["rows"][0]["pass_at_k"]) == ["1", "8"] and greedy["rows"][0]["pass_at_k"] == {}
 
 
-def test_an_episode_has_its_frames_in_order_and_its_facts(run: Path) -> None:
+def test_episodes_have_frames_in_order(run: Path) -> None:
     episodes = report_of(run)["episodes"]
     assert [(e["update"], e["environment"]) for e in episodes[:4]] == [(200, 0), (200, 1), (200, 2), (100, 0)]
     first = episodes[0]
@@ -279,7 +279,7 @@ def test_an_episode_has_its_frames_in_order_and_its_facts(run: Path) -> None:
     assert shown == [(folder / f"{name}.svg").read_text() for name in names]
 
 
-def test_equal_frames_are_kept_once(bare: Path) -> None:
+def test_equal_images_are_stored_once(bare: Path) -> None:
     folder = bare / "episodes" / "episode_000007_env_0001"
     folder.mkdir(parents=True)
     for name, text in {
@@ -295,14 +295,14 @@ def test_equal_frames_are_kept_once(bare: Path) -> None:
     assert (episode["task"], episode["solved"], episode["steps"]) == (None, None, None)
 
 
-def test_episodes_without_pictures_are_listed_too(bare: Path) -> None:
+def test_episodes_without_images_are_listed(bare: Path) -> None:
     record = {"episode_num": 3, "environment_id": 1, "task_id": "t", "success": False, "total_reward": "nan"}
     write_lines(bare / "episodes.jsonl", [record])
     (episode,) = report_of(bare)["episodes"]
     assert (episode["frames"], episode["solved"], episode["reward"]) == ([], False, None)
 
 
-def test_of_many_episodes_the_latest_are_kept_and_the_rest_counted(bare: Path) -> None:
+def test_only_the_newest_episodes_are_embedded(bare: Path) -> None:
     write_lines(bare / "episodes.jsonl", [{"episode_num": i, "environment_id": 0} for i in range(75)])
     data = report_of(bare)
     assert [episode["update"] for episode in data["episodes"]] == list(range(74, 14, -1))
@@ -311,7 +311,7 @@ def test_of_many_episodes_the_latest_are_kept_and_the_rest_counted(bare: Path) -
     assert len(compared["episodes"]) == 60 and compared["runs"][1]["num_omitted"] == 45
 
 
-def test_the_page_stays_small_however_big_the_pictures_are(bare: Path) -> None:
+def test_the_size_of_images_in_the_page_is_limited(bare: Path) -> None:
     noise = np.random.default_rng(0)
     for number in range(20):
         folder = bare / "episodes" / f"episode_{number:06d}_env_0000"
@@ -336,7 +336,7 @@ def nasty(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_text_from_the_files_cannot_become_markup(nasty: str, bare: Path) -> None:
+def test_text_in_files_cannot_become_markup(nasty: str, bare: Path) -> None:
     harmless = write_report([bare], bare / "harmless.html")
     write_facts(bare, name=nasty, status=nasty, phalanx=nasty, machine={"cpu": nasty})
     family = {nasty: {"success_rate": 0.5}}
@@ -356,7 +356,7 @@ def test_text_from_the_files_cannot_become_markup(nasty: str, bare: Path) -> Non
     assert data["runs"][0]["status"] == "unknown"
 
 
-def test_a_strangers_config_reads_nothing_of_this_machine(
+def test_untrusted_configs_cannot_read_environment_variables(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
@@ -381,7 +381,7 @@ def test_a_strangers_config_reads_nothing_of_this_machine(
     ],
     ids=["brackets", "dashes", "anchors", "tags", "large"],
 )
-def test_a_config_that_is_made_to_hurt_is_named_and_left_out(text: str, why: str, bare: Path) -> None:
+def test_malicious_configs_are_skipped_with_a_note(text: str, why: str, bare: Path) -> None:
     (bare / "config.yaml").write_text(text)
     (found,) = report_of(bare)["runs"]
     assert found["config"] == {}
@@ -428,7 +428,7 @@ def test_a_link_to_a_run_is_followed(run: Path, tmp_path: Path) -> None:
     assert write_report([tmp_path / "latest"]) == run / "report.html"
 
 
-def test_deep_and_endless_lines_cost_only_themselves(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deeply_nested_and_very_long_lines_are_skipped(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("phalanx.io.jsonl._MAX_LINE_BYTES", 1 << 16)
     (bare / "run.json").write_text("[" * 500_000)
     (bare / "batch_metrics.jsonl").write_text('{"step": 1, "metrics": {"a": 1}}\n' + "{" * 100_000)
@@ -443,7 +443,7 @@ def test_deep_and_endless_lines_cost_only_themselves(bare: Path, monkeypatch: py
     assert "evaluations.jsonl: skipped 1 invalid line" in notes
 
 
-def test_a_number_is_not_said_twice(bare: Path) -> None:
+def test_exact_counts_are_shown_only_if_they_differ(bare: Path) -> None:
     write_facts(bare, num_parameters=9_123, env_steps=48_200)
     tiles = {tile["label"]: tile for tile in report_of(bare)["runs"][0]["tiles"]}
     assert (tiles["Parameters"]["value"], tiles["Parameters"]["detail"]) == ("9,123", "")
@@ -451,7 +451,7 @@ def test_a_number_is_not_said_twice(bare: Path) -> None:
     assert (steps["value"], steps["detail"]) == ("48.2 k", "48,200")
 
 
-def test_runs_are_compared_under_names_that_tell_them_apart(run: Path, tmp_path: Path) -> None:
+def test_compared_runs_have_distinct_names(run: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", speed=3.0, config=LoggingConfig())
     page = write_report([run, other])
     assert page == run / "compare-other.html"
@@ -470,7 +470,7 @@ def test_runs_are_compared_under_names_that_tell_them_apart(run: Path, tmp_path:
     assert [found["label"] for found in report_of(run, run)["runs"]] == ["demo (1)", "demo (2)"]
 
 
-def test_a_run_that_went_on_with_another_config_shows_the_newest(bare: Path) -> None:
+def test_the_newest_config_of_a_continued_run_is_shown(bare: Path) -> None:
     for frequency in (5, 7):
         FileHandler(bare, LoggingConfig(log_frequency=frequency)).close()
     found = read_run(bare)
@@ -478,7 +478,7 @@ def test_a_run_that_went_on_with_another_config_shows_the_newest(bare: Path) -> 
     assert "The run was continued with other settings; showing config.2.yaml." in found.notes
 
 
-def test_a_long_run_is_thinned_and_done_in_two_seconds(bare: Path) -> None:
+def test_long_runs_are_downsampled_in_two_seconds(bare: Path) -> None:
     rows = [metrics_at(i, 96) for i in range(97)]
     texts = [json.dumps(row) for row in rows]
     lines = [f'{{"step": {i}, "metrics": {texts[i % 97]}}}' for i in range(10_000)]
@@ -500,7 +500,7 @@ def test_a_long_run_is_thinned_and_done_in_two_seconds(bare: Path) -> None:
 
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.just(float("nan")), min_size=1, max_size=300), st.integers(5, 60))
-def test_thinning_keeps_ends_extremes_and_gaps(values: list[float], limit: int) -> None:
+def test_downsampling_keeps_ends_extremes_and_gaps(values: list[float], limit: int) -> None:
     column = np.array(values)
     rows = downsample_rows([column], limit)
     assert len(rows) <= limit and (np.diff(rows) > 0).all()

@@ -1,4 +1,4 @@
-"""A run of several seeds in one report: means with bands, all seeds before and after, nothing lost."""
+"""The report of a run with several seeds."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_curves_are_means_over_the_seeds_with_bands(run: Path) -> None:
     assert ends == pytest.approx([0.2, 0.8])
 
 
-def test_the_page_tells_all_seeds_before_and_after(run: Path) -> None:
+def test_the_page_summarizes_all_seeds(run: Path) -> None:
     shown = page_data([read_run(run)])
     (page,) = shown["runs"]
     success = next(tile for tile in page["tiles"] if tile["label"] == "Success rate")
@@ -63,7 +63,7 @@ def test_the_page_tells_all_seeds_before_and_after(run: Path) -> None:
     assert [episode["update"] for episode in shown["episodes"]] == [2, 1, 0]
 
 
-def test_the_command_makes_the_page_of_the_whole_run_again(run: Path) -> None:
+def test_write_report_recreates_the_page_of_a_run_with_seeds(run: Path) -> None:
     before = build_page([read_run(run)])
     from phalanx.logging.report import write_report
 
@@ -71,7 +71,7 @@ def test_the_command_makes_the_page_of_the_whole_run_again(run: Path) -> None:
     assert write_report([run]) == run.resolve() / "report.html"
 
 
-def test_a_seed_that_has_not_come_as_far_costs_the_rest_nothing(run: Path) -> None:
+def test_updates_and_evaluations_missing_in_a_seed_are_omitted(run: Path) -> None:
     path = run / "seed_1" / "batch_metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
     (run / "seed_2" / "evaluations.jsonl").unlink()

@@ -4,7 +4,7 @@ anywhere."""
 import abc
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,10 @@ class StreamSource(abc.ABC):
     def fingerprint(self) -> str:
         """Digest of the contents and their order, if it is known; a state of another source is rejected."""
         return ""
+
+    def close(self) -> None:
+        """Release resources, such as connections. A closed source can be read again."""
+        return
 
 
 class DatasetSource(StreamSource):
@@ -138,6 +142,7 @@ class IterableSource(StreamSource):
     def read(self, start: int, count: int) -> StreamPart:
         """Return samples; the iterable is opened again if `start` is not the next position."""
         if self._iterator is None or not self._position <= start <= self._position + len(self._ahead):
+            self.close()
             self._iterator, self._position, self._ahead = iter(self._open_at(start)), start, []
         del self._ahead[: start - self._position]
         self._position = start
@@ -145,6 +150,12 @@ class IterableSource(StreamSource):
         samples = self._ahead[:count]
         lengths = np.array([self._length(sample) for sample in samples], np.int64)
         return StreamPart(check_lengths(lengths), samples)
+
+    def close(self) -> None:
+        """Close the iterator, if it is a generator."""
+        if isinstance(self._iterator, Generator):
+            self._iterator.close()
+        self._iterator, self._ahead = None, []
 
 
 def _count_tokens(sample: Any) -> int:

@@ -160,6 +160,11 @@ class StreamingPlan:
         """
         return StreamingPlanIterator(self, rank, ShardSpec.resolve(world_size))
 
+    def close(self) -> None:
+        """Close the sources."""
+        for source in self.sources.values():
+            source.close()
+
     def initial_state(self) -> StreamingState:
         """Return the state before the first batch."""
         zeros = dict.fromkeys(self.sources, 0)

@@ -135,6 +135,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             raise ValueError(f"name one or more different games, got {', '.join(map(str, names)) or 'none'}")
         self.tasks = tuple(self.games)
         self.max_size, self.max_steps, self.rewards = num_connections, max_steps, rewards
+        self.expert_batch_size = num_connections
         self.max_invalid_answers = max_steps if max_invalid_answers is None else max_invalid_answers
         self.write_prompt = prompt or (move_prompt if prompt_format == "compact" else _full_prompt)
         self.fingerprint = f"puzzle_server {' '.join(self.tasks)} {max_steps} {self.max_invalid_answers}"
@@ -156,7 +157,9 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return _FIRST_SEEDS["train"] + _SEEDS_PER_RUN * run_seed
 
     def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
-        return itertools.count(max(first, _FIRST_SEEDS[split]))
+        """Iterate over the seeds of a split. `first` applies to training only, so that splits stay
+        disjoint."""
+        return itertools.count(max(first, _FIRST_SEEDS[split]) if split == "train" else _FIRST_SEEDS[split])
 
     def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
         self._check_episodes(episodes)
