@@ -1,7 +1,4 @@
-"""A training on the terminal: its progress while it runs, and where everything is when it ends.
-
-The training itself is in `phalanx.training`.
-"""
+"""Progress of a training in the terminal, and a summary at the end."""
 
 import contextlib
 import logging
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
     from phalanx.training.algorithm import Algorithm, Progress, TrainResult
 
 _SIGNALED = 128
-"""What a shell adds to a signal's number for the exit code of what it stopped."""
+"""Offset of a signal in the exit code of a process that it stopped."""
 
 
 def run_training(
@@ -36,10 +33,10 @@ def run_training(
     trackers: Sequence[str] = (),
     command: str,
 ) -> None:
-    """Run it, show it, write its report; the last lines say where everything is.
+    """Train with a progress display, write the report and print where the files are.
 
-    A signal that stopped it decides the exit code: 130 after Ctrl-C, 143 after SIGTERM; 75 tells that
-    another process of the training was lost.
+    Exit codes: 130 after Ctrl-C, 143 after SIGTERM, 75 if another process of the training was lost, 1 if the
+    last checkpoint or the report could not be written.
     """
     from rich.console import Console
 
@@ -49,7 +46,7 @@ def run_training(
     console = Console(quiet=not algorithm.mesh.is_first_process)
     shown = _progress_bar if console.is_terminal else _progress_lines
     try:
-        with _warnings_said(), shown(console, algorithm) as show, user_errors():
+        with _show_warnings(), shown(console, algorithm) as show, user_errors():
             outcome = train(
                 algorithm,
                 out,
@@ -71,7 +68,7 @@ def run_training(
 
 
 def _handlers(trackers: Sequence[str]) -> Callable[[Path, Any], Mapping[str, "Handler"]]:
-    """The handlers of a run: files and pictures, and the trackers that were asked for."""
+    """Return a function that creates the handlers of a run: files, images and trackers."""
 
     def make(folder: Path, config: Any) -> Mapping[str, "Handler"]:
         from phalanx.logging.handlers.svg import SVGHandler
@@ -109,14 +106,14 @@ def _progress_bar(console: "Console", algorithm: "Algorithm") -> Iterator[Callab
 
 @contextlib.contextmanager
 def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Callable[["Progress"], None]]:
-    """Lines for a log: the first update, the last, and in between one every ten seconds."""
+    """Print a line for the first and the last update, and one every ten seconds in between."""
     pace, begun = ProgressTimer(), -1
 
     def show(progress: "Progress") -> None:
         nonlocal pace, begun
         total, first = progress.num_updates, begun < 0
         if first:
-            # Compiling is over: from here on the updates tell how long the others will take.
+            # Compilation is done, so updates now show how long the remaining ones take.
             silent.close()
             pace, begun = ProgressTimer(), progress.update
         if not (pace.is_due() or first or progress.update == total):
@@ -130,13 +127,13 @@ def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Call
             markup=False,
         )
         if progress.update == total:
-            silent.enter_context(show_activity("measuring and saving", err=False))
+            silent.enter_context(show_activity("evaluating and saving", err=False))
 
     with contextlib.ExitStack() as silent:
         if console.quiet:
             yield lambda progress: None
             return
-        silent.enter_context(show_activity(f"{algorithm.num_updates} updates to make; compiling", err=False))
+        silent.enter_context(show_activity(f"{algorithm.num_updates} updates; compiling", err=False))
         yield show
 
 
@@ -153,12 +150,12 @@ def _numbers(progress: "Progress", unit: str) -> str:
 
 
 def _word(unit: str) -> str:
-    """`env_steps` are steps on the terminal."""
+    """Shorten the name of a unit: `env_steps` to `steps`."""
     return unit.rpartition("_")[2]
 
 
 def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", command: str) -> bool:
-    """Tell how it went and write the report. Returns whether everything that was learned is on the disk."""
+    """Print a summary and write the report. Returns whether the last state and the report were saved."""
     from phalanx.logging.report.page import write_report
     from phalanx.training.run_dir import CHECKPOINTS
 
@@ -178,20 +175,20 @@ def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", c
         report = "none"
     for result in outcome.seeds or [outcome]:
         if not (result.run_dir / CHECKPOINTS / str(result.update)).is_dir():
-            lost.append(f"checkpoint {result.update} could not be saved, so what was learned last is lost")
+            lost.append(f"checkpoint {result.update} could not be saved, so the last updates are lost")
     for words in lost:
-        say(f"NOT KEPT: {words}")
+        say(f"NOT SAVED: {words}")
     if outcome.interrupted:
-        say(f"Go on with: {command} --out {outcome.run_dir} --resume")
+        say(f"Continue with: {command} --out {outcome.run_dir} --resume")
     say(f"Run {outcome.run_dir}, report {report}, checkpoint {outcome.run_dir / CHECKPOINTS}")
     return not lost
 
 
 @contextlib.contextmanager
-def _warnings_said() -> Iterator[None]:
-    """Complaints of the logger and of the run appear above the bar, each once.
+def _show_warnings() -> Iterator[None]:
+    """Show log messages above the progress bar.
 
-    Libraries that log to the root give it a handler of its own, which would say them again.
+    They are not propagated, because libraries that add a handler to the root logger would repeat them.
     """
     from rich.logging import RichHandler
 
