@@ -11,6 +11,8 @@ from typing import Any
 import api_pages
 import cli_page
 
+from phalanx.registry import ALGORITHMS
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
@@ -111,6 +113,7 @@ def test_a_wrong_name_would_be_noticed() -> None:
 
 def test_every_command_to_move_to_exists() -> None:
     commands = {context.command_path for context in cli_page.commands()}
+    commands |= {f"phalanx train {algorithm}" for algorithm in ALGORITHMS}
     named = {
         name for row in rows_of("moving.md") for name in re.findall(r"`(phalanx [a-z ]+)`", " ".join(row[1:]))
     }
