@@ -10,10 +10,10 @@ from jaxtyping import Int64
 
 from phalanx.config import FrozenModel, check_type
 from phalanx.data.length_analysis import (
-    Bar,
     BucketAnalysis,
     LengthCounts,
     LengthHistogram,
+    TextBar,
     analyze_counts,
     bar_lines,
     compute_length_histogram,
@@ -269,7 +269,7 @@ class BatchingEfficiencyReport(FrozenModel):
 
     def to_ascii(self) -> str:
         """Return the report as text with at most 80 columns."""
-        bars = [Bar(name, value, f"{format_percent(value, 2):>7}") for name, value in self.compared()]
+        bars = [TextBar(name, value, f"{format_percent(value, 2):>7}") for name, value in self.compared()]
         parts = [
             self.length_histogram.to_ascii(),
             self.bucket_analysis.to_ascii(),
