@@ -104,7 +104,7 @@ def main(arguments: argparse.Namespace) -> None:
     thread.join()
 
     print(f"{buffer.total_added} samples, {buffer.size} in the buffer")
-    pairs = answers(sft.policy(state), unseen)
+    pairs = answers(sft.policy(state).model, unseen)
     print(f"unseen prompt and answer:\n{TEXT.decode(unseen[0].input_ids)}\nthe model's answer: {pairs[0][0]}")
     # The form of a move is learned first; which cell takes longer than this run.
     num_formed = sum(generated.split()[:1] == expert.split()[:1] for generated, expert in pairs)

@@ -22,7 +22,7 @@ def test_the_slurm_script_saves_at_sigterm_puts_the_job_back_and_says_finished_i
     (programs / "scontrol").chmod(0o755)
     path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     variables = os.environ | {"PATH": path, "RUN": str(tmp_path / "run"), "SLURM_JOB_ID": "7"}
-    variables |= {"PHALANX_TRAIN": f"custom {DESCENT}"}
+    variables |= {"PHALANX_TRAIN": str(DESCENT)}
     command = ["bash", str(CLUSTER / "train.slurm"), "num_updates=1000000"]
     job = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True)
     began = time.monotonic()

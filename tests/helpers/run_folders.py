@@ -84,7 +84,7 @@ def metrics_at(update: int, updates: int, speed: float = 6.0) -> dict[str, float
 def evaluation_at(update: int, updates: int, mode: str, speed: float = 6.0) -> dict[str, Any]:
     """A line of evaluations."""
     success = curve(update, updates, speed) * (1.0 if mode == "greedy" else 0.92)
-    families = {
+    groups = {
         name: {
             "episodes": 64,
             "success_rate": min(1.0, success * (1.02 - 0.07 * place)),
@@ -103,7 +103,7 @@ def evaluation_at(update: int, updates: int, mode: str, speed: float = 6.0) -> d
         "success_rate": success,
         "similarity": 0.6 + 0.39 * success,
         "steps_to_solve": None if success < 0.05 else 9.0 - 5 * success,
-        "families": families,
+        "groups": groups,
     }
     return record | ({"pass_at_k": {"1": success, "8": 1 - (1 - success) ** 3}} if mode == "sampled" else {})
 

@@ -211,7 +211,7 @@ def test_names_settings_and_seeds_are_checked() -> None:
         text_env_factory("sudko")
     with pytest.raises(ValueError, match="no difficulty 'odd'"):
         text_env_factory("sudoku", difficulty="odd")
-    with pytest.raises(ValueError, match="'arc' is at version 2 here"):
+    with pytest.raises(ValueError, match="this release has version 2 of 'arc'"):
         text_env_factory("arc-v9")
     for seed in (-1, 2**32, True, 1.0, "1", None):
         with pytest.raises(ValueError, match="seed must be an integer from 0 to 4294967295"):

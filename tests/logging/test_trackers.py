@@ -39,7 +39,7 @@ def render(state: str, mode: str) -> Any:
 def tell(handler: Any) -> None:
     """A small run, through the logger as a training tells it."""
     with ExperimentLogger(BATCHED, {"tracker": handler}, render=render) as logger:
-        logger.log_config({"seed": 3, "ppo": {"clip": 0.2}}, {"num_parameters": 48_000})
+        logger.log_config({"seed": 3, "clip_eps": 0.2}, {"num_parameters": 48_000})
         logger.log_batch_step({"update_step": 10, "policy_loss": 1.5})
         for reward in (2.0, 3.0):
             logger.log_episode_summary(
@@ -124,7 +124,7 @@ def test_wandb_receives_metrics_episodes_evaluations_images_and_config(tmp_path:
     for record in records:
         for item in record.config.update:
             config[item.key or "/".join(item.nested_key)] = json.loads(item.value_json)
-    assert (config["seed"], config["ppo"]) == (3, {"clip": 0.2})
+    assert (config["seed"], config["clip_eps"]) == (3, 0.2)
     assert config["metadata"] == {"num_parameters": 48_000}
     (run,) = [record.run for record in records if record.WhichOneof("record_type") == "run"]
     assert (run.project, run.display_name, run.run_group) == ("phalanx", "demo", "")
@@ -259,7 +259,7 @@ def test_mlflow_receives_metrics_episodes_evaluations_images_and_parameters(tmp_
     tell(make_tracker("mlflow", tmp_path / "sweep" / "seed_0"))
     again = make_tracker("mlflow", tmp_path / "sweep" / "seed_0")
     with ExperimentLogger(BATCHED, {"mlflow": again}) as logger:
-        logger.log_config({"seed": 3, "ppo": {"clip": 0.2}})
+        logger.log_config({"seed": 3, "clip_eps": 0.2})
         logger.log_batch_step({"update_step": 30, "policy_loss": 3.5})
     assert logger.failures == {}
     client = again._client  # type: ignore[attr-defined]
