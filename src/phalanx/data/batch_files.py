@@ -51,11 +51,10 @@ class BatchManifest(FrozenModel):
 
 
 class BatchWriter:
-    """Writes the batches of a plan and the plan itself to a folder. To continue an interrupted run, repeat
-    it.
+    """Writes the batches of a plan and the plan itself to a folder.
 
-    Files are written atomically. An existing file must be equal to the batch that would be written. If it is
-    damaged, it is written again.
+    To continue an interrupted run, repeat it. Files are written atomically. An existing file must be equal to
+    the batch that would be written. If it is damaged, it is written again.
     """
 
     def __init__(
@@ -83,13 +82,17 @@ class BatchWriter:
         self._pad_id = pad_id
 
     def write_all(self, on_batch: Callable[[Path], None] | None = None) -> list[Path]:
-        """Write all epochs and return the paths of the files. `on_batch` is called with the path of each
-        file."""
+        """Write all epochs and return the paths of the files.
+
+        `on_batch` is called with the path of each file.
+        """
         return [path for epoch in self._plan.epochs for path in self.write_epoch(epoch.epoch, on_batch)]
 
     def write_epoch(self, epoch: int, on_batch: Callable[[Path], None] | None = None) -> list[Path]:
-        """Write one epoch and return the paths of its files. `on_batch` is called with the path of each
-        file."""
+        """Write one epoch and return the paths of its files.
+
+        `on_batch` is called with the path of each file.
+        """
         batches = self._plan.get_epoch(epoch)
         manifest = self._open_manifest()
         if not (self._folder / PLAN_FILE).exists():
@@ -111,8 +114,10 @@ class BatchWriter:
         return paths
 
     def _open_manifest(self) -> BatchManifest:
-        """Read and check the manifest of the folder. If the folder is empty or missing, create the
-        manifest."""
+        """Read and check the manifest of the folder.
+
+        If the folder is empty or missing, create the manifest.
+        """
         expected = BatchManifest(
             fingerprint=self._plan.fingerprint,
             dataset_hash=self._plan.meta.dataset_hash,
@@ -216,8 +221,10 @@ class BatchReader:
         return self._epoch(epoch).batches
 
     def iter_epoch(self, epoch: int) -> Iterator[TokenBatch]:
-        """Iterate over the batches of one epoch. Missing files raise an error before the first batch is
-        read."""
+        """Iterate over the batches of one epoch.
+
+        Missing files raise an error before the first batch is read.
+        """
         self._require_files(self._epoch(epoch))
         return (self.get_batch(epoch, index) for index in range(self.num_batches(epoch)))
 
@@ -243,8 +250,10 @@ class BatchReader:
         return _create_batch(members)
 
     def largest_token(self) -> int:
-        """Return the largest token id in any batch. Epochs whose manifest entry is incomplete are read to
-        find it."""
+        """Return the largest token id in any batch.
+
+        Epochs whose manifest entry is incomplete are read to find it.
+        """
         largest = [
             epoch.largest_token
             if epoch.largest_token is not None

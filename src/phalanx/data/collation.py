@@ -118,13 +118,15 @@ class TokenBatch:
         return np.where(counted, self.input_ids, IGNORE_INDEX).astype(np.int64)
 
     def cu_seqlens(self, row: int) -> Int32[np.ndarray, " boundaries"]:
-        """Return the position at which each segment of a row starts, followed by the end of the last
-        segment."""
+        """Return the start of each segment in a row, followed by the end of the last segment."""
         return cu_seqlens(self.segment_ids[row])
 
     def flat_cu_seqlens(self) -> Int32[np.ndarray, " boundaries"]:
-        """Return the position at which each sequence starts if all rows are concatenated, followed by the
-        total number of tokens. The padding of a row counts as a sequence."""
+        """Return the boundaries of all sequences if the rows are concatenated.
+
+        These are the positions at which sequences start, followed by the total number of tokens. The padding
+        of a row counts as a sequence.
+        """
         rows, width = self.input_ids.shape
         if rows * width > np.iinfo(np.int32).max:
             raise ValueError(f"{rows} rows of {width} tokens exceed 32 bits; use fewer rows at once")

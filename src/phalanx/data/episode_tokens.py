@@ -11,8 +11,10 @@ from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 
 
 class StepTokens(NamedTuple):
-    """Concatenated tokens of steps. Each step consists of the tokens of its observation, followed by those of
-    its action."""
+    """Concatenated tokens of steps.
+
+    Each step consists of the tokens of its observation, followed by those of its action.
+    """
 
     tokens: Int32[np.ndarray, " tokens"]
     seen: Int32[np.ndarray, " steps"]
@@ -61,8 +63,10 @@ class EpisodeTokenizer(Protocol):
         ...
 
     def difficulty(self, seen: Any) -> Float64[np.ndarray, " episodes"]:
-        """Return the difficulty of each episode from 0 to 1, given its first observation. NaN if it is
-        unknown."""
+        """Return the difficulty of each episode from 0 to 1, given its first observation.
+
+        NaN if it is unknown.
+        """
         ...
 
 

@@ -98,8 +98,10 @@ class LengthHistogram(FrozenModel):
     p99: int
 
     def to_ascii(self, width: int = 50) -> str:
-        """Return the histogram as a text chart, followed by statistics. Bars have at most `width` columns,
-        and lines have at most `width + 30` columns."""
+        """Return the histogram as a text chart, followed by statistics.
+
+        Bars have at most `width` columns, and lines have at most `width + 30` columns.
+        """
         bars = [TextBar(b.label, b.count, f"{b.count:,} {b.percentage:5.1f}%") for b in self.bins]
         lines = [f"Lengths of {self.total_samples:,} samples ({self.total_tokens:,} tokens)"]
         lines += bar_lines(bars, width)
@@ -189,8 +191,10 @@ def bar_lines(bars: Sequence[TextBar], width: int = 50, full: float | None = Non
 
 
 def _marks(value: float, top: float, room: int) -> str:
-    """Return a bar of `#` characters. A positive value that is too small for one character is shown as a
-    dot."""
+    """Return a bar of `#` characters.
+
+    A positive value that is too small for one character is shown as a dot.
+    """
     count = min(room, round(room * value / top)) if top > 0 else 0
     return "#" * count if count or value <= 0 else "."
 
@@ -210,8 +214,7 @@ class BucketEfficiency(FrozenModel):
 
     @property
     def efficiency(self) -> float:
-        """Number of tokens without padding divided by the number of tokens including padding. 1 for an empty
-        bucket."""
+        """Fraction of the tokens that are not padding, from 0 to 1. It is 1 for an empty bucket."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property
@@ -261,8 +264,7 @@ class BucketAnalysis(FrozenModel):
 
     @property
     def overall_efficiency(self) -> float:
-        """Number of tokens without padding divided by the number of tokens including padding. 1 if all
-        buckets are empty."""
+        """Fraction of the tokens that are not padding, from 0 to 1. It is 1 if all buckets are empty."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property

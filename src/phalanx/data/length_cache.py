@@ -92,8 +92,10 @@ class LengthCache:
 
     @classmethod
     def load_or_create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":
-        """Load a cache if its file exists, and otherwise return an empty one. To add entries, use it as a
-        context manager."""
+        """Load a cache if its file exists, and otherwise return an empty one.
+
+        To add entries, use it as a context manager.
+        """
         cache = cls.create(path, tokenizer_hash)
         if cache._path.exists():
             cache._read(True)
@@ -154,8 +156,10 @@ class LengthCache:
     def add_many(
         self, sample_ids: Sequence[str | int], lengths: Sequence[int] | Int[np.ndarray, " samples"]
     ) -> None:
-        """Add many samples, which is much faster than adding them one by one. If one is invalid, none is
-        added."""
+        """Add many samples, which is much faster than adding them one by one.
+
+        If one is invalid, none is added.
+        """
         self._require_open()
         if len(sample_ids) != len(lengths):
             raise ValueError(f"got {len(sample_ids)} ids but {len(lengths)} lengths")
@@ -250,8 +254,10 @@ class LengthCache:
             raise ValueError(f"{self._path} is not open for adding; use `with LengthCache.create(...)`")
 
     def _accept_repeats(self, repeats: dict[str, int]) -> None:
-        """Accept entries that were in the file when it was opened, but only once. Raises `ValueError` for
-        others."""
+        """Accept entries that were in the file when it was opened, but only once.
+
+        Raises `ValueError` for others.
+        """
         entries = self._by_id()
         if self._stored is None:
             self._stored = set(itertools.islice(entries, self._num_stored))
@@ -399,8 +405,10 @@ def format_lines(ids: Sequence[str], lengths: Sequence[int], tokenizer_hash: str
 
 
 def parse_blocks(path: Path) -> Iterator[_Block]:
-    """Iterate over the entries of a JSONL file in blocks. Raises `TornLineError` if the last line is
-    incomplete."""
+    """Iterate over the entries of a JSONL file in blocks.
+
+    Raises `TornLineError` if the last line is incomplete.
+    """
     with path.open("rb") as file:
         rest, line, offset = b"", 1, 0
         while data := file.read(_BLOCK_BYTES):

@@ -99,8 +99,10 @@ class LengthTable:
         return dict(zip(self.ids, self.lengths.tolist(), strict=True))
 
     def validate(self) -> None:
-        """Raise `ValueError` if a length or an id is invalid, or if an id is repeated. The message names the
-        first one."""
+        """Raise `ValueError` if a length or an id is invalid, or if an id is repeated.
+
+        The message names the first one.
+        """
         if self._checked:
             return
         if self.lengths.dtype != np.int32:

@@ -118,8 +118,10 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def dataset_files(path: Path) -> list[Path]:
-    """Return the file itself, or the JSONL and Parquet files in a folder. If there are none, return its text
-    files."""
+    """Return the file itself, or the JSONL and Parquet files in a folder.
+
+    If there are none, return its text files.
+    """
     if path.is_file():
         return [path]
     if not path.is_dir():

@@ -59,10 +59,10 @@ class SumTree:
             self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]
 
     def find(self, points: Float64[np.ndarray, " count"]) -> Int64[np.ndarray, " count"]:
-        """Return the slot at each of these points of the cumulative sum of weights. Points are at least 0 and
-        less than `total`.
+        """Return the slot at each of these points of the cumulative sum of weights.
 
-        A slot with weight 0 is never returned as long as the total is positive.
+        Points are at least 0 and less than `total`. A slot with weight 0 is never returned as long as the
+        total is positive.
         """
         nodes = np.ones(len(points), np.int64)
         rest = points.copy()

@@ -105,8 +105,7 @@ class TokenizeConfig(Config):
         return self
 
     def tokenizer_hash(self, tokenizer: Tokenizer, chat: ChatTemplate | None = None) -> str:
-        """Return a hash of everything that determines the tokens: the tokenizer, the settings and the chat
-        template.
+        """Return a hash of the tokenizer, the settings and the chat template, which determine the tokens.
 
         If the settings do not affect the tokens, this is the tokenizer's own hash.
         """
@@ -673,8 +672,10 @@ def _format_completion(
 
 
 def check_messages(value: Any) -> list[Message]:
-    """Validate messages and return them with the keys `role` and `content`. ShareGPT's `from` and `value` are
-    converted."""
+    """Validate messages and return them with the keys `role` and `content`.
+
+    ShareGPT's `from` and `value` are converted.
+    """
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ValueError(f"expected a list of messages, got {value!r:.60}")
     return [_check_message(message, number) for number, message in enumerate(value)]

@@ -59,8 +59,7 @@ class Tokenizer(abc.ABC):
         return self.encode_batch([text])[0]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Return the token ids of each text, and the range of characters (start, end) that each token
-        covers."""
+        """Return the token ids of each text, and the character range (start, end) of each token."""
         raise TypeError(f"{type(self).__name__} does not return character offsets")
 
     def count_batch(self, texts: Sequence[str]) -> list[int]:
@@ -69,8 +68,9 @@ class Tokenizer(abc.ABC):
 
 
 class ByteTokenizer(Tokenizer):
-    """Tokenizer that maps each UTF-8 byte to its value plus 2. Token 0 is padding, and token 1 is the end of
-    a text.
+    """Tokenizer that maps each UTF-8 byte to its value plus 2.
+
+    Token 0 is padding, and token 1 is the end of a text.
 
     >>> ByteTokenizer().encode("Hi")
     [74, 107]
@@ -127,8 +127,7 @@ class ByteTokenizer(Tokenizer):
         return bytes(self._check(ids)).decode(errors="replace")
 
     def _check(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> list[int]:
-        """Validate token ids, remove special tokens, and subtract the number of special tokens from the
-        others."""
+        """Validate token ids and remove special tokens. The other ids are returned counted from 0."""
         tokens = np.asarray(ids, np.int64).tolist()
         for index, token in enumerate(tokens):
             if not 0 <= token < self.vocab_size:
@@ -137,8 +136,9 @@ class ByteTokenizer(Tokenizer):
 
 
 class CharTokenizer(ByteTokenizer):
-    """Tokenizer for printable ASCII characters and the line feed. Token 0 is padding, and token 1 is the end
-    of a text.
+    """Tokenizer for printable ASCII characters and the line feed.
+
+    Token 0 is padding, and token 1 is the end of a text.
 
     >>> CharTokenizer().encode("A1"), CharTokenizer().vocab_size
     ([36, 20], 98)
@@ -289,8 +289,10 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
 
 
 def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the contents of a tokenizer's `tokenizer_config.json`. Return an empty dictionary if there is
-    none."""
+    """Return the contents of a tokenizer's `tokenizer_config.json`.
+
+    Return an empty dictionary if there is none.
+    """
     path = Path(tokenizer)
     if path.exists():
         folder = path if path.is_dir() else path.parent
@@ -322,8 +324,10 @@ def _token_text(token: Any) -> str:
 
 
 def fetch_from_hub(name: str, file: str) -> Path:
-    """Return the path of a file from a Hugging Face repository, which is downloaded unless it is in the local
-    cache."""
+    """Return the path of a file of a Hugging Face repository.
+
+    The file is downloaded unless it is in the local cache.
+    """
     _require_tokenizers(f"download tokenizer {name!r}")
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError

@@ -173,8 +173,7 @@ def _copy(file: _Readable, out: IO[bytes], limit: int) -> int:
 
 @contextlib.contextmanager
 def _prefix_errors(shown: str) -> Iterator[None]:
-    """Convert errors about a corrupt archive to `ValueError` with a message that starts with the archive's
-    name."""
+    """Convert errors about a corrupt archive to `ValueError`, with a message that starts with its name."""
     try:
         yield
     except _CORRUPTION_ERRORS as error:

@@ -149,8 +149,10 @@ def _rotated_path(path: Path, number: int) -> Path:
 
 
 def _rotated_files(path: Path) -> dict[int, Path]:
-    """Return the rotated files by number. If both versions of a file exist, the uncompressed one is
-    returned."""
+    """Return the rotated files by number.
+
+    If both versions of a file exist, the uncompressed one is returned.
+    """
     name = re.compile(rf"{re.escape(path.stem)}\.(\d+){re.escape(path.suffix)}(\.gz)?")
     found: dict[int, Path] = {}
     for other in path.parent.iterdir():

@@ -18,8 +18,7 @@ def is_regular_file(path: Path) -> bool:
 
 
 def reject_symlink(path: Path) -> None:
-    """Raise `OSError` if a path is a symbolic link, because writing to it could change a file outside its
-    folder."""
+    """Raise `OSError` if a path is a symbolic link, because it could redirect a write to another folder."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "symbolic links are not followed; remove the link", os.fspath(path))
 
@@ -34,8 +33,10 @@ def read_limited(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> by
 
 
 def parse_json(data: str | bytes, source: str | os.PathLike[str]) -> Any:
-    """Parse JSON. If it is invalid, raise `ValueError` with a message that starts with `source` and the
-    location."""
+    """Parse JSON.
+
+    If it is invalid, raise `ValueError` with a message that starts with `source` and the location.
+    """
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
@@ -64,8 +65,10 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a YAML file. Raises `ValueError` if it is large or deeply nested, or has anchors or
-    tags."""
+    """Return the text of a YAML file.
+
+    Raises `ValueError` if it is large or deeply nested, or has anchors or tags.
+    """
     import yaml
 
     depth = 0
