@@ -110,7 +110,7 @@ class TimedParts:
     def _play(self, network: PyTree, start: RolloutState, key: Key) -> tuple[RolloutState, Any]:
         ppo = self.training.ppo
         end, *played = collect_rollout(
-            ppo.environment, ppo.network(network), start, key, ppo.settings.num_steps
+            ppo.environment, ppo.network(network), start, key, ppo.config.num_steps
         )
         return end, played
 

@@ -22,7 +22,6 @@ from measuring.timing import at_least_one, seconds_of
 from rich.console import Console
 from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
-from phalanx.config import load_config
 from phalanx.logging import ExperimentLogger, FileHandler, LoggingConfig, RichHandler, SVGHandler
 from phalanx.training.algorithm import UpdateResult
 from phalanx.training.ppo import PPO, PPOConfig
@@ -80,7 +79,7 @@ class TrainingBenchmark:
     rounds: int = 5
     """Alternations of logging on and off."""
     logging: LoggingConfig | None = None
-    """What is logged; None for the preset `batched`."""
+    """What is logged; None for the default settings."""
     judged: bool = True
     """Whether the figures are held against their targets; small sizes should not be."""
 
@@ -104,7 +103,7 @@ class TrainingBenchmark:
         """The preset's training with that many environments, and minibatches no larger than at 1,024."""
         config = PPOConfig.load(self.preset, self.overrides)
         minibatches = config.num_minibatches * max(1, round(num_envs / _ENVIRONMENTS_KEPT))
-        logging = self.logging or load_config(LoggingConfig, "batched")
+        logging = self.logging or LoggingConfig()
         sizes = (f"num_envs={num_envs}", f"num_minibatches={minibatches}")
         config = PPOConfig.load(self.preset, (*self.overrides, *sizes))
         return config.model_copy(update={"logging": logging})

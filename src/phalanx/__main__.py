@@ -1,4 +1,4 @@
-"""Lets `python -m phalanx` do what the `phalanx` command does; the commands are in `phalanx.cli`."""
+"""Entry point of `python -m phalanx`, which is the same as the command `phalanx`."""
 
 from phalanx.cli.app import main
 

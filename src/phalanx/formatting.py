@@ -1,8 +1,12 @@
-"""Numbers and untrusted text formatted for people."""
+"""Formats numbers and escapes untrusted text for display."""
 
 
 def format_percent(fraction: float, digits: int = 1) -> str:
-    """Format a fraction as a percentage; only 1 is formatted as 100%.
+    """Format a fraction as a percentage. Fractions just below 1 are rounded down, so that 100% means all.
+
+    Args:
+        fraction: Number to format, such as a success rate.
+        digits: Number of decimals.
 
     >>> format_percent(0.034), format_percent(0.9999), format_percent(1.0), format_percent(0.5, 0)
     ('3.4%', '99.9%', '100%', '50%')
@@ -13,7 +17,7 @@ def format_percent(fraction: float, digits: int = 1) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Format a number with a noun in the singular or plural.
+    """Format a number followed by a noun in the singular or plural.
 
     >>> format_count(1, "step"), format_count(3000, "step")
     ('1 step', '3,000 steps')
@@ -22,7 +26,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_signed(value: float) -> str:
-    """Format a number with its sign.
+    """Format a number with its sign and at most three decimals.
 
     >>> format_signed(-0.01), format_signed(10.0), format_signed(0.0)
     ('−0.01', '+10', '0')
@@ -32,14 +36,14 @@ def format_signed(value: float) -> str:
 
 
 def escape_untrusted(text: object, *, lines: bool = False) -> str:
-    """Escape everything in a text that a terminal would interpret or that is invisible.
+    """Escape invisible characters and characters that a terminal would interpret.
 
-    Escape sequences (colors, titles, links, the clipboard), other control characters and marks that change
-    the direction of writing become `\\x1b` and the like.
+    Control characters, including those that start terminal escape sequences (colors, titles, links, access
+    to the clipboard), and marks that change the writing direction are replaced by escapes such as `\\x1b`.
 
     Args:
-        text: The text.
-        lines: Keep line breaks and tabs.
+        text: Object whose string is escaped.
+        lines: Whether to keep line breaks and tabs.
 
     >>> escape_untrusted("7\\x1b]52;c;aGk=\\x07 \\u202eevil"), escape_untrusted("a\\nb", lines=True)
     ('7\\\\x1b]52;c;aGk=\\\\x07 \\\\u202eevil', 'a\\nb')

@@ -1,4 +1,4 @@
-"""The compiled extension: loading it, and the reason if it is unavailable."""
+"""Loads the compiled extension, and explains why if it is unavailable."""
 
 import functools
 import os
@@ -6,7 +6,9 @@ from types import ModuleType
 from typing import Literal
 
 Backend = Literal["auto", "native", "xla"]
-"""Implementation of an operation: `native` is C++ on the CPU, `xla` runs on any device, `auto` chooses."""
+"""Implementation of an operation: `native` is C++ on the CPU, and `xla` runs on any device.
+
+`auto` uses `native` on CPUs if it is available, and `xla` otherwise."""
 
 _SWITCH = "PHALANX_NATIVE"
 
@@ -60,6 +62,9 @@ def require_native(feature: str) -> ModuleType:
 
 
 def instruction_set() -> str:
-    """Return the instruction set that the kernels use on this CPU, or an empty string without them."""
+    """Return the instruction set that the C++ kernels use on this CPU.
+
+    The result is an empty string if the extension cannot be loaded.
+    """
     loaded = _load()
     return "" if isinstance(loaded, str) else str(loaded.instruction_set())

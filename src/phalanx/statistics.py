@@ -1,8 +1,8 @@
 """Interquartile means over seeds, their bootstrap confidence intervals, and pass@k.
 
 The first two follow Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice"
-(2021). Their library `rliable` is designed for tables of final scores and depends on SciPy, arch and seaborn;
-curves need only a few lines of NumPy.
+(2021). Their library `rliable` is not used, because it is designed for tables of final scores and depends on
+SciPy, arch and seaborn, whereas learning curves need only a few lines of NumPy.
 """
 
 import itertools
@@ -13,15 +13,19 @@ import numpy as np
 from jaxtyping import Float64
 
 Scores = Float64[np.ndarray, "seeds *points"]
+"""Score of each seed, or a learning curve of scores per seed."""
 Aggregates = Float64[np.ndarray, "*points"]
+"""Statistic over seeds, for each point of the learning curve."""
 
 _NUM_RESAMPLES = 500
 _MAX_ENUMERATED_SEEDS = 5
-"""Up to this number of seeds, all possible resamples are enumerated instead of resamples at random."""
+"""Up to this number of seeds, all possible resamples are enumerated instead of drawn at random."""
 
 
 def interquartile_mean(scores: Scores) -> Aggregates:
-    """Compute the mean over seeds without the lowest and highest quarter (rounded down) of the seeds.
+    """Compute the mean over seeds without the lowest and the highest quarter of the scores.
+
+    The number of scores in a quarter is rounded down, so with fewer than four seeds this is the mean.
 
     >>> float(interquartile_mean(np.array([0.0, 4.0, 6.0, 100.0])))
     5.0
@@ -31,7 +35,15 @@ def interquartile_mean(scores: Scores) -> Aggregates:
 
 
 def bootstrap_interval(scores: Scores, level: float = 0.95, seed: int = 0) -> tuple[Aggregates, Aggregates]:
-    """Compute the bootstrap confidence interval of the interquartile mean, by resampling seeds.
+    """Compute the bootstrap confidence interval of the interquartile mean by resampling seeds.
+
+    Args:
+        scores: Scores with seeds as the first axis.
+        level: Confidence level.
+        seed: Random seed of the resamples.
+
+    Returns:
+        The lower and the upper ends of the interval.
 
     >>> low, high = bootstrap_interval(np.array([1.0, 2.0, 3.0]))
     >>> round(float(low), 3), round(float(high), 3)
@@ -57,10 +69,15 @@ def bootstrap_interval(scores: Scores, level: float = 0.95, seed: int = 0) -> tu
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Estimate the probability that at least one of k attempts is correct.
+    """Estimate the probability that at least one of `k` attempts is correct.
 
     The estimator is unbiased (Chen et al., 2021, "Evaluating Large Language Models Trained on Code"), whereas
-    `1 - (1 - num_correct / num_samples) ** k` is too low.
+    `1 - (1 - num_correct / num_samples) ** k` is too low on average.
+
+    Args:
+        num_samples: Number of attempts that were made. Must be at least `k`.
+        num_correct: Number of those attempts that were correct.
+        k: Number of attempts of which one must be correct.
 
     >>> pass_at_k(num_samples=4, num_correct=1, k=2)
     0.5
@@ -75,7 +92,12 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 
 def mean_pass_at_k(num_samples: int, num_correct: Iterable[int], k: int) -> float:
-    """Average `pass_at_k` over problems with the same number of attempts.
+    """Average `pass_at_k` over problems that were attempted equally often.
+
+    Args:
+        num_samples: Number of attempts per problem.
+        num_correct: Number of correct attempts of each problem.
+        k: Number of attempts of which one must be correct.
 
     >>> mean_pass_at_k(num_samples=4, num_correct=[0, 1, 4], k=2)
     0.5

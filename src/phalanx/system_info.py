@@ -1,4 +1,4 @@
-"""Versions, CPU and load of this machine."""
+"""Information about this machine: software versions, CPU and load."""
 
 import os
 import pathlib
@@ -10,7 +10,11 @@ from phalanx import __version__
 
 
 def machine_info() -> dict[str, Any]:
-    """Return load average, number and model of the CPUs, and versions."""
+    """Return the load average over one minute, the number and model of the CPUs, and the versions of Python
+    and of this package.
+
+    The load average is None on Windows.
+    """
     return {
         "load_average": None if sys.platform == "win32" else round(os.getloadavg()[0], 2),
         "nproc": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),

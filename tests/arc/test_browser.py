@@ -22,7 +22,7 @@ from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.config import load_config
 from phalanx.logging.report import page as report_page, read_run, write_report
 from tests.helpers.browser import needs_chromium, no_complaints, opened_tab
-from tests.helpers.drawn_weights import drawn_weights
+from tests.helpers.random_weights import random_weights
 from tests.helpers.run_folders import write_facts
 from tests.reference.arc import OracleState, operate, raw_selection, reset_oracle
 
@@ -55,7 +55,7 @@ def arc_config(*overrides: str) -> ArcConfig:
 def drawn_network(config: ArcConfig, width: int = 8) -> Any:
     """A network of color planes with drawn weights; those at the outset would do nothing definite."""
     size = ArcNetworkConfig(kind="color_equivariant", hidden_dim=width, num_layers=2)
-    made = drawn_weights(create_network, size, config)
+    made = random_weights(create_network, size, config)
     scaled = (6 * made.stem.weight, 0.3 * made.colors)
     return eqx.tree_at(lambda network: (network.stem.weight, network.colors), made, scaled)
 

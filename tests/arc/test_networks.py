@@ -16,7 +16,7 @@ from phalanx.arc.networks import ArcNetwork, create_network
 from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig, GridEmbedding, patches
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
-from tests.helpers.drawn_weights import drawn_weights
+from tests.helpers.random_weights import random_weights
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def network(
     """A small network, whose parameters are drawn anew."""
     config = ArcNetworkConfig(kind=kind, hidden_dim=8, num_layers=1, num_heads=2, **settings)
     arc = arc_config(demonstrations, form, operations)
-    made = drawn_weights(create_network, config, arc)
+    made = random_weights(create_network, config, arc)
     # The colours' own vectors are zero at the outset, and most tests are about that.
     return (
         eqx.tree_at(lambda n: n.colors, made, jax.device_put(np.zeros((10, 8), np.float32)))

@@ -17,7 +17,7 @@ from phalanx.data import (
     create_efficiency_report,
     suggest_bucket_edges,
 )
-from phalanx.data.length_analysis import Bar, bar_lines
+from phalanx.data.length_analysis import TextBar, bar_lines
 
 SMALL = {"a": 1, "b": 2, "c": 2, "d": 9}
 
@@ -86,7 +86,7 @@ def test_the_printed_histogram_is_ascii_within_80_columns(million: LengthTable) 
 
 def test_bars_give_way_to_wide_labels() -> None:
     lines = bar_lines(
-        [Bar("1,000,000,000-2,000,000,000", 5, "1,000,000 100.0%"), Bar("x", 0.001, "")], width=20
+        [TextBar("1,000,000,000-2,000,000,000", 5, "1,000,000 100.0%"), TextBar("x", 0.001, "")], width=20
     )
     assert max(map(len, lines)) <= 50
     assert "|###|" in lines[0]

@@ -51,7 +51,7 @@ def test_a_run_draws_its_figures_and_a_curve_with_its_band(tmp_path: Path) -> No
     assert "update 1 to 3" in texts(shown)
     last = run.metrics.last("loss")
     assert last is not None and 0.1 < last < 0.3
-    assert f"Loss, at last {last:.3g}" in texts(shown)
+    assert f"Loss, last value {last:.3g}" in texts(shown)
     assert 'fill-opacity="0.15"' in shown
 
 

@@ -19,7 +19,7 @@ from tests.helpers.small_training import small_config
 
 pytestmark = pytest.mark.slow
 
-# With as many groups as `test_parallel` has, so that programs are compiled once for both.
+# With as many groups as `test_distributed` has, so that programs are compiled once for both.
 CONFIG = small_config(
     "num_updates=1",
     "num_env_shards=4",

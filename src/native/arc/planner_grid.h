@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "arc/environment.h"
+#include "arc/operations.h"
 
 namespace phalanx::arc {
 namespace {

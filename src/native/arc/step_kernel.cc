@@ -1,4 +1,4 @@
-#include "arc/environment.h"
+#include "arc/operations.h"
 
 namespace phalanx::arc::PHALANX_ISA {
 namespace {

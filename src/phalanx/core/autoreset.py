@@ -1,4 +1,4 @@
-"""Auto-reset of a batch: finished episodes are reset in the same step or in the next one."""
+"""Auto-reset: a layer that starts a new episode in each environment of a batch whose episode has ended."""
 
 import dataclasses
 from typing import Literal
@@ -15,35 +15,36 @@ Mode = Literal["same_step", "next_step"]
 
 
 class AutoResetState(eqx.Module):
-    """States of the environments, and the key from which each one's next episodes are drawn."""
+    """States of a batch of environments, and one key per environment, from which later episodes are drawn."""
 
     states: PyTree
     keys: Keys
 
 
 class AutoResetInfo(eqx.Module):
-    """Info of a step with auto-reset."""
+    """Info returned by `AutoReset.step`."""
 
     info: TransitionInfo
-    """Info of the environment. Ignore it where next-step mode has just reset an environment."""
+    """Info returned by the environment itself. In `next_step` mode, ignore it where `reset_mask` is True."""
     final_observation: PyTree
-    """Observation before any reset: the terminal observation where an episode has ended."""
+    """Observation before any reset. Where an episode has ended, this is the terminal observation."""
     reset_mask: Bool[Array, " batch"]
-    """Environments whose returned observation is the first of a new episode."""
+    """True for environments whose returned observation is the first one of a new episode."""
     terminated: Bool[Array, " batch"]
-    """Episodes that terminated in this step."""
+    """True for episodes that terminated in this step."""
     truncated: Bool[Array, " batch"]
-    """Episodes that were truncated in this step."""
+    """True for episodes that were truncated in this step."""
 
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class AutoReset:
-    """Steps a batch and resets finished episodes, with one of Gymnasium's two modes.
+    """Steps a batch of environments and resets finished episodes, in Gymnasium's same-step or next-step mode.
 
-    `same_step`: a step that ends an episode returns the first observation of the next episode; the terminal
-    observation is in `info.final_observation`. `next_step`: the terminal observation is returned with `done`,
-    and the next step ignores the action and starts the next episode, with reward 0 and `done` False.
+    In `same_step` mode, a step that ends an episode returns the first observation of the next episode, and
+    the terminal observation is in `info.final_observation`. In `next_step` mode, that step returns the
+    terminal observation; the following step ignores its action and starts the next episode, with reward 0
+    and `done` False.
 
     Each environment draws its episodes from its own key, so they do not depend on the rest of the batch. The
     methods are pure functions that can be used inside `jit` and `scan`.
@@ -57,7 +58,7 @@ class AutoReset:
             raise ValueError(f"mode must be 'same_step' or 'next_step', got {self.mode!r}")
 
     def reset(self, keys: Keys) -> tuple[AutoResetState, PyTree]:
-        """Start one environment per key."""
+        """Start one episode per key. Returns the state and the first observations."""
         next_keys, episode_keys = jax.vmap(_split)(keys)
         states, observations = self.environment.batch_reset(episode_keys)
         return AutoResetState(states, next_keys), observations
@@ -65,7 +66,11 @@ class AutoReset:
     def step(
         self, state: AutoResetState, actions: PyTree
     ) -> tuple[AutoResetState, PyTree, Float[Array, " batch"], Bool[Array, " batch"], AutoResetInfo]:
-        """Step every environment and reset those whose episode has ended."""
+        """Step every environment and reset those whose episode has ended.
+
+        Returns:
+            The new state, observations, rewards, dones and info.
+        """
         states, observations, rewards, dones, info = self.environment.batch_step(state.states, actions)
         mask, *flags = self._reset_mask_and_flags(state.states, dones, info.terminated, info.truncated)
         after, new_observations = self.reset_where(mask, AutoResetState(states, state.keys), observations)
@@ -76,7 +81,12 @@ class AutoReset:
     def _reset_mask_and_flags(
         self, before: PyTree, *flags: Bool[Array, " batch"]
     ) -> tuple[Bool[Array, " batch"], ...]:
-        """Return the environments to reset after a step, and the step's flags; `done` is the first."""
+        """Return the mask of environments to reset after a step, followed by the step's corrected flags.
+
+        Args:
+            before: States before the step.
+            flags: Flags that the step returned. The first one is `done`.
+        """
         if self.mode == "same_step":
             return flags[0], *flags
         # Stepping a finished state changes nothing, with reward 0, so only its flags have to be cleared.
@@ -86,7 +96,11 @@ class AutoReset:
     def reset_where(
         self, mask: Bool[Array, " batch"], state: AutoResetState, observations: PyTree
     ) -> tuple[AutoResetState, PyTree]:
-        """Start the next episode of every environment in the mask."""
+        """Start the next episode of every environment whose mask is True, and keep the others unchanged.
+
+        Returns:
+            The new state and the current observations.
+        """
 
         def reset(state: AutoResetState, observations: PyTree) -> tuple[AutoResetState, PyTree]:
             next_keys, episode_keys = map_where(_split, mask, state.keys, (state.keys, state.keys), shared=())
@@ -103,6 +117,6 @@ class AutoReset:
 
 
 def _split(key: Key) -> tuple[Key, Key]:
-    """Return the key for later episodes and the key of the next one."""
+    """Return the key from which later episodes are drawn, and the key of the next episode."""
     next_key, episode_key = jax.random.split(key)
     return next_key, episode_key

@@ -1,4 +1,4 @@
-"""Selection of the native or XLA backend, and native kernels under `vmap` and sharding."""
+"""Selection of the native or XLA backend, and support for native kernels under `vmap` and sharding."""
 
 import functools
 import itertools
@@ -30,12 +30,16 @@ def register_ffi_targets() -> None:
 
 
 def is_cpu_only() -> bool:
-    """Return whether all devices are CPUs, so that only one backend needs to be compiled."""
+    """Return whether all devices are CPUs, in which case only one backend has to be compiled."""
     return all(device.platform == "cpu" for device in jax.devices())
 
 
 def resolve_backend(backend: Backend) -> Backend:
-    """Replace `auto` with a backend, unless there are several kinds of devices.
+    """Replace `auto` with `native` or `xla` if the choice is the same for all devices.
+
+    Returns:
+        The backend. It is still `auto` if the extension is available and not all devices are CPUs; `dispatch`
+        then chooses by device.
 
     Raises:
         RuntimeError: If `native` is requested but unavailable.
@@ -50,7 +54,10 @@ def resolve_backend(backend: Backend) -> Backend:
 
 
 def dispatch(backend: Backend, native: Callable[..., Any], xla: Callable[..., Any], *args: Any) -> Any:
-    """Call the implementation of a backend; for `auto`, XLA chooses by the device that runs the program."""
+    """Call the implementation of a backend and return its results.
+
+    With `auto`, the program uses `native` if it runs on a CPU and `xla` on other devices.
+    """
     if backend != "xla":
         register_ffi_targets()
     if backend == "auto":
@@ -59,13 +66,13 @@ def dispatch(backend: Backend, native: Callable[..., Any], xla: Callable[..., An
 
 
 def keep_batch_sharding(kernel: Callable[..., Any], shared: tuple[Any, ...], rows: tuple[Any, ...]) -> Any:
-    """Call `kernel(*shared, *rows)` such that each device processes its own rows of a sharded batch.
+    """Call `kernel(*shared, *rows)` such that each device processes its own part of a sharded batch.
 
-    XLA knows nothing about a custom call and would otherwise gather the entire batch on every device.
+    XLA cannot partition a custom call and would otherwise gather the entire batch on every device.
 
     Args:
         kernel: Function whose results all have the batch as their first axis.
-        shared: Arrays used by all rows.
+        shared: Arrays without a batch axis, which are replicated on all devices.
         rows: Arrays whose first axis is the batch.
     """
     if jax.device_count() == 1:
@@ -101,16 +108,16 @@ def keep_batch_sharding(kernel: Callable[..., Any], shared: tuple[Any, ...], row
 def vmappable_kernel(
     kernel: Callable[..., Any], batch_shape: Callable[..., tuple[int, ...]]
 ) -> Callable[..., Any]:
-    """Extend a kernel for a flat batch to any batch shape, such that `vmap` of it remains one call.
+    """Extend a kernel with one batch axis to any number of batch axes, such that `vmap` of it is one call.
 
     Args:
-        kernel: Function `kernel(shared, *rows)` of arrays `rows` with shape `[batch, ...]`. The arrays in
-            `shared` are the same for all mapped examples. `vmap` of a `cond` copies them; only one copy is
-            used.
+        kernel: Function `kernel(shared, *rows)`. The arrays in `rows` have shape `[batch, ...]`. The arrays
+            in `shared` must be the same for all mapped examples. If `vmap` of a `cond` copies them, only the
+            first copy is used.
         batch_shape: Function that returns the batch shape of `rows`, which may be `()`.
 
     Returns:
-        A function with the arguments of `kernel`.
+        A function with the arguments of `kernel`, in which `rows` may have any batch shape.
     """
     from phalanx.core.vector import broadcast_unbatched
 
@@ -134,20 +141,20 @@ def vmappable_kernel(
 
 
 class BackendFunction:
-    """A kernel with a native and an XLA implementation that takes any batch shape and is one call under
-    `vmap`.
+    """A kernel with a native and an XLA implementation and any batch shape. `vmap` of it remains one call.
 
-    Both implementations are functions `(static, shared, *rows) -> results` of one flat batch: the leaves of
-    `rows` and `results` have a leading batch axis, and `shared` is used by the entire batch. The first leaf
-    of `rows` must have no axes besides the batch.
+    Both implementations are functions `(static, shared, *rows) -> results` with one batch axis: the leaves
+    of `rows` and `results` have a leading batch axis, and `shared` is used by the entire batch. The first
+    leaf of `rows` must have no axes besides the batch.
 
     Args:
         native: The implementation in C++.
         xla: The implementation in JAX.
         merge_groups: Function `(shared, *rows) -> (shared, rows, restore)` for calls in which `vmap` maps
-            over `shared`. It receives `shared` with a leading axis of groups; the batch consists of
-            that number of equal consecutive parts, one per group. It must return one `shared` for the entire
-            batch, the rows that refer to it, and a function that restores the results.
+            over `shared`. It receives `shared` with a leading group axis. The batch consists of consecutive
+            parts of equal size, one per group. The function must return one `shared` for the entire batch,
+            the rows that refer to it, and a function that restores the results. None means that such calls
+            raise a `ValueError`.
     """
 
     def __init__(
@@ -161,13 +168,13 @@ class BackendFunction:
         self._build = functools.cache(self._build_uncached)
 
     def __call__(self, backend: Backend, static: Any, shared: Any, *rows: Any) -> Any:
-        """Run the kernel.
+        """Run the kernel and return its results, with the batch axes of `rows`.
 
         Args:
             backend: The implementation to use.
             static: Hashable settings.
             shared: Arrays that the entire batch uses.
-            rows: Arrays with any number of leading batch axes.
+            rows: Arrays with the same leading batch axes, of any number.
         """
         from phalanx.core.vector import has_tracers
 
@@ -176,7 +183,7 @@ class BackendFunction:
         return self._build(backend, static, is_constant, 0)(shared, *rows)
 
     def _build_uncached(self, backend: Backend, static: Any, is_constant: bool, depth: int) -> Any:
-        """Build the function for a `shared` with `depth` leading axes of groups."""
+        """Build the function for a `shared` with `depth` leading group axes, one per `vmap` over it."""
         from phalanx.core.vector import broadcast_unbatched
 
         native, xla = functools.partial(self._native, static), functools.partial(self._xla, static)
@@ -228,15 +235,18 @@ def ffi_call(
     num_aliased: int = 0,
     **attributes: Any,
 ) -> Any:
-    """Call a C++ kernel on one flat batch. If the batch is sharded, each device processes its own rows.
+    """Call a C++ kernel with one batch axis. If the batch is sharded, each device processes its own part.
 
     Args:
         target: Name of the custom call.
         results: Shape and dtype of each result, without the batch axis.
-        shared: Arrays that the entire batch uses; the first operands.
-        rows: Arrays with a leading batch axis; the other operands.
-        num_aliased: Number of results, from the first, that reuse the memory of the last operands.
+        shared: Arrays that the entire batch uses. They are the first operands of the kernel.
+        rows: Arrays with a leading batch axis. They are the remaining operands.
+        num_aliased: The first `num_aliased` results reuse the memory of the last `num_aliased` operands.
         attributes: Static arguments of the kernel.
+
+    Returns:
+        The results, each with a leading batch axis.
     """
 
     def call(*operands: Any) -> Any:

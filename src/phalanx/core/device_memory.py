@@ -1,4 +1,4 @@
-"""Batch sizes that fit into device memory."""
+"""Choice of batch sizes that fit into device memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +10,13 @@ _T = TypeVar("_T")
 
 _MEMORY_FILE = Path("/proc/meminfo")
 _FRACTION = 0.25
-"""Fraction of the free memory that a batch may use; XLA keeps copies of arrays."""
+"""Fraction of the free memory that a batch may use. The rest is for the copies of arrays that XLA keeps."""
 _DEFAULT_BYTES = 1 << 30
-"""Free memory assumed if it is unknown."""
+"""Number of free bytes that is assumed if the device does not report it."""
 
 
 def available_memory() -> int:
-    """Return the number of free bytes on the default device, or in RAM if it is a CPU."""
+    """Return the number of free bytes on the default device (in RAM if it is a CPU), or 1 GiB if unknown."""
     device = jax.devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
@@ -33,9 +33,11 @@ def batch_size_for_memory(
 ) -> int:
     """Return the largest power of two up to `max_batch_size` that fits into a quarter of the free memory.
 
+    The result is 1 if not even one example fits.
+
     Args:
-        bytes_per_example: Memory that one example needs.
-        available: Free bytes. Default: those of the default device.
+        bytes_per_example: Number of bytes that one example needs.
+        available: Number of free bytes. None measures the default device.
         max_batch_size: Upper limit of the result.
 
     >>> batch_size_for_memory(1000, available=300_000)
@@ -53,6 +55,8 @@ def batch_size_for_memory(
 
 def retry_with_smaller_batches(run: Callable[[int], _T], batch_size: int) -> tuple[_T, int]:
     """Call `run(batch_size)`, halving the batch size whenever the device runs out of memory.
+
+    The error is raised if there is not enough memory for a batch size of 1.
 
     Returns:
         The result, and the batch size that worked.

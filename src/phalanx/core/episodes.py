@@ -1,4 +1,4 @@
-"""Rollouts of complete episodes: with a policy, with an agent that reads states, and recorded ones."""
+"""Rollouts of episodes: with a policy network, with an agent that reads states, and recorded for a logger."""
 
 import dataclasses
 import math
@@ -18,31 +18,32 @@ from phalanx.core.vector import map_where
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
 MAX_SHOWN_ENVS = 6
-"""Number of environments of a trajectory that a notebook shows."""
+"""Maximum number of environments that the notebook view of a `Trajectory` shows."""
 
 AgentFunction = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""`agent_fn(states, agent_states, key) -> (actions, new_agent_states)`, for the entire batch."""
+"""Function `agent_fn(states, agent_states, key) -> (actions, new_agent_states)` for an entire batch."""
 
 Act = Callable[[PyTree, Key | None], PyTree]
-"""Selects an action for one observation; the key is None for greedy actions. If it is a pytree, such as an
-`equinox.Partial`, its arrays (the weights of a network) are traced."""
+"""Function `act(observation, key) -> action` for one environment. The key is None for greedy actions.
+
+If the function is a pytree, such as an `equinox.Partial`, its arrays (weights of a network) are traced."""
 
 _CHUNK_SIZE = 64
-"""Number of running episodes that the policy processes at a time once others have ended."""
+"""Number of unfinished episodes that the policy processes at a time on the CPU."""
 
 
 class Trajectory(eqx.Module):
-    """Actions and results of a batch of episodes. Each leaf has shape `[steps, batch, ...]`."""
+    """Actions and step results of a batch of environments. Each leaf has shape `[steps, batch, ...]`."""
 
     actions: PyTree
     observations: PyTree
     """`observations[t]` is the observation after `actions[t]`."""
     rewards: Float[Array, "*steps batch"]
-    """Rewards; 0 after an episode has ended."""
+    """Reward of each step. Without auto-reset, it is 0 after an episode has ended."""
     dones: Bool[Array, "*steps batch"]
-    """True from the last step of an episode onward; with auto-reset, only at that step."""
+    """True from the last step of an episode onward. With auto-reset, True only at that step."""
     infos: PyTree
-    """Infos of the environment; with auto-reset, `AutoResetInfo`."""
+    """Infos that the environment returned. With auto-reset, these are `AutoResetInfo`."""
 
     def _repr_html_(self) -> str:
         from phalanx import svg as drawing
@@ -78,8 +79,9 @@ def run_episode_batch(
 ) -> tuple[PyTree, Float[Array, " batch"], Trajectory]:
     """Run an agent in a batch of environments for `max_steps` steps, as one compiled scan.
 
-    The compilation is reused for an equal `agent_fn`: the same function, or a method of an equal, hashable
-    agent. The arrays of an Equinox module may change. A lambda in the call is compiled every time.
+    The compiled program is reused if `agent_fn` is the same function, or the same method of an agent that is
+    hashable and equal. If the agent is an Equinox module, its arrays may change. A lambda that is created in
+    the call is compiled every time.
 
     Args:
         states: Batch of states, or the pair `(states, observations)` returned by `batch_reset`.
@@ -87,9 +89,9 @@ def run_episode_batch(
         max_steps: Number of steps.
         environment: The environment.
         agent_state: Initial state of the agent.
-        key: PRNG key. Default: `jax.random.PRNGKey(0)`.
-        auto_reset: Start a new episode in the same step when one ends. Otherwise, finished environments stay
-            finished, with reward 0.
+        key: PRNG key. None uses `jax.random.PRNGKey(0)`.
+        auto_reset: Whether to start a new episode in the same step in which one ends. If False, finished
+            environments stay finished, with reward 0.
 
     Returns:
         Final states, total reward of each environment, and the trajectory.
@@ -109,7 +111,7 @@ def run_episode_batch(
 
 @dataclasses.dataclass(frozen=True)
 class _Method:
-    """A bound method that is equal if function and owner are; Python's requires the identical owner."""
+    """A bound method that compares and hashes its owner by value. Python's compares owners by identity."""
 
     owner: Any
     function: FunctionType
@@ -162,7 +164,7 @@ def _run(
 
 
 def _check_agent(agent_fn: AgentFunction, states: PyTree, agent_state: PyTree, key: Key) -> None:
-    """Check the output of an agent while tracing."""
+    """Raise `TypeError` if an agent returns values of the wrong structure. This runs during tracing."""
     returned = eqx.filter_eval_shape(agent_fn, states, agent_state, key)
     if type(returned) is not tuple or len(returned) != 2:
         raise TypeError(
@@ -182,14 +184,15 @@ class EpisodeResults(eqx.Module):
 
     returns: Float[Array, " batch"]
     lengths: Int32[Array, " batch"]
-    """Number of steps; 0 for episodes that had already ended."""
+    """Number of steps of each episode. It is 0 if the episode had already ended in the initial state."""
     done: Bool[Array, " batch"]
-    """False for episodes that did not end within `max_steps`."""
+    """Whether each episode ended within `max_steps` steps."""
     episode_metrics: dict[str, Array]
     """Metrics of the environment at the last step of each episode."""
     final_states: PyTree
     step_states: PyTree | None = None
-    """States after each step, [time, batch], if recorded. The last one is repeated."""
+    """States after each step, with shape `[max_steps, batch, ...]`, or None if they were not recorded. After
+    the end of an episode, its final state is repeated."""
 
 
 @eqx.filter_jit
@@ -208,12 +211,12 @@ def rollout_episodes(
 
     Args:
         environment: The environment.
-        act: Policy. Its arrays may change without recompilation.
+        act: Policy for one observation. Its arrays may change without recompilation.
         states: Batch of states.
-        observations: Their observations.
+        observations: Observations of `states`.
         keys: One key per episode, or None for greedy actions.
-        max_steps: Maximum number of steps.
-        record: Also return the states after each step.
+        max_steps: Maximum number of steps of an episode.
+        record: Whether to set `step_states` in the result.
     """
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
@@ -271,15 +274,16 @@ def rollout_episodes(
 def map_batches(
     function: Callable[[Int[np.ndarray, " batch"]], tuple[Array, ...]], count: int, max_batch_size: int
 ) -> list[np.ndarray]:
-    """Call a function for `count` rows in as few batches of equal size as possible.
+    """Call a function for `count` examples in as few batches of equal size as possible.
 
     Args:
-        function: Function of row indices. The last batch is padded with indices whose results are dropped.
-        count: Number of rows.
+        function: Function that takes the indices of a batch of examples and returns arrays with a leading
+            batch axis. The last batch is padded with indices whose results are dropped.
+        count: Number of examples.
         max_batch_size: Maximum size of a batch.
 
     Returns:
-        The function's results for all rows.
+        The function's arrays for all examples, concatenated along the batch axis.
     """
     size = math.ceil(count / math.ceil(count / max_batch_size))
     found = [function(np.arange(start, start + size) % count) for start in range(0, count, size)]
@@ -303,12 +307,13 @@ def record_episodes(
         network: Policy network.
         key: PRNG key of the episodes and actions.
         count: Number of episodes.
-        max_steps: Maximum number of steps.
-        greedy: Take the most probable actions instead of sampling.
-        episode_num: Number stored in the records.
+        max_steps: Maximum number of steps of an episode.
+        greedy: Whether to take the mode of the policy's distribution instead of sampling.
+        episode_num: Value of `episode_num` in all records.
 
     Returns:
-        One record per episode. `step_states` are the states after each step; the last one is `final_state`.
+        One record per episode. `step_states` contains the states after each step, of which the last one is
+        also `final_state`.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
@@ -362,7 +367,7 @@ def _episode_record(
 
 
 def _to_host(states: PyTree) -> PyTree:
-    """Move arrays to the host, where indexing compiles nothing; PRNG keys stay on the device."""
+    """Move arrays to the host, where indexing needs no compilation. PRNG keys stay on the device."""
     return jax.tree.map(
         lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf), states
     )

@@ -1,4 +1,4 @@
-"""Settings and results of evaluations, which environments and algorithms define."""
+"""Settings and result protocols of evaluations, and the evaluation of a policy network on episodes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,41 +17,41 @@ if TYPE_CHECKING:
     from phalanx.core.environment import Environment
 
 _SEED = 0x5EED
-"""Seed of the episodes of `evaluate_episodes`, the same for all runs."""
+"""Seed of the episodes of `evaluate_episodes`. It is the same for all runs."""
 
 
 class EvaluationConfig(Config):
     """Settings for evaluations during training."""
 
     every: int = Field(default=20, ge=0)
-    """Updates between evaluations. With 0, a run is evaluated only before the first update and after the
-    last one."""
+    """Number of updates between evaluations. With 0, a run is evaluated only before the first update and
+    after the last one."""
 
 
 class EpisodeEvaluationConfig(EvaluationConfig):
-    """Settings for evaluations on episodes that are not trained on."""
+    """Settings for evaluations on episodes that are not used for training."""
 
     num_episodes: int = Field(default=20, ge=0)
-    """Episodes per task. 0 disables the evaluation on episodes."""
+    """Number of episodes per task. 0 disables the evaluation on episodes."""
 
 
 @runtime_checkable
 class EvaluationResult(Protocol):
-    """Result of an evaluation, for `evaluations.jsonl` and for the terminal."""
+    """Result of an evaluation, which is written to `evaluations.jsonl` and printed in the terminal."""
 
     def as_record(self) -> dict[str, Any]:
         """Return a JSON record with at least `split`, `mode` and the metrics.
 
-        If there are baselines, such as a random policy, the record has them under `baselines`.
+        If there are baselines, such as a random policy, their results are under the key `baselines`.
         """
 
     def describe(self) -> Sequence[str]:
-        """Describe the result in a few lines of text."""
+        """Return a description of the result, as a few lines of text."""
 
 
 @runtime_checkable
 class TaskResults(EvaluationResult, Protocol):
-    """Result that also has the results of single tasks, for `phalanx eval --per-task`."""
+    """Evaluation result that also contains the results of each task, for `phalanx eval --per-task`."""
 
     def task_records(self) -> list[dict[str, Any]]:
         """Return one JSON record per task."""
@@ -59,34 +59,38 @@ class TaskResults(EvaluationResult, Protocol):
 
 @runtime_checkable
 class SavableResult(EvaluationResult, Protocol):
-    """Result with files, such as answers to submit. `phalanx eval` saves them to `RUN/submissions/NAME`."""
+    """Evaluation result that can be saved as files, such as answers to submit to a benchmark.
+
+    `phalanx eval` saves them to `RUN/submissions/NAME`.
+    """
 
     @property
     def name(self) -> str:
-        """Name for the folder."""
+        """Name of the folder."""
 
     def save(self, folder: Path, title: str | None = None) -> None:
         """Save the files to a folder.
 
         Args:
             folder: Folder to create.
-            title: Heading in the report of the run; None uses a default.
+            title: Heading in the report of the run. None uses a default title.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationRecord:
-    """A result that consists of a record and, optionally, lines of text."""
+    """Evaluation result that consists of a record and, optionally, lines of text."""
 
     record: dict[str, Any]
     lines: tuple[str, ...] = ()
+    """Description of the result. If it is empty, the numbers of the record are listed instead."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the record."""
         return self.record
 
     def describe(self) -> Sequence[str]:
-        """Return the lines, or else the numbers of the record in one line."""
+        """Return `lines`. If there are none, return one line with the numbers of the record."""
         if self.lines:
             return self.lines
         numbers = {name: value for name, value in self.record.items() if isinstance(value, int | float)}
@@ -97,12 +101,15 @@ class EvaluationRecord:
 def evaluate_episodes(
     environment: "Environment", network: Any, settings: EvaluationConfig
 ) -> list[EvaluationResult]:
-    """Evaluate a policy network on greedy episodes of an environment, with keys that training does not use.
+    """Evaluate a policy network with greedy actions, on episodes whose keys do not depend on the run's seed.
 
     Args:
         environment: The environment.
         network: The `PolicyNetwork`.
-        settings: An `EpisodeEvaluationConfig`; `num_episodes=0` disables the evaluation.
+        settings: An `EpisodeEvaluationConfig`. With `num_episodes=0`, nothing is evaluated.
+
+    Returns:
+        One result with the mean return, length and success rate, or an empty list if nothing is evaluated.
     """
     from phalanx.core.episodes import rollout_episodes
 

@@ -1,4 +1,4 @@
-"""Protocol for experts that imitation learning learns from."""
+"""Protocol of experts, whose actions are the labels for imitation learning."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -6,24 +6,25 @@ import numpy as np
 from jaxtyping import Bool, PyTree
 
 Memory = Any
-"""What an expert remembers about a batch of episodes, as one pytree."""
+"""State that an expert keeps about a batch of episodes, as one pytree."""
 
 
 class ExpertLabels(NamedTuple):
-    """Actions of an expert in a batch of states."""
+    """Actions that an expert recommends in a batch of states."""
 
     actions: PyTree
-    """[batch, choices, ...]: actions that are equally good. The expert itself takes the first."""
+    """Equally good actions for each state, with shape `[batch, choices, ...]`. The expert itself takes the
+    first one."""
     mask: Bool[np.ndarray, "batch choices"]
-    """True for valid choices. A row without one means that the expert has no answer."""
+    """True for valid choices. If a state has no valid choice, the expert does not know what to do there."""
 
 
 @runtime_checkable
 class Expert(Protocol):
     """Labels states with actions. An expert runs on the host.
 
-    Its memory is passed in and returned, so that one expert can follow any number of batches. An expert
-    without memory returns `()`.
+    Its memory is passed in and returned, so that one expert can follow any number of batches. The memory of
+    an expert that does not need one is `()`.
     """
 
     def init(self, states: PyTree) -> Memory:
@@ -33,12 +34,17 @@ class Expert(Protocol):
         """Label each state with the actions that the expert would take."""
 
     def must_act(self, actions: PyTree, labels: ExpertLabels) -> Bool[np.ndarray, " batch"]:
-        """Return the rows where the expert acts instead of the policy, whose actions are given."""
+        """Return True for the environments in which the expert must act instead of the policy.
+
+        Args:
+            actions: Actions that the policy has selected.
+            labels: Labels of the current states.
+        """
 
     def advance(
         self, memory: Memory, labels: ExpertLabels, actions: PyTree, reset: Bool[np.ndarray, " batch"]
     ) -> Memory:
-        """Update the memory after a step.
+        """Return the memory after a step.
 
         Args:
             memory: Memory before the step.

@@ -1,16 +1,19 @@
-"""Equality and hashing by content digest."""
+"""Base class for objects that are compared and hashed by a digest of their content."""
 
 import abc
 import functools
 
 
 class Fingerprinted(abc.ABC):
-    """Compares and hashes by type and fingerprint, so that subclasses can be static under `jit`."""
+    """Base class of objects that are equal if their type and fingerprint are.
+
+    Instances can be static arguments of `jit`: equal instances share one compiled program.
+    """
 
     @property
     @abc.abstractmethod
     def fingerprint(self) -> str:
-        """Digest of the content."""
+        """Digest of the object's content."""
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -1,4 +1,4 @@
-"""Spaces: shape, dtype and bounds of actions and observations."""
+"""Spaces, which describe the shape, dtype and bounds of actions and observations."""
 
 import abc
 import dataclasses
@@ -20,7 +20,7 @@ class Space(abc.ABC):
 
     @abc.abstractmethod
     def contains(self, value: PyTree) -> bool:
-        """Return whether a single, unbatched value is a member."""
+        """Return whether a single, unbatched value is a member of the space."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,12 @@ class Box(Space):
 
 @dataclasses.dataclass(frozen=True)
 class Composite(Space):
-    """Values of type `constructor` with one field per named space."""
+    """Instances of a class whose fields each have their own space.
+
+    Args:
+        constructor: The class, which is called with the fields as keyword arguments.
+        fields: Name and space of each field, in order.
+    """
 
     constructor: Any
     fields: tuple[tuple[str, Space], ...]
@@ -85,9 +90,10 @@ class Composite(Space):
 
 
 def masked_size(space: Space) -> int | None:
-    """Return the size of the mask of legal actions: of the action itself, or of a composite's first field.
+    """Return the number of choices that a mask of legal actions covers, or None if actions cannot be masked.
 
-    None if neither is a single integer.
+    The mask applies to the action itself or, in a `Composite` space, to its first field. That part must be a
+    `Discrete` space.
     """
     first = space.fields[0][1] if isinstance(space, Composite) and space.fields else space
     return first.n if isinstance(first, Discrete) else None
@@ -99,7 +105,7 @@ def masked_choice(space: Space, action: PyTree) -> Any:
 
 
 def replace_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
-    """Return an action with another value in the part that the mask applies to."""
+    """Return a copy of an action in which `choice` replaces the part that the mask applies to."""
     if not isinstance(space, Composite):
         return choice
     (first, _), *others = space.fields
@@ -107,9 +113,10 @@ def replace_choice(space: Space, action: PyTree, choice: Any) -> PyTree:
 
 
 def check_integer_dtypes(space: Space, value: PyTree, name: str = "action") -> None:
-    """Raise `TypeError` if a field of integers or booleans contains floats, which would be truncated.
+    """Raise `TypeError` if a part of a value that must be integers or booleans has a floating-point dtype.
 
-    This is checked while tracing. The environment itself checks actions of another type than the space's.
+    Only dtypes are checked, so this also works for traced values. Values that are not instances of a
+    `Composite` space's class are not checked; the environment itself has to reject them.
 
     Args:
         space: Space of the value.

@@ -1,4 +1,7 @@
-"""Batches of environments: reset and step all of them or selected rows, and functions of selected rows."""
+"""Functions that reset and step a batch of environments, or only selected environments of a batch.
+
+A row is the part of a batch that belongs to one environment: index `i` of the leading axis of every leaf.
+"""
 
 import operator
 from collections.abc import Callable, Iterable
@@ -14,9 +17,11 @@ from phalanx.core.backends import keep_batch_sharding
 from phalanx.core.environment import Environment, Keys, TransitionInfo
 
 _CHUNK_SIZE = 16
-"""Default number of rows that `map_where` computes at a time. About 1% of environments end in a step."""
+"""Default number of rows that `map_where` computes at a time. It is small, because in a typical step only
+about 1% of the episodes end and have to be reset."""
 
 RowFunction = Callable[..., Any]
+"""Function of one row of a batch."""
 
 
 def batch_reset(keys: Keys, environment: Environment) -> tuple[PyTree, PyTree]:
@@ -38,13 +43,13 @@ def batch_reset(keys: Keys, environment: Environment) -> tuple[PyTree, PyTree]:
 def batch_step(
     states: PyTree, actions: PyTree, environment: Environment, *, donate: bool = False
 ) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
-    """Take a step in every environment of a batch.
+    """Step every environment of a batch.
 
     Args:
         states: States with a leading batch axis.
         actions: One action per environment.
         environment: The environment.
-        donate: Reuse the memory of `states`, which must not be used afterward.
+        donate: Whether to reuse the memory of `states`, which must then not be used afterward.
 
     Returns:
         States, observations, rewards, dones and infos.
@@ -57,7 +62,7 @@ def batch_step(
 
 
 def has_tracers(*trees: PyTree) -> bool:
-    """Return whether any leaf is traced, that is, whether the caller is being compiled."""
+    """Return whether any leaf is a tracer, that is, whether the caller is being traced by JAX."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
@@ -76,7 +81,7 @@ _donating_step = jax.jit(_transition, donate_argnums=1)
 
 
 class VectorEnvState(eqx.Module):
-    """States of a batch that is stepped from Python, with what a caller reads after each step."""
+    """States of a batch of environments and the values that a vector environment returns after each step."""
 
     states: PyTree
     observations: PyTree
@@ -87,7 +92,10 @@ class VectorEnvState(eqx.Module):
 
 
 def initial_vector_state(environment: Environment, num_envs: int) -> VectorEnvState:
-    """Create a state of zeros for the first `reset_where`, which then compiles only once."""
+    """Create a state that contains only zeros, as the argument of the first `reset_where`.
+
+    The first call of `reset_where` then uses the same compiled program as later calls.
+    """
     keys = jax.ShapeDtypeStruct((num_envs, 2), jnp.uint32)
     states, observations = jax.eval_shape(environment.batch_reset, keys)
     legal = jax.eval_shape(jax.vmap(environment.legal_actions), states)
@@ -101,7 +109,7 @@ def initial_vector_state(environment: Environment, num_envs: int) -> VectorEnvSt
 def reset_where(
     environment: Environment, mask: Bool[Array, " batch"], keys: Keys, state: VectorEnvState
 ) -> VectorEnvState:
-    """Start new episodes where `mask` is True, each from its key."""
+    """Start new episodes where `mask` is True, each from its own key, and return the new state."""
     states, observations = environment.batch_reset_where(mask, keys, state.states, state.observations)
     legal = jax.vmap(environment.legal_actions)(states)
     return VectorEnvState(states, observations, legal, state.terminated & ~mask, state.truncated & ~mask)
@@ -114,10 +122,11 @@ def step_where(
     state: VectorEnvState,
     actions: PyTree,
 ) -> tuple[VectorEnvState, Float[Array, " batch"], TransitionInfo]:
-    """Take a step where `mask` is True, or everywhere if it is None.
+    """Step the environments whose mask is True, or all of them if the mask is None.
 
     Returns:
-        The new state, the rewards (0 where the mask is False) and the infos.
+        The new state, the rewards (0 where the mask is False) and the infos. Ignore infos where the mask is
+        False.
     """
     states, observations, rewards, _, info = environment.batch_step(state.states, actions)
     legal = jax.vmap(environment.legal_actions)(states)
@@ -128,7 +137,7 @@ def step_where(
 
 
 def positive_integer(value: Any, name: str) -> int:
-    """Return a value as an integer; raise if it is not a positive integer."""
+    """Return a value as an int. Raise `TypeError` or `ValueError` if it is not a positive integer."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -152,7 +161,13 @@ def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree
 
 
 def broadcast_unbatched(values: PyTree, batched: PyTree, size: int) -> PyTree:
-    """Add a batch axis to the leaves that have none, in the rule of a `custom_vmap`."""
+    """Broadcast the leaves that have no batch axis, as the batching rule of a `custom_vmap` needs it.
+
+    Args:
+        values: Pytree of arguments.
+        batched: Pytree of booleans that tell which leaves have a batch axis.
+        size: Size of the batch axis.
+    """
     # Constants in a `cond` are NumPy arrays.
     return jax.tree.map(
         lambda value, has_axis: value if has_axis else jnp.broadcast_to(value, (size, *jnp.shape(value))),
@@ -177,12 +192,12 @@ def map_where(
 
     Args:
         function: Function of one row.
-        mask: Rows to compute.
+        mask: True for the rows to compute.
         rows: Arguments with a leading batch axis.
         defaults: Results for the other rows.
         chunk_size: Number of rows that are computed at a time on the CPU.
-        shared: Further arguments of `function`, which then must not use other arrays. Sharded rows are
-            computed on their own device.
+        shared: Further arguments of `function`, which are the same for all rows. If they are given, the
+            function must not use other arrays, and rows of a sharded batch are computed on their own device.
     """
     row_function = function if shared is None else (lambda row: function(row, *shared))
     if mask.shape[0] <= 4 * chunk_size:
@@ -230,9 +245,9 @@ def _map_selected_rows_in_shards(
     rows: PyTree,
     defaults: PyTree,
 ) -> PyTree:
-    """Compute the selected rows of each shard on its device.
+    """Compute the selected rows of each shard on the device of the shard.
 
-    PRNG keys are passed as their data, because a partitioned call takes only plain arrays.
+    PRNG keys are passed as their `uint32` data, because a partitioned call takes only plain arrays.
     """
     leaves, structure = jax.tree.flatten((rows, defaults))
     shared_leaves, shared_structure = jax.tree.flatten(shared)
@@ -265,11 +280,13 @@ def _wrap_key(leaf: Array, key_type: Any) -> Any:
 
 
 def host_rows(states: Any, convert: Callable[[Any], Any] = jnp.asarray) -> list[Any]:
-    """Split a batch into rows on the host; on a device, every leaf of every row would be a program.
+    """Split a batch into a list of rows on the host.
+
+    On a device, slicing would dispatch one operation for every leaf of every row.
 
     Args:
         states: Pytree with a leading batch axis.
-        convert: Applied to every leaf of every row.
+        convert: Function that is applied to every leaf of every row.
     """
     host = jax.device_get(states)
     size = jax.tree.leaves(host)[0].shape[0]
@@ -279,15 +296,15 @@ def host_rows(states: Any, convert: Callable[[Any], Any] = jnp.asarray) -> list[
 def read_actions(
     parse: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]
 ) -> tuple[list[Any] | None, list[str]]:
-    """Parse one action per row.
+    """Parse one action per environment.
 
     Args:
         parse: Function that returns an action or raises `ValueError`.
-        arguments: Its arguments for each row.
+        arguments: Arguments of `parse` for each environment.
 
     Returns:
-        The actions, or None if no row has one, and one error message per row, empty if it has an action.
-        Where it has none, the action is that of another row.
+        The actions, and one error message per environment, which is empty if its action is valid. An invalid
+        action is replaced by the first valid one. If there is no valid action, the actions are None.
     """
     found: list[Any] = []
     errors: list[str] = []

@@ -1,4 +1,4 @@
-"""Token samples, packing, batch plans, streaming plans and replay."""
+"""Token samples, sequence packing, batch plans, streaming plans and replay buffers."""
 
 from phalanx.data.attention_masks import create_segment_attention_mask, cu_seqlens
 from phalanx.data.batch_files import BatchReader, BatchWriter

@@ -1,4 +1,4 @@
-"""Optimal bucket edges, and a report that compares buckets with packing."""
+"""Search for optimal bucket edges, and a report that compares buckets with packing."""
 
 import textwrap
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from jaxtyping import Int64
 
 from phalanx.config import FrozenModel, check_type
 from phalanx.data.length_analysis import (
-    Bar,
     BucketAnalysis,
     LengthCounts,
     LengthHistogram,
+    TextBar,
     analyze_counts,
     bar_lines,
     compute_length_histogram,
@@ -32,14 +32,14 @@ _Indices: TypeAlias = Int64[np.ndarray, " cases"]
 
 
 class OptimizationGoal(StrEnum):
-    """What bucket edges are optimized for."""
+    """Objective for which bucket edges are optimized."""
 
     MINIMIZE_WASTE = "waste"
-    """Fewest padded tokens."""
+    """Minimize the number of padding tokens."""
     BALANCE_BUCKETS = "balance"
-    """Equal numbers of samples (least sum of squared counts)."""
+    """Make the numbers of samples in the buckets equal, by minimizing the sum of their squares."""
     MINIMIZE_MEMORY = "memory"
-    """Fewest attention scores: each sample counts the square of its padded length."""
+    """Minimize the memory of attention scores, by minimizing the sum of squared padded lengths."""
 
     @classmethod
     def _missing_(cls, value: object) -> "OptimizationGoal | None":
@@ -51,13 +51,13 @@ class BucketSuggestion(FrozenModel):
     """Suggested bucket edges."""
 
     edges: tuple[int, ...]
-    """Maximum length of each bucket except the last."""
+    """Maximum length of each bucket except the last, in tokens."""
     overflow_max: int
-    """Maximum length of the last bucket."""
+    """Maximum length of the last bucket, in tokens."""
     rationale: str
-    """Why these edges are suggested."""
+    """Explanation of the suggestion."""
     estimated_efficiency: float
-    """Tokens without padding over tokens including padding."""
+    """Number of tokens without padding divided by the number of tokens including padding."""
     optimization_goal: OptimizationGoal
 
     @property
@@ -81,13 +81,12 @@ def suggest_bucket_edges(
     """Find the optimal bucket edges with dynamic programming.
 
     Args:
-        lengths: Lengths by sample id, or a length table.
-        num_buckets: Number of buckets, including the overflow bucket. There are fewer only if there are fewer
-            different lengths.
-        goal: What to optimize.
-        max_length: Maximum length of the last bucket; longer samples are ignored. By default, the length of
-        the
-            longest sample.
+        lengths: Mapping from sample ids to lengths, or a `LengthTable`.
+        num_buckets: Number of buckets, including the overflow bucket. There are fewer buckets only if there
+            are fewer different lengths.
+        goal: Objective of the optimization.
+        max_length: Maximum length of the last bucket. Longer samples are ignored. By default, the length of
+            the longest sample.
         multiple_of: Edges are multiples of this value.
 
     >>> suggest_bucket_edges({"a": 2, "b": 3, "c": 9}, num_buckets=2).edges
@@ -120,7 +119,7 @@ def suggest_bucket_edges(
 
 
 def _possible_ends(counts: LengthCounts, top: int, multiple_of: int) -> LengthCounts:
-    """Return the possible ends of buckets, and the number of samples between each and the previous one."""
+    """Return the possible bucket edges, and the number of samples between each edge and the previous one."""
     ends = np.minimum(-(-counts.values // multiple_of) * multiple_of, top)
     always = [top - 1, top] if ends[0] == top else [top]
     values, group = np.unique(np.append(ends, always), return_inverse=True)
@@ -130,11 +129,11 @@ def _possible_ends(counts: LengthCounts, top: int, multiple_of: int) -> LengthCo
 
 
 def _best_ends(ends: LengthCounts, num_buckets: int, goal: OptimizationGoal) -> list[int]:
-    """Return the ends of the optimal buckets.
+    """Return the maximum length of each optimal bucket.
 
-    Let best[k][j] be the minimum cost of the first j ends in k buckets: the minimum of best[k-1][i] + cost(i,
-    j) over the beginning i of the last bucket. All three costs satisfy the quadrangle inequality, so the
-    optimal i does not decrease with j, which makes each round almost linear.
+    Let best[k][j] be the minimum cost of dividing the first j possible edges into k buckets. It is the
+    minimum of best[k-1][i] + cost(i, j) over the start i of the last bucket. All three costs satisfy the
+    quadrangle inequality, so the optimal i does not decrease with j, which makes each round almost linear.
     """
     below = np.concatenate([[0], np.cumsum(ends.counts)])
     weight = np.concatenate([[0], ends.values])
@@ -174,7 +173,7 @@ def _row_minima(
     low: Int64[np.ndarray, " rows"],
     high: Int64[np.ndarray, " rows"],
 ) -> Int64[np.ndarray, " rows"]:
-    """Return for each row the first index from low to high where best + cost is minimal."""
+    """Return for each row the first index from `low` to `high` at which `best + cost` is minimal."""
     counts = high - low + 1
     starts = np.concatenate([[0], np.cumsum(counts)])
     indices = np.repeat(low - starts[:-1], counts) + np.arange(starts[-1])
@@ -203,22 +202,22 @@ class PackingEstimate(FrozenModel):
 
     mode: PackingMode
     capacity: int
-    """Row length: the maximum length of the buckets."""
+    """Row length in tokens, which is the maximum length of the buckets."""
     total_samples: int
-    """Number of samples, the same as in the buckets."""
+    """Number of samples, which is the same as in the buckets."""
     total_tokens: int
-    """Tokens without padding."""
+    """Number of tokens without padding."""
     num_packs: int
     """Number of rows."""
 
     @property
     def padded_tokens(self) -> int:
-        """Tokens including padding."""
+        """Number of tokens including padding."""
         return self.num_packs * self.capacity
 
     @property
     def efficiency(self) -> float:
-        """Tokens without padding over tokens including padding."""
+        """Number of tokens without padding divided by the number of tokens including padding."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property
@@ -228,17 +227,17 @@ class PackingEstimate(FrozenModel):
 
 
 class BatchingEfficiencyReport(FrozenModel):
-    """Efficiency of buckets for a dataset, compared with optimal buckets and with packing."""
+    """Efficiency of length buckets for a dataset, compared with optimal buckets and with packing."""
 
     length_histogram: LengthHistogram
     bucket_analysis: BucketAnalysis
     """Efficiency of the given buckets."""
     suggestions: tuple[BucketSuggestion, ...]
-    """Optimal edges for each goal, with the same number of buckets."""
+    """Optimal bucket edges for each goal, with the same number of buckets."""
     packing: PackingEstimate
-    """Packing of the same samples."""
+    """Estimate for packing the same samples."""
     recommendations: tuple[str, ...]
-    """Recommendations, the most important first."""
+    """Recommendations, starting with the most important one."""
 
     @property
     def total_samples(self) -> int:
@@ -247,12 +246,12 @@ class BatchingEfficiencyReport(FrozenModel):
 
     @property
     def total_tokens(self) -> int:
-        """Tokens without padding."""
+        """Number of tokens without padding."""
         return self.bucket_analysis.total_tokens
 
     @property
     def total_padded(self) -> int:
-        """Tokens including padding."""
+        """Number of tokens including padding."""
         return self.bucket_analysis.padded_tokens
 
     @property
@@ -261,7 +260,7 @@ class BatchingEfficiencyReport(FrozenModel):
         return self.bucket_analysis.overall_efficiency
 
     def compared(self) -> tuple[tuple[str, float], ...]:
-        """Return the efficiency of every compared method, by name."""
+        """Return the name and the efficiency of each compared method."""
         return (
             ("these buckets", self.overall_efficiency),
             *((f"best for {s.optimization_goal}", s.estimated_efficiency) for s in self.suggestions),
@@ -269,8 +268,8 @@ class BatchingEfficiencyReport(FrozenModel):
         )
 
     def to_ascii(self) -> str:
-        """Return the report as text of at most 80 columns."""
-        bars = [Bar(name, value, f"{format_percent(value, 2):>7}") for name, value in self.compared()]
+        """Return the report as text with at most 80 columns."""
+        bars = [TextBar(name, value, f"{format_percent(value, 2):>7}") for name, value in self.compared()]
         parts = [
             self.length_histogram.to_ascii(),
             self.bucket_analysis.to_ascii(),
@@ -285,7 +284,7 @@ class BatchingEfficiencyReport(FrozenModel):
 def create_efficiency_report(
     lengths: Lengths, bucket_spec: BucketSpec, packing_mode: PackingMode = PackingMode.BEST_FIT_DECREASING
 ) -> BatchingEfficiencyReport:
-    """Compare buckets with optimal buckets and with packing, and give recommendations."""
+    """Compare the given buckets with optimal buckets and with packing, and give recommendations."""
     check_type(bucket_spec, BucketSpec, "bucket_spec")
     table = as_length_table(lengths)
     counts = count_lengths(table)
@@ -321,7 +320,7 @@ def create_efficiency_report(
 def _recommendations(
     counts: LengthCounts, analysis: BucketAnalysis, best: BucketSuggestion, packing: PackingEstimate
 ) -> list[str]:
-    """Return at least one recommendation."""
+    """Return recommendations, starting with the most important one. There is at least one."""
     spec = analysis.bucket_spec
     advice = []
     if analysis.too_long:

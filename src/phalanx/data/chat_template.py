@@ -1,4 +1,5 @@
-"""Chat templates: converts conversations to text with `transformers`, and finds the assistant's turns."""
+"""Chat templates, which convert conversations to text with `transformers` and locate the assistant's
+turns."""
 
 import contextlib
 import dataclasses
@@ -18,9 +19,9 @@ from phalanx.data.tokenizers import (
 )
 
 Message: TypeAlias = Mapping[str, Any]
-"""`role` and `content`, and anything else that a template uses."""
+"""A message of a conversation, with `role`, `content` and any other keys that a template uses."""
 Span: TypeAlias = tuple[int, int]
-"""First character of a part of a text, and the character after its last one."""
+"""Range of characters in a text: the start, and the end (exclusive)."""
 
 CHATML = """{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
@@ -33,11 +34,11 @@ _TEXT_PARTS = re.compile(r"""\.text\b|\[['"]text['"]\]""")
 
 @dataclasses.dataclass(frozen=True)
 class ChatTemplate:
-    """A Jinja template of a conversation, rendered by `transformers`."""
+    """A Jinja chat template, which `transformers` renders."""
 
     source: str
     special_tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Variables of the template, such as `bos_token`."""
+    """Special tokens that the template uses as variables, such as `bos_token`."""
 
     @property
     def marks_generation(self) -> bool:
@@ -46,8 +47,7 @@ class ChatTemplate:
 
     @property
     def accepts_parts(self) -> bool:
-        """Whether the template reads contents that are lists of parts, as templates of multimodal models
-        do."""
+        """Whether the template supports message contents that are lists of parts, as in multimodal models."""
         return _TEXT_PARTS.search(self.source) is not None
 
     @property
@@ -58,11 +58,11 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Message], *, add_generation_prompt: bool = False, **variables: Any
     ) -> str:
-        """Return the text of a conversation.
+        """Return a conversation as text.
 
         Args:
-            messages: The conversation.
-            add_generation_prompt: Whether to add the text before the assistant's next turn.
+            messages: Messages of the conversation.
+            add_generation_prompt: Whether to add the text that precedes the assistant's next turn.
             **variables: `tools`, `documents`, and any other variables of the template.
         """
         return self._render(messages, add_generation_prompt, False, variables)[0]
@@ -70,14 +70,14 @@ class ChatTemplate:
     def render_with_spans(
         self, messages: Sequence[Message], turns: Sequence[int], **variables: Any
     ) -> tuple[str, list[Span]]:
-        """Return the text of a conversation, and the spans of some of the assistant's turns in it.
+        """Return a conversation as text, and the character ranges of some of the assistant's turns in it.
 
-        With `{% generation %}` tags, the spans are those of the template. Otherwise, they are found by
-        comparing the text of the messages up to a turn with the complete text.
+        If the template has `{% generation %}` tags, they determine the ranges. Otherwise, a range is found by
+        rendering the messages before and up to the turn, and comparing these texts with the complete text.
 
         Args:
-            messages: The conversation.
-            turns: Indices of the messages.
+            messages: Messages of the conversation.
+            turns: Indices of the assistant messages whose ranges are returned.
             **variables: Variables of the template.
         """
         if self.marks_generation:
@@ -152,11 +152,12 @@ def _join_parts(message: Message) -> dict[str, Any]:
 def load_chat_template(
     tokenizer: str | os.PathLike[str], template: str | os.PathLike[str] | None = None
 ) -> ChatTemplate:
-    """Load the chat template of a tokenizer, or another one with the tokenizer's special tokens.
+    """Load a tokenizer's chat template, or another template together with the tokenizer's special tokens.
 
     Args:
-        tokenizer: Folder, `tokenizer.json` or Hugging Face name.
-        template: Name of a built-in template (`chatml`) or path of a Jinja file.
+        tokenizer: Folder, path of a `tokenizer.json`, or name on the Hugging Face Hub.
+        template: Name of a built-in template (`chatml`) or path of a Jinja file. None uses the tokenizer's
+            own template.
     """
     config = read_tokenizer_config(tokenizer)
     special = read_special_tokens(config)

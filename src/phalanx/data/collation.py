@@ -185,7 +185,7 @@ def collate(
     if collate_fn is not None and spec.packed:
         raise ValueError("collate_fn cannot be used with packing")
     if isinstance(samples, TokenDataset) and spec.samples is None and collate_fn is None:
-        source = _dataset_source(spec, samples)
+        source = _dataset_tokens(spec, samples)
     else:
         found = _find_samples(spec, samples)
         source = _concatenate(found)
@@ -194,7 +194,7 @@ def collate(
     return fill_rows(source, layout, pad_id=pad_id, num_rows=num_rows, spec=spec)
 
 
-class TokenSource(NamedTuple):
+class ConcatenatedTokens(NamedTuple):
     """Tokens of samples, end to end."""
 
     tokens: Int32[np.ndarray, " tokens"]
@@ -206,7 +206,7 @@ class TokenSource(NamedTuple):
 
 
 def fill_rows(
-    source: TokenSource,
+    source: ConcatenatedTokens,
     layout: PackLayout,
     *,
     pad_id: int = 0,
@@ -327,7 +327,7 @@ def _check_tokens(
     config: PackingConfig,
     loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None,
     layout: PackLayout | None,
-) -> tuple[TokenSource, PackLayout]:
+) -> tuple[ConcatenatedTokens, PackLayout]:
     bounds = _check_offsets(offsets, len(tokens))
     if loss_mask is not None and len(loss_mask) != len(tokens):
         raise ValueError(f"loss_mask must have {len(tokens)} entries, one per token, got {len(loss_mask)}")
@@ -341,7 +341,7 @@ def _check_tokens(
     if np.any(bounds[layout.samples] + starts + layout.lengths > bounds[layout.samples + 1]):
         raise ValueError("the layout was computed for samples of other lengths")
     mask = None if loss_mask is None else as_loss_mask(loss_mask, "tokens")
-    return TokenSource(_as_int32(tokens), mask, bounds[layout.samples] + starts, {}), layout
+    return ConcatenatedTokens(_as_int32(tokens), mask, bounds[layout.samples] + starts, {}), layout
 
 
 def _as_int32(values: Integer[np.ndarray, " tokens"]) -> Int32[np.ndarray, " tokens"]:
@@ -373,7 +373,7 @@ def _check_offsets(
     return bounds
 
 
-def _dataset_source(spec: BatchSpec, dataset: TokenDataset) -> TokenSource:
+def _dataset_tokens(spec: BatchSpec, dataset: TokenDataset) -> ConcatenatedTokens:
     assert spec.table is not None
     planned = spec.layout.samples
     indices = dataset.index_map(spec.table)[planned]
@@ -389,7 +389,7 @@ def _dataset_source(spec: BatchSpec, dataset: TokenDataset) -> TokenSource:
     starts = dataset.offsets[indices]
     if spec.layout.starts is not None:
         starts = starts + spec.layout.starts
-    return TokenSource(dataset.tokens, dataset.loss_mask, starts, dataset.columns)
+    return ConcatenatedTokens(dataset.tokens, dataset.loss_mask, starts, dataset.columns)
 
 
 def _find_samples(spec: BatchSpec, samples: Mapping[str, SampleLike] | None) -> list[Sample]:
@@ -430,7 +430,7 @@ def as_sample(sample_id: str, value: SampleLike) -> Sample:
     return Sample(sample_id, ids, np.ones(len(ids), np.int8) if mask is None else mask)
 
 
-def _concatenate(samples: Sequence[Sample]) -> TokenSource:
+def _concatenate(samples: Sequence[Sample]) -> ConcatenatedTokens:
     starts = np.cumsum([0, *(sample.length for sample in samples)], dtype=np.int64)[:-1]
     names = samples[0].columns.keys() if samples else ()
     for sample in samples:
@@ -439,7 +439,7 @@ def _concatenate(samples: Sequence[Sample]) -> TokenSource:
                 f"sample {sample.sample_id!r} has columns {sorted(sample.columns)}, but the first sample of "
                 f"the batch has {sorted(names)}"
             )
-    return TokenSource(
+    return ConcatenatedTokens(
         np.concatenate([np.zeros(0, np.int32), *(sample.input_ids for sample in samples)]),
         np.concatenate([np.zeros(0, np.int8), *(sample.loss_mask for sample in samples)]),
         starts,
@@ -450,7 +450,7 @@ def _concatenate(samples: Sequence[Sample]) -> TokenSource:
 def _collate_with(
     collate_fn: CollateFn,
     spec: BatchSpec,
-    source: TokenSource,
+    source: ConcatenatedTokens,
     samples: list[Sample],
     pad_id: int,
     num_rows: int | None,

@@ -99,7 +99,7 @@ class LengthHistogram(FrozenModel):
 
     def to_ascii(self, width: int = 50) -> str:
         """Return bars of at most `width` columns, in lines of at most `width` + 30, and statistics."""
-        bars = [Bar(b.label, b.count, f"{b.count:,} {b.percentage:5.1f}%") for b in self.bins]
+        bars = [TextBar(b.label, b.count, f"{b.count:,} {b.percentage:5.1f}%") for b in self.bins]
         lines = [f"Lengths of {self.total_samples:,} samples ({self.total_tokens:,} tokens)"]
         lines += bar_lines(bars, width)
         lines.append(f"min {self.min_length}  mean {self.mean_length:.1f}  max {self.max_length}")
@@ -155,7 +155,7 @@ def compute_length_histogram(
     )
 
 
-class Bar(NamedTuple):
+class TextBar(NamedTuple):
     """One line of a text chart."""
 
     label: str
@@ -163,7 +163,7 @@ class Bar(NamedTuple):
     note: str
 
 
-def bar_lines(bars: Sequence[Bar], width: int = 50, full: float | None = None) -> list[str]:
+def bar_lines(bars: Sequence[TextBar], width: int = 50, full: float | None = None) -> list[str]:
     """Return a text chart with lines of at most `width` + 30 columns.
 
     Args:
@@ -171,7 +171,7 @@ def bar_lines(bars: Sequence[Bar], width: int = 50, full: float | None = None) -
         width: Maximum length of a bar.
         full: Value of the longest bar; by default the largest value.
 
-    >>> print(*bar_lines([Bar("a", 4, "4"), Bar("bb", 2, "2")], width=4), sep=chr(10))
+    >>> print(*bar_lines([TextBar("a", 4, "4"), TextBar("bb", 2, "2")], width=4), sep=chr(10))
      a |####| 4
     bb |##  | 2
     """

@@ -1,6 +1,6 @@
-"""The analysis as SVG charts: lengths with bucket edges, buckets and their padding, buckets beside packing.
+"""SVG charts of length histograms, bucket efficiency, and buckets compared with packing.
 
-The figures come from `histogram`, `efficiency` and `report`; the same in a terminal is their `to_ascii`.
+`to_ascii` of the same results returns text versions of the charts.
 """
 
 import os
@@ -16,7 +16,7 @@ from phalanx.formatting import format_percent
 from phalanx.svg import ACCENT, BORDER, FONT, GOOD, MUTED, SHEET, TEXT, save_svg
 
 WIDTH = 860
-"""Pixels; the height follows from what is shown."""
+"""Width of every chart in pixels. The height depends on the content."""
 
 _MARGIN = 28
 _LEFT = 76
@@ -29,7 +29,7 @@ _BEST_PADDING = "#CFEBDF"
 
 
 class _Row(NamedTuple):
-    """One horizontal bar: real tokens, then padding."""
+    """A row of a bar chart, which shows real tokens followed by padding."""
 
     label: str
     real: int
@@ -39,7 +39,7 @@ class _Row(NamedTuple):
 
 
 class _EdgeLabel(NamedTuple):
-    """Where an edge stands, what is written at it, and how high up."""
+    """Position, text and vertical level of the label of a bucket edge."""
 
     x: float
     words: str
@@ -49,7 +49,8 @@ class _EdgeLabel(NamedTuple):
 def draw_length_histogram(
     histogram: LengthHistogram, bucket_spec: BucketSpec | None = None, title: str = "Sample lengths"
 ) -> draw.Drawing:
-    """Counts by length, with the median and the 90th percentile; bucket edges where buckets are given."""
+    """Draw the number of samples by length, with the median, the 90th percentile and optional bucket
+    edges."""
     low, high = histogram.bins[0].min_length, histogram.bins[-1].max_length
     right = WIDTH - _MARGIN
 
@@ -99,7 +100,7 @@ def draw_length_histogram(
 
 
 def draw_bucket_efficiency(analysis: BucketAnalysis, title: str = "Padding in each bucket") -> draw.Drawing:
-    """For each bucket its real tokens and its padding, to one scale."""
+    """Draw the real tokens and the padding of each bucket."""
     rows = [
         _Row(
             f"{bucket.min_length:,}–{bucket.max_length:,}",
@@ -123,7 +124,8 @@ def draw_bucket_efficiency(analysis: BucketAnalysis, title: str = "Padding in ea
 def draw_bucketing_vs_packing(
     report: BatchingEfficiencyReport, title: str = "Padded tokens: buckets and packing"
 ) -> draw.Drawing:
-    """The same samples padded to the given buckets, to the best buckets for each goal, and packed."""
+    """Draw the real tokens and the padding of the same samples for the given buckets, optimal buckets and
+    packing."""
     real = report.total_tokens
     best = max(efficiency for _, efficiency in report.compared())
     rows = [
@@ -150,7 +152,8 @@ def save_chart(chart: draw.Drawing, path: str | os.PathLike[str]) -> None:
 
 
 def _edge_labels(places: Sequence[tuple[float, str]]) -> list[_EdgeLabel]:
-    """Each number on the lowest of three levels where it has room, else on none."""
+    """Put each label on the lowest of three levels where it does not overlap others. Labels without room
+    become empty."""
     taken = [0.0] * 3
     labels = []
     for x, words in places:
@@ -223,7 +226,7 @@ def _text(
 
 
 def _ticks(most: int, wanted: int = 5) -> list[int]:
-    """Round numbers from 0 up to the first that is not below `most` less a step."""
+    """Return multiples of a round step from 0 to at most `most`, in about `wanted` steps."""
     step = next(
         step
         for power in range(20)
@@ -238,7 +241,7 @@ def _note(efficiency: float, padded: int) -> str:
 
 
 def _short(number: int) -> str:
-    """At most four digits and a unit: `293 M`."""
+    """Format a number with at most four digits and a unit, such as `293 M`."""
     for size, unit in ((10**12, " T"), (10**9, " G"), (10**6, " M"), (10**4, " k")):
         if number >= size:
             scale = size if size != 10**4 else 1000

@@ -1,4 +1,4 @@
-"""Metrics of batches: tokens, padding, loss tokens, skipped samples, shapes and buckets."""
+"""Metrics of batches, such as token counts, padding, skipped samples, batch shapes and buckets."""
 
 from typing import Any
 
@@ -17,17 +17,18 @@ class BucketMetrics(FrozenModel):
 
     bucket_id: int
     max_length: int
-    """Maximum length of the bucket."""
+    """Maximum sample length of the bucket, in tokens."""
     num_batches: int
     num_samples: int
     total_tokens: int
-    """Tokens without padding."""
+    """Number of tokens without padding."""
     padded_tokens: int
-    """Tokens including padding."""
+    """Number of tokens including padding."""
 
     @property
     def efficiency(self) -> float:
-        """Tokens without padding over tokens including padding; 1 if there are none."""
+        """Number of tokens without padding divided by the number of tokens including padding. 1 if there are
+        none."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property
@@ -37,7 +38,7 @@ class BucketMetrics(FrozenModel):
 
     @property
     def mean_length(self) -> float:
-        """Mean length of a sample; 0 if there are none."""
+        """Mean sample length in tokens. 0 if there are no samples."""
         return _ratio(self.total_tokens, self.num_samples)
 
 
@@ -48,23 +49,23 @@ class BatchMetrics(FrozenModel):
     num_rows: int = 0
     num_samples: int = 0
     total_tokens: int = 0
-    """Tokens of samples, without padding and separators."""
+    """Number of tokens without padding and separators."""
     padded_tokens: int = 0
-    """Tokens including padding and separators."""
+    """Number of tokens including padding and separators."""
     loss_tokens: int = 0
-    """Tokens that count in the loss; all tokens if no mask is known."""
+    """Number of tokens that count in the loss. If the loss masks are unknown, every token counts."""
     separator_tokens: int = 0
-    """Tokens between the samples of a row."""
+    """Number of separator tokens between the samples of a row."""
     num_skipped: int = 0
-    """Samples in no batch."""
+    """Number of samples that are not in any batch."""
     shapes: dict[str, int] = Field(default_factory=dict)
-    """Number of batches by shape, such as `"8x512"`."""
+    """Number of batches of each shape. Keys are strings such as `"8x512"` (rows x row length)."""
     buckets: tuple[BucketMetrics, ...] = ()
-    """Metrics of the buckets that are not empty, shortest first."""
+    """Metrics of the buckets that are not empty, starting with the shortest samples."""
 
     @property
     def efficiency(self) -> float:
-        """Tokens of samples over all tokens; 1 if there are none."""
+        """Number of sample tokens divided by the number of all tokens. 1 if there are none."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property
@@ -74,7 +75,7 @@ class BatchMetrics(FrozenModel):
 
     @property
     def padding_waste(self) -> float:
-        """Fraction of all tokens that are not tokens of samples."""
+        """Fraction of all tokens that are padding or separators."""
         return 1.0 - self.efficiency
 
     @property
@@ -94,11 +95,11 @@ class BatchMetrics(FrozenModel):
 
     @property
     def skip_rate(self) -> float:
-        """Fraction of the samples that are in no batch."""
+        """Fraction of the samples that are not in any batch."""
         return _ratio(self.num_skipped, self.num_skipped + self.num_samples)
 
     def summary(self) -> dict[str, Any]:
-        """Return the most important values, with ratios rounded to four digits."""
+        """Return the most important metrics as a dictionary. Ratios are rounded to four decimal places."""
         return {
             "num_batches": self.num_batches,
             "num_rows": self.num_rows,
@@ -129,10 +130,10 @@ def compute_metrics(
 
     Args:
         batches: Batches of the epoch.
-        lengths: Lengths of the samples, in the order of the batches.
-        bucket_spec: Buckets.
-        num_skipped: Samples in no batch.
-        loss_tokens: Tokens that count in the loss; None counts every token.
+        lengths: Lengths of the samples, in the order in which they appear in the batches.
+        bucket_spec: Bucket boundaries.
+        num_skipped: Number of samples that are not in any batch.
+        loss_tokens: Number of tokens that count in the loss. None counts every token.
     """
     tokens, counts, padded = (
         batches.batch_sums(lengths.astype(np.int64)),
@@ -174,7 +175,8 @@ def compute_metrics(
 def compute_packing_metrics(
     layout: PackLayout, loss_mask: Int8[np.ndarray, "rows width"] | None = None
 ) -> BatchMetrics:
-    """Compute the metrics of packed rows, as one batch; without a mask, every token counts in the loss."""
+    """Compute the metrics of packed rows, treated as one batch. Without `loss_mask`, every token counts in
+    the loss."""
     tokens, spans = int(layout.lengths.sum(dtype=np.int64)), int(layout.spans.sum(dtype=np.int64))
     return BatchMetrics(
         num_batches=int(len(layout) > 0),

@@ -1,4 +1,4 @@
-"""Packs files into a folder of batches in one call."""
+"""Tokenizes files and writes them to a folder of packed batches."""
 
 import os
 from collections.abc import Callable, Generator
@@ -42,22 +42,23 @@ def pack_dataset(
     on_rows: Callable[[int], None] | None = None,
     on_batch: Callable[[Path, int], None] | None = None,
 ) -> PackedDataset:
-    """Tokenize files, plan packed batches and write them to a folder, together with the plan.
+    """Tokenize files, plan packed batches, and write the batches and the plan to a folder.
 
     Args:
-        source: Files or folders.
-        output: Folder to write.
-        config: Tokenization settings; `max_length` is the length of a pack.
+        source: Files or folders to read.
+        output: Folder that the batches are written to.
+        config: Tokenization settings. `max_length` is required and is the row length of the packed batches.
         tokenizer: Name or path of the tokenizer.
-        split: Split of a saved Hugging Face dataset.
+        split: Split to read if the source is a saved Hugging Face dataset.
         mode: Packing algorithm.
-        packs_per_batch: Rows of a batch.
-        num_epochs: Number of epochs, each packed differently.
+        packs_per_batch: Number of rows in a batch.
+        num_epochs: Number of epochs. Each epoch is packed differently.
         seed: Seed of the shuffles.
-        pad_id: Token for padding; by default the tokenizer's, or 0.
-        workers: Processes that tokenize; None for the number of cores.
-        on_rows: Called with the number of rows after each group of rows.
-        on_batch: Called with each batch file and the total number of batches.
+        pad_id: Padding token. None uses the tokenizer's padding token, or 0 if it has none.
+        workers: Number of processes that tokenize. None uses the number of cores.
+        on_rows: Progress callback, which is called with the number of rows after each group of rows.
+        on_batch: Progress callback, which is called with the path of each batch file and the total number of
+            batches.
     """
     if config.max_length is None:
         raise ValueError("max_length is required: it is the length of a pack")
@@ -95,7 +96,11 @@ def pack_dataset(
 
 
 def find_chat_template(tokenizer: str, config: TokenizeConfig) -> ChatTemplate | None:
-    """Load the chat template if rows can be conversations and there is one."""
+    """Load the chat template that tokenization needs.
+
+    Returns:
+        The template. None if rows are not conversations, or if there is no template and none is required.
+    """
     if config.format in ("text", "tokens"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Sequence packing: which samples share a row, decided from their lengths alone."""
+"""Sequence packing, which assigns samples to rows based on their lengths."""
 
 import dataclasses
 import enum
@@ -13,25 +13,25 @@ from phalanx.config import Config, check_type
 from phalanx.native import require_native
 
 MAX_CAPACITY = 1 << 24
-"""The largest row: open rows are indexed by the number of tokens that still fit."""
+"""Maximum row length. Open rows are indexed by their free space, so this limits the size of the index."""
 
 
 class PackingMode(enum.StrEnum):
-    """How samples are assigned to rows. Ties go to the row that was opened first."""
+    """Algorithm that assigns samples to rows. Ties are resolved in favor of the row that was opened first."""
 
     NEXT_FIT = "next_fit"
-    """In the given order, into the current row; a sample that does not fit opens the next row."""
+    """Put samples into the current row in the given order. A sample that does not fit opens the next row."""
     GREEDY = "next_fit"
-    """Another name for `NEXT_FIT`."""
+    """Alias of `NEXT_FIT`."""
     FIRST_FIT = "first_fit"
-    """In the given order, into the first row with enough space."""
+    """Put each sample, in the given order, into the first row with enough space."""
     BEST_FIT = "best_fit"
-    """In the given order, into the fullest row with enough space."""
+    """Put each sample, in the given order, into the fullest row with enough space."""
     BEST_FIT_DECREASING = "best_fit_decreasing"
-    """Longest samples first, into the fullest row with enough space. Recommended."""
+    """Put each sample, longest first, into the fullest row with enough space. Recommended."""
     SUBSET_SUM = "subset_sum"
-    """Fills rows completely by solving subset sums over the lengths. Never needs more rows than best-fit
-    decreasing."""
+    """Fill rows completely by solving subset-sum problems over the lengths. It never needs more rows than
+    best-fit decreasing."""
 
     @classmethod
     def _missing_(cls, value: object) -> "PackingMode | None":
@@ -42,16 +42,16 @@ class PackingMode(enum.StrEnum):
 
 
 class OverlongPolicy(enum.StrEnum):
-    """What happens to a sample that is longer than a row."""
+    """Policy for samples that are longer than a row."""
 
     ERROR = "error"
     """Raise an error that names the sample."""
     SKIP = "skip"
-    """Leave the sample out and report it."""
+    """Skip the sample and report it."""
     TRUNCATE = "truncate"
-    """Keep its first `max_length` tokens."""
+    """Keep only the first `max_length` tokens of the sample."""
     SPLIT = "split"
-    """Cut it into pieces of at most `max_length` tokens, each a separate segment."""
+    """Split the sample into segments of at most `max_length` tokens."""
 
 
 class PackingConfig(Config):
@@ -62,22 +62,23 @@ class PackingConfig(Config):
     }
 
     mode: PackingMode = PackingMode.BEST_FIT_DECREASING
-    """How samples are assigned to rows."""
+    """Algorithm that assigns samples to rows."""
     max_length: int = Field(default=2048, ge=1)
-    """Length of a row in tokens, including separators."""
+    """Maximum number of tokens in a row, including separators."""
     pad_to_max: bool = True
-    """Pad every row to `max_length`; otherwise to the longest row of the batch."""
+    """Pad every row to `max_length`. Otherwise, pad to the longest row of the batch."""
     separator_token_id: int | None = None
-    """Token between two segments of a row; it belongs to the segment before it. None: no separator."""
+    """Token that is inserted between two segments of a row, as a part of the first one. None inserts no
+    separators."""
     separator_loss: bool = True
     """Whether a separator counts in the loss if the token before it does, so that a model learns to stop. The
-    last segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample."""
+    last segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample with a token."""
     overlong: OverlongPolicy = OverlongPolicy.ERROR
-    """What happens to a sample that is longer than `max_length`."""
+    """Policy for samples that are longer than `max_length`."""
 
     @classmethod
     def default(cls, max_length: int = 2048) -> "PackingConfig":
-        """Return the default settings with this row length."""
+        """Return the default settings with the given row length."""
         return cls(max_length=max_length)
 
 
@@ -86,9 +87,10 @@ def pack_lengths(
     capacity: int,
     mode: PackingMode | str = PackingMode.BEST_FIT_DECREASING,
 ) -> Int32[np.ndarray, " samples"]:
-    """Return the bin of each sample; the lengths in a bin sum to at most `capacity`.
+    """Return the bin (row) of each sample. The lengths in a bin sum to at most `capacity`.
 
-    Bins are numbered from 0 without gaps, in the order in which they are opened (`SUBSET_SUM`: by pattern).
+    Bins are numbered from 0 without gaps, in the order in which they are opened. In `SUBSET_SUM` mode, bins
+    with the same combination of lengths are numbered consecutively.
 
     >>> pack_lengths([3, 4, 1], 4).tolist()
     [1, 0, 1]
@@ -103,7 +105,8 @@ def pack_lengths(
 def check_lengths(
     lengths: Integer[np.ndarray, " samples"] | Sequence[Any], capacity: int | None = None
 ) -> Int32[np.ndarray, " samples"]:
-    """Return lengths as int32; raise `ValueError` if one is not positive or exceeds `capacity`."""
+    """Convert lengths to an int32 array. Raises `ValueError` if a length is not positive or exceeds
+    `capacity`."""
     if capacity is not None and not 1 <= capacity <= MAX_CAPACITY:
         raise ValueError(f"capacity must be between 1 and {MAX_CAPACITY}, got {capacity}")
     array = np.asarray(lengths)
@@ -132,31 +135,34 @@ def _no_samples() -> Int32[np.ndarray, " samples"]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackLayout:
-    """Which samples share which row: row r holds the segments `offsets[r]:offsets[r + 1]`."""
+    """Assignment of samples to rows. Row `r` consists of the segments `offsets[r]:offsets[r + 1]`.
+
+    A segment is a sample, or a part of a sample that was split.
+    """
 
     samples: Int32[np.ndarray, " segments"]
-    """Index of each segment's sample. Within a row, samples keep their order."""
+    """Sample index of each segment. Within a row, samples keep their order."""
     lengths: Int32[np.ndarray, " segments"]
-    """Tokens of each segment, without a separator."""
+    """Number of tokens of each segment, without its separator."""
     offsets: Int64[np.ndarray, " rows_and_one"]
-    """First segment of each row, and the total."""
+    """Index of the first segment of each row, followed by the total number of segments."""
     width: int
-    """Row length after padding."""
+    """Row length after padding, in tokens."""
     starts: Int32[np.ndarray, " segments"] | None = None
-    """First token of each segment within its sample. None: 0 for all, because no sample was split."""
+    """Position in its sample at which each segment starts. None if no sample was split, so that all are 0."""
     skipped: Int32[np.ndarray, " skipped"] = dataclasses.field(default_factory=_no_samples)
-    """Samples that are in no row, in ascending order."""
+    """Indices of the samples that are not in any row, in ascending order."""
     separator_token_id: int | None = None
-    """Token between two segments of a row."""
+    """Token between two segments of a row. None if there are no separators."""
     separator_loss: bool = True
-    """Whether separators count in the loss."""
+    """Whether a separator counts in the loss if the token before it does."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
     def spans(self) -> Int32[np.ndarray, " segments"]:
-        """Tokens that each segment takes in its row, including its separator."""
+        """Number of tokens that each segment occupies in its row, including its separator."""
         return _add_separators(self.lengths, self.offsets) if self._has_separators else self.lengths
 
     @property
@@ -165,23 +171,23 @@ class PackLayout:
 
     @property
     def segment_rows(self) -> Int64[np.ndarray, " segments"]:
-        """Row of each segment."""
+        """Index of the row of each segment."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     @property
     def segment_positions(self) -> Int64[np.ndarray, " segments"]:
-        """First column of each segment in its row."""
+        """Column at which each segment starts in its row."""
         spans = self.spans
         before = np.cumsum(spans, dtype=np.int64) - spans
         rows = self.segment_rows
         return before - before[self.offsets[:-1][rows]]
 
     def row_sums(self, values: Integer[np.ndarray, " segments"]) -> Int64[np.ndarray, " rows"]:
-        """Sum a value of the segments over each row."""
+        """Return the sum of `values`, which has one element per segment, over each row."""
         return _row_sums(values, self.offsets)
 
     def slice_rows(self, first: int, last: int) -> "PackLayout":
-        """Return the rows from `first` up to `last`, exclusive."""
+        """Return a layout of the rows from `first` to `last`, excluding `last`."""
         if not 0 <= first <= last <= len(self):
             raise ValueError(f"rows must be between 0 and {len(self)}, got {first} to {last}")
         begin, end = self.offsets[first], self.offsets[last]
@@ -200,12 +206,12 @@ def assign_packs(
     *,
     sample_ids: Sequence[str] | None = None,
 ) -> PackLayout:
-    """Assign samples to rows, and handle overlong samples as `config` says.
+    """Assign samples to rows. Samples that are longer than a row are handled according to `config.overlong`.
 
     Args:
-        lengths: Tokens of each sample.
+        lengths: Number of tokens of each sample.
         config: Packing settings.
-        sample_ids: Ids for error messages; without them, samples are named by their index.
+        sample_ids: Ids for error messages. Without them, error messages refer to samples by index.
 
     >>> layout = assign_packs([3, 4, 1], PackingConfig(max_length=4))
     >>> layout.samples.tolist(), layout.offsets.tolist()
@@ -243,7 +249,12 @@ def _cut_overlong(
     Int32[np.ndarray, " segments"],
     Int32[np.ndarray, " skipped"],
 ]:
-    """Return sample, start and length of each piece to pack, and the skipped samples."""
+    """Skip, truncate or split overlong samples.
+
+    Returns:
+        Sample index, start within the sample (None if no sample was split) and length of each segment, and
+        the indices of the skipped samples.
+    """
     limit = config.max_length
     overlong = np.flatnonzero(lengths > limit).astype(np.int32)
     samples = np.arange(len(lengths), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Replay buffer: a bounded store of samples with prioritized sampling."""
+"""Replay buffer with a maximum size and prioritized sampling."""
 
 import dataclasses
 import hashlib
@@ -37,36 +37,41 @@ _SUM_SCALE = 2.0**64
 
 
 class EvictionPolicy(StrEnum):
-    """Which sample a full buffer evicts for a new one."""
+    """Which sample a full buffer evicts to make room for a new one."""
 
     FIFO = "fifo"
-    """The oldest."""
+    """Evict the oldest sample."""
     PRIORITY = "priority"
-    """The one with the lowest priority; among several, the oldest."""
+    """Evict the sample with the lowest priority. If there are several, evict the oldest of them."""
     RANDOM = "random"
-    """A random one."""
+    """Evict a random sample."""
 
 
 class ReplayBufferConfig(Config):
     """Settings of a replay buffer."""
 
     max_size: int = Field(default=100_000, ge=1, lt=2**31)
-    """Maximum number of samples."""
+    """Maximum number of samples in the buffer."""
     eviction_policy: EvictionPolicy = EvictionPolicy.FIFO
     """Which sample is evicted when the buffer is full."""
     priority_alpha: float = Field(default=0.6, ge=0.0, le=1.0)
-    """Samples are drawn in proportion to their priority to this power; 0 draws uniformly."""
+    """Exponent of the priorities, from 0 to 1. Samples are drawn in proportion to `priority **
+    priority_alpha`; 0 draws uniformly."""
     priority_beta: float = Field(default=0.4, ge=0.0, le=1.0)
-    """How much importance weights compensate for prioritized sampling; 1 compensates completely."""
+    """Exponent of the importance weights, from 0 to 1. A value of 1 fully corrects the bias of prioritized
+    sampling, and 0 does not correct it."""
     seed: int = Field(default=42, ge=0, lt=2**64)
-    """Seed of all draws and random evictions."""
+    """Seed of sampling and random eviction."""
     min_samples_before_sampling: int = Field(default=1, ge=1)
-    """Nothing is drawn while the buffer has fewer samples."""
+    """Minimum number of samples in the buffer for sampling. With fewer samples, nothing is drawn."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SampleFilter:
-    """Which samples may be drawn. A sample with an unknown value does not match a bound on it."""
+    """Conditions on samples. A condition that is None always holds.
+
+    Bounds are inclusive. A sample whose difficulty or outcome is unknown does not satisfy a condition on it.
+    """
 
     min_difficulty: float | None = None
     max_difficulty: float | None = None
@@ -76,11 +81,14 @@ class SampleFilter:
 
     @property
     def matches_all(self) -> bool:
-        """Whether every sample matches."""
+        """Whether there are no conditions, so that every sample matches."""
         return self == SampleFilter()
 
     def matches(self, numbers: np.ndarray) -> Bool[np.ndarray, " count"]:
-        """Return which samples match, given their `NUMBERS`."""
+        """Return a boolean array that says which samples match.
+
+        `numbers` is a structured array of type `NUMBERS` with one element per sample.
+        """
         mask = np.ones(len(numbers), bool)
         # An unknown difficulty is NaN, for which every comparison is false.
         if self.min_difficulty is not None:
@@ -98,31 +106,32 @@ class SampleFilter:
 
 @dataclasses.dataclass(frozen=True)
 class ReplayStats:
-    """Statistics of a buffer. Means over no values are 0."""
+    """Statistics of a replay buffer. A mean is 0 if there are no values."""
 
     size: int
     total_added: int
     total_evicted: int
     total_tokens: int
-    """Tokens of the samples in the buffer."""
+    """Number of tokens of all samples in the buffer."""
     mean_length: float
     mean_difficulty: float
-    """Mean over the samples with a known difficulty."""
+    """Mean difficulty of the samples whose difficulty is known."""
     mean_reward: float
     success_rate: float
     difficulty_counts: tuple[int, ...]
-    """Samples with a difficulty in [0, 0.1), [0.1, 0.2), ... [0.9, 1]."""
+    """Number of samples with a difficulty in [0, 0.1), [0.1, 0.2), ..., [0.9, 1]."""
     success_by_difficulty: tuple[float | None, ...]
-    """Success rate in each of these ranges; None if no outcome is known."""
+    """Success rate of the samples in each of these difficulty ranges. None if no outcome in the range is
+    known."""
     memory_bytes: int
 
 
 class SampleHandles(NamedTuple):
-    """Identifies drawn samples, for updating their priorities."""
+    """References to drawn samples, which `ReplayBuffer.update_priorities` takes."""
 
     slots: Int64[np.ndarray, " count"]
     serials: Int64[np.ndarray, " count"]
-    """Number of each sample's addition to the buffer, from 0."""
+    """Serial number of each sample. Samples are numbered from 0 in the order in which they were added."""
 
 
 class ReplayDraw(NamedTuple):
@@ -130,12 +139,13 @@ class ReplayDraw(NamedTuple):
 
     samples: list[Sample]
     weights: Float64[np.ndarray, " count"]
-    """Importance weights, (size x probability) ** -beta, divided by the largest one."""
+    """Importance weights `(size * probability) ** -beta`, divided by the largest one."""
     handles: SampleHandles
 
 
 class BufferSnapshot(Sequence[Sample]):
-    """Samples of a buffer at one time, oldest first. Later changes of the buffer do not affect it."""
+    """Samples of a buffer at one time, oldest first. Later changes to the buffer do not affect the
+    snapshot."""
 
     def __init__(
         self,
@@ -146,7 +156,7 @@ class BufferSnapshot(Sequence[Sample]):
     ) -> None:
         self.packed = packed
         self.serials = serials
-        """Number of each sample's addition to the buffer, from 0."""
+        """Serial number of each sample. Samples are numbered from 0 in the order in which they were added."""
         self.total_added = total_added
         self.total_evicted = total_evicted
         self.timestamp = datetime.now(UTC)
@@ -166,12 +176,12 @@ class BufferSnapshot(Sequence[Sample]):
 
     @property
     def size(self) -> int:
-        """Number of samples."""
+        """Number of samples in the snapshot."""
         return len(self.packed)
 
     @property
     def numbers(self) -> np.ndarray:
-        """Numbers of the samples, as a structured array of type `NUMBERS`."""
+        """Metadata of the samples, as a structured array of type `NUMBERS`."""
         return np.array([packed[2] for packed in self.packed], NUMBERS)
 
     @cached_property
@@ -181,12 +191,12 @@ class BufferSnapshot(Sequence[Sample]):
 
     @cached_property
     def lengths(self) -> Int32[np.ndarray, " size"]:
-        """Tokens of each sample."""
+        """Number of tokens of each sample."""
         return np.ascontiguousarray(self.numbers["length"])
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """A unique name of each sample: its id, or `id#serial` if that is taken."""
+        """Unique name of each sample: its id, or `id#serial` if the id is already taken."""
         names: dict[str, None] = {}
         for (_, text, _), serial in zip(self.packed, self.serials.tolist(), strict=True):
             name = _sample_id(text).decode("utf-8", "surrogatepass")
@@ -197,15 +207,15 @@ class BufferSnapshot(Sequence[Sample]):
 
     @cached_property
     def index_by_id(self) -> dict[str, int]:
-        """Position of each name in `ids`."""
+        """Mapping from the names in `ids` to positions in the snapshot."""
         return {name: index for index, name in enumerate(self.ids)}
 
     def get_lengths(self) -> dict[str, int]:
-        """Return {name: length}."""
+        """Return a mapping from the names in `ids` to lengths."""
         return dict(zip(self.ids, self.lengths.tolist(), strict=True))
 
     def digest(self) -> str:
-        """Return the SHA-256 of names, tokens and masks."""
+        """Return the SHA-256 of names, tokens and loss masks."""
         sha = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
         for stored, _, numbers in self.packed:
             tokens, mask = unpack_tokens(stored, numbers[4] * (1 + (numbers[11] & 1)))
@@ -215,9 +225,10 @@ class BufferSnapshot(Sequence[Sample]):
 
 
 class ReplayBuffer:
-    """Keeps at most `max_size` samples. Thread-safe.
+    """A thread-safe buffer of at most `max_size` samples with prioritized sampling.
 
-    The same additions and draws with the same seed give the same samples, also after `save` and `load`.
+    Results are deterministic: the same additions and draws with the same seed give the same samples, also
+    after `save` and `load`.
     """
 
     def __init__(self, config: ReplayBufferConfig | None = None) -> None:
@@ -244,7 +255,7 @@ class ReplayBuffer:
 
     @property
     def size(self) -> int:
-        """Number of samples."""
+        """Number of samples in the buffer."""
         return len(self._tokens)
 
     @property
@@ -264,33 +275,33 @@ class ReplayBuffer:
 
     @property
     def total_added(self) -> int:
-        """Number of samples that have been added."""
+        """Number of samples that have been added since the buffer was created."""
         return self._added
 
     @property
     def total_evicted(self) -> int:
-        """Number of samples that have been evicted."""
+        """Number of samples that have been evicted or cleared since the buffer was created."""
         with self._lock:
             return self._added - self.size
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of the samples in the buffer."""
+        """Number of tokens of all samples in the buffer."""
         return self.stats().total_tokens
 
     @property
     def mean_difficulty(self) -> float:
-        """Mean over the samples with a known difficulty; 0 without any."""
+        """Mean difficulty of the samples whose difficulty is known. 0 if there are none."""
         return self.stats().mean_difficulty
 
     @property
     def mean_reward(self) -> float:
-        """Mean over the samples with a known reward; 0 without any."""
+        """Mean reward of the samples whose reward is known. 0 if there are none."""
         return self.stats().mean_reward
 
     @property
     def success_rate(self) -> float:
-        """Fraction of successes among the samples with a known outcome; 0 without any."""
+        """Fraction of successes among the samples whose outcome is known. 0 if there are none."""
         return self.stats().success_rate
 
     @property
@@ -306,7 +317,12 @@ class ReplayBuffer:
             return _compute_stats(self._numbers[: self.size], self._added, self.memory_bytes)
 
     def add(self, sample: Sample, priority: float | None = None) -> None:
-        """Add a sample, with its own priority or another one; a full buffer evicts a sample."""
+        """Add a sample. If the buffer is full, another sample is evicted.
+
+        Args:
+            sample: Sample to add.
+            priority: Sampling priority. None uses `sample.info.priority`, or 1 if the sample has no info.
+        """
         if not isinstance(sample, Sample):
             raise TypeError(f"a replay buffer stores Sample objects, got {type(sample).__name__}")
         if priority is not None:
@@ -329,7 +345,7 @@ class ReplayBuffer:
             self._outdated.append(slot)
 
     def add_batch(self, samples: Sequence[Sample], priorities: Sequence[float] | None = None) -> None:
-        """Add several samples in order."""
+        """Add several samples in order. `priorities` are as in `add`, one per sample."""
         if priorities is not None and len(priorities) != len(samples):
             raise ValueError(f"got {len(samples)} samples but {len(priorities)} priorities")
         for index, sample in enumerate(samples):
@@ -345,20 +361,28 @@ class ReplayBuffer:
         origin: SampleOrigin | None = None,
         max_length: int | None = None,
     ) -> list[Sample]:
-        """Draw `n` samples with replacement, in proportion to priority ** alpha.
+        """Draw `n` samples with replacement, in proportion to `priority ** priority_alpha`.
 
-        The result is empty if no sample matches the bounds or `can_sample` is false. Returned samples have
-        the origin `REPLAY` and an increased `replay_count`.
+        The other arguments restrict which samples may be drawn, as in `SampleFilter`. The result is empty if
+        no sample matches or `can_sample` is false. Returned samples have the origin `REPLAY` and an
+        incremented `replay_count`.
         """
         matching = SampleFilter(min_difficulty, max_difficulty, success, origin, max_length)
         return self._draw(n, matching, 0.0).samples
 
     def draw(self, n: int, matching: SampleFilter | None = None, beta: float | None = None) -> ReplayDraw:
-        """Draw like `sample`, with importance weights, and handles for `update_priorities`."""
+        """Draw `n` samples like `sample`, and also return importance weights and handles for
+        `update_priorities`.
+
+        Args:
+            n: Number of samples to draw.
+            matching: Restricts which samples may be drawn. None allows all samples.
+            beta: Exponent of the importance weights. None uses `priority_beta` of the config.
+        """
         return self._draw(n, matching or SampleFilter(), self.config.priority_beta if beta is None else beta)
 
     def sample_uniform(self, n: int) -> list[Sample]:
-        """Draw `n` different samples uniformly, or all of them if there are fewer."""
+        """Draw `n` samples uniformly without replacement, or all samples if there are fewer than `n`."""
         _check_count(n)
         with self._lock:
             if not self.can_sample:
@@ -366,7 +390,11 @@ class ReplayBuffer:
             return self._replay(draw_uniform(self._draw_rng, n, self.size))
 
     def update_priorities(self, handles: SampleHandles, priorities: Float64[np.ndarray, " count"]) -> int:
-        """Set the priorities of drawn samples. Return how many of them are still in the buffer."""
+        """Set the priorities of drawn samples. Samples that have been evicted since then are ignored.
+
+        Returns:
+            The number of priorities that were set.
+        """
         values = np.asarray(priorities, np.float64)
         if len(values) != len(handles.slots):
             raise ValueError(f"got {len(handles.slots)} handles but {len(values)} priorities")
@@ -380,7 +408,7 @@ class ReplayBuffer:
             return int(current.sum())
 
     def update_priority(self, sample_id: str, priority: float) -> bool:
-        """Set the priority of every sample with this id. Return whether there is one."""
+        """Set the priority of every sample with this id. Return whether there is such a sample."""
         name = sample_id.encode("utf-8", "surrogatepass")
         with self._lock:
             found = [slot for slot, text in enumerate(self._texts) if _sample_id(text) == name]
@@ -389,8 +417,8 @@ class ReplayBuffer:
             return self.update_priorities(handles, np.full(len(slots), priority, np.float64)) > 0
 
     def update_priorities_by_reward(self, alpha: float = 0.1) -> None:
-        """Move the priority of every sample with a reward towards `max(reward + 1, 0)`, by the rate
-        `alpha`."""
+        """Update the priority of every sample with a known reward to `(1 - alpha) * priority + alpha *
+        max(reward + 1, 0)`."""
         if not 0.0 <= alpha <= 1.0:
             raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
         with self._lock:
@@ -403,9 +431,9 @@ class ReplayBuffer:
         """Return the current samples, oldest first.
 
         Args:
-            since: Only samples that were addition number `since` or later.
-            until: Only samples that were added before addition number `until`.
-            count: Only the first `count` of these.
+            since: Only include samples whose serial number is at least `since`.
+            until: Only include samples whose serial number is less than `until`. None means no limit.
+            count: Maximum number of samples; the oldest ones are taken. None means no limit.
         """
         with self._lock:
             serials = self._serials[: self.size]
@@ -418,7 +446,7 @@ class ReplayBuffer:
             )
 
     def count_since(self, since: int) -> int:
-        """Return the number of samples that were addition number `since` or later."""
+        """Return the number of samples in the buffer whose serial number is at least `since`."""
         with self._lock:
             return int(np.count_nonzero(self._serials[: self.size] >= since))
 
@@ -427,14 +455,14 @@ class ReplayBuffer:
         return list(self.snapshot())
 
     def filter(self, predicate: SampleFilter | Callable[[Sample], bool]) -> list[Sample]:
-        """Return the samples, oldest first, that match a filter or for which a function returns True."""
+        """Return the samples that match a filter, or for which a function returns True, oldest first."""
         snapshot = self.snapshot()
         if isinstance(predicate, SampleFilter):
             return [snapshot[index] for index in np.flatnonzero(predicate.matches(snapshot.numbers)).tolist()]
         return [sample for sample in snapshot if predicate(sample)]
 
     def clear(self) -> None:
-        """Remove all samples; they count as evicted."""
+        """Remove all samples. They count as evicted."""
         with self._lock:
             self._tokens.clear()
             self._texts.clear()
@@ -444,7 +472,7 @@ class ReplayBuffer:
             self._next_slot = 0
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write samples, counters and the states of the random generators to a file, atomically."""
+        """Write the samples, counters and random generator states to a file atomically."""
         with self._lock:
             header = {
                 "buffer": {
@@ -461,7 +489,7 @@ class ReplayBuffer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
-        """Load a buffer that `save` wrote."""
+        """Load a buffer from a file that `save` wrote."""
         packed, header, serials = read_packed_samples(path)
         if "buffer" not in header:
             raise SampleFileError(f"{path} has samples but no replay buffer; read it with read_samples")
@@ -488,7 +516,7 @@ class ReplayBuffer:
             self._tree.grow(capacity)
 
     def _choose_slot(self) -> int:
-        """Return the slot of the sample to evict."""
+        """Choose the sample to evict, and return its slot."""
         match self.config.eviction_policy:
             case EvictionPolicy.FIFO:
                 slot = self._next_slot
@@ -599,7 +627,10 @@ def _compute_stats(numbers: np.ndarray, total_added: int, memory_bytes: int) -> 
 
 
 def exact_mean(values: Float64[np.ndarray, " count"]) -> float:
-    """Return the mean of the values that are not NaN, independent of their order; 0 without any."""
+    """Return the mean of the values that are not NaN. Return 0 if there are none.
+
+    The result does not depend on the order of the values.
+    """
     known = values[~np.isnan(values)]
     # Scaled down before the exact sum, so that the sum of large numbers does not overflow.
     return math.fsum((known / _SUM_SCALE).tolist()) / len(known) * _SUM_SCALE if len(known) else 0.0

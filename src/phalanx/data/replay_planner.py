@@ -1,4 +1,4 @@
-"""Batch plans over a replay buffer that keeps filling: one window of samples after another."""
+"""Batch plans over windows of a replay buffer that is still being filled."""
 
 import os
 import time
@@ -23,12 +23,12 @@ _POLL_SECONDS = 0.02
 
 
 class WindowEnd(StrEnum):
-    """What happens when the last window has reached the newest sample."""
+    """What `next_plan` does if there are not enough new samples after the last window."""
 
     RESTART = "restart"
-    """The next window begins with the oldest sample in the buffer."""
+    """Start the next window with the oldest sample in the buffer."""
     WAIT = "wait"
-    """`next_plan` waits for new samples."""
+    """Wait for new samples."""
 
 
 class ReplayPlannerConfig(Config):
@@ -39,11 +39,11 @@ class ReplayPlannerConfig(Config):
     window_size: int = Field(default=1000, ge=1)
     """Maximum number of samples in a window."""
     overlap: int = Field(default=100, ge=0)
-    """Number of samples at the end of a window that are repeated in the next one."""
+    """Number of samples at the end of a window that are repeated at the start of the next one."""
     min_samples: int = Field(default=1, ge=1)
     """Minimum number of new samples in a window."""
     at_end: WindowEnd = WindowEnd.RESTART
-    """What happens if there are fewer new samples than `min_samples`."""
+    """What happens if there are fewer than `min_samples` new samples."""
 
     @model_validator(mode="after")
     def _check_overlap(self) -> "ReplayPlannerConfig":
@@ -56,24 +56,28 @@ class ReplayPlannerConfig(Config):
 
 
 class ReplayPlannerState(FrozenModel):
-    """Position of a `ReplayPlanner`."""
+    """Position of a `ReplayPlanner`, as stored in checkpoints.
+
+    Samples are referred to by serial number: the buffer numbers them from 0 in the order in which they were
+    added.
+    """
 
     window: int = Field(default=0, ge=0)
     """Number of windows planned so far."""
     start: int = Field(default=0, ge=0)
-    """First sample of the current window, as the number of its addition to the buffer."""
+    """Serial number of the first sample of the current window."""
     stop: int = Field(default=0, ge=0)
-    """Number after that of the last sample."""
+    """Serial number of the last sample of the current window, plus 1."""
     next_start: int = Field(default=0, ge=0)
-    """First sample of the next window."""
+    """Lowest serial number of the next window."""
     num_epochs: int = Field(default=1, ge=1)
-    """Epochs of the current plan."""
+    """Number of epochs in the current plan."""
     fingerprint: str = ""
-    """Fingerprint of the current plan."""
+    """Fingerprint of the current plan. Empty if there is none."""
 
 
 class WindowSamples(Mapping[str, Sample]):
-    """Samples of a window by the ids in its plan, created on access."""
+    """Samples of a window as a mapping from the ids in its plan. Samples are created on access."""
 
     def __init__(self, snapshot: BufferSnapshot) -> None:
         self._snapshot = snapshot
@@ -89,12 +93,13 @@ class WindowSamples(Mapping[str, Sample]):
 
 
 class ReplayPlanner:
-    """Plans windows over a buffer's samples, in the order in which they were added.
+    """Creates a batch plan for one window of a replay buffer after another, in the order in which samples
+    were added.
 
-    A window has the next `window_size` samples that are still in the buffer, or as many as there are. It
-    begins `overlap` samples before the end of the previous one; evicted samples are passed over. The plan
-    depends only on the samples, the batching config and the number of the window. If a sample id is in the
-    buffer twice, the later sample is called `id#serial` in the plan.
+    A window consists of the next `window_size` samples that are still in the buffer, or of fewer if there are
+    not enough. It starts `overlap` samples before the end of the previous window. The plan depends only on
+    the samples, the settings and the index of the window. If a sample id occurs twice in a window, the later
+    sample is called `id#serial` in the plan.
     """
 
     def __init__(
@@ -114,12 +119,12 @@ class ReplayPlanner:
 
     @property
     def has_plan(self) -> bool:
-        """Whether a window has been planned."""
+        """Whether `next_plan` has been called or a state with a plan has been loaded."""
         return self._plan is not None
 
     @property
     def can_plan(self) -> bool:
-        """Whether `next_plan` returns immediately."""
+        """Whether there are enough samples for `next_plan` to return a plan without waiting."""
         if self.config.at_end is WindowEnd.WAIT:
             return self._num_new_samples() >= self.config.min_samples
         return self.buffer.size >= self.config.min_samples
@@ -133,18 +138,28 @@ class ReplayPlanner:
 
     @property
     def snapshot(self) -> BufferSnapshot:
-        """Samples of the current window, in order."""
+        """Samples of the current window, oldest first."""
         if self._snapshot is None:
             raise ValueError("no window has been planned yet; call next_plan() first")
         return self._snapshot
 
     @property
     def samples(self) -> WindowSamples:
-        """Samples of the current window by the ids in its plan."""
+        """Samples of the current window as a mapping from the ids in its plan."""
         return WindowSamples(self.snapshot)
 
     def next_plan(self, num_epochs: int = 1) -> BatchPlan:
-        """Plan the next window for a number of epochs; with `at_end="wait"`, wait for new samples first."""
+        """Create the plan of the next window.
+
+        If there are not enough new samples, it waits for them or restarts with the oldest sample, depending
+        on `at_end`.
+
+        Args:
+            num_epochs: Number of epochs in the plan.
+
+        Raises:
+            ValueError: If the buffer has fewer than `min_samples` samples and `at_end` is `restart`.
+        """
         if self.config.at_end is WindowEnd.WAIT:
             while not self.can_plan:
                 time.sleep(_POLL_SECONDS)
@@ -166,19 +181,20 @@ class ReplayPlanner:
         return plan
 
     def iter_batches(self, epoch: int = 0) -> Iterator[tuple[BatchSpec, list[Sample]]]:
-        """Iterate over the batches of the current window with their samples."""
+        """Iterate over the batches of one epoch of the current plan, together with their samples."""
         samples = self.samples
         for batch in self.plan.iter_epoch(epoch):
             yield batch, [samples[sample_id] for sample_id in batch.sample_ids]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as plain values."""
+        """Return the position as JSON-compatible values."""
         return self.state.model_dump()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, and plan that window again.
+        """Resume from a state that `state_dict` returned, and plan its window again.
 
-        The buffer must have the same samples as then; save it with `ReplayBuffer.save`.
+        The buffer must contain the samples of that window. Use `ReplayBuffer.save` to save it along with the
+        state.
         """
         try:
             loaded = ReplayPlannerState(**state)
@@ -197,12 +213,12 @@ class ReplayPlanner:
         self.state, self._snapshot, self._plan = loaded, snapshot, plan
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a JSON file."""
+        """Write the state to a JSON file atomically."""
         with atomic_write(path, "w", checksum=True) as file:
             write_json(file, self.state_dict())
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Load the state from a JSON file."""
+        """Load the state from a JSON file that `save` wrote."""
         self.load_state_dict(read_verified_json(path))
 
     def _num_new_samples(self) -> int:

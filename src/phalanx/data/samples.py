@@ -1,4 +1,4 @@
-"""Token samples: one sample, datasets of samples stored end to end, and sample files."""
+"""Token samples, datasets of concatenated samples, and sample files."""
 
 import dataclasses
 import hashlib
@@ -25,7 +25,7 @@ from phalanx.io.checksum import CorruptFileError, open_verified
 from phalanx.io.untrusted import parse_json
 
 TOKEN_LIMIT = 2**31
-"""Token ids are below this value: the top bit of a stored token is its loss mask."""
+"""Exclusive upper limit of token ids. Stored tokens use the top bit for the loss mask."""
 
 _FORMAT, _VERSION = "phalanx samples", 2
 
@@ -34,13 +34,13 @@ class SampleOrigin(StrEnum):
     """Where a sample comes from."""
 
     OFFLINE = "offline"
-    """A file or a list."""
+    """The sample was read from a file or a list."""
     ENVIRONMENT = "environment"
-    """An episode of an environment or a puzzle server."""
+    """The sample is from an episode of an environment or a puzzle server."""
     REPLAY = "replay"
-    """A replay buffer."""
+    """The sample was drawn from a replay buffer."""
     SYNTHETIC = "synthetic"
-    """A generator."""
+    """The sample was produced by a generator."""
 
 
 class EpisodeStatus(StrEnum):
@@ -60,24 +60,24 @@ def _now() -> datetime:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SampleInfo:
-    """Where a sample comes from, and what is known about its episode. Unknown values are None."""
+    """Origin of a sample and information about its episode. Unknown values are None."""
 
     dataset_id: str = ""
     origin: SampleOrigin | str = SampleOrigin.OFFLINE
     episode_id: str | None = None
     episode_status: EpisodeStatus | str | None = None
     step_index: int | None = None
-    """Step of the episode, from 0; None if the sample is a complete episode."""
+    """Index of the step in its episode, from 0. None if the sample is a complete episode."""
     total_steps: int | None = None
-    """Steps in the episode."""
+    """Number of steps in the episode."""
     reward: float | None = None
     difficulty: float | None = None
     """Difficulty of the task, from 0 to 1."""
     success: bool | None = None
     priority: float = 1.0
-    """Sampling weight in a replay buffer."""
+    """Priority for sampling from a replay buffer."""
     replay_count: int = 0
-    """How often a replay buffer has returned the sample."""
+    """Number of times that a replay buffer has returned the sample."""
     timestamp: datetime = dataclasses.field(default_factory=_now, compare=False)
 
     def __post_init__(self) -> None:
@@ -104,17 +104,18 @@ _NO_COLUMNS: Mapping[str, np.ndarray] = MappingProxyType({})
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """A tokenized sample. Equality compares contents, without the timestamp."""
+    """A tokenized sample. Comparisons with `==` ignore the timestamp."""
 
     sample_id: str
     input_ids: Any
-    """Token ids as an int32 array [length]; any sequence of integers is converted."""
+    """Token ids as an int32 array [length]. Any sequence of integers is converted."""
     loss_mask: Any
-    """1 where the token counts in the loss, as an int8 array [length]; any sequence is converted."""
+    """Loss mask as an int8 array [length], which is 1 for tokens that count in the loss. Any sequence is
+    converted."""
     columns: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _NO_COLUMNS)
-    """Additional arrays [length, ...] with one entry per token; sequences are converted."""
+    """Additional arrays [length, ...] with one entry per token. Any sequence is converted."""
     info: SampleInfo | None = None
-    """Origin and episode; None for plain datasets."""
+    """Origin and episode of the sample. None for plain datasets."""
 
     def __post_init__(self) -> None:
         try:
@@ -166,7 +167,7 @@ class Sample:
         return hash((self.sample_id, self.input_ids.tobytes()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; None values are omitted."""
+        """Return the sample as a JSON-compatible dictionary, without the fields of `info` that are None."""
         fields: dict[str, Any] = {
             "sample_id": self.sample_id,
             "input_ids": self.input_ids.tolist(),
@@ -184,7 +185,7 @@ class Sample:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Sample":
-        """Create a sample from the values of `to_dict`; raise `ValueError` if a field is unknown or
+        """Create a sample from the result of `to_dict`. Raises `ValueError` if a field is unknown or
         missing."""
         values = dict(fields)
         if "source" in values:
@@ -207,7 +208,8 @@ _INFO_FIELDS = {field.name for field in dataclasses.fields(SampleInfo)}
 
 
 def as_token_ids(values: Any, name: str) -> Int32[np.ndarray, " length"]:
-    """Return token ids as int32; raise `ValueError` if one is not an integer from 0 to 2**31 - 1."""
+    """Convert token ids to an int32 array. Raises `ValueError` if a value is not an integer from 0 to 2**31 -
+    1."""
     array = np.asarray(values)
     if array.size == 0:
         return np.zeros(0, np.int32)
@@ -223,11 +225,14 @@ def as_token_ids(values: Any, name: str) -> Int32[np.ndarray, " length"]:
 
 
 def as_loss_mask(values: Any, where: str = "") -> Int8[np.ndarray, " tokens"]:
-    """Return a loss mask as int8; raise `ValueError` if a value is neither 0 nor 1.
+    """Convert a loss mask to an int8 array.
 
     Args:
-        values: One value per token.
-        where: Location for the error message.
+        values: One value (0 or 1) per token.
+        where: Location of the values for error messages, such as `train.jsonl:7`.
+
+    Raises:
+        ValueError: If a value is neither 0 nor 1.
     """
     array = np.asarray(values)
     prefix = f"{where}: " if where else ""
@@ -249,7 +254,8 @@ def as_loss_mask(values: Any, where: str = "") -> Int8[np.ndarray, " tokens"]:
 
 
 class TokenDataset(Mapping[str, Sample]):
-    """Samples stored end to end; a mapping from id to `Sample`."""
+    """A dataset of tokenized samples, stored as concatenated arrays. It is a mapping from ids to `Sample`
+    objects."""
 
     def __init__(
         self,
@@ -264,11 +270,11 @@ class TokenDataset(Mapping[str, Sample]):
 
         Args:
             ids: Unique id of each sample.
-            tokens: Token ids of all samples.
-            loss_mask: 1 where a token counts in the loss.
-            offsets: First token of each sample, and the total.
-            columns: Additional arrays [tokens, ...].
-            info: Origin and episode of each sample.
+            tokens: Concatenated token ids of all samples.
+            loss_mask: 1 for tokens that count in the loss, and 0 for the others.
+            offsets: Position in `tokens` at which each sample starts, followed by the total number of tokens.
+            columns: Additional arrays [tokens, ...] with one entry per token.
+            info: Origin and episode of each sample. None if there is no such information.
         """
         if len(ids) != len(offsets) - 1 or not len(tokens) == len(loss_mask) == offsets[-1]:
             raise ValueError(
@@ -312,14 +318,14 @@ class TokenDataset(Mapping[str, Sample]):
 
     @cached_property
     def lengths(self) -> LengthTable:
-        """Ids and lengths, from which plans are built."""
+        """Ids and lengths of the samples. Plans are built from this table."""
         table = LengthTable(self.ids, np.diff(self.offsets).astype(np.int32))
         table.validate()
         return table
 
     @cached_property
     def content_hash(self) -> str:
-        """Short hash of tokens, loss mask and lengths, in order."""
+        """Short hash of the tokens, loss masks and lengths, in order. Ids are not included."""
         digest = hashlib.sha256()
         for array in (self.tokens, self.loss_mask, self.offsets):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -341,7 +347,8 @@ class TokenDataset(Mapping[str, Sample]):
         )
 
     def index_map(self, table: LengthTable) -> Int64[np.ndarray, " samples"]:
-        """Return the position of each sample of a length table in this dataset; -1 if it is missing."""
+        """Return the position in this dataset of each sample of a length table. It is -1 for missing
+        samples."""
         if table is self.__dict__.get("lengths"):
             return np.arange(len(self))
         if table not in self._index_maps:
@@ -368,7 +375,7 @@ class SampleFileError(CorruptFileError):
 
 
 def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> int:
-    """Write samples to a `.jsonl` or `.npz` file, atomically. Return their number."""
+    """Write samples to a `.jsonl` or `.npz` file atomically. Return the number of samples."""
     path = Path(path)
     if path.suffix == ".jsonl":
         count = 0
@@ -385,7 +392,8 @@ def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> in
 
 
 def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
-    """Read a file that `write_samples` or `ReplayBuffer.save` wrote, in the order of addition."""
+    """Read a file that `write_samples` or `ReplayBuffer.save` wrote. Samples are in the order in which they
+    were added."""
     path = Path(path)
     if path.suffix == ".npz":
         packed, _, serials = read_packed_samples(path)
@@ -399,7 +407,8 @@ def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
 
 
 def parse_sample(line: str | bytes, where: str) -> Sample:
-    """Parse one line of a sample file; raise `ValueError` that begins with `where`."""
+    """Parse one line of a sample file. If it is invalid, raise `ValueError` with a message that starts with
+    `where`."""
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
@@ -425,7 +434,7 @@ NUMBERS = np.dtype(
         ("flags", np.uint8),
     ]
 )
-"""Numbers of a stored sample. Unknown values are NaN or -1."""
+"""Data type of the numeric metadata of a stored sample. Unknown values are NaN or -1."""
 _HAS_SEGMENTS, _HAS_EPISODE, _HAS_INFO = 1, 2, 4
 
 # Stored by number: add new members at the end.
@@ -435,12 +444,12 @@ _STATUS_CODES: dict[str | None, int] = {None: -1} | {status: code for code, stat
 _EMPTY_INFO = SampleInfo(timestamp=datetime.fromtimestamp(0, UTC))
 
 PackedSample = tuple[bytes, bytes, tuple[Any, ...]]
-"""A sample as compact values: tokens with the loss mask in the top bit, ids, and `NUMBERS`. `bytes` objects
-are not tracked by the garbage collector, so millions of them cost nothing but their memory."""
+"""A sample in compact form: tokens with the loss mask in the top bit, ids, and the values of `NUMBERS`. The
+garbage collector does not track `bytes` objects, so millions of samples do not slow it down."""
 
 
 def pack_sample(sample: Sample) -> PackedSample:
-    """Convert a sample to compact values. Of the columns, only `segment_ids` can be stored."""
+    """Convert a sample to compact form. Raises `ValueError` if it has columns other than `segment_ids`."""
     if sample.columns.keys() - {"segment_ids"}:
         names = ", ".join(sorted(sample.columns.keys() - {"segment_ids"}))
         raise ValueError(f"sample {sample.sample_id!r}: the columns {names} cannot be stored")
@@ -474,7 +483,7 @@ def pack_sample(sample: Sample) -> PackedSample:
 
 
 def unpack_tokens(stored: bytes, count: int) -> tuple[Int32[np.ndarray, " n"], Int8[np.ndarray, " n"]]:
-    """Return tokens and loss mask of `count` stored tokens."""
+    """Return the tokens and the loss mask of `count` tokens in compact form."""
     size = len(stored) // count
     dtype: Any = np.uint16 if size == 2 else np.uint32
     packed: Any = np.frombuffer(stored, dtype)
@@ -484,7 +493,7 @@ def unpack_tokens(stored: bytes, count: int) -> tuple[Int32[np.ndarray, " n"], I
 
 
 def unpack_sample(packed: PackedSample) -> Sample:
-    """Convert compact values back to a sample."""
+    """Convert a sample from compact form to a `Sample`."""
     stored, text, numbers = packed
     timestamp, reward, difficulty, priority, length, step, total, replays, origin, status, success, flags = (
         numbers
@@ -522,7 +531,14 @@ def write_packed_samples(
     header: Mapping[str, Any],
     serials: Int64[np.ndarray, " samples"] | None = None,
 ) -> None:
-    """Write compact samples, a JSON header and the numbers of their additions to a `.npz` file."""
+    """Write samples in compact form to a `.npz` file.
+
+    Args:
+        path: Path of the file.
+        samples: Samples in compact form.
+        header: JSON-compatible metadata.
+        serials: Serial number of each sample in a replay buffer. By default, samples are numbered from 0.
+    """
     numbers = np.array([sample[2] for sample in samples], NUMBERS)
     tokens = np.frombuffer(b"".join(sample[0] for sample in samples), np.uint8)
     texts = np.frombuffer(b"".join(sample[1] for sample in samples), np.uint8)
@@ -545,7 +561,8 @@ def write_packed_samples(
 def read_packed_samples(
     path: str | os.PathLike[str],
 ) -> tuple[list[PackedSample], dict[str, Any], Int64[np.ndarray, " samples"]]:
-    """Read compact samples, the header and the numbers of their additions from a `.npz` file."""
+    """Read a file that `write_packed_samples` wrote. Return the samples in compact form, the header and the
+    serial numbers."""
     names = NUMBERS.names or ()
     try:
         # Opened here, because np.load does not close a file that it finds damaged.

@@ -1,6 +1,6 @@
-"""Knowledge graphs without an agent: facts, rules, exact proofs, rule mining and link prediction.
+"""Knowledge graphs: facts, rules, exact proofs, rule mining and link prediction.
 
-This package does not import JAX, except for embeddings in `phalanx.kg.kge`.
+Nothing here needs reinforcement learning. Only the embeddings in `phalanx.kg.kge` import JAX.
 """
 
 from phalanx.kg.atoms import Atom as Atom, Rule as Rule, parse_atom as parse_atom, parse_rule as parse_rule

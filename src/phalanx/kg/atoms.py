@@ -1,10 +1,11 @@
 r"""Atoms, rules and their text syntax.
 
-Quoted names, as in `in('New York',usa)`, may contain any character; `\'`, `\\`, `\n`, `\t` and `\r` are
-escapes. Facts contain only constants, however they are spelled. In a rule, a name that starts with a capital
-letter, `_` or `?` is a variable (`_` alone is a new variable each time, `?x` is the variable x); all other
-names, and all quoted names, are constants. If all arguments of a rule are single lowercase letters, as in
-`wife(b,a) -> husband(a,b)`, they are variables, because many published rule files use this style.
+Quoted names, as in `in('New York',usa)`, may contain any character. The escape sequences are `\'`, `\\`,
+`\n`, `\t` and `\r`. In facts, every argument is a constant, however it is spelled. In a rule, a name that
+starts with a capital letter, `_` or `?` is a variable. Each `_` alone is a new variable, and `?x` is the
+variable x. All other names, and all quoted names, are constants. If all arguments of a rule are single
+lowercase letters, as in `wife(b,a) -> husband(a,b)`, they are variables, because many published rule files
+use this style.
 """
 
 import dataclasses
@@ -35,10 +36,10 @@ _ESCAPED_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 class Atom(tuple[str, ...]):
-    """`predicate(first,second)`, a tuple of the predicate and one to three arguments.
+    """An atom such as `predicate(first,second)`, stored as a tuple of the predicate and its arguments.
 
-    Facts and queries contain constants; atoms of rules may also contain variables. The special atoms of a
-    finished proof, `True` and `False`, have no arguments.
+    An atom has one to three arguments. Arguments of facts are constants; arguments of rule atoms can also be
+    variables. The special atoms `True` and `False`, which end a proof search, have no arguments.
 
     >>> print(Atom("human", "ada"), Atom("gave", "ada", "book", "bob").arguments)
     human(ada) ('ada', 'book', 'bob')
@@ -63,7 +64,7 @@ class Atom(tuple[str, ...]):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The arguments without the predicate."""
+        """The arguments as a tuple of names, without the predicate."""
         return tuple(self[1:])
 
     @property
@@ -73,7 +74,7 @@ class Atom(tuple[str, ...]):
 
     @property
     def second(self) -> str:
-        """The second argument of an atom with two or more arguments."""
+        """The second argument. Raises `IndexError` if the atom has fewer than two arguments."""
         return self[2]
 
     def __str__(self) -> str:
@@ -86,7 +87,7 @@ class Atom(tuple[str, ...]):
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """`body -> head`: the head is true wherever every atom of the body is true."""
+    """A rule `body -> head`: if every atom of the body is true, the head is true."""
 
     name: str
     weight: float
@@ -107,11 +108,11 @@ class Rule:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The variables without repetition, those of the head first."""
+        """The distinct variables in order of first occurrence, starting with the head."""
         return tuple(name for name in self._arguments if name not in self.constants)
 
     def format_atom(self, atom: Atom) -> str:
-        """Format an atom of this rule so that its variables are parsed as variables again."""
+        """Format an atom of this rule such that `parse_rule` recovers which arguments are variables."""
         lowercase = not self.constants and all(map(_LOWERCASE_VARIABLE, self._arguments))
 
         def format_term(name: str) -> str:
@@ -125,13 +126,13 @@ class Rule:
         return f"{quote_name(atom.predicate)}({','.join(map(format_term, atom[1:]))})"
 
     def __str__(self) -> str:
-        """The line of `rules.txt` that `parse_rule` reads as this rule."""
+        """Return the rule as a line of `rules.txt`, which `parse_rule` converts back to this rule."""
         body = ", ".join(map(self.format_atom, self.body))
         return f"{self.name}:{self.weight!r}:{body} -> {self.format_atom(self.head)}"
 
 
 def quote_name(name: str) -> str:
-    """Quote a name if the parser needs it.
+    """Return the name, in quotes if the parser could not read it without them.
 
     >>> quote_name("New York"), quote_name("o'brien"), quote_name("'tis")
     ("'New York'", "o'brien", "'\\\\'tis'")
@@ -140,7 +141,7 @@ def quote_name(name: str) -> str:
 
 
 def unquote_name(text: str) -> str:
-    """Return the name that a possibly quoted text stands for.
+    """Remove the quotes and escape sequences of a name; return an unquoted name unchanged.
 
     >>> unquote_name("'New York'"), unquote_name("york")
     ('New York', 'york')
@@ -159,7 +160,7 @@ def _looks_like_variable(text: str) -> bool:
 
 
 def name_sort_key(name: str) -> tuple[bool, int, str]:
-    """Sort key for names: numerals first, by value, then all other names."""
+    """Return a sort key that puts numerals first, ordered by value, and then all other names."""
     is_numeral = name.isascii() and name.isdecimal()
     return not is_numeral, int(name) if is_numeral else 0, name
 
@@ -196,8 +197,8 @@ def parse_rule(text: str, name: str = "rule") -> Rule:
     """Parse `name:weight:body -> head`, or `head :- body.` with an optional `weight::` in front.
 
     Args:
-        text: The rule.
-        name: The name of the rule if the text contains none. The default weight is 1.
+        text: The rule. If it contains no weight, the weight is 1.
+        name: Name of the rule if the text contains none.
 
     >>> print(parse_rule("r26:0.69:wife(b,a) -> husband(a,b)"))
     r26:0.69:wife(b,a) -> husband(a,b)
@@ -231,7 +232,7 @@ def _parse_number(text: str) -> float | None:
 
 
 def _scan_atoms(text: str) -> tuple[list[tuple[str, ...]], int]:
-    """Return the comma-separated atoms at the start of a text and the position after them."""
+    """Return the comma-separated atoms at the start of a text, and the position at which they end."""
     atoms: list[tuple[str, ...]] = []
     position = 0
     while found := _ATOM.match(text, position):
@@ -245,7 +246,11 @@ def _scan_atoms(text: str) -> tuple[list[tuple[str, ...]], int]:
 
 
 def _split_at_arrow(clause: str) -> tuple[str, str, str]:
-    """Return the text before the arrow, the arrow and the text after it; names may contain arrows, too."""
+    """Split a clause at its arrow, skipping arrows inside names.
+
+    Returns the text before the arrow, the arrow and the text after it. If there is no arrow, returns the
+    clause and two empty strings.
+    """
     arrow = _ARROW.search(clause, _scan_atoms(clause)[1])
     return (clause[: arrow.start()], arrow[1], clause[arrow.end() :]) if arrow else (clause, "", "")
 
@@ -258,7 +263,7 @@ def _split_body(text: str) -> list[tuple[str, ...]]:
 
 
 def _build_rule(name: str, weight: float, atoms: list[tuple[str, ...]]) -> Rule:
-    """Build a rule from split atoms; the head comes last."""
+    """Build a rule from atoms as returned by `split_atom`: the body atoms, followed by the head."""
     texts = {term for atom in atoms for term in atom[1:]}
     lowercase = all(map(_LOWERCASE_VARIABLE, texts))
     fresh = (f"_{number}" for number in itertools.count(1) if f"_{number}" not in texts)

@@ -1,4 +1,8 @@
-"""Forward chaining: the atoms that facts and rules entail, and the round in which each follows."""
+"""Forward chaining: computes all atoms that follow from facts and rules.
+
+Chaining proceeds in rounds. Facts have round 0, and an atom of round n follows by one rule from atoms of
+earlier rounds.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,9 +24,16 @@ from phalanx.kg.vocabulary import EncodedRule
 def entail(
     facts: Int32[np.ndarray, "facts atom"], rules: Sequence[EncodedRule], max_rounds: int | None = None
 ) -> tuple[Int32[np.ndarray, "atoms atom"], Int32[np.ndarray, " atoms"]]:
-    """Return all atoms that follow from facts and rules, sorted, and the round in which each first follows.
+    """Compute all atoms that follow from facts and rules.
 
-    Facts have round 0. An atom of round n follows by one rule from atoms of earlier rounds.
+    Args:
+        facts: Encoded ground atoms.
+        rules: Encoded rules.
+        max_rounds: Maximum number of rounds. If it is None, chaining continues until nothing new follows.
+
+    Returns:
+        The facts and all atoms that follow, sorted, and the round in which each atom first follows. Facts
+        have round 0; an atom of round n follows by one rule from atoms of earlier rounds.
     """
     check_rules(rules)
     rounds = _Rounds(facts, rules, encoding_base(rules, facts))
@@ -37,10 +48,19 @@ def chaining_rounds(
     max_rounds: int | None = None,
     time_limit: TimeLimit | None = None,
 ) -> Int32[np.ndarray, " queries"]:
-    """Return the round in which each query first follows, 0 for facts and -1 for queries that do not follow.
+    """Return the round of forward chaining in which each query first follows.
 
-    With `max_rounds`, the last round only considers the queries, so that it does not compute everything else
-    that would follow. When the time is up, the last complete round is the limit, and a message is logged.
+    With `max_rounds`, the last round only checks the queries instead of computing all atoms that follow.
+
+    Args:
+        queries: Encoded ground atoms.
+        facts: Encoded ground atoms.
+        rules: Encoded rules.
+        max_rounds: Maximum number of rounds. If it is None, chaining continues until nothing new follows.
+        time_limit: If the limit is reached, only complete rounds count, and a message is logged.
+
+    Returns:
+        The round of each query: 0 for facts, and -1 for queries that do not follow within the limits.
     """
     check_rules(rules)
     base = encoding_base(rules, queries, facts)
@@ -78,7 +98,7 @@ def can_chain(rules: Sequence[EncodedRule]) -> bool:
 
 
 def constant_columns(terms: Iterable[tuple[int, ...]], num_rows: int) -> Bindings:
-    """Return bindings with a column for each constant among the arguments of a rule's atoms."""
+    """Return bindings with one column of length `num_rows` for each constant among some atoms' terms."""
     return {term: np.full(num_rows, term, np.int64) for atom in terms for term in atom if term >= 0}
 
 
@@ -88,9 +108,9 @@ def bind_head(
     """Unify the head of a rule with ground goals.
 
     Args:
-        head: Terms of the head.
-        body: Terms of each body atom, for their constants.
-        columns: The arguments of the goals, one array per position.
+        head: Terms of the head, without the predicate.
+        body: Terms of each body atom. Their constants are added to the bindings.
+        columns: Arguments of the goals, one array per argument position.
 
     Returns:
         The indices of the goals that unify, and the resulting bindings including all constants.
@@ -107,7 +127,7 @@ def bind_head(
 
 
 def encoding_base(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
-    """Return one more than the largest constant, the base for encoding the arguments of an atom."""
+    """Return the base for encoding the arguments of an atom as one number: the largest constant plus one."""
     terms = (max(atom[1:]) for head, body in rules for atom in (head, *body))
     base = 1 + max(0, *(int(rows[:, 1:].max(initial=0)) for rows in atoms), *terms)
     arity = atoms[0].shape[1] - 1
@@ -117,7 +137,11 @@ def encoding_base(rules: Sequence[EncodedRule], *atoms: np.ndarray) -> int:
 
 
 class _Rounds:
-    """Semi-naive evaluation: atoms by predicate, before the last round, in the last round, and all."""
+    """State of semi-naive forward chaining.
+
+    For each predicate, it stores the atoms from before the last round (`before`), those that were new in the
+    last round (`last`), and their union (`all`).
+    """
 
     def __init__(self, facts: np.ndarray, rules: Sequence[EncodedRule], base: int) -> None:
         self.rules, self.base, self.arity = rules, base, facts.shape[1] - 1
@@ -136,7 +160,10 @@ class _Rounds:
         return SortedTuples(codes, self.base, self.arity)
 
     def run(self, max_rounds: int | None, time_limit: TimeLimit | None = None) -> bool:
-        """Compute rounds until nothing new follows or the limit is reached; return False if time ran out."""
+        """Compute rounds until nothing new follows or a limit is reached.
+
+        Returns False if the time limit was reached, and True otherwise.
+        """
         completed = 0
         self.time_limit = TimeLimit() if time_limit is None else time_limit
         try:
@@ -152,7 +179,7 @@ class _Rounds:
         return True
 
     def _next_round(self, number: int) -> None:
-        """Join each body with one atom from the last round: a new atom needs at least one such atom."""
+        """Compute the atoms that follow from known atoms, at least one of which was new in the last round."""
         found: dict[int, list[np.ndarray]] = {}
         for rule_number, (head, body) in enumerate(self.rules, 1):
             self.activity = f"round {number} of forward chaining: rule {rule_number} of {len(self.rules)}"
@@ -185,7 +212,7 @@ class _Rounds:
         bindings: Bindings,
         num_rows: int,
     ) -> np.ndarray:
-        """Return the codes of the heads that follow from the bindings and the rest of a body, sorted."""
+        """Match the remaining body atoms, starting from some bindings; return sorted codes of the heads."""
         self.time_limit.check(self.activity)
         if not body:
             return merge_codes([encode_tuples([bindings[term] for term in head], self.base)])
@@ -201,7 +228,7 @@ class _Rounds:
         )
 
     def follows(self, predicate: int, codes: np.ndarray) -> np.ndarray:
-        """Return whether each ground atom follows by one rule from all atoms so far."""
+        """Return, for each ground atom, whether it follows by one rule from the atoms found so far."""
         found = np.zeros(len(codes), bool)
         for head, body in self.rules:
             if head[0] == predicate and len(codes):
@@ -213,14 +240,14 @@ class _Rounds:
         return found
 
     def first_round(self, predicate: int, codes: np.ndarray) -> np.ndarray:
-        """Return the round of each atom, -1 for atoms that did not follow in any round."""
+        """Return the round in which each atom was found; -1 for atoms that were not found."""
         found = np.full(len(codes), -1)
         for number, known in enumerate(self.by_round.get(predicate, [])):
             found[find_sorted(known, codes) >= 0] = number
         return found
 
     def atoms(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return all atoms as sorted rows, and the round of each."""
+        """Return all atoms found so far as sorted rows, and the round of each atom."""
         rows, rounds = [np.zeros((0, 1 + self.arity), np.int32)], [np.zeros(0, np.int32)]
         for predicate, atoms in self.all.items():
             columns = (np.full(len(atoms), predicate), *atoms.columns)

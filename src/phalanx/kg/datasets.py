@@ -1,4 +1,4 @@
-"""Published knowledge bases by name: URL, digest and download."""
+"""Registry of published knowledge bases (URLs and digests), and their download."""
 
 import dataclasses
 import hashlib
@@ -22,18 +22,18 @@ _FILES_WITH_RULES = (
 
 @dataclasses.dataclass(frozen=True)
 class KGDatasetSource:
-    """The location and digest of a published knowledge base."""
+    """Download location and digest of a published knowledge base."""
 
     path: str
-    """Folder of its files below the host."""
+    """Path of the folder with its files, relative to the host."""
     digest: str
-    """Expected result of `folder_digest`."""
+    """Expected return value of `folder_digest` for the downloaded folder."""
     description: str
     files: tuple[str, ...] = _TRIPLE_FILES
     relation_first: bool = False
-    """True if the relation comes before the head in each line; it is saved after the head."""
+    """Whether the lines are relation, head, tail. The download reorders them to head, relation, tail."""
     folder: str = "kg-standard"
-    """Folder below `data` in which it is saved."""
+    """Name of the folder, inside the data folder, in which the dataset is saved."""
 
 
 _ROTATE = "DeepGraphLearning/KnowledgeGraphEmbedding/617062aaedf53bf4d6b44450a580a96dc30e0632/data"
@@ -116,11 +116,15 @@ DATASETS: dict[str, KGDatasetSource] = {
         for name, digest in _RULES.items()
     },
 }
-"""Sources by the name that `phalanx kg download` accepts."""
+"""Downloadable knowledge bases, by the name that `phalanx kg download` accepts."""
 
 
 def dataset_folder(name: str, root: Path) -> Path:
-    """Return where a dataset is saved: `data/kg-standard/umls`, or `data/kg/umls` for `deepprooflog/umls`."""
+    """Return the folder in which a dataset is saved.
+
+    If `root` is `data`, the folder of `umls` is `data/kg-standard/umls`, and the folder of
+    `deepprooflog/umls` is `data/kg/umls`.
+    """
     return root / DATASETS[name].folder / name.removeprefix("deepprooflog/")
 
 
@@ -139,10 +143,10 @@ def download_dataset(
 
     Args:
         name: A name in `DATASETS`.
-        root: The folder that contains `kg` and `kg-standard`.
-        host: A mirror.
+        root: Data folder. The dataset is saved in its subfolder `kg` or `kg-standard`.
+        host: Base URL of the server. Change it to download from a mirror of GitHub.
         verify: Whether to raise `ValueError` if the digest is not the expected one.
-        progress: Called with the number of downloaded bytes.
+        progress: Callback for the progress of each file; see `phalanx.io.download.Progress`.
     """
     if name not in DATASETS:
         raise ValueError(f"unknown dataset {name!r}; available datasets: {', '.join(DATASETS)}")
@@ -174,7 +178,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def _normalize(text: bytes, relation_first: bool = False) -> bytes:
-    """End each line with a newline character, and order the columns as head, relation, tail."""
+    """Convert line ends to newline characters and, if needed, order the columns as head, relation, tail."""
     lines = text.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
     if relation_first:
         cells = [line.split(b"\t") for line in lines]

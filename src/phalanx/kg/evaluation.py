@@ -1,10 +1,11 @@
 """Link-prediction evaluation: filtered ranks, tie rules, MRR and Hits@k.
 
-Every evaluation counts, for each ranking list, how many candidates score higher than the true answer and how
-many score the same (`RankCounts`). `list_metrics` is the only implementation of tie rules, and `summarize` is
-the only one of MRR, Hits@k and their standard errors. There are three ways to obtain the counts: tables of
-scores for all entities (`LinkPredictor`), a predictor's own `count_ranks` (rules, which are compared without
-a table), and scores of the triples in candidate lists (`TripleScorer`).
+A ranking list consists of the true answer of a query and the candidates that it is ranked among. Every
+evaluation counts, for each list, how many candidates score higher than the true answer and how many score the
+same (`RankCounts`). `list_metrics` applies the tie rule, and `summarize` computes MRR, Hits@k and their
+standard errors. There are three ways to obtain the counts: from the scores of all entities (`LinkPredictor`),
+from a predictor's own `count_ranks` method (for rules, which are compared without scores), and from the
+scores of the triples in sampled candidate lists (`TripleScorer`).
 """
 
 import dataclasses
@@ -23,66 +24,73 @@ from phalanx.kg.triple_index import HEAD, TAIL, TripleIndex
 from phalanx.kg.vocabulary import Vocabulary
 
 TieRule = Literal["random", "realistic", "expected", "pessimistic"]
-"""The rank of a true answer among candidates with the same score.
+"""Rule for ranking the true answer among candidates with the same score.
 
 - `random`: a random position among them;
-- `realistic`: the mean of the best and the worst rank (as in PyKEEN);
-- `expected`: the exact mean of each metric over all positions;
-- `pessimistic`: the worst rank (as in NBFNet).
+- `realistic`: the mean of the best and the worst rank, as in PyKEEN;
+- `expected`: each metric is averaged exactly over all positions;
+- `pessimistic`: the worst rank, as in NBFNet.
 """
 TIE_RULES: tuple[TieRule, ...] = ("random", "realistic", "expected", "pessimistic")
 HITS = (1, 3, 10)
-"""The k of Hits@k."""
+"""Values of k for which Hits@k is computed."""
 Sides = Literal["head", "tail", "both"]
 SIDES: tuple[Literal["head"], Literal["tail"]] = ("head", "tail")
-"""Names of the sides by number."""
+"""Names of the sides; the index of a name is the number of the side in `CandidateLists.side`."""
 
 _MAX_TABLE_CELLS = 1 << 24
-"""Scores that are computed at a time."""
+"""Maximum number of scores that are computed at a time."""
 
 
 class RankCounts(NamedTuple):
-    """Comparison of the true answer of each ranking list with the other candidates."""
+    """Numbers of candidates that score higher than or the same as the true answer of each ranking list."""
 
     higher: Int64[np.ndarray, " lists"]
-    """Candidates with a higher score."""
+    """Number of candidates with a higher score than the true answer."""
     tied: Int64[np.ndarray, " lists"]
-    """Other candidates with the same score."""
+    """Number of candidates with the same score as the true answer, not counting the true answer itself."""
     num_candidates: Int64[np.ndarray, " lists"]
-    """All candidates except the true answer."""
+    """Number of candidates, not counting the true answer."""
 
     def select(self, index: Any) -> "RankCounts":
-        """Return the counts of some lists."""
+        """Return the counts of some lists; `index` is any NumPy index into the lists."""
         return RankCounts(*(column[index] for column in self))
 
 
 @runtime_checkable
 class LinkPredictor(Protocol):
-    """Scores all entities as the missing tail or head of triples; a higher score is more likely."""
+    """Protocol of a model that scores all entities as the missing tail or head of triples.
+
+    A higher score means that the triple is more likely to be true.
+    """
 
     def score_tails(self, relations: Any, heads: Any) -> Any:
-        """Return scores [n, entities] of (relation, head, ?)."""
+        """Return the scores [n, entities] of all entities as tails of n queries (relation, head, ?)."""
 
     def score_heads(self, relations: Any, tails: Any) -> Any:
-        """Return scores [n, entities] of (relation, ?, tail)."""
+        """Return the scores [n, entities] of all entities as heads of n queries (relation, ?, tail)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TripleScores:
-    """Scores of some triples, and the proofs that were found; unknown fields are None."""
+    """Scores of some triples and, if the scorer searches for proofs, information about the proofs.
+
+    Fields that the scorer does not provide are None.
+    """
 
     score: Float64[np.ndarray, " triples"]
-    """A higher score is more likely; minus infinity is allowed, also for several triples."""
+    """Score of each triple; higher means more likely. It can be minus infinity, but not NaN."""
     proved: Bool[np.ndarray, " triples"] | None = None
+    """Whether a proof of the triple was found."""
     log_prob: Float64[np.ndarray, " triples"] | None = None
-    """Log-probability of the best proof under a policy; minus infinity without a proof."""
+    """Log-probability of the best proof under a policy; minus infinity if no proof was found."""
     length: Int64[np.ndarray, " triples"] | None = None
-    """Number of steps of that proof; -1 without a proof."""
+    """Number of steps (or rounds of forward chaining) of the proof; -1 if no proof was found."""
     log_probability: Float64[np.ndarray, " triples"] | None = None
     """Logarithm of an embedding's probability that the triple is true."""
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
-        """Return the scores of some rows."""
+        """Return the scores of the triples with these indices."""
         columns = (getattr(self, field.name) for field in dataclasses.fields(self))
         selected: list[Any] = [None if column is None else column[rows] for column in columns]
         return TripleScores(*selected)
@@ -90,7 +98,10 @@ class TripleScores:
 
 @runtime_checkable
 class TripleScorer(Protocol):
-    """Scores triples (relation, head, tail); `evaluate_candidates` never passes the same triple twice."""
+    """Protocol of a function that scores triples (relation, head, tail).
+
+    `evaluate_candidates` calls it once, with distinct triples.
+    """
 
     def __call__(self, triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores: ...
 
@@ -100,27 +111,28 @@ class TripleScorer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RankMetrics:
-    """MRR and Hits@k of some queries.
+    """MRR and Hits@k of some queries, with standard errors.
 
-    A query that is ranked on both sides counts once, with the mean of the two. Standard errors are those of
-    the mean over queries; None for fewer than two queries.
+    A query that is ranked on both sides counts once, with the mean of both sides. Standard errors are those
+    of the mean over queries. They are None if there are fewer than two queries.
     """
 
     num_queries: int
     num_lists: int
-    """Queries times sides."""
+    """Number of ranking lists: one for each query and ranked side."""
     mrr: float
     mrr_se: float | None
     hits: dict[int, float]
-    """By k: fraction of lists whose true answer is among the first k."""
+    """Hits@k for each k: the fraction of lists in which the true answer is among the first k."""
     hits_se: dict[int, float | None]
     proved_rate: float | None = None
-    """Fraction of true triples that were proved; None if the scorer finds no proofs."""
+    """Fraction of true triples that were proved; None if the scorer does not search for proofs."""
     false_proof_rate: float | None = None
-    """Fraction of corrupted triples that were proved; None also if there are none."""
+    """Fraction of corrupted triples that were proved. None if the scorer does not search for proofs or there
+    are no corrupted triples."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return the metrics as JSON values."""
+        """Return the metrics as a dictionary of JSON values."""
         record: dict[str, Any] = {
             "num_queries": self.num_queries,
             "num_lists": self.num_lists,
@@ -145,19 +157,23 @@ class RankMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class LinkPredictionResult:
-    """The metrics of an evaluation, in total and by side, relation and proof depth."""
+    """Metrics of an evaluation, in total and by side, relation and proof depth."""
 
     total: RankMetrics
+    """Metrics over all queries."""
     ties: TieRule
+    """Tie rule of all metrics except `mrr_realistic`."""
     mrr_realistic: float
     """MRR with the tie rule `realistic`, for comparison."""
     sides: Mapping[str, RankMetrics]
+    """Metrics of the ranked sides, by `head` and `tail`."""
     relations: Mapping[str, RankMetrics]
-    """By name if the vocabulary is known, otherwise by id."""
+    """Metrics of each relation, by its name or, if the vocabulary is not known, by its id."""
     depths: Mapping[int, RankMetrics] = dataclasses.field(default_factory=dict)
-    """By proof depth of the query, `NO_PROOF` or `UNDECIDED`; empty if depths are not known."""
+    """Metrics of the queries of each proof depth, which can also be `NO_PROOF` or `UNDECIDED`. Empty if the
+    depths are not known."""
     num_candidates: int = 0
-    """Candidates in all lists, including the true answers."""
+    """Total number of candidates in all lists, including the true answers."""
     split: str = ""
     predictor: str = ""
     """Short description of the predictor."""
@@ -165,7 +181,10 @@ class LinkPredictionResult:
     """Settings of the predictor that were selected on validation data."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return the result as JSON values; `mode` is the predictor, and `groups` are proof depths."""
+        """Return the result as a dictionary of JSON values.
+
+        `mode` is the description of the predictor, and `groups` contains the metrics by proof depth.
+        """
         return {
             "split": self.split,
             "mode": self.predictor,
@@ -180,7 +199,13 @@ class LinkPredictionResult:
         }
 
     def describe(self, *, by_relation: bool = True) -> list[str]:
-        """Describe the total in one line, and each part in one line if there are several."""
+        """Return lines of text: the total, followed by one line per side, proof depth and relation.
+
+        A breakdown with a single group is left out.
+
+        Args:
+            by_relation: Whether to include the relations.
+        """
         total = self.total
         source = f"{self.split}, " if self.split else ""
         by = f" by {self.predictor}" if self.predictor else ""
@@ -213,12 +238,16 @@ class LinkPredictionResult:
 def list_metrics(
     counts: RankCounts, ties: TieRule, draw: Float64[np.ndarray, " lists"] | None = None
 ) -> Float64[np.ndarray, "lists metrics"]:
-    """Return the reciprocal rank and the hits of each list, in the order of `HITS`.
+    """Compute the reciprocal rank and the hits of each list.
 
     Args:
-        counts: Candidates with higher and equal scores.
+        counts: Numbers of candidates with higher and equal scores.
         ties: The tie rule.
-        draw: For `random`: a number in [0, 1) per list that selects the position among ties.
+        draw: One number in [0, 1) per list, which selects the position among ties. It is only needed for the
+            tie rule `random`.
+
+    Returns:
+        An array whose first column is the reciprocal rank, followed by one column for each k in `HITS`.
     """
     higher, tied = counts.higher, counts.tied
     if ties == "expected":
@@ -241,14 +270,14 @@ def list_metrics(
 
 
 def mean_reciprocal_rank(counts: RankCounts, ties: TieRule) -> float:
-    """Return the mean reciprocal rank over all lists (tie rules other than `random`)."""
+    """Return the mean reciprocal rank over all lists. The tie rule `random` is not supported."""
     return float(list_metrics(counts, ties)[:, 0].mean())
 
 
 def expected_sampled_mrr(counts: RankCounts, num_sampled: int) -> float:
-    """Return the expected MRR among `num_sampled` random candidates, with realistic ties.
+    """Return the expected MRR if each answer were ranked among only `num_sampled` random candidates.
 
-    This is the exact mean over all samples, which has no sampling noise.
+    This is the exact mean over all possible samples, without sampling noise. Ties are realistic.
     """
     higher = counts.higher + counts.tied / 2
     return float(np.mean(expected_reciprocal_rank(higher, counts.num_candidates, num_sampled)))
@@ -257,7 +286,12 @@ def expected_sampled_mrr(counts: RankCounts, num_sampled: int) -> float:
 def expected_reciprocal_rank(
     higher: Float64[np.ndarray, " lists"], num_candidates: Int64[np.ndarray, " lists"], num_sampled: int
 ) -> Float64[np.ndarray, " lists"]:
-    """Return the mean of 1 / rank over all samples of candidates without replacement.
+    """Return the expected reciprocal rank of each list if its candidates are sampled without replacement.
+
+    Args:
+        higher: Number of candidates that rank above the true answer. Ties can count as one half.
+        num_candidates: Number of candidates, not counting the true answer.
+        num_sampled: Number of candidates in a sample.
 
     >>> expected_reciprocal_rank(np.array([1.0]), np.array([2]), 1)  # rank 1 or 2, equally likely
     array([0.75])
@@ -277,12 +311,12 @@ def summarize(
     query: Int64[np.ndarray, " lists"],
     proof_rates: tuple[float | None, float | None] = (None, None),
 ) -> RankMetrics:
-    """Average the metrics of at least one list.
+    """Average the metrics of ranking lists, first over the lists of each query, then over queries.
 
     Args:
-        metrics: The result of `list_metrics`.
-        query: The number of each list's query.
-        proof_rates: Fractions of proved true and false triples.
+        metrics: Result of `list_metrics` for at least one list.
+        query: Index of each list's query.
+        proof_rates: `proved_rate` and `false_proof_rate` of the result.
     """
     queries, inverse = np.unique(query, return_inverse=True)
     count = np.bincount(inverse)
@@ -311,24 +345,25 @@ def _format_with_error(value: float, error: float | None) -> str:
 
 
 class LinkPredictionQueries(NamedTuple):
-    """The distinct (entity, directed relation) pairs of some triples, and the answers of each.
+    """Tail and head queries of some triples, grouped into distinct (entity, directed relation) pairs.
 
-    A directed relation is 2r for the tails of relation r and 2r + 1 for its heads. Lists are ordered as the
-    tails of all triples, then their heads.
+    The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads. There is one
+    ranking list for the tail of each triple, followed by one for the head of each triple. Lists with the same
+    pair share their scores.
     """
 
     pairs: Int32[np.ndarray, "pairs 2"]
-    """Distinct pairs; those that ask for tails come first."""
+    """Distinct (entity, directed relation) pairs. Pairs that ask for tails come first."""
     starts: Int64[np.ndarray, " pairs_and_one"]
-    """Start of the answers of each pair in `targets`."""
+    """Index in `targets` at which the true answers of each pair start, followed by the total number."""
     targets: Int32[np.ndarray, " lists"]
     """True answers, grouped by pair."""
     order: Int64[np.ndarray, " lists"]
-    """The list of each target."""
+    """Index of the ranking list of each target."""
 
     @classmethod
     def create(cls, triples: Int32[np.ndarray, "queries 3"]) -> "LinkPredictionQueries":
-        """Group the tail and head queries of triples."""
+        """Create the tail and head queries of some triples."""
         relation, head, tail = triples.T
         pairs = np.concatenate([np.stack([head, 2 * relation], 1), np.stack([tail, 2 * relation + 1], 1)])
         unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
@@ -344,31 +379,36 @@ class LinkPredictionQueries(NamedTuple):
 
     @property
     def num_tail_pairs(self) -> int:
-        """Pairs that ask for tails."""
+        """Number of pairs that ask for tails."""
         return int((self.pairs[:, 1] % 2 == 0).sum())
 
     def in_list_order(self, grouped: np.ndarray) -> np.ndarray:
-        """Reorder values per target into values per list."""
+        """Reorder values from the order of `targets` to the order of the ranking lists."""
         ordered = np.empty_like(grouped)
         ordered[self.order] = grouped
         return ordered
 
 
 class KnownAnswers:
-    """The known answers of (entity, directed relation) pairs, which are removed from rankings."""
+    """Known answers of (entity, directed relation) pairs, which a filtered ranking removes.
+
+    Args:
+        known: Known triples.
+        num_entities: Number of entities.
+    """
 
     def __init__(self, known: Int32[np.ndarray, "known 3"], num_entities: int) -> None:
         self.triples, self.num_entities = known, num_entities
         self._by_side = TripleIndex(known, TAIL), TripleIndex(known, HEAD)
 
     def mask(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, "pairs entities"]:
-        """Return the known answers of pairs that all ask for the same side."""
+        """Return a mask of the known answers of each pair. All pairs must ask for the same side."""
         side = int(pairs[0, 1] % 2)
         triples = np.stack([pairs[:, 1] // 2, pairs[:, 0], pairs[:, 0]], axis=1)
         return self._by_side[side].mask(triples, self.num_entities)
 
     def count_candidates(self, queries: LinkPredictionQueries) -> Int64[np.ndarray, " lists"]:
-        """Return the number of candidates of each list: entities that are not known, without the answer."""
+        """Return the number of candidates of each list: entities that are neither known nor the answer."""
         found = np.zeros(len(queries.targets), np.int64)
         for start, stop in _side_chunks(queries, self.num_entities):
             mask = self.mask(queries.pairs[start:stop])
@@ -382,7 +422,7 @@ class KnownAnswers:
 def _side_chunks(
     queries: LinkPredictionQueries, num_entities: int, chunk: int | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Yield ranges of pairs that ask for one side and whose tables fit into memory."""
+    """Yield index ranges of pairs that all ask for the same side and whose score table fits into memory."""
     boundaries = (0, queries.num_tail_pairs, len(queries.pairs))
     for begin, end in itertools.pairwise(boundaries):
         size = chunk or table_rows(end - begin, num_entities)
@@ -391,20 +431,20 @@ def _side_chunks(
 
 
 def table_rows(num_rows: int, num_entities: int) -> int:
-    """Return how many rows of scores to compute at a time: equal chunks that fit into memory."""
+    """Return the number of rows of a chunk such that chunks are about equal and fit into memory."""
     limit = max(1, _MAX_TABLE_CELLS // max(1, num_entities))
     num_chunks = max(1, -(-num_rows // limit))
     return max(1, -(-num_rows // num_chunks))
 
 
 def _targets_of(queries: LinkPredictionQueries, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row within the chunk and the entity of each target of the pairs from start to stop."""
+    """Return the targets of the pairs from `start` to `stop`, as rows relative to `start` and entities."""
     rows = np.repeat(np.arange(stop - start), np.diff(queries.starts[start : stop + 1]))
     return rows, queries.targets[queries.starts[start] : queries.starts[stop]]
 
 
 ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"]], Sequence[Float32[np.ndarray, "pairs entities"]]]
-"""Returns one or more tables of scores for pairs that all ask for the same side."""
+"""Function that returns one or more score tables for pairs that all ask for the same side."""
 
 
 def count_ranks_in_tables(
@@ -414,7 +454,18 @@ def count_ranks_in_tables(
     num_tables: int = 1,
     time_limit: TimeLimit | None = None,
 ) -> list[RankCounts]:
-    """Rank all answers among all entities that are not known, once per table of scores."""
+    """Rank the true answers among all entities that are not known answers, by one or more score tables.
+
+    Args:
+        queries: The queries and their true answers.
+        known: Known answers, which are removed from the rankings.
+        tables: Computes the score tables of some pairs.
+        num_tables: Number of score tables that `tables` returns.
+        time_limit: Receives progress messages. The limit itself is ignored.
+
+    Returns:
+        The rank counts of all lists for each score table.
+    """
     shape = (num_tables, len(queries.targets))
     higher, tied = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for start, stop in _side_chunks(queries, known.num_entities):
@@ -443,9 +494,10 @@ def score_pairs(
     """Score all entities for pairs that all ask for the same side.
 
     Args:
-        predictor: What scores them.
+        predictor: The predictor.
         pairs: (entity, directed relation) pairs.
-        pad_to: Repeat pairs up to this number, so that a compiled predictor sees few shapes.
+        pad_to: Repeat pairs up to this number, so that a compiled predictor sees few shapes. None disables
+            padding.
     """
     padded = pairs if pad_to is None else np.resize(pairs, (pad_to, 2))
     score = predictor.score_tails if pairs[0, 1] % 2 == 0 else predictor.score_heads
@@ -460,7 +512,10 @@ def count_ranks(
 ) -> RankCounts:
     """Rank the tail and the head of each triple among all entities that are not known answers.
 
-    A predictor may have a method `count_ranks(queries, known, time_limit)` that avoids tables of scores.
+    If the predictor has a method `count_ranks(queries, known, time_limit)`, it is used instead of scores.
+
+    Returns:
+        The counts for the tails of all triples, followed by those for the heads.
     """
     queries = LinkPredictionQueries.create(triples)
     if hasattr(predictor, "count_ranks"):
@@ -475,7 +530,7 @@ def count_ranks(
 
 
 def list_relations(triples: Int32[np.ndarray, "queries 3"]) -> Int64[np.ndarray, " lists"]:
-    """Return the directed relation of each list: 2r for tails, then 2r + 1 for heads."""
+    """Return the directed relation of each list of `count_ranks`: 2r for tails, then 2r + 1 for heads."""
     relation = 2 * triples[:, 0].astype(np.int64)
     return np.concatenate([relation, relation + 1])
 
@@ -494,11 +549,11 @@ def evaluate_link_prediction(
 
     Args:
         predictor: A `RulePredictor`, `PathNetwork`, `KGE`, `Ensemble` or any other `LinkPredictor`.
-        knowledge_base: The queries and the known triples.
+        knowledge_base: Contains the queries and the known triples.
         split: `valid`, `test` or `train`.
         ties: How to rank answers with equal scores.
-        max_queries: Evaluate this many evenly spaced queries; None for all.
-        seed: Seed of `random` ties.
+        max_queries: Maximum number of queries, which are selected at even intervals. None evaluates all.
+        seed: Seed of the tie rule `random`.
         time_limit: Receives progress messages.
     """
     knowledge_base = knowledge_base.binary()
@@ -522,7 +577,7 @@ def evaluate_link_prediction(
 
 
 def select_evenly(triples: np.ndarray, max_queries: int | None) -> np.ndarray:
-    """Return at most `max_queries` evenly spaced rows."""
+    """Return at most `max_queries` rows, selected at even intervals; None returns all rows."""
     if max_queries is None or len(triples) <= max_queries:
         return triples
     return triples[np.linspace(0, len(triples) - 1, max_queries).astype(int)]
@@ -571,18 +626,18 @@ def _result(
 
 @dataclasses.dataclass(frozen=True)
 class CandidateLists:
-    """Ranking lists: each is a true triple followed by corruptions of one of its sides."""
+    """Ranking lists of sampled candidates. A list is a true triple followed by corruptions of one side."""
 
     triples: Int32[np.ndarray, "candidates 3"]
-    """All lists, one after the other."""
+    """Triples of all lists, concatenated."""
     starts: Int64[np.ndarray, " lists_and_one"]
-    """Start of each list, and the end of the last one."""
+    """Index in `triples` at which each list starts, followed by the total number of triples."""
     query: Int64[np.ndarray, " lists"]
-    """The number of each list's query."""
+    """Index of each list's query."""
     side: Int64[np.ndarray, " lists"]
-    """0 if the head is replaced, 1 if the tail is."""
+    """Replaced argument of each list: 0 for the head, 1 for the tail."""
     tie_draw: Float64[np.ndarray, " lists"]
-    """Number in [0, 1) that selects the position among ties."""
+    """Random number in [0, 1) of each list, which selects the position among ties."""
     num_queries: int
 
     def __len__(self) -> int:
@@ -598,12 +653,15 @@ class CandidateLists:
 
     @property
     def list_index(self) -> Int64[np.ndarray, " candidates"]:
-        """The list of each candidate."""
+        """Index of the list of each candidate."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
 
 def default_sides(knowledge_base: KnowledgeBase) -> Sides:
-    """Return `tail` if constants are in several domains, as in the Countries datasets, otherwise `both`."""
+    """Return the default sides to rank: `tail` if there are several domains, otherwise `both`.
+
+    The Countries datasets are examples of knowledge bases with several domains.
+    """
     return "tail" if len(knowledge_base.domains) > 1 else "both"
 
 
@@ -617,19 +675,21 @@ def make_candidates(
     domains: Int32[np.ndarray, " entities"] | None = None,
     seed: int = 0,
 ) -> CandidateLists:
-    """Sample corruptions of each query and side.
+    """Sample candidate lists: corruptions of each query and side.
 
-    A corruption replaces one argument by another entity of the same domain and is not a known triple. It is
-    drawn without replacement and depends only on the seed, the query and the side, not on other queries.
+    A corruption replaces one argument by another entity of the same domain and is not a known triple.
+    Corruptions are sampled without replacement. They depend only on the seed, the query and the side, not on
+    the other queries.
 
     Args:
         queries: True triples.
-        known: Triples that must not be candidates.
+        known: Known triples, which are never sampled as corruptions.
         num_entities: Number of entities.
-        sides: Which arguments to replace.
-        num_candidates: Corruptions per list, fewer if there are not enough; None for all.
-        domains: The domain of each entity; None if there is only one.
-        seed: Seed of the sampling and of the positions among ties.
+        sides: Arguments to replace. `both` creates two lists per query.
+        num_candidates: Number of corruptions per list. A list is shorter if there are not enough. None uses
+            all corruptions.
+        domains: Domain number of each entity. None means that all entities are in one domain.
+        seed: Seed of the corruptions and of the random positions among ties.
     """
     if sides not in ("head", "tail", "both"):
         raise ValueError(f"sides must be head, tail or both, got {sides!r}")
@@ -679,7 +739,10 @@ def _list_generator(seed: int, triple: np.ndarray, side: int) -> np.random.Gener
 
 
 def count_ranks_in_lists(candidates: CandidateLists, score: Float64[np.ndarray, " candidates"]) -> RankCounts:
-    """Rank the true triple of each list; higher scores are better, infinite scores are allowed."""
+    """Rank the true triple of each list by the scores of all candidates.
+
+    Higher scores rank first. Scores can be infinite; NaN raises `ValueError`.
+    """
     if np.isnan(score).any():
         row = int(np.flatnonzero(np.isnan(score))[0])
         raise ValueError(f"the score of candidate {candidates.triples[row].tolist()} is not a number")
@@ -705,15 +768,15 @@ def evaluate_candidates(
     vocabulary: Vocabulary | None = None,
     **details: Any,
 ) -> LinkPredictionResult:
-    """Rank the true triple of each list among its corruptions.
+    """Score all candidates and rank the true triple of each list among its corruptions.
 
     Args:
-        scorer: Scores triples; repeated triples are scored once.
-        candidates: The lists; see `make_candidates`.
+        scorer: Scores the triples. Repeated triples are scored once.
+        candidates: The ranking lists; see `make_candidates`.
         ties: How to rank triples with equal scores.
-        depths: Proof depth of each query, `NO_PROOF` or `UNDECIDED`.
-        vocabulary: Names of the relations.
-        details: `split`, `predictor` and `selected` of the result.
+        depths: Proof depth of each query, `NO_PROOF` or `UNDECIDED`. None if depths are not known.
+        vocabulary: Provides the names of the relations. If it is None, results are grouped by relation id.
+        details: Fields `split`, `predictor` and `selected` of the result.
     """
     if not len(candidates):
         raise ValueError("the split has no queries to rank")
@@ -738,7 +801,7 @@ def evaluate_scores(
     vocabulary: Vocabulary | None = None,
     **details: Any,
 ) -> LinkPredictionResult:
-    """Rank the true triple of each list by the scores of all candidates; see `evaluate_candidates`."""
+    """Rank the true triple of each list by given scores of all candidates; see `evaluate_candidates`."""
 
     def proof_rates(lists: np.ndarray) -> tuple[float | None, float | None]:
         if scores.proved is None:
@@ -765,7 +828,7 @@ def evaluate_scores(
 
 
 def score_candidates(scorer: TripleScorer, candidates: CandidateLists) -> TripleScores:
-    """Score all candidates; repeated triples are scored once."""
+    """Score the triples of all lists, in order. Repeated triples are scored once."""
     unique, inverse = np.unique(candidates.triples, axis=0, return_inverse=True)
     scores = scorer(unique)
     for field in dataclasses.fields(scores):

@@ -1,4 +1,4 @@
-"""Generated knowledge bases: families over several generations, with rules for their relations."""
+"""Generator of knowledge bases about families, with rules for their relations."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from phalanx.kg.proof_depths import compute_proof_depths
 from phalanx.kg.vocabulary import EncodedRule
 
 MAX_QUERY_DEPTH = 5
-"""Validation and test queries have proof depths from 1 to this."""
+"""Largest proof depth of validation and test queries. The smallest is 1."""
 
 _MAX_TRAINING_DEPTH = 10
 _TRAINING_FRACTION = 0.1
@@ -48,7 +48,10 @@ _SYLLABLES = tuple(a + b for a in "bdfgklmnrstv" for b in "aeiou")
 
 @dataclasses.dataclass
 class _People:
-    """All people by number; the parents of founders and of people who married in are -1."""
+    """Sex, parents and marriages of all people, who are identified by number.
+
+    Founders and people who married into a family have the parents (-1, -1).
+    """
 
     male: list[bool] = dataclasses.field(default_factory=list)
     parents: list[tuple[int, int]] = dataclasses.field(default_factory=list)
@@ -63,19 +66,19 @@ class _People:
 def generate_family(
     num_families: int = 8, generations: int = 4, *, seed: int = 0, queries_per_depth: int = 8
 ) -> KnowledgeBase:
-    """Generate families that descend from founding couples and intermarry.
+    """Generate a knowledge base about families that descend from founding couples and intermarry.
 
-    The facts are all relations father, mother, husband, wife, brother and sister, and a tenth of the atoms
-    that follow from them by `RULES`. Validation and test queries are other atoms that follow, equally many of
-    each depth from 1 to 5 if there are enough. All other atoms that follow are in `extra_known`. Depths are
-    exact; those of training queries are up to 10 and computed without the query itself. The result depends
-    only on the arguments, not on the machine.
+    The facts are all father, mother, husband, wife, brother and sister atoms, and about a tenth of the atoms
+    that follow from them by `RULES`. The validation and test queries are other atoms that follow, with the
+    same number of queries for each proof depth from 1 to 5 if there are enough. The remaining atoms that
+    follow are in `extra_known`. All proof depths are exact. Those of training queries are computed up to
+    depth 10, without using the query as a fact. The same arguments give the same result on every machine.
 
     Args:
         num_families: Number of founding couples.
         generations: Number of generations, including the founders.
         seed: Seed of the random number generator.
-        queries_per_depth: Validation and test queries of each depth.
+        queries_per_depth: Number of validation queries, and of test queries, for each proof depth.
     """
     for name, value in (
         ("num_families", num_families), ("generations", generations), ("queries_per_depth", queries_per_depth)
@@ -119,20 +122,20 @@ def generate_family(
 def generate_genealogy(
     num_facts: int, *, seed: int = 0, distances: tuple[int, ...] = (3, 4), num_queries: int = 1000
 ) -> tuple[KnowledgeBase, tuple[Atom, ...]]:
-    """Generate a large family tree, and queries about ancestors.
+    """Generate a large family tree and `ancestor` queries about it.
 
-    The facts are father, mother, husband, wife, brother and sister; no derived atom is a fact. The proof of
-    an ancestor k generations away takes 3k - 1 steps: 8 for three generations, 11 for four. Nothing is
-    chained, so 100,000 facts take a few seconds.
+    The facts are all father, mother, husband, wife, brother and sister atoms; no derived atom is a fact. A
+    proof that someone is an ancestor k generations away takes 3k - 1 steps, for example 8 steps for three
+    generations. Generation does not run forward chaining, so 100,000 facts take a few seconds.
 
     Args:
         num_facts: Approximate number of facts.
         seed: Seed of the random number generator.
-        distances: Generations between the two people of a query; equally many queries for each.
+        distances: Numbers of generations between the two people of a query. Each is sampled equally often.
         num_queries: Maximum number of queries.
 
     Returns:
-        The knowledge base, which lists the queries as `extra_known`, and the queries in random order.
+        The knowledge base, whose `extra_known` contains the queries, and the queries in random order.
     """
     random = np.random.default_rng(seed)
     generations = max(distances) + 3
@@ -159,7 +162,10 @@ def _decode(rows: np.ndarray, names: list[str]) -> tuple[Atom, ...]:
 
 
 def _ancestor(people: _People, person: int, distance: int, path: int) -> int:
-    """Follow the father or the mother as the bits of `path` say; return -1 if there is no such ancestor."""
+    """Return an ancestor of a person; -1 if there is no such ancestor.
+
+    In each generation, the corresponding bit of `path` selects the father (0) or the mother (1).
+    """
     for step in range(distance):
         if person < 0:
             return -1
@@ -184,7 +190,7 @@ def _generate_people(num_families: int, generations: int, random: np.random.Gene
 
 
 def _marry(people: _People, children: list[int], random: np.random.Generator) -> list[tuple[int, int]]:
-    """Return a couple for each child: some marry a child of other parents, the others someone new."""
+    """Marry every child, either to a child of other parents or to a new person; return the couples."""
     order = [children[index] for index in random.permutation(len(children))]
     women = [child for child in order if not people.male[child]]
     couples = []
@@ -232,7 +238,7 @@ def _encode_rules() -> tuple[EncodedRule, ...]:
 
 
 def _generate_names(people: _People, random: np.random.Generator) -> list[str]:
-    """Return distinct names of two or more syllables, with endings that differ between men and women."""
+    """Return distinct names of two or more syllables; men's names end in `n`, and women's names in `la`."""
     count = len(people.male)
     length = 2
     while len(_SYLLABLES) ** length < count:
@@ -245,7 +251,10 @@ def _generate_names(people: _People, random: np.random.Generator) -> list[str]:
 
 
 def _assign_splits(depths: np.ndarray, queries_per_depth: int) -> np.ndarray:
-    """Return 1 for validation, 2 for test, 0 for neither; scarce depths are divided evenly."""
+    """Assign queries to splits: 1 is validation, 2 is test, and 0 is neither.
+
+    If there are too few queries of a depth, they are divided evenly between validation and test.
+    """
     split = np.zeros(len(depths), np.int64)
     for depth in range(1, MAX_QUERY_DEPTH + 1):
         rows = np.flatnonzero(depths == depth)[: 2 * queries_per_depth]

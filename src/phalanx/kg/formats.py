@@ -1,4 +1,7 @@
-"""Files of knowledge bases: atoms, rules, depths and domains as text; atoms also as CSV, TSV and Parquet."""
+"""Readers and writers for the files of a knowledge base.
+
+Atoms, rules, proof depths and domains are text files. Atoms can also be read from CSV, TSV and Parquet files.
+"""
 
 import collections
 import csv
@@ -25,7 +28,11 @@ _TRIPLE_FORM = "head<TAB>relation<TAB>tail"
 
 
 def find_atoms(folder: Path, name: str) -> Path | None:
-    """Return the file of a split in a folder: `train.txt`, `train.csv`, `train.tsv` or `train.parquet`."""
+    """Return the file with the atoms of a split; None if there is no such file.
+
+    For `train`, this is `train.txt`, `train.csv`, `train.tsv` or `train.parquet`. Raises `ValueError` if the
+    folder contains more than one of them.
+    """
     found = [path for suffix in (".txt", *TABLE_SUFFIXES) if (path := folder / f"{name}{suffix}").is_file()]
     if len(found) > 1:
         raise ValueError(f"{folder} has {' and '.join(path.name for path in found)}; keep one of them")
@@ -33,7 +40,7 @@ def find_atoms(folder: Path, name: str) -> Path | None:
 
 
 def list_knowledge_bases(path: str | Path) -> list[Path]:
-    """Return the folders in `path` that contain a knowledge base, or `path` itself if it is one."""
+    """Return the subfolders that contain a knowledge base, or only `path` if it contains one itself."""
     folder = Path(path)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
@@ -43,10 +50,11 @@ def list_knowledge_bases(path: str | Path) -> list[Path]:
 
 
 def read_folder(folder: Path) -> dict[str, Any]:
-    """Read the files of a knowledge base as keyword arguments of `KnowledgeBase`.
+    """Read the files of a knowledge base and return the keyword arguments of `KnowledgeBase`.
 
-    Only `train.txt` (or `.csv`, `.tsv`, `.parquet`) is required. A path to a single file is read as the
-    training atoms. Atoms of `facts.txt`, which some published splits have, are training atoms, too.
+    Only the training file (`train.txt`, `.csv`, `.tsv` or `.parquet`) is required. If `folder` is a file, it
+    is read as the training file. The atoms of `facts.txt`, which some published datasets have, are added to
+    the training atoms.
     """
     if folder.is_file():
         return {"train": read_atoms(folder)}
@@ -80,7 +88,7 @@ def write_folder(
     split_depths: Mapping[str, Mapping[Atom, int]],
     domains: Mapping[str, Sequence[str]],
 ) -> None:
-    """Write the files that `read_folder` reads; other files in an existing folder are kept."""
+    """Write a knowledge base in the format of `read_folder`. Other files in an existing folder are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*SPLITS, "facts", "known"):
         other = find_atoms(folder, name)
@@ -101,7 +109,7 @@ def write_folder(
 
 
 def write_depths(path: Path, depths: Mapping[Atom, int]) -> None:
-    """Write a line such as `aunt(5,76) 2` for each atom."""
+    """Write the proof depths of atoms, with one line such as `aunt(5,76) 2` for each atom."""
     _write_lines(path, (f"{atom} {depth}" for atom, depth in depths.items()))
 
 
@@ -116,9 +124,10 @@ def _read_optional_atoms(folder: Path, name: str) -> tuple[Atom, ...]:
 
 
 def read_atoms(path: Path) -> tuple[Atom, ...]:
-    """Read the distinct atoms of a text file or a table.
+    """Read the distinct atoms of a text, CSV, TSV or Parquet file.
 
-    The first line of a text file decides its format: `pred(a,b).` or tab-separated head, relation and tail.
+    The lines of a text file are either atoms, `pred(a,b).`, or tab-separated triples of head, relation and
+    tail. The first line that is not blank determines the format.
     """
     if path.suffix in TABLE_SUFFIXES:
         return read_table(path)
@@ -132,7 +141,7 @@ def read_atoms(path: Path) -> tuple[Atom, ...]:
 
 
 def _build_atoms(matches: Iterable[tuple[str, ...]], has_quotes: bool) -> Iterator[Atom]:
-    """Build atoms from matches of `ATOM`, in which missing arguments are empty."""
+    """Yield the atom of each match of `ATOM`. Missing arguments are empty strings in a match."""
     for groups in matches:
         parts = groups[: 4 if groups[3] else 3 if groups[2] else 2]
         # Takes half the time of `Atom(...)`, which matters for files with a line per fact.
@@ -140,12 +149,12 @@ def _build_atoms(matches: Iterable[tuple[str, ...]], has_quotes: bool) -> Iterat
 
 
 def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str = "") -> dict[Atom, int]:
-    """Read a file of lines such as `aunt(5,76) 2`.
+    """Read proof depths from a file with lines such as `aunt(5,76) 2`. A depth of -1 means no proof.
 
     Args:
         path: The file.
-        atoms: If given, an atom that is not among these raises `ValueError`.
-        source: The file that contains `atoms`, for the message.
+        atoms: Atoms that may occur in the file; any other atom raises `ValueError`. None allows all atoms.
+        source: Name of the file that contains `atoms`, for the error message.
     """
     text = _read_text(path)
     matches = _match_lines(path, text, _DEPTH_LINES, f"{ATOM_FORM}, and its depth, -1 for no proof")
@@ -160,9 +169,9 @@ def read_depths(path: Path, atoms: Collection[Atom] | None = None, source: str =
 
 
 def read_rules(path: Path) -> tuple[Rule, ...]:
-    """Read a file of `name:weight:body -> head` or `head :- body.` lines.
+    """Read a file with one rule per line, as `name:weight:body -> head` or `head :- body.`.
 
-    Lines that start with % are comments. A rule without a name is named after its line, as in `line7`.
+    Lines that start with % are comments. A rule without a name is named after its line number, as in `line7`.
     """
     rules: dict[str, Rule] = {}
     for number, line in enumerate(_read_text(path).split("\n"), 1):
@@ -196,7 +205,7 @@ def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _match_lines(path: Path, text: str, form: re.Pattern[str], expected: str) -> list[tuple[str, ...]]:
-    """Return the groups of all lines; raise `ValueError` if a line that is not blank does not match."""
+    """Return the regex groups of each line that is not blank; raise `ValueError` if a line does not match."""
     found: list[tuple[str, ...]] = form.findall(text)
     lines = text.split("\n")
     if len(found) != sum(map(bool, map(str.strip, lines))):
@@ -227,10 +236,12 @@ _HEADER_HINT = (
 
 
 def read_table(path: Path) -> tuple[Atom, ...]:
-    """Read the distinct atoms of a CSV, TSV or Parquet file; without a header: head, relation, tail, third.
+    """Read the distinct atoms of a CSV, TSV or Parquet file.
 
-    Two columns, head and relation, are atoms with one argument. In a table with four columns, the last one or
-    the last two may be empty; such rows are atoms with two arguments or one.
+    Without a header, the columns are head, relation, tail and third (the third argument); the last two are
+    optional. A table with only head and relation contains atoms with one argument. In a table with four
+    columns, a row with an empty last cell is an atom with two arguments, and a row whose last two cells are
+    empty is an atom with one argument.
     """
     names, rows = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     indices = _find_columns(names)
@@ -256,7 +267,7 @@ def read_table(path: Path) -> tuple[Atom, ...]:
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the first line, and the other lines with their numbers."""
+    """Return the cells of the first line, and the cells of all other lines with their line numbers."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         # In TSV files, quotes are part of names.
         dialect: dict[str, Any] = (
@@ -285,7 +296,10 @@ def _read_parquet(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _find_columns(names: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the indices of head, relation, tail and third; None if the names are not column names."""
+    """Return the indices of the columns head, relation, tail and third that exist.
+
+    Returns None if the names are not a header.
+    """
     lower = [name.strip().lower() for name in names]
     found = [[index for index, name in enumerate(lower) if name in known] for _, known in _COLUMNS]
     if [len(indices) for indices in found[:2]] != [1, 1] or max(map(len, found)) > 1:
@@ -297,6 +311,6 @@ def _find_columns(names: Sequence[str]) -> tuple[int, ...] | None:
 
 
 def _reject_unknown_header(path: Path, first: list[str], others: list[tuple[int, list[str]]]) -> None:
-    """Raise if no name of the first line occurs again: it is probably a header and not a triple."""
+    """Raise `ValueError` if the first line is probably a header, because none of its cells occurs again."""
     if len(others) > 2 and not set(first) & {cell for _, row in others for cell in row}:
         raise ValueError(f"{path}:1: {', '.join(first)} shares no name with other lines; {_HEADER_HINT}")

@@ -1,4 +1,4 @@
-"""Sets of integer tuples as sorted arrays, and joins of variable bindings with them."""
+"""Relational joins: sets of integer tuples as sorted arrays, joined with bindings of variables."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,17 +7,26 @@ import numpy as np
 from jaxtyping import Int, Int64
 
 MAX_CHUNK_ROWS = 1 << 21
-"""Approximate number of rows that a join yields at a time, which limits its memory."""
+"""Approximate maximum number of rows that a join yields at a time. It limits the memory of a join."""
 
 Bindings = dict[int, np.ndarray]
-"""Values of variables (negative keys) and constants (their own keys): columns of equal length."""
+"""A table of variable bindings, as one column per term; all columns have the same length.
+
+The key of a variable is a negative number, and the key of a constant is the constant itself.
+"""
 
 Matches = Iterator[tuple[np.ndarray, np.ndarray]]
-"""Pairs of arrays: row numbers of bindings, and the index of a matching tuple for each."""
+"""Chunks of matches, each as two arrays: rows of the bindings, and for each the index of a matching tuple."""
 
 
 class SortedTuples:
-    """A set of tuples of `arity` numbers below `size`, each encoded as one number in that base and sorted."""
+    """A sorted set of integer tuples, each encoded as one number.
+
+    Args:
+        codes: Distinct encoded tuples in ascending order; see `encode_tuples`.
+        size: All elements of the tuples are less than this number, which is the base of the encoding.
+        arity: Number of elements of each tuple.
+    """
 
     def __init__(self, codes: Int64[np.ndarray, " tuples"], size: int, arity: int) -> None:
         self.codes = codes
@@ -30,11 +39,14 @@ class SortedTuples:
 
     @functools.cached_property
     def columns(self) -> tuple[np.ndarray, ...]:
-        """The tuples as one array per position."""
+        """The decoded tuples, as one array per position of a tuple."""
         return decode_tuples(self.codes, self.size, self.arity)
 
     def _sorted_by(self, positions: tuple[int, ...]) -> tuple[np.ndarray | None, np.ndarray]:
-        """Return the order that sorts by these columns first (None: unchanged), and the reordered codes."""
+        """Return the permutation that sorts the tuples by these columns first, and the reordered codes.
+
+        The permutation is None if the tuples are already in this order.
+        """
         if positions not in self._orders:
             rest = tuple(position for position in range(self.arity) if position not in positions)
             if (*positions, *rest) == tuple(range(self.arity)):
@@ -46,16 +58,16 @@ class SortedTuples:
         return self._orders[positions]
 
     def find(self, codes: Int64[np.ndarray, " codes"]) -> Int64[np.ndarray, " codes"]:
-        """Return the index of each code, -1 for codes that are not in the set."""
+        """Return the index of each code in the set; -1 for codes that are not in the set."""
         return find_sorted(self.codes, codes)
 
     def match(self, bindings: Mapping[int, np.ndarray], num_rows: int, terms: tuple[int, ...]) -> Matches:
-        """Yield all pairs of a row of bindings and a tuple that agrees with it.
+        """Yield, in chunks, all pairs of a row of the bindings and a tuple that agrees with it.
 
         Args:
-            bindings: Columns of bound terms.
-            num_rows: The number of rows, in case `bindings` is empty.
-            terms: The term (variable or constant) at each position of a tuple.
+            bindings: Values of the terms that are already bound.
+            num_rows: Number of rows of the bindings. It is needed because `bindings` can have no columns.
+            terms: Term (variable or constant) at each position of a tuple.
         """
         bound = tuple(position for position, term in enumerate(terms) if term in bindings)
         values = [bindings[terms[position]] for position in bound]
@@ -82,7 +94,10 @@ class SortedTuples:
             yield np.repeat(some, len(free)), np.tile(free, len(some))
 
     def _repeated_variables_agree(self, terms: tuple[int, ...], bound: tuple[int, ...]) -> np.ndarray | None:
-        """Mask of the tuples with equal values wherever a free variable repeats; None if none repeats."""
+        """Return a mask of the tuples that have equal values at all positions of a repeated free variable.
+
+        Returns None if no free variable is repeated.
+        """
         agree = None
         for position, term in enumerate(terms):
             first = terms.index(term)
@@ -94,7 +109,14 @@ class SortedTuples:
     def bind(
         self, bindings: Bindings, terms: tuple[int, ...], rows: np.ndarray, indices: np.ndarray
     ) -> Bindings:
-        """Return the bindings of matched rows, extended by the values of the matched tuples."""
+        """Return the bindings of the matched rows, extended by the variables that the matched tuples bind.
+
+        Args:
+            bindings: The bindings before the match.
+            terms: Term at each position of a tuple.
+            rows: Matched rows of the bindings.
+            indices: Index of the matching tuple for each of these rows.
+        """
         joined = {term: column[rows] for term, column in bindings.items()}
         for term, column in zip(terms, self.columns, strict=True):
             if term not in joined:
@@ -103,7 +125,7 @@ class SortedTuples:
 
 
 def encode_tuples(columns: Sequence[np.ndarray] | np.ndarray, size: int) -> Int64[np.ndarray, " codes"]:
-    """Encode each row of some columns of numbers below `size` as one number."""
+    """Encode tuples of numbers below `size` as one number each; `columns` has one array per position."""
     code = columns[0].astype(np.int64)
     for column in columns[1:]:
         code = code * size + column
@@ -111,7 +133,7 @@ def encode_tuples(columns: Sequence[np.ndarray] | np.ndarray, size: int) -> Int6
 
 
 def decode_tuples(codes: Int64[np.ndarray, " codes"], size: int, arity: int) -> tuple[np.ndarray, ...]:
-    """Return the columns that `encode_tuples` was given."""
+    """Decode the result of `encode_tuples`; return one array per position."""
     columns = []
     for _ in range(arity - 1):
         codes, last = np.divmod(codes, size)
@@ -122,7 +144,7 @@ def decode_tuples(codes: Int64[np.ndarray, " codes"], size: int, arity: int) -> 
 def find_sorted(
     sorted_codes: Int64[np.ndarray, " tuples"], codes: Int64[np.ndarray, "*codes"]
 ) -> Int64[np.ndarray, "*codes"]:
-    """Return the index of each code in a sorted array, -1 for codes that are not in it."""
+    """Return the index of each code in a sorted array; -1 for codes that are not in the array."""
     if not len(sorted_codes):
         return np.full(codes.shape, -1)
     indices = np.minimum(np.searchsorted(sorted_codes, codes), len(sorted_codes) - 1)
@@ -137,7 +159,10 @@ def merge_codes(parts: list[np.ndarray]) -> Int64[np.ndarray, " codes"]:
 
 
 def _match_prefixes(sorted_codes: np.ndarray, prefixes: np.ndarray, step: int) -> Matches:
-    """Yield, in chunks, the rows and indices of the codes in [prefix * step, (prefix + 1) * step)."""
+    """Yield, in chunks, all pairs of a prefix and a code in [prefix * step, (prefix + 1) * step).
+
+    Each chunk consists of the indices of the prefixes and the indices of the codes.
+    """
     low = np.searchsorted(sorted_codes, prefixes * step)
     counts = np.searchsorted(sorted_codes, prefixes * step + step) - low
     ends = np.cumsum(counts)
@@ -152,7 +177,7 @@ def _match_prefixes(sorted_codes: np.ndarray, prefixes: np.ndarray, step: int) -
 def expand_ranges(
     starts: Int[np.ndarray, " ranges"], counts: Int[np.ndarray, " ranges"]
 ) -> tuple[Int64[np.ndarray, " indices"], Int64[np.ndarray, " indices"]]:
-    """Return, for each element of some ranges, the number of its range and the element.
+    """Concatenate ranges of integers; return the index of the range of each element, and the elements.
 
     >>> [array.tolist() for array in expand_ranges(np.array([7, 3]), np.array([1, 2]))]
     [[0, 1, 1], [7, 3, 4]]

@@ -1,4 +1,4 @@
-"""Knowledge bases: facts, rules, queries by split, and the atoms that are known to be true."""
+"""Knowledge bases: facts, rules, and queries in train, validation and test splits."""
 
 import collections
 import dataclasses
@@ -30,28 +30,29 @@ OnLeak = Literal["warn", "error", "drop", "allow"]
 class KnowledgeBase:
     """Facts, rules, and queries in the splits `train`, `valid` and `test`.
 
-    The training atoms are the facts. They are also the training queries; a query may not be used in its own
-    proof. Create a knowledge base from atoms, with `KnowledgeBase.load` from files, or with
-    `KnowledgeBase.generate` without files.
+    The training atoms are both the facts and the training queries; a query cannot be used as a fact in its
+    own proof. Create a knowledge base from atoms with the constructor, from files with `KnowledgeBase.load`,
+    or with the built-in generator, `KnowledgeBase.generate`.
     """
 
     train: tuple[Atom, ...]
-    """Training atoms in the order of their file."""
+    """Training atoms, in the order of the training file."""
     rules: tuple[Rule, ...] = ()
     valid: tuple[Atom, ...] = ()
-    """Queries to select settings with."""
+    """Validation queries, for selecting settings."""
     test: tuple[Atom, ...] = ()
-    """Queries to report results on."""
+    """Test queries, for reporting results."""
     extra_known: tuple[Atom, ...] = ()
-    """True atoms that are in no split: neither facts nor queries, and never negatives."""
+    """True atoms that are not in any split. They are neither facts nor queries, and never negatives."""
     split_depths: Mapping[str, Mapping[Atom, int]] = dataclasses.field(default_factory=dict)
-    """Lengths of shortest proofs by split, -1 for atoms without a proof, as far as files give them."""
+    """Proof depth (length of the shortest proof) of queries, by split. The depth of an atom without a proof
+    is -1. Splits without known depths are missing."""
     domains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """Constants by domain; empty if no file lists any."""
+    """Constants of each domain (entity type), by the name of the domain. Empty if there are no domains."""
     name: str = dataclasses.field(default="knowledge base", compare=False)
     on_leak: OnLeak = dataclasses.field(default="allow", compare=False)
-    """Handling of validation and test queries that are facts: `warn`, raise an `error`, `drop` these facts,
-    or `allow` them."""
+    """What to do if validation or test queries are also facts: `warn` issues a warning, `error` raises
+    `ValueError`, `drop` removes these facts, and `allow` keeps them."""
 
     def __post_init__(self) -> None:
         if self.on_leak not in ("warn", "error", "drop", "allow"):
@@ -64,12 +65,13 @@ class KnowledgeBase:
 
     @staticmethod
     def load(path: str | Path, *, on_leak: OnLeak = "warn") -> "KnowledgeBase":
-        """Read a knowledge base from a folder or a file of triples.
+        """Load a knowledge base from files.
 
         Args:
-            path: A folder with `train.txt` and optional other files, a file of triples, or the name of a
-                dataset that `phalanx kg download` has saved in `data`. `generated` is the built-in one.
-            on_leak: Handling of validation and test queries that are facts.
+            path: A folder with `train.txt` and optional other files, a file of triples, the name of a dataset
+                that `phalanx kg download` has saved in the folder `data`, or `generated` for the built-in
+                knowledge base about families.
+            on_leak: What to do if validation or test queries are also facts; see the field of this name.
         """
         if path == GENERATED:
             return KnowledgeBase.generate(on_leak=on_leak)
@@ -95,14 +97,14 @@ class KnowledgeBase:
         queries_per_depth: int = 8,
         on_leak: OnLeak = "allow",
     ) -> "KnowledgeBase":
-        """Generate the built-in knowledge base about families; see `generate_family`."""
+        """Generate the built-in knowledge base about families; see `generate_family` for the arguments."""
         from phalanx.kg.family_generator import generate_family
 
         generated = generate_family(num_families, generations, seed=seed, queries_per_depth=queries_per_depth)
         return generated if on_leak == "allow" else generated.replace(on_leak=on_leak)
 
     def save(self, folder: str | Path) -> None:
-        """Write the files that `load` reads; other files in an existing folder are kept."""
+        """Write the knowledge base to a folder in the format of `load`. Other existing files are kept."""
         write_folder(
             Path(folder),
             splits={name: getattr(self, name) for name in SPLITS},
@@ -113,44 +115,47 @@ class KnowledgeBase:
         )
 
     def replace(self, **changes: Any) -> "KnowledgeBase":
-        """Return a knowledge base with some fields changed."""
+        """Return a copy with some fields changed."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(KnowledgeBase)}
         return KnowledgeBase(**{**fields, **changes})
 
     @functools.cached_property
     def facts(self) -> tuple[Atom, ...]:
-        """The atoms that proofs may use: the training atoms, without leaked queries if they are dropped."""
+        """The atoms that proofs can use: the training atoms, except leaked queries if `on_leak` is `drop`."""
         leaked = frozenset(itertools.chain(*self.leaks().values())) if self.on_leak == "drop" else frozenset()
         return tuple(atom for atom in self.train if atom not in leaked) if leaked else self.train
 
     def queries(self, split: str) -> tuple[Atom, ...]:
-        """Return the queries of a split; those of `train` are the facts."""
+        """Return the queries of a split. The queries of `train` are the facts."""
         _check_split(split)
         atoms: tuple[Atom, ...] = self.facts if split == "train" else getattr(self, split)
         return atoms
 
     def depths(self, split: str) -> Mapping[Atom, int] | None:
-        """Return the given proof depths of a split's queries (-1: no proof), None without a depth file."""
+        """Return the proof depths of a split's queries; None if they are not known.
+
+        The depth of a query without a proof is -1.
+        """
         _check_split(split)
         return self.split_depths.get(split)
 
     @functools.cached_property
     def entities(self) -> tuple[str, ...]:
-        """All constants of any split or domain; numerals come first, ordered by value."""
+        """All constants of known atoms and domains. Numerals come first, ordered by value."""
         names = {name for atom in self.known for name in atom[1:]}
         names.update(name for constants in self.domains.values() for name in constants)
         return tuple(sorted(names, key=name_sort_key))
 
     @functools.cached_property
     def predicates(self) -> tuple[str, ...]:
-        """All predicates of any split or rule, sorted."""
+        """All predicates of known atoms and rules, sorted."""
         names = {atom.predicate for atom in self.known}
         names.update(atom.predicate for rule in self.rules for atom in (*rule.body, rule.head))
         return tuple(sorted(names))
 
     @functools.cached_property
     def arities(self) -> Mapping[str, int]:
-        """The number of arguments of each predicate; raises `ValueError` if it is not unique."""
+        """Number of arguments of each predicate. Raises `ValueError` if it differs between atoms."""
         found: dict[str, int] = {}
         in_rules = (atom for rule in self.rules for atom in (*rule.body, rule.head))
         for atom in itertools.chain(self.known, in_rules):
@@ -163,28 +168,28 @@ class KnowledgeBase:
 
     @functools.cached_property
     def known(self) -> frozenset[Atom]:
-        """All atoms that are true according to any split, provable or not. They are never negatives."""
+        """All atoms of the splits and `extra_known`, provable or not. They are never used as negatives."""
         return frozenset((*self.train, *self.valid, *self.test, *self.extra_known))
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """The ids of entities and predicates."""
+        """Integer ids of the entities and predicates."""
         return Vocabulary(self)
 
     @functools.cached_property
     def encoded_rules(self) -> tuple[EncodedRule, ...]:
-        """The rules with ids instead of names."""
+        """The rules, encoded with the ids of `vocabulary`."""
         return self.vocabulary.encode_rules(self.rules)
 
     def triples(self, split: str) -> Int32[np.ndarray, "queries atom"]:
-        """Return the encoded queries of a split, computed once; those of `train` are the facts."""
+        """Return the encoded queries of a split (cached, read-only). The queries of `train` are the facts."""
         if split not in self._encoded:
             self._encoded[split] = _read_only(self.vocabulary.encode(self.queries(split)))
         return self._encoded[split]
 
     @functools.cached_property
     def known_triples(self) -> Int32[np.ndarray, "known atom"]:
-        """The encoded known atoms, sorted by name."""
+        """The encoded known atoms, in the order of their names."""
         return _read_only(self.vocabulary.encode(sorted(self.known)))
 
     @functools.cached_property
@@ -193,7 +198,7 @@ class KnowledgeBase:
 
     @functools.cached_property
     def query_answerer(self) -> "QueryAnswerer":
-        """Answers queries with the knowledge base's own rules or, if it has none, with mined rules."""
+        """A `QueryAnswerer` with the rules of this knowledge base or, if it has none, with mined rules."""
         from phalanx.kg.query_answering import QueryAnswerer
 
         return QueryAnswerer(self)
@@ -201,8 +206,8 @@ class KnowledgeBase:
     def binary(self) -> "KnowledgeBase":
         """Return this knowledge base restricted to predicates with two arguments.
 
-        Facts about one or three entities and the rules that need them are left out, with a warning. If all
-        predicates have two arguments, the knowledge base itself is returned.
+        All other atoms, and rules that contain other predicates, are left out with a warning. If all
+        predicates have two arguments, this object itself is returned.
         """
         return self._binary
 
@@ -238,10 +243,15 @@ class KnowledgeBase:
         )
 
     def with_validation(self, fraction: float = 0.1, seed: int = 0) -> "KnowledgeBase":
-        """Return this knowledge base if it has validation queries; otherwise hold out some of the facts.
+        """Return a knowledge base with validation queries, holding out some facts if there are none.
 
-        Held-out facts are selected at random such that every predicate and constant remains in the facts. A
-        warning reports how many were held out.
+        Held-out facts are selected at random such that every predicate and constant still occurs in the
+        remaining facts. A warning reports how many were held out. If the knowledge base already has
+        validation queries, it is returned unchanged.
+
+        Args:
+            fraction: Fraction of the facts to hold out.
+            seed: Seed of the random selection.
         """
         if self.valid:
             return self
@@ -274,7 +284,10 @@ class KnowledgeBase:
         return self.replace(train=train, valid=tuple(held_out), split_depths={}, on_leak="allow")
 
     def leaks(self) -> dict[str, tuple[Atom, ...]]:
-        """Return the validation and test queries that are training atoms, by split."""
+        """Return the validation and test queries that are also training atoms, by split.
+
+        Splits without such queries are missing in the result.
+        """
         facts = frozenset(self.train)
         found: dict[str, tuple[Atom, ...]] = {
             split: tuple(filter(facts.__contains__, getattr(self, split))) for split in ("valid", "test")
@@ -282,7 +295,7 @@ class KnowledgeBase:
         return {split: atoms for split, atoms in found.items() if atoms}
 
     def _check_rules(self, constants: frozenset[str]) -> None:
-        """Raise if a rule has an unknown constant, or a variable that was probably meant as a constant."""
+        """Raise `ValueError` if a rule has an unknown constant, or a variable that is probably a constant."""
         for rule in self.rules:
             atoms = (rule.head, *rule.body)
             for atom in atoms:
@@ -317,7 +330,7 @@ class KnowledgeBase:
         warnings.warn(text, UserWarning, stacklevel=5)
 
     def sizes(self) -> dict[str, Any]:
-        """Return the name and the numbers of entities, predicates, rules, facts and queries."""
+        """Return the name and the numbers of entities, predicates, rules, facts, valid and test queries."""
         return {
             "name": self.name,
             "entities": len(self.entities),

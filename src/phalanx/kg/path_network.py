@@ -1,9 +1,10 @@
-"""Path network: messages spread from the query entity, one step per layer, and score the entities they reach.
+"""Path network: a graph neural network for link prediction.
 
-The network scores an answer by all paths to it at once (NBFNet, Zhu et al., 2021; RED-GNN, Zhang and Yao,
-2022). It has no parameters per entity, so it can be applied to other graphs with the same relations. The
-forward and backward passes are implemented in C++. The optimizer is a NumPy Adam because it gives the same
-bits on any number of threads and because this package does not use JAX.
+Messages spread from the query entity along the edges of the graph, one step per layer, and score the entities
+that they reach. An answer is scored by all paths to it at once (NBFNet, Zhu et al., 2021; RED-GNN, Zhang and
+Yao, 2022). The network has no parameters per entity, so it can be applied to other graphs with the same
+relations. The forward and backward passes are implemented in C++. The optimizer is an Adam in NumPy, because
+its result is bitwise independent of the number of threads and because this package does not use JAX.
 """
 
 import io
@@ -27,13 +28,13 @@ from phalanx.kg.time_limit import TimeLimit
 from phalanx.native import require_native
 
 HIDDEN_DIM = 32
-"""Size of an entity's hidden state; the C++ kernel is written for this size."""
+"""Size of an entity's hidden state. The C++ kernel only supports this size."""
 FILE_FORMAT = 2
 _FEW_RELATIONS = 32
 
 
 class PathNetworkConfig(Config):
-    """Settings of `fit_path_network`; the same settings give the same network on any number of threads."""
+    """Settings of `fit_path_network`. The result does not depend on the number of threads."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "layers": "num_layers",
@@ -42,21 +43,31 @@ class PathNetworkConfig(Config):
     }
 
     num_layers: int = Field(default=5, ge=1, le=8)
-    """Steps from the query entity. All entities that are farther away have the same score."""
+    """Number of layers, and thus the maximum number of steps from the query entity. All entities that are
+    farther away have the same score."""
     query_dependent_relations: bool | None = None
-    """Let messages depend on the query's relation. None: only if the graph has at most 32 relations."""
+    """Whether messages depend on the relation of the query. None enables this if the graph has at most 32
+    relations."""
     num_epochs: float = Field(default=1.5, gt=0)
-    """Passes over the training facts, each as a tail and as a head query."""
+    """Number of passes over the training facts. In a pass, each fact is used as a tail query and as a head
+    query."""
     batch_size: int = Field(default=32, ge=1)
-    """Queries per gradient step."""
+    """Number of queries per gradient step."""
     learning_rate: float = Field(default=5e-3, gt=0)
     """Peak learning rate of Adam, with a warmup of up to 200 steps and a cosine decay to 0."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the parameters and of the order of the queries."""
+    """Seed of the initial parameters and of the order of the queries."""
 
 
 class PathNetwork:
-    """A path network over the facts of a knowledge base; a `LinkPredictor`."""
+    """A path network that passes messages along the facts of a knowledge base; implements `LinkPredictor`.
+
+    Args:
+        knowledge_base: Its facts are the edges of the graph.
+        config: The settings.
+        parameters: Parameters as one flat array. None initializes them at random.
+        num_threads: Number of threads.
+    """
 
     description = "path network"
 
@@ -80,7 +91,7 @@ class PathNetwork:
         self.parameters = self._initial_parameters() if parameters is None else parameters
 
     def _initial_parameters(self) -> np.ndarray:
-        """Draw parameters; initially, messages do not depend on the query's relation."""
+        """Return random parameters with which messages do not depend on the relation of the query."""
         directed, draw = 2 * self.vocabulary.num_predicates, np.random.default_rng(self.config.seed)
         dim = HIDDEN_DIM
         parts = []
@@ -94,7 +105,10 @@ class PathNetwork:
         return np.concatenate([*parts, np.zeros(directed)]).astype(np.float32)
 
     def scores(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Score all entities for (entity, directed relation) pairs: 2r for tails of r, 2r + 1 for heads."""
+        """Score all entities as answers of (entity, directed relation) pairs.
+
+        The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads.
+        """
         table = np.zeros((len(pairs), self.vocabulary.num_entities), np.float32)
         self.native.score(self.parameters, np.ascontiguousarray(pairs, np.int32), table)
         return table
@@ -124,7 +138,7 @@ class PathNetwork:
     def load(
         cls, path: str | os.PathLike[str], knowledge_base: KnowledgeBase, num_threads: int = 2
     ) -> "PathNetwork":
-        """Read a network for a knowledge base with the same relations; the entities may differ."""
+        """Load a network and apply it to a knowledge base with the same relations. Entities may differ."""
         try:
             # From memory, because NumPy does not close the handle of a damaged file.
             with np.load(io.BytesIO(read_verified(path, "fit it again")), allow_pickle=False) as arrays:
@@ -159,17 +173,17 @@ def fit_path_network(
     time_limit: TimeLimit | None = None,
     **settings: Any,
 ) -> PathNetwork:
-    """Train a path network to predict the training facts, each without its own edge.
+    """Train a path network to predict the facts of a knowledge base.
 
-    The loss is the softmax cross-entropy over all entities without other known answers. Other splits are not
-    used.
+    The edge of a fact is removed from the graph while the fact is predicted. The loss is the softmax
+    cross-entropy over all entities except other known answers. Validation and test queries are not used.
 
     Args:
-        knowledge_base: The facts.
-        config: The settings.
-        num_threads: Threads; does not change the result.
-        time_limit: Receives progress messages.
-        settings: Fields of `PathNetworkConfig` to change.
+        knowledge_base: The knowledge base with the facts.
+        config: The settings. None uses the defaults.
+        num_threads: Number of threads. It does not change the result.
+        time_limit: Receives progress messages. The limit itself is ignored.
+        settings: Fields of `PathNetworkConfig` that override `config`.
     """
     config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})
     time_limit = time_limit or TimeLimit()

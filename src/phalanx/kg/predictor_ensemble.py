@@ -1,4 +1,4 @@
-"""Combination of link predictors, with weights per relation that are selected on validation data."""
+"""Ensembles of link predictors, with one weight per relation that is selected on validation data."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -21,16 +21,22 @@ from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.time_limit import TimeLimit
 
 KGE_WEIGHTS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-"""Candidate weights of an embedding; the best one for each directed relation is selected."""
+"""Candidate weights of an embedding. The best one is selected for each directed relation."""
 _PRIOR_QUERIES = 20.0
-"""The overall mean counts like this many queries when a relation's weight is selected."""
+"""Strength of the prior when a relation's weight is selected. The overall mean counts as this many lists."""
 
 
 class Ensemble:
-    """The scores of a predictor plus weighted, standardized scores of an embedding.
+    """Link predictor that adds the weighted scores of an embedding to those of another predictor.
 
     The embedding's scores are standardized over all entities for each query. There is one weight per directed
-    relation: 2r for the tails of relation r and 2r + 1 for its heads.
+    relation: the weight of 2r is used for tails of relation r, and the weight of 2r + 1 for its heads.
+
+    Args:
+        predictor: The predictor, for example a `RulePredictor`.
+        kge: The embedding.
+        weights: Weight of the embedding for each directed relation.
+        selected: Settings that were selected on validation data, for the report of an evaluation.
     """
 
     def __init__(
@@ -54,14 +60,14 @@ class Ensemble:
         weights: Sequence[float] = KGE_WEIGHTS,
         time_limit: TimeLimit | None = None,
     ) -> "Ensemble":
-        """Select a predictor and the embedding's weights together on the validation queries.
+        """Select a predictor and the embedding's weights by the MRR on the validation queries.
 
         Args:
             predictors: Candidate predictors, for example with different learning settings.
             kge: The embedding.
-            knowledge_base: Its validation queries are used.
+            knowledge_base: Knowledge base with the validation queries.
             weights: Candidate weights of the embedding.
-            time_limit: Receives progress messages.
+            time_limit: Receives progress messages. The limit itself is ignored.
         """
         knowledge_base = knowledge_base.binary()
         vocabulary, triples = knowledge_base.vocabulary, knowledge_base.triples("valid")
@@ -92,16 +98,16 @@ class Ensemble:
 
     @property
     def description(self) -> str:
-        """Short description for results."""
+        """Short description of the predictor, for the report of an evaluation."""
         name = getattr(self.predictor, "description", type(self.predictor).__name__)
         return f"{name}, with an embedding"
 
     def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return the combined scores of all entities as tails."""
+        """Return the combined scores of all entities as tails of (relation, head, ?)."""
         return self._score(np.asarray(relations), np.asarray(heads), 0)
 
     def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return the combined scores of all entities as heads."""
+        """Return the combined scores of all entities as heads of (relation, ?, tail)."""
         return self._score(np.asarray(relations), np.asarray(tails), 1)
 
     def _score(self, relations: np.ndarray, entities: np.ndarray, side: int) -> np.ndarray:
@@ -127,12 +133,13 @@ def select_per_relation(
     """Select the best of several predictors for each directed relation.
 
     Args:
-        counts: Ranks of the same lists by each predictor.
-        relations: The directed relation of each list.
+        counts: Rank counts of the same lists under each predictor.
+        relations: Directed relation of each list.
         num_relations: Number of directed relations.
 
     Returns:
-        The MRR of the selection (expected ties), and the number of the best predictor of each relation.
+        The MRR of the selected predictors (with the tie rule `expected`), and the index of the best predictor
+        for each directed relation.
     """
     reciprocal = np.stack([list_metrics(some, "expected")[:, 0] for some in counts])
     choice = best_per_relation(reciprocal, relations, num_relations)
@@ -145,7 +152,11 @@ def best_per_relation(
     relations: Int64[np.ndarray, " lists"],
     num_relations: int,
 ) -> Int64[np.ndarray, " relations"]:
-    """Return the best predictor of each relation by its mean, shrunk towards the overall mean."""
+    """Return the index of the best predictor for each relation.
+
+    Predictors are compared by their mean reciprocal rank on the relation, shrunk towards their overall mean,
+    so that relations with few lists do not overfit.
+    """
     sums = np.stack([np.bincount(relations, weights=row, minlength=num_relations) for row in reciprocal])
     sizes = np.bincount(relations, minlength=num_relations)
     means = (sums + _PRIOR_QUERIES * reciprocal.mean(axis=1, keepdims=True)) / (sizes + _PRIOR_QUERIES)
@@ -153,5 +164,10 @@ def best_per_relation(
 
 
 def merge_counts(counts: Sequence[RankCounts], choice: Int64[np.ndarray, " lists"]) -> RankCounts:
-    """Take the ranks of each list from the predictor that was selected for it."""
+    """Return the rank counts of each list under the predictor that was selected for it.
+
+    Args:
+        counts: Rank counts of the same lists under each predictor.
+        choice: Index of the selected predictor for each list.
+    """
     return RankCounts(*(np.choose(choice, columns) for columns in zip(*counts, strict=True)))

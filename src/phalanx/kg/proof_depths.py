@@ -1,7 +1,8 @@
-"""Exact lengths of shortest proofs, for many queries at once.
+"""Exact proof depths (lengths of shortest proofs) of many queries at once.
 
-Goal-directed proving (`prove`) returns proof trees but handles one query at a time. This module computes the
-costs of all goals that the queries lead to with joins over sorted arrays, and returns only lengths.
+Goal-directed proving (`prove`) returns proof trees but handles one query at a time. This module returns only
+lengths. It computes the costs of all goals that the queries lead to, with joins over sorted arrays. The cost
+of a goal is the number of steps of its shortest proof.
 """
 
 import dataclasses
@@ -24,22 +25,24 @@ from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded
 from phalanx.kg.vocabulary import EncodedRule
 
 DEFAULT_MAX_DEPTH = 6
-"""Longest proof that is searched for unless the caller gives a limit."""
+"""Default maximum number of steps of a proof."""
 NO_PROOF = -1
-"""Depth of a query without a proof of at most the maximum length."""
+"""Depth of a query that has no proof with at most the maximum number of steps."""
 UNDECIDED = -2
 """Depth of a query whose search did not finish within the time limit."""
 
 _QUERIES_PER_BATCH = 1024
-"""Queries whose leave-one-out proofs are searched together; more need more memory."""
+"""Number of queries whose leave-one-out proofs are searched together. Larger batches need more memory."""
 _INFINITE_COST = np.iinfo(np.int32).max // 64
 
 Mode = str
-"""One letter per argument of a goal: `b` bound, `f` free, `s` for a free variable at several positions.
+"""Binding pattern of a goal, with one letter per argument.
 
-With at most three arguments, at most one variable can repeat."""
+`b` is a bound argument, `f` is a free variable, and `s` is a free variable that occurs at several positions.
+With at most three arguments, at most one variable can repeat.
+"""
 Call = tuple[int, Mode]
-"""A predicate and the mode that it is called in."""
+"""A predicate and the binding pattern with which it is called."""
 
 
 def compute_proof_depths(
@@ -49,24 +52,24 @@ def compute_proof_depths(
     max_depth: int = DEFAULT_MAX_DEPTH,
     time_limit: TimeLimit | None = None,
 ) -> Int32[np.ndarray, " queries"]:
-    """Return the length of each query's shortest proof.
+    """Return the proof depth of each query: the number of steps of its shortest proof.
 
-    A step is a transition of the proof environment: the first goal is replaced by the body of a rule or
-    unified with a fact; ground goals that are facts are dropped immediately at no cost. For example,
-    `husband(a,b)` by `wife(b,a) -> husband(a,b)` has depth 1, and a rule whose body is two facts that share a
-    new variable gives depth 2. A query that is a fact may not be used in its own proof. The environment's
-    limits on the number of goals and successors are not considered.
+    A step is a step of the proof environment. It replaces the first goal by the body of a rule, or unifies it
+    with a fact. Ground goals that are facts are dropped immediately and cost nothing. For example, a proof of
+    `husband(a,b)` from the fact `wife(b,a)` by the rule `wife(b,a) -> husband(a,b)` has depth 1. If the body
+    of a rule consists of two facts that share a new variable, the depth is 2. A query that is a fact is not
+    used in its own proof. The environment's limits on the number of goals and successors do not apply.
 
     Args:
-        queries: Ground atoms.
-        facts: Ground atoms.
-        rules: Rules whose head variables all occur in the body.
-        max_depth: The longest proof to search for.
-        time_limit: When to stop. Short proofs are searched first.
+        queries: Encoded ground atoms.
+        facts: Encoded ground atoms.
+        rules: Encoded rules. All variables of a head must occur in the body.
+        max_depth: Maximum number of steps of a proof.
+        time_limit: Time limit for the search. Short proofs are searched first.
 
     Returns:
-        The depths; `NO_PROOF` where no proof has at most `max_depth` steps, and `UNDECIDED` where the time
-        was up before this was certain.
+        The depth of each query. It is `NO_PROOF` if there is no proof with at most `max_depth` steps, and
+        `UNDECIDED` if the time limit was reached before the search for a proof was complete.
     """
     if max_depth < 1:
         raise ValueError(f"max_depth must be at least 1, got {max_depth}")
@@ -111,7 +114,7 @@ def _depths_up_to(
 
 @dataclasses.dataclass(frozen=True)
 class _AdornedRule:
-    """A rule as it is evaluated when its head is called in one mode."""
+    """A rule together with the binding patterns of its head and of its body atoms."""
 
     head: Call
     head_terms: tuple[int, ...]
@@ -121,7 +124,7 @@ class _AdornedRule:
 
 @dataclasses.dataclass(frozen=True)
 class _CostTable:
-    """The atoms that prove a call, and the least cost of each."""
+    """Provable ground instances of a call, with their least costs and whether they are facts."""
 
     atoms: SortedTuples
     costs: np.ndarray
@@ -134,7 +137,7 @@ class _CostTable:
 
 @dataclasses.dataclass(frozen=True)
 class _CostTables:
-    """Cost tables by call and adorned rules by head, for constants below `base`."""
+    """Cost tables of all calls, and the adorned rules by their head. All constants are less than `base`."""
 
     tables: Mapping[Call, _CostTable]
     rules: Mapping[Call, Sequence[_AdornedRule]]
@@ -147,14 +150,18 @@ def _ground_mode(arity: int) -> Mode:
 
 
 def _fact_cost(mode: Mode) -> int:
-    """A ground goal that is a fact is dropped at no cost; any other goal takes a step to choose a fact."""
+    """Return the cost of proving a goal by a fact: 0 for a ground goal, and 1 for a goal with variables."""
     return 0 if set(mode) == {"b"} else 1
 
 
 def _adorn(
     rules: Iterable[EncodedRule], predicates: Iterable[int], arity: int
 ) -> tuple[list[_AdornedRule], set[Call]]:
-    """Return the rules in every mode that ground goals of these predicates lead to, and all calls."""
+    """Find all calls that ground goals of some predicates lead to.
+
+    Returns:
+        The rules, adorned with each binding pattern in which their head is called, and all calls.
+    """
     by_head: dict[int, list[EncodedRule]] = {}
     for rule in rules:
         by_head.setdefault(rule[0][0], []).append(rule)
@@ -174,7 +181,7 @@ def _adorn(
 
 
 def _adorn_rule(rule: EncodedRule, call: Call) -> _AdornedRule | None:
-    """Return the rule as evaluated in the call's mode; None if its head cannot match the call."""
+    """Return the rule adorned for a call; None if the head of the rule cannot match the call."""
     head, body = rule
     mode, terms = call[1], head[1:]
     # One variable of the call is at all positions marked `s`, so the head's terms there must be equal.
@@ -202,7 +209,7 @@ def _call_mode(arguments: Sequence[int], bound: set[int]) -> Mode:
 
 
 class _CostLevels:
-    """A cost table under construction: its atoms by cost, and all of them."""
+    """A cost table under construction, which stores its atoms grouped by cost."""
 
     def __init__(self, fact_codes: np.ndarray, cost: int, base: int, arity: int) -> None:
         self.base, self.arity = base, arity
@@ -211,7 +218,7 @@ class _CostLevels:
         self.by_cost = {cost: SortedTuples(fact_codes, base, arity)} if len(fact_codes) else {}
 
     def add(self, cost: int, parts: list[np.ndarray]) -> int:
-        """Add the atoms that are not yet in the table; return how many were added."""
+        """Add atoms of a given cost unless they are already in the table; return how many were added."""
         codes = merge_codes(parts)
         codes = codes[find_sorted(self.all, codes) < 0]
         if len(codes):
@@ -236,10 +243,11 @@ def _build_cost_tables(
     max_cost: int,
     limit: TimeLimit,
 ) -> _CostTables:
-    """Compute costs up to `max_cost` of every goal that ground goals of these predicates lead to.
+    """Compute the costs, up to `max_cost`, of all goals that ground goals of some predicates lead to.
 
-    Each rule adds one step, so atoms of one cost follow from atoms of lower costs: one round of joins per
-    cost and, for each rule, one join per way to distribute the cost over its body.
+    Each rule adds one step, so atoms of one cost follow from atoms of lower costs. Costs are therefore
+    computed in ascending order. For each cost and rule, there is one join for every way to distribute the
+    cost over the atoms of the body.
     """
     arity = facts.shape[1] - 1
     adorned, calls = _adorn(rules, predicates, arity)
@@ -282,7 +290,10 @@ def _fact_codes(facts: np.ndarray, call: Call, base: int) -> np.ndarray:
 def _body_bindings(
     rule: _AdornedRule, levels: Mapping[Call, _CostLevels], last: int, cost: int, check: Callable[[], None]
 ) -> Iterator[tuple[Bindings, int]]:
-    """Yield bindings (and their number of rows) that prove the body up to atom `last` at this cost."""
+    """Yield bindings with which the body atoms up to index `last` are proved at exactly this total cost.
+
+    Each item consists of the bindings and their number of rows.
+    """
     if last < 0:
         if cost == 0:
             yield constant_columns((*rule.body_terms, rule.head_terms), 1), 1
@@ -298,7 +309,10 @@ def _body_bindings(
 
 
 def _look_up(tables: _CostTables, predicate: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the costs of ground queries, -1 for facts and unknown atoms; and which queries are facts."""
+    """Return the cost of each ground query, and whether it is a fact.
+
+    The cost is -1 for facts and for atoms that are not in the table.
+    """
     table = tables.tables[predicate, _ground_mode(tables.arity)]
     indices = table.atoms.find(codes)
     if not len(table.atoms):
@@ -312,14 +326,14 @@ def _look_up(tables: _CostTables, predicate: int, codes: np.ndarray) -> tuple[np
 
 @dataclasses.dataclass(frozen=True)
 class _BodyProofs:
-    """Ways to prove goals by one rule."""
+    """Instances of one rule's body that prove some goals."""
 
     goal: np.ndarray
-    """Index of the goal of each way."""
+    """[instances]: index of the goal that each instance proves."""
     atoms: np.ndarray
-    """Body atoms as indices into their tables: [ways, body]."""
+    """[instances, body atoms]: index of each body atom in its cost table."""
     costs: np.ndarray
-    """Least cost of each of these atoms: [ways, body]."""
+    """[instances, body atoms]: least cost of each body atom."""
 
 
 def _cheapest_rules(
@@ -329,7 +343,7 @@ def _cheapest_rules(
     max_cost: int,
     check: Callable[[], None],
 ) -> Int64[np.ndarray, " goals"]:
-    """Return the cost of each goal by its best rule, -1 if it is more than `max_cost`."""
+    """Return the least cost of proving each goal by a rule; -1 if it is more than `max_cost`."""
     best = np.full(len(codes), _INFINITE_COST)
     for rule in tables.rules.get(call, ()):
         for proofs in _prove_bodies(tables, rule, codes, np.full(len(codes), max_cost), check):
@@ -344,12 +358,12 @@ def _costs_without_query(
     max_cost: int,
     limit: TimeLimit,
 ) -> Int64[np.ndarray, " queries"]:
-    """Return the cost of each ground query if it is not a fact itself, -1 if it is more than `max_cost`.
+    """Return the cost of each ground query without using it as a fact; -1 if it is more than `max_cost`.
 
-    The costs in the tables, in which all queries are facts, are lower bounds. For each query, a budget grows
-    from the bound of its best rule. All bodies of all goals below the query that fit into the budget and do
-    not use the query are collected, and the cheapest proof among them is computed. It is optimal as soon as
-    it fits into the budget.
+    All queries are facts in the cost tables, so the costs in the tables are lower bounds. For each query, a
+    budget starts at the lower bound of its best rule and grows by one step at a time. All rule instances
+    below the query that fit into the budget and do not use the query are collected, and the cheapest proof
+    that they contain is computed. It is optimal as soon as it fits into the budget.
     """
     answers = np.full(len(codes), -1)
     for start in range(0, len(codes), _QUERIES_PER_BATCH):
@@ -361,9 +375,9 @@ def _costs_without_query(
 
 
 class _LeaveOneOutSearch:
-    """Proofs of several queries, each in a separate world in which the query is not a fact.
+    """Searches for proofs of several queries, each in its own "world" in which the query is not a fact.
 
-    A node is a goal in a world, encoded as one number; an edge is a way to prove it by a rule.
+    A node is a goal in a world, encoded as one number. An edge is a rule instance that proves the goal.
     """
 
     def __init__(
@@ -421,7 +435,11 @@ class _LeaveOneOutSearch:
     def _edges(
         self, nodes: np.ndarray, budgets: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield heads, the nodes of their bodies (-1 for facts), and the cost of the rule and its facts."""
+        """Yield all edges below some nodes that fit into the budgets.
+
+        Each item consists of the heads, the nodes of their body atoms (-1 for facts), and the cost of the
+        rule and of the facts in its body.
+        """
         seen, seen_budget = np.zeros(0, np.int64), np.zeros(0, np.int64)
         while len(nodes):
             nodes, budgets = _max_budgets(nodes, budgets)
@@ -478,7 +496,7 @@ def _prove_bodies(
     budgets: np.ndarray,
     check: Callable[[], None],
 ) -> Iterator[_BodyProofs]:
-    """Yield every body of the rule for these goals whose cost fits into the goal's budget."""
+    """Yield all instances of a rule that prove some goals at a cost within the budget of the goal."""
     body = [tables.tables[call] for call in rule.body]
     if not all(len(table.atoms) for table in body):
         return
@@ -512,7 +530,7 @@ def _prove_bodies(
 
 
 def _max_budgets(nodes: np.ndarray, budgets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct nodes in order, each with the largest of its budgets."""
+    """Return the distinct nodes in ascending order, each with the largest of its budgets."""
     unique, inverse = np.unique(nodes, return_inverse=True)
     largest = np.full(len(unique), -1)
     np.maximum.at(largest, inverse, budgets)

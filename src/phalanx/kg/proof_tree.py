@@ -1,4 +1,4 @@
-"""Proofs as trees of goals, and their verification."""
+"""Proof trees and their verification."""
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
@@ -6,17 +6,18 @@ from collections.abc import Collection, Iterator, Mapping
 from phalanx.kg.atoms import Atom, Rule
 
 Substitution = tuple[tuple[str, str], ...]
-"""(variable, constant) pairs."""
+"""Values of variables, as (variable, constant) pairs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """A goal with its justification: it is a fact, or the body of a rule is proved."""
+    """A proof tree: a goal that is either a fact, or the head of a rule whose body atoms are proved."""
 
     goal: Atom
     """The proved atom, without variables."""
     free: tuple[str, ...] = ()
-    """For each argument, its variable when the goal was selected; empty if the argument was bound."""
+    """For each argument, the variable that it was when the goal was selected, or an empty string if it was
+    already bound. An empty tuple means that all arguments were bound."""
     rule: Rule | None = None
     """The rule that was applied; None for a fact."""
     substitution: Substitution = ()
@@ -30,15 +31,16 @@ class Proof:
 
     @property
     def selected_goal(self) -> Atom:
-        """The goal when it was selected, with the variables that it still had."""
+        """The goal as it was when it was selected, with the variables that were not yet bound."""
         terms = (name or term for name, term in zip(self.free, self.goal[1:], strict=True))
         return Atom(self.goal.predicate, *terms)
 
     @property
     def depth(self) -> int:
-        """Number of environment steps: one per rule, and one per fact for a goal with variables.
+        """Number of steps of this proof in the proof environment.
 
-        Ground goals that are facts are dropped at no cost, but a query that is a fact still takes one step.
+        Each rule takes one step, and so does each fact that is unified with a goal with variables. Ground
+        goals that are facts take no step, except if the query itself is a fact, which takes one step.
         """
         return max(1, self._cost)
 
@@ -49,13 +51,17 @@ class Proof:
         return 1 + sum(child._cost for child in self.children)
 
     def nodes(self) -> Iterator["Proof"]:
-        """Yield this proof and all proofs below it in preorder."""
+        """Yield this proof and all of its subproofs in preorder."""
         yield self
         for child in self.children:
             yield from child.nodes()
 
     def check(self, facts: Collection[Atom], rules: Collection[Rule]) -> None:
-        """Raise `ValueError` unless every step follows from the facts and rules without the goal itself."""
+        """Raise `ValueError` unless the proof is valid.
+
+        In a valid proof, every step follows from the given facts and rules, and the goal of the complete
+        proof is not used as a fact below itself.
+        """
         facts = facts if isinstance(facts, set | frozenset) else frozenset(facts)
         if self.rule is not None:
             facts = facts - {self.goal}
@@ -85,9 +91,11 @@ class Proof:
 def free_arguments(rule: Rule, head_free: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Return, for each body atom, the variables that are free when it is selected, as in `Proof.free`.
 
+    Body atoms are selected from left to right.
+
     Args:
         rule: The rule.
-        head_free: The free arguments of the goal that the head was unified with.
+        head_free: `Proof.free` of the goal that the head was unified with.
 
     >>> rule = Rule("r", 1.0, (Atom("near", "X", "Z"), Atom("in", "Z", "Y")), Atom("in", "X", "Y"))
     >>> free_arguments(rule, ("", "Y"))
@@ -105,9 +113,14 @@ def free_arguments(rule: Rule, head_free: tuple[str, ...]) -> list[tuple[str, ..
 
 
 def merge_variables(rule: Rule, head_free: tuple[str, ...]) -> Mapping[str, str]:
-    """Return which head variables are equal because a variable of the goal occurs at several positions.
+    """Return which head variables become equal because a variable of the goal occurs at several positions.
 
-    Each is mapped to the constant among them, or otherwise to the first of them.
+    The result maps each such variable to the term that replaces it: the constant at these positions if there
+    is one, otherwise the first variable.
+
+    Args:
+        rule: The rule.
+        head_free: `Proof.free` of the goal that the head is unified with.
     """
     parent: dict[str, str] = {}
 
@@ -130,7 +143,15 @@ def merge_variables(rule: Rule, head_free: tuple[str, ...]) -> Mapping[str, str]
 
 
 def match_head(rule: Rule, terms: tuple[str | None, ...]) -> dict[str, str] | None:
-    """Return the values of the head's variables and of all constants; None if the head does not match."""
+    """Match the head of a rule with the arguments of a goal; return None if it does not match.
+
+    Args:
+        rule: The rule.
+        terms: Arguments of the goal; None for arguments that are not known.
+
+    Returns:
+        Values of the head variables with known arguments. Each constant of the rule is mapped to itself.
+    """
     values = {name: name for name in rule.constants}
     for name, term in zip(rule.head[1:], terms, strict=True):
         if term is not None and values.setdefault(name, term) != term:

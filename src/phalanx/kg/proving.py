@@ -1,4 +1,4 @@
-"""Exact proofs: the shortest proof of a query, further proofs, and answers to queries with variables."""
+"""Exact proving: proofs of ground queries, and answers to queries with variables."""
 
 import dataclasses
 import re
@@ -23,19 +23,25 @@ class ProofQuery(NamedTuple):
 
     atom: Atom
     free: Terms = ()
-    """The variable at each argument, empty for a constant; may be omitted if all arguments are constants."""
+    """For each argument, its variable, or an empty string if it is a constant. An empty tuple means that all
+    arguments are constants."""
 
     @property
     def is_ground(self) -> bool:
-        """True if the query has no variables."""
+        """Whether the query has no variables."""
         return not any(self.free)
 
 
 class Prover:
-    """Finds proofs from facts by rules; exact, and complete up to the requested depth.
+    """Finds all proofs up to a given depth from facts and rules.
 
-    A query that is a fact is never used in its own proof. The proof environment's limits on the number of
-    goals and successors do not apply. `TimeLimitExceeded` is raised when the time limit is reached.
+    A ground query that is a fact is not used in its own proof. The proof environment's limits on the number
+    of goals and successors do not apply. Methods raise `TimeLimitExceeded` when the time limit is reached.
+
+    Args:
+        facts: Ground atoms.
+        rules: Rules. All variables of a head must occur in the body.
+        time_limit: Time limit of all searches together. None means no limit.
     """
 
     def __init__(
@@ -48,7 +54,14 @@ class Prover:
         return atom in self._index.facts
 
     def proofs(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
-        """Yield all proofs of a ground query, shortest first; no goal occurs below itself."""
+        """Yield all proofs of a ground query, shortest first.
+
+        Proofs in which a goal occurs below itself are left out.
+
+        Args:
+            query: A query without variables.
+            max_depth: Maximum number of steps of a proof.
+        """
         _check_max_depth(max_depth)
         if not query.is_ground:
             raise ValueError(f"{query.atom} has variables; use `answers` to list their values")
@@ -59,7 +72,14 @@ class Prover:
                 yield from _ProofBuilder(tables).proofs(goal, ("",) * len(terms), terms, cost, frozenset())
 
     def answers(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
-        """Yield the shortest proof of each instance of a query with variables, by depth and then by name."""
+        """Yield the shortest proof of each answer to a query with variables.
+
+        Answers are sorted by the depth of their proof and then by name.
+
+        Args:
+            query: A query with at least one variable.
+            max_depth: Maximum number of steps of a proof.
+        """
         _check_max_depth(max_depth)
         if query.is_ground:
             raise ValueError(f"{query.atom} has no variables; use `proofs` to list its proofs")
@@ -111,14 +131,22 @@ def explain_failure(
 
 @dataclasses.dataclass(frozen=True)
 class _ProofBuilder:
-    """Builds proof trees of an exact cost from goal tables."""
+    """Builds all proof trees of a given cost from goal tables."""
 
     tables: GoalTables
 
     def proofs(
         self, goal: GoalPattern, free: Terms, terms: Terms, cost: int, ancestors: frozenset[Atom]
     ) -> Iterator[Proof]:
-        """Yield the proofs of one answer of a goal; `ancestors` are the goals above it."""
+        """Yield the proofs of one answer to a goal.
+
+        Args:
+            goal: The goal.
+            free: Variables of the goal's arguments, as in `Proof.free`.
+            terms: Arguments of the answer.
+            cost: Exact number of steps of the proofs.
+            ancestors: Goals above this one, which must not occur in its proof.
+        """
         atom = Atom(goal.predicate, *terms)
         if atom in self.tables.index.facts and atom != self.tables.excluded:
             if goal.fact_cost == cost:
@@ -142,10 +170,10 @@ class _ProofBuilder:
         ancestors: frozenset[Atom],
         position: int = 0,
     ) -> Iterator[tuple[tuple[Proof, ...], dict[str, str]]]:
-        """Yield proofs of the body atoms from a position on, with the values of all variables.
+        """Yield the proofs of the body atoms starting at `position`, with the values of all variables.
 
-        `values` contains the constants and all head variables from the start, because the wanted answer is
-        known; only `body_free` says which arguments are free when a goal is selected.
+        `values` already contains the constants and all head variables, because the answer to be proved is
+        known. Therefore, only `body_free` tells which arguments are free when a goal is selected.
         """
         if position == len(rule.body):
             if cost == 0:
@@ -176,7 +204,9 @@ class _ProofBuilder:
 def prove(
     knowledge_base: "KnowledgeBase", query: Atom | str, max_depth: int = DEFAULT_MAX_DEPTH
 ) -> Proof | None:
-    """Return the shortest proof of a query (of any answer if it has variables), None if there is none.
+    """Return the shortest proof of a query; None if it has no proof with at most `max_depth` steps.
+
+    For a query with variables, the shortest proof of any answer is returned.
 
     >>> from phalanx.kg import KnowledgeBase
     >>> families = KnowledgeBase.generate(num_families=2)
@@ -191,11 +221,11 @@ def prove(
 
 
 def parse_query(knowledge_base: "KnowledgeBase", query: Atom | str) -> ProofQuery:
-    """Parse a query; an unknown name raises `ValueError` with similar names.
+    """Parse a query and check its names.
 
     A single capital letter and names that start with `_` or `?` are variables, unless they are constants of
     the knowledge base. Everything else must be a constant, so that a typo is not parsed as a variable. Quoted
-    names are always constants.
+    names are always constants. An unknown name raises `ValueError` with suggestions of similar names.
     """
     predicate, *terms = split_atom(query) if isinstance(query, str) else query
     atom = Atom(*map(unquote_name, (predicate, *terms)) if isinstance(query, str) else query)

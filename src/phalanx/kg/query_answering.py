@@ -1,4 +1,4 @@
-"""Answers to queries with one variable: ranked, with calibrated probabilities and proofs."""
+"""Query answering: ranked answers with calibrated probabilities and proofs."""
 
 import collections
 import dataclasses
@@ -17,33 +17,40 @@ from phalanx.kg.rules.predictor import RuleApplier, RulePredictor, rule_weights
 from phalanx.kg.rules.ruleset import RuleSet
 
 _MAX_PROOFS = 3
-"""Rules whose proof of an answer is returned."""
+"""Maximum number of proofs per answer, by the most confident rules."""
 _CALIBRATION_QUERIES = 300
 
 
 @dataclasses.dataclass(frozen=True)
 class QueryAnswer:
-    """An instance of a query."""
+    """An answer to a query."""
 
     atom: Atom
+    """The query with its variable replaced by the answer."""
     probability: float
-    """1 for a fact; otherwise the calibrated confidence: how often answers with such rules are true."""
+    """Estimated probability that the atom is true: 1 for a fact, otherwise the calibrated confidence."""
     confidence: float
-    """Confidence of the most confident rule that predicts the atom; 0 if there is none."""
+    """Confidence of the most confident rule that predicts the atom; 0 if no rule predicts it."""
     is_fact: bool
     rules: tuple[Rule, ...]
-    """Rules that predict the atom, most confident first."""
+    """Rules that predict the atom, most confident first. Without explanations, at most three are included."""
     proofs: tuple[Proof, ...] = ()
-    """Proofs by the most confident rules, if explanations were requested."""
+    """Proofs of the atom by the most confident rules. Empty unless explanations were requested."""
 
 
 class QueryAnswerer:
     """Answers queries about a knowledge base with rules.
 
-    The rules are those given, otherwise the knowledge base's own, otherwise mined ones. They are applied to
-    the facts once (not recursively), which supports predicates with two arguments. If the knowledge base has
-    predicates with one or three arguments, its own rules are applied by exact proving with up to six steps,
-    and the confidence of an answer is the product of the weights of the rules in its shortest proof.
+    The given rules are used, otherwise the rules of the knowledge base, or mined rules if it has none. Rules
+    are applied to the facts once, not recursively, which supports only predicates with two arguments. If the
+    knowledge base has predicates with one or three arguments, its own rules are applied by exact proving with
+    up to six steps instead. The confidence of an answer is then the product of the weights of the rules in
+    its shortest proof.
+
+    Args:
+        knowledge_base: The facts, and the rules if none are given.
+        rules: The rules. None uses the rules of the knowledge base, or mined rules if it has none.
+        config: Settings for mining rules. None uses the defaults.
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class QueryAnswerer:
         config: MiningConfig | None = None,
     ) -> None:
         self.unsupported_rules: tuple[Rule, ...] = ()
-        """Rules of the knowledge base that cannot be applied because of their form."""
+        """Rules of the knowledge base that are ignored because a `RuleSet` cannot represent their form."""
         self._full = knowledge_base
         arities = set(knowledge_base.arities.values())
         self._is_mixed = arities > {2} or 2 not in arities
@@ -65,12 +72,12 @@ class QueryAnswerer:
 
     @functools.cached_property
     def knowledge_base(self) -> KnowledgeBase:
-        """The part of the knowledge base that mined rules are applied to."""
+        """The knowledge base restricted to predicates with two arguments, to which rules are applied."""
         return self._full.binary()
 
     @functools.cached_property
     def rules(self) -> RuleSet:
-        """The rules; mined on first use if none were given."""
+        """The rules. If there are no given rules, they are mined when this property is first accessed."""
         return (
             mine_rules(self.knowledge_base, self._config) if self._given_rules is None else self._given_rules
         )
@@ -87,10 +94,11 @@ class QueryAnswerer:
     def query(
         self, query: Atom | str, top: int = 10, *, explain: bool = False, exclude_facts: bool = False
     ) -> list[QueryAnswer]:
-        """Return the most likely answers, facts first.
+        """Return the most likely answers to a query. Facts come first.
 
         Args:
-            query: An atom with one variable, as in `nephew(X,bob)`, or without variables.
+            query: An atom with one variable, as in `nephew(X,bob)`, or without variables. A query without
+                variables has at most one answer, the atom itself.
             top: Maximum number of answers.
             explain: Whether to include proofs.
             exclude_facts: Whether to leave out answers that are facts.
@@ -146,7 +154,7 @@ class QueryAnswerer:
         return answers[:top]
 
     def _predictions(self, query: ProofQuery) -> dict[Atom, list[int]]:
-        """Return the predicted atoms with the indices of their rules, most confident first."""
+        """Return the atoms that rules predict, each with the indices of its rules, most confident first."""
         vocabulary = self.rules.vocabulary
         relation, first, second = vocabulary.predicate_ids[query.atom.predicate], *query.atom[1:]
         asks_head = bool(query.free[0])
@@ -195,7 +203,7 @@ class QueryAnswerer:
         return found
 
     def _proofs(self, query: ProofQuery, atom: Atom, rule: Rule) -> Iterator[Proof]:
-        """Yield proofs of an atom by one rule and facts; different variables have different values."""
+        """Yield the proofs of an atom by one rule and facts in which all variables have distinct values."""
         values = dict(zip(rule.head[1:], atom[1:], strict=True)) | {name: name for name in rule.constants}
         for bound in self._match_body(rule, 0, values):
             children = tuple(
@@ -220,7 +228,10 @@ class QueryAnswerer:
 
     @functools.cached_property
     def _calibration_curve(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Confidences and the fraction of true answers at each, on validation queries; None without any."""
+        """Calibration curve: confidences, and the fraction of true answers at each of them.
+
+        It is fitted to the answers of validation queries. None if there are no such answers.
+        """
         valid = self.knowledge_base.valid
         true = self._fact_set | frozenset(valid)
         confidence, is_true = [], []
@@ -232,9 +243,10 @@ class QueryAnswerer:
         return isotonic_regression(np.array(confidence), np.array(is_true)) if confidence else None
 
     def calibrate(self, confidence: Float64[np.ndarray, " answers"]) -> Float64[np.ndarray, " answers"]:
-        """Return the fraction of answers with such a confidence that are facts or validation queries.
+        """Convert confidences of rules to probabilities.
 
-        Returns the confidence itself if there are no validation queries.
+        The probability is the fraction of answers to validation queries with a similar confidence that are
+        facts or validation queries. Without validation queries, the confidence itself is returned.
         """
         curve = self._calibration_curve
         return confidence if curve is None else np.interp(confidence, *curve)
@@ -249,13 +261,15 @@ def answer_query(
     explain: bool = False,
     exclude_facts: bool = False,
 ) -> list[QueryAnswer]:
-    """Return the most likely answers to a query with one variable, or whether a ground query is true.
+    """Return the most likely answers to a query. Facts come first.
 
     Args:
-        knowledge_base: The facts.
-        query: An atom with one variable, as in `nephew(X,bob)`, or without variables.
+        knowledge_base: The facts, and the rules if none are given.
+        query: An atom with one variable, as in `nephew(X,bob)`, or without variables. A query without
+            variables has at most one answer, the atom itself.
         top: Maximum number of answers.
-        rules: The rules; default: those of the knowledge base, or mined ones, which takes time once.
+        rules: The rules. None uses the rules of the knowledge base, or mined rules if it has none. Mining
+            takes some time; its result is cached in the knowledge base.
         explain: Whether to include proofs.
         exclude_facts: Whether to leave out answers that are facts.
     """
@@ -266,9 +280,10 @@ def answer_query(
 def isotonic_regression(
     score: Float64[np.ndarray, " answers"], is_true: Bool[np.ndarray, " answers"]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit a non-decreasing curve to labels by their scores (pool adjacent violators).
+    """Fit a non-decreasing curve to labels as a function of scores (pool adjacent violators algorithm).
 
-    Implemented here because SciPy is not part of the base install.
+    Returns the distinct scores in ascending order and the fitted value at each of them. Implemented here
+    because SciPy is not part of the base install.
 
     >>> fitted = isotonic_regression(np.array([0.1, 0.2, 0.3]), np.array([True, False, True]))
     >>> [points.tolist() for points in fitted]

@@ -1,4 +1,4 @@
-"""Proof trees as SVG, and the boxes and badges that drawings of proofs share."""
+"""Drawings of proof trees as SVG, and shared functions for drawing boxes and badges."""
 
 from typing import Any, NamedTuple
 
@@ -33,9 +33,9 @@ HEADER_HEIGHT = 56
 _BOX_HEIGHT = 32
 _BOX_GAP = 22
 _LEVEL_GAP = 84
-"""Distance from the bottom of a goal to the goals below it; the rule is drawn in between."""
+"""Vertical distance between the box of a goal and the boxes below it. The rule is drawn in between."""
 _MAX_CHARACTERS = 64
-"""Longer atoms are truncated; their tooltip contains the full text."""
+"""Maximum number of characters in a box. Longer text is truncated; the tooltip contains the full text."""
 
 
 class BoxStyle(NamedTuple):
@@ -56,7 +56,7 @@ RUNNING = BoxStyle(TRACK, TRACK, MUTED)
 
 
 class _LaidOutProof(NamedTuple):
-    """A goal's box and everything below it, measured from the left edge of the subtree."""
+    """Layout of a proof: the width of its drawing, and the center of its goal from the left edge."""
 
     proof: Proof
     width: float
@@ -65,7 +65,7 @@ class _LaidOutProof(NamedTuple):
 
 
 def draw_proof(proof: Proof) -> draw.Drawing:
-    """Draw a proof as a tree with the query at the top and the facts at the bottom, and list its rules."""
+    """Draw a proof as a tree with the query at the top and the facts as leaves, and a list of its rules."""
     tree = _lay_out(proof)
     rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
     result = draw_badge(f"proved in {format_count(proof.depth, 'step')}", PROVED)
@@ -112,12 +112,12 @@ def _lay_out(proof: Proof) -> _LaidOutProof:
 
 
 def box_width(text: str) -> float:
-    """Return the width of a box around a text."""
+    """Return the width of a box with some text, which is truncated if it is too long."""
     return mono_width(truncate_atom(text), FONT_SIZE) + 26
 
 
 def _edge_label_width(proof: Proof) -> float:
-    """The name of the rule is centered on the edge; the values of its variables are to the right of it."""
+    """Return the width of a rule's label: its name, centered on the edge, and the variables to its right."""
     if proof.rule is None:
         return 0
     return mono_width(proof.rule.name, 12) + 20 + 2 * (mono_width(_format_values(proof), 11) + 10)
@@ -162,7 +162,7 @@ def _draw_tree(tree: _LaidOutProof, x: float, y: float, drawing: draw.Drawing, i
 
 
 def _edge_path(x: float, y: float, to_x: float, to_y: float) -> str:
-    """Return the path from a rule to a goal: horizontally, around a corner, and down."""
+    """Return the SVG path from a rule to a goal: down, horizontally, around a corner, and down."""
     if abs(to_x - x) < 1:
         return f"M{short(x)} {short(y)}V{short(to_y)}"
     radius = min(12.0, abs(to_x - x))
@@ -176,17 +176,17 @@ def _edge_path(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def mono_width(text: str, size: float) -> float:
-    """Return the width of a text in the monospaced font."""
+    """Return the width of some text in the monospaced font."""
     return text_width(text, size, mono=True)
 
 
 def truncate_atom(text: str) -> str:
-    """Truncate a text that is too long for a box."""
+    """Truncate text that is too long for a box."""
     return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
 
 
 def draw_badge(text: str, style: BoxStyle) -> SvgBlock:
-    """Draw a badge in the colors of a box."""
+    """Draw a badge in the colors of a box style."""
     return badge(text, fill=style.fill, ink=style.ink, size=12)
 
 
@@ -196,13 +196,13 @@ def draw_box(
     """Draw a rounded box with centered monospaced text.
 
     Args:
-        text: The text; may be empty.
+        text: Text of the box. If it is empty, the box has no text.
         x: Left edge.
         y: Top edge.
         width: Width of the box.
         height: Height of the box.
-        style: The colors.
-        attributes: `size` and `radius`, and SVG attributes of the group.
+        style: Colors of the box.
+        attributes: Font `size`, corner `radius`, and SVG attributes of the group.
     """
     size, radius = attributes.pop("size", FONT_SIZE), attributes.pop("radius", 8)
     group = draw.Group(**attributes)
@@ -221,5 +221,5 @@ def draw_box(
 
 
 def new_sized_drawing(width: float, height: float, title: str) -> draw.Drawing:
-    """Create an empty drawing with rounded sizes."""
+    """Create an empty drawing, with width and height rounded to one decimal."""
     return new_drawing(round(width, 1), round(height, 1), title)

@@ -1,4 +1,7 @@
-"""Tabling for exact proving: the least-cost answers of goals, computed top down."""
+"""Tabling for exact proving: computes the answers of goals and their least costs top down.
+
+The cost of an answer is the number of steps of its shortest proof.
+"""
 
 import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,30 +15,31 @@ Terms = tuple[str, ...]
 """The arguments of an atom."""
 
 PartialTerms = tuple[str | None, ...]
-"""The arguments of an atom; None where they are not known."""
+"""The arguments of an atom. Arguments that are not known are None."""
 
 Rows = dict[tuple[str, ...], int]
-"""Joint values of several variables, with their cost."""
+"""Rows of a join: maps joint values of several variables to the least cost of the atoms joined so far."""
 
 
 class GoalPattern(NamedTuple):
-    """A goal as resolution selects it, and the answers that are wanted."""
+    """A goal, and restrictions on the answers that are requested."""
 
     predicate: str
     is_free: tuple[bool, ...]
-    """True for arguments that are unbound when the goal is selected; they determine the cost of facts."""
+    """Whether each argument is a free variable when the goal is selected, which determines `fact_cost`."""
     equal_to: tuple[int, ...]
-    """For each argument, the position of the first argument that it must equal (its own if there is none)."""
+    """For each argument, the position of the first argument that it must be equal to. This is its own
+    position if there is no restriction."""
     values: PartialTerms
-    """The arguments of the wanted answers; None for any."""
+    """Required arguments of the answers. None allows any value."""
 
     @property
     def fact_cost(self) -> int:
-        """Cost of a fact: ground goals are dropped, any other goal is unified in one step."""
+        """Cost of proving the goal by a fact: 0 for a ground goal, and 1 for a goal with free variables."""
         return int(any(self.is_free))
 
     def admits(self, terms: Terms) -> bool:
-        """Return whether arguments that must be equal are equal."""
+        """Return whether an answer satisfies `equal_to`."""
         return all(terms[first] == term for first, term in zip(self.equal_to, terms, strict=True))
 
 
@@ -49,7 +53,7 @@ def first_positions(names: Sequence[str]) -> tuple[int, ...]:
 
 
 class FactIndex:
-    """Facts by predicate and argument, and rules by the predicate of their head."""
+    """Index of facts by predicate and argument, and of rules by the predicate of their head."""
 
     def __init__(self, facts: Iterable[Atom], rules: Iterable[Rule]) -> None:
         # A dictionary keeps the order, so the same proof is found every time.
@@ -92,36 +96,37 @@ class FactIndex:
 
 
 class JoinStep(NamedTuple):
-    """One body atom: how rows of values are joined with its answers."""
+    """A step of a join plan, which joins rows of values with the answers of one body atom."""
 
     position: int
     """Index of the atom in the body."""
     goal: GoalPattern
-    """The atom as a goal without values."""
+    """The atom as a goal without required values."""
     columns: tuple[int, ...]
-    """Column of each argument in the rows before the join; -1 if it is not bound yet."""
+    """For each argument, its column in the rows before the join; -1 if it is not bound yet."""
     sources: tuple[tuple[int, int], ...]
-    """For each column after the join: its column before, or -1 and the argument that it comes from."""
+    """For each column after the join, the column before the join (-1 if it is new) and the index of the
+    argument (-1 if the atom does not contain it) that provide its value. The column takes precedence."""
     later_cost: int
-    """Least cost of the atoms that follow."""
+    """Lower bound of the cost of the atoms that are joined later."""
 
 
 class JoinPlan(NamedTuple):
-    """A rule as it is evaluated when its head is called with some arguments.
+    """The order in which the body atoms of a rule are joined to prove a goal.
 
-    The order of the body, from left to right, determines the cost of each goal. The order of the joins is
-    free: it starts with the atoms that have the most bound arguments.
+    The cost of each body atom depends on its position in the body, which resolution processes from left to
+    right. The joins can be in any order: the next atom is the one with the most bound arguments.
     """
 
     start: tuple[str, ...]
-    """The initial columns: variables bound by the head, and constants."""
+    """Names of the initial columns: head variables that the goal binds, and constants."""
     steps: tuple[JoinStep, ...]
     head: tuple[int, ...]
     """Columns of the head's arguments in the final rows."""
 
     @classmethod
     def create(cls, rule: Rule, goal: GoalPattern) -> "JoinPlan":
-        """Plan a rule for a goal with some known arguments."""
+        """Plan the joins of a rule for a goal. Only which of the goal's values are known matters."""
         head_free = _free_names(goal)
         merged = merge_variables(rule, head_free)
         free = free_arguments(rule, head_free)
@@ -155,7 +160,10 @@ class JoinPlan(NamedTuple):
 
 
 def _free_names(goal: GoalPattern) -> tuple[str, ...]:
-    """Return names for the free arguments, equal names for arguments that must be equal."""
+    """Return a variable name for each free argument, and an empty string for each bound argument.
+
+    Free arguments that must be equal have the same name.
+    """
     return tuple(
         f"_{first if goal.is_free[first] else position}" if free else ""
         for position, (free, first) in enumerate(zip(goal.is_free, goal.equal_to, strict=True))
@@ -167,9 +175,15 @@ def _find(names: Sequence[str], name: str) -> int:
 
 
 class GoalTables:
-    """Costs of goals without one excluded fact: tables that grow with the requested budget.
+    """Cached answers of goals, with their least costs up to a budget.
 
-    A rule costs one step, so the answers of a goal within a budget only need answers within smaller budgets.
+    A rule costs one step, so the answers of a goal within a budget depend only on answers of other goals
+    within smaller budgets.
+
+    Args:
+        index: Facts and rules.
+        excluded: A fact that proofs must not use, usually the query. None excludes no fact.
+        time_limit: Time limit of the search. None means no limit.
     """
 
     def __init__(self, index: FactIndex, excluded: Atom | None, time_limit: TimeLimit | None = None) -> None:
@@ -179,7 +193,10 @@ class GoalTables:
         self._plans: dict[GoalPattern, list[tuple[Rule, JoinPlan]]] = {}
 
     def answers(self, goal: GoalPattern, budget: int) -> dict[Terms, int]:
-        """Return the answers of a goal with their least costs; complete for costs up to the budget."""
+        """Return the answers of a goal with their least costs.
+
+        All answers with a cost up to the budget are included. There can be further answers.
+        """
         complete_to, table = self._tables.get(goal, (-1, {}))
         if complete_to >= budget:
             return table
@@ -195,7 +212,7 @@ class GoalTables:
         return table
 
     def plans(self, goal: GoalPattern) -> list[tuple[Rule, JoinPlan]]:
-        """Return the rules that may prove a goal with their join plans."""
+        """Return the rules for the predicate of a goal, each with its join plan."""
         form = goal._replace(values=tuple(None if value is None else "" for value in goal.values))
         if form not in self._plans:
             rules = self.index.rules.get(goal.predicate, ())
@@ -203,7 +220,7 @@ class GoalTables:
         return self._plans[form]
 
     def start(self, rule: Rule, plan: JoinPlan, goal: GoalPattern) -> Rows:
-        """Return the rows before the first join: one, or none if the head does not unify with the goal."""
+        """Return the initial row of a join; no row if the head of the rule does not unify with the goal."""
         values = match_head(rule, goal.values)
         if values is None:
             return {}
@@ -226,7 +243,16 @@ class GoalTables:
         return {tuple(values[column] for column in plan.head): cost for values, cost in rows.items()}
 
     def join(self, step: JoinStep, rows: Rows, budget: int) -> Rows:
-        """Join rows with the answers of one body atom; keep the least cost of each resulting row."""
+        """Join rows with the answers of one body atom.
+
+        Args:
+            step: The body atom.
+            rows: The rows before the join.
+            budget: Maximum cost of the complete body.
+
+        Returns:
+            The rows after the join, each with its least cost.
+        """
         self.time_limit.check(f"proving: {len(self._tables):,} goals so far")
         budget -= step.later_cost
         columns = _lookup_columns(step.columns, rows)
@@ -257,9 +283,10 @@ class GoalTables:
 
 
 def _lookup_columns(columns: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
-    """Return the bound columns by which answers are looked up, -1 for the others.
+    """Return the columns by which answers are looked up, with -1 for arguments that are not used.
 
-    If all columns are bound, only the one with the fewest values is used, so that many rows share a table.
+    If all arguments are bound, only the column with the fewest distinct values is used, so that many rows
+    share a table.
     """
     if min(columns) < 0:
         return columns

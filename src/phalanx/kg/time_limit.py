@@ -1,28 +1,30 @@
-"""Time limits and progress messages for exhaustive computations."""
+"""Time limits and progress messages for long computations."""
 
 import sys
 import time
 from collections.abc import Callable
 
 REPORT_INTERVAL = 4.0
-"""Seconds between two progress messages."""
+"""Minimum number of seconds between two progress messages."""
 
 
 class TimeLimitExceeded(Exception):
-    """Raised by `TimeLimit.check` when the time is up."""
+    """Raised by `TimeLimit.check` when the time limit is exceeded."""
 
 
 def print_to_stderr(text: str) -> None:
-    """Print a line to stderr immediately."""
+    """Print a line to stderr and flush it."""
     print(text, file=sys.stderr, flush=True)
 
 
 class TimeLimit:
-    """A time limit that starts when it is created and also throttles progress messages.
+    """A time limit for a computation, which also logs progress messages every few seconds.
+
+    The time starts when the object is created.
 
     Args:
-        seconds: The limit; None for no limit.
-        log: Called with each message; None discards messages.
+        seconds: Maximum number of seconds. None means no limit.
+        log: Function that is called with each message. None discards the messages.
     """
 
     def __init__(self, seconds: float | None = None, log: Callable[[str], None] | None = None) -> None:
@@ -34,18 +36,18 @@ class TimeLimit:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the limit was created."""
+        """Number of seconds since this object was created."""
         return time.monotonic() - self._started
 
     def check(self, activity: str) -> None:
-        """Report progress from time to time; raise `TimeLimitExceeded` when the limit is reached."""
+        """Raise `TimeLimitExceeded` if the limit is exceeded; otherwise report progress like `report`."""
         now = time.monotonic()
         if self.seconds is not None and now - self._started > self.seconds:
             raise TimeLimitExceeded(activity)
         self._report(activity, now)
 
     def report(self, activity: str) -> None:
-        """Log the current activity if there was no message for a few seconds; never raise."""
+        """Log the current activity if the last message was at least `REPORT_INTERVAL` seconds ago."""
         self._report(activity, time.monotonic())
 
     def _report(self, activity: str, now: float) -> None:
@@ -53,7 +55,7 @@ class TimeLimit:
             self.log(f"{activity} ({now - self._started:.0f} s)")
 
     def log(self, text: str) -> None:
-        """Log a message immediately."""
+        """Log a message without throttling."""
         self._last_message = time.monotonic()
         if self._log is not None:
             self._log(text)

@@ -1,4 +1,7 @@
-"""Known answers by relation and entity, for filtered rankings, candidate lists and training labels."""
+"""Index of the known answers of link-prediction queries.
+
+It is used for filtered rankings, candidate lists and training labels.
+"""
 
 import numpy as np
 from jaxtyping import Bool, Int32
@@ -6,15 +9,15 @@ from jaxtyping import Bool, Int32
 from phalanx.kg.joins import encode_tuples, expand_ranges
 
 HEAD, TAIL = 1, 2
-"""Columns of a triple (relation, head, tail)."""
+"""Column indices of the head and the tail in a triple (relation, head, tail)."""
 
 
 class TripleIndex:
-    """The entities in one column of triples, grouped by relation and the entity in the other column.
+    """Index of the known heads of (relation, ?, tail), or of the known tails of (relation, head, ?).
 
     Args:
-        triples: Triples (relation, head, tail).
-        column: The column to look up: `HEAD` or `TAIL`.
+        triples: Known triples (relation, head, tail).
+        column: Column of the answers: `HEAD` or `TAIL`.
     """
 
     def __init__(self, triples: Int32[np.ndarray, "triples 3"], column: int) -> None:
@@ -25,7 +28,10 @@ class TripleIndex:
         self._sorted_keys, self.entities = keys[order], triples[order, column]
 
     def ranges(self, queries: Int32[np.ndarray, "queries 3"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the answers of each query start in `entities`, and how many there are."""
+        """Return the start index in `entities` and the number of the known answers of each query.
+
+        The column of the answers is ignored in `queries`.
+        """
         keys = self._keys(queries)
         starts = np.searchsorted(self._sorted_keys, keys)
         counts = np.searchsorted(self._sorted_keys, keys, side="right") - starts
@@ -34,7 +40,7 @@ class TripleIndex:
     def mask(
         self, queries: Int32[np.ndarray, "queries 3"], num_entities: int
     ) -> Bool[np.ndarray, "queries entities"]:
-        """Return which entities are known answers of each query."""
+        """Return a mask of the entities that are known answers of each query."""
         rows, indices = expand_ranges(*self.ranges(queries))
         mask = np.zeros((len(queries), num_entities), bool)
         mask[rows, self.entities[indices]] = True

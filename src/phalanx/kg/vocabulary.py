@@ -1,4 +1,4 @@
-"""Integer ids of entities and predicates, and errors that suggest similar names."""
+"""Integer ids of entities and predicates, and checks of names that suggest similar ones."""
 
 import difflib
 import functools
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from phalanx.kg.knowledge_base import KnowledgeBase
 
 EncodedAtom = tuple[int, ...]
-"""A predicate id and as many terms as the largest arity of the knowledge base."""
+"""A predicate id, followed by `Vocabulary.arity` terms. Atoms with fewer arguments are padded."""
 EncodedRule = tuple[EncodedAtom, Sequence[EncodedAtom]]
-"""Head and body. Variables are -1, -2, ... in order of first occurrence; constants are not negative."""
+"""Head and body of a rule. Variables are -1, -2, ... in order of first occurrence, and constants are ids."""
 
 
 class Vocabulary:
-    """Ids of the entities and predicates of a knowledge base, starting at 0 in sorted order.
+    """Integer ids of the entities and predicates of a knowledge base, in sorted order starting at 0.
 
-    All encoded atoms have `arity` terms: 2, or 3 if a predicate has three arguments. Atoms with fewer
-    arguments repeat the last one, so `human(X)` is encoded as `human(X,X)`. This changes no proof, because
-    atoms unify before padding if and only if they unify after it.
+    All encoded atoms have `arity` terms. The arity is 2, or 3 if a predicate has three arguments. Atoms with
+    fewer arguments are padded by repeating the last one, so `human(X)` is encoded as `human(X,X)`. Padding
+    does not change any proof, because atoms unify before padding if and only if they unify after it.
     """
 
     def __init__(self, knowledge_base: "KnowledgeBase") -> None:
@@ -34,7 +34,7 @@ class Vocabulary:
         self.entity_ids: dict[str, int] = {name: number for number, name in enumerate(self.entities)}
         self.arities: Mapping[str, int] = knowledge_base.arities
         self.arity = max(2, *self.arities.values()) if self.arities else 2
-        """Terms of an encoded atom."""
+        """Number of terms of an encoded atom: 2 or 3."""
         self._domains = knowledge_base.domains
 
     @property
@@ -49,7 +49,10 @@ class Vocabulary:
 
     @functools.cached_property
     def entity_domains(self) -> Int32[np.ndarray, " entities"]:
-        """The number of each entity's domain, from 1; 0 for entities that are in no domain."""
+        """Domain number of each entity, starting at 1; 0 for entities that are not in any domain.
+
+        Raises `ValueError` if an entity is in more than one domain.
+        """
         numbers = np.zeros(self.num_entities, np.int32)
         for number, (name, members) in enumerate(self._domains.items(), 1):
             ids = np.array([self.entity_ids[member] for member in members], np.int64)
@@ -62,7 +65,7 @@ class Vocabulary:
         return numbers
 
     def encode_atom(self, atom: Atom) -> EncodedAtom:
-        """Encode a ground atom; an unknown name raises `ValueError` with the most similar names."""
+        """Encode a ground atom. An unknown name raises `ValueError` with suggestions of similar names."""
         return self._encode(atom, [look_up(name, self.entity_ids, "constant", atom) for name in atom[1:]])
 
     def _encode(self, atom: Atom, terms: Sequence[int]) -> EncodedAtom:
@@ -71,10 +74,10 @@ class Vocabulary:
         return (predicate, *terms, *[terms[-1]] * (self.arity - len(terms)))
 
     def encode(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
-        """Encode ground atoms as rows (relation, head, tail), in order.
+        """Encode ground atoms as rows (relation, head, tail), in the given order.
 
-        The predicate comes first, unlike in PyKEEN's (head, relation, tail), because atoms have one to three
-        arguments.
+        Rows have a fourth column if `arity` is 3. The predicate comes first, unlike in PyKEEN's
+        (head, relation, tail), because atoms have one to three arguments.
         """
         atoms = atoms if isinstance(atoms, Sequence) else tuple(atoms)
         predicates, entities = self.predicate_ids, self.entity_ids
@@ -94,7 +97,7 @@ class Vocabulary:
         return set(self.arities.values()) <= {2}
 
     def encode_rule(self, rule: Rule) -> EncodedRule:
-        """Encode a rule; variables are -1, -2, ... as they occur in the head and then in the body."""
+        """Encode a rule. Variables are -1, -2, ... in order of first occurrence, starting with the head."""
         terms = {name: -number for number, name in enumerate(rule.variables, 1)}
 
         def encode(atom: Atom) -> EncodedAtom:
@@ -109,7 +112,7 @@ class Vocabulary:
         return tuple(self.encode_rule(rule) for rule in rules)
 
     def decode_atom(self, row: Iterable[SupportsInt]) -> Atom:
-        """Return the ground atom of an encoded row."""
+        """Convert an encoded ground atom back to an `Atom`, without padding."""
         predicate, *terms = (int(number) for number in row)
         name = self.predicates[predicate]
         return Atom(name, *(self.entities[term] for term in terms[: self.arities[name]]))
@@ -119,7 +122,7 @@ class Vocabulary:
 
 
 def check_arity(atom: Atom, arities: Mapping[str, int]) -> None:
-    """Raise `ValueError` unless the atom has as many arguments as its predicate has elsewhere."""
+    """Raise `ValueError` unless the number of arguments of an atom is the arity of its predicate."""
     if len(atom) - 1 != arities[atom[0]]:
         count = {1: "one argument", 2: "two arguments", 3: "three arguments"}[arities[atom[0]]]
         raise ValueError(
@@ -128,7 +131,12 @@ def check_arity(atom: Atom, arities: Mapping[str, int]) -> None:
 
 
 def check_binary(vocabulary: Vocabulary, purpose: str) -> None:
-    """Raise `ValueError` if a predicate does not have two arguments, which `purpose` needs."""
+    """Raise `ValueError` if a predicate does not have two arguments.
+
+    Args:
+        vocabulary: The predicates.
+        purpose: What needs predicates with two arguments, for the message; for example `link prediction`.
+    """
     others = [name for name in vocabulary.predicates if vocabulary.arities[name] != 2]
     if others:
         raise ValueError(
@@ -138,7 +146,7 @@ def check_binary(vocabulary: Vocabulary, purpose: str) -> None:
 
 
 def check_name(name: str, names: Collection[str], kind: str, atom: Atom, hint: str = "") -> None:
-    """Raise `ValueError` with similar names unless the name is known.
+    """Raise `ValueError` with suggestions of similar names unless the name is known.
 
     Args:
         name: The name to check.

@@ -1,4 +1,4 @@
-"""Transformer language models, generation and text rollouts."""
+"""Transformer language models, text generation, and rollouts in text environments."""
 
 from phalanx.lm.episode_stream import EnvironmentStream as EnvironmentStream
 from phalanx.lm.evaluation import TaskScore as TaskScore, evaluate_policy as evaluate_policy

@@ -1,6 +1,7 @@
 """Causal self-attention within the segments of packed rows, with rotary position embeddings.
 
-On the CPU, `packed_attention` calls a native kernel (forward and backward); elsewhere it uses XLA.
+A packed row contains the tokens of several samples, which are its segments. On the CPU, `packed_attention`
+calls a native kernel for the forward and the backward pass. On other devices, it uses XLA.
 """
 
 import math
@@ -15,7 +16,8 @@ from phalanx.data.attention_masks import create_segment_attention_mask
 from phalanx.native import Backend
 
 _QUERY_BLOCK_SIZE, _MAX_QUERY_BLOCKS = 128, 8
-"""XLA: queries are processed in blocks of this many tokens, or larger ones if that gives too many blocks."""
+"""The XLA backend processes queries in blocks of 128 tokens. For rows of more than 8 such blocks, it uses 8
+larger blocks."""
 
 
 class RotaryAngles(NamedTuple):
@@ -56,8 +58,11 @@ def packed_attention(
     Args:
         qkv: Queries, keys and values before rotation.
         angles: Rotation angles of the tokens.
-        segment_ids: Segment of each token, numbered from 1 in each row; 0 is padding.
+        segment_ids: Segment of each token. Segments are numbered from 1 in each row, and 0 is padding.
         backend: `native`, `xla` or `auto`.
+
+    Returns:
+        The output of each attention head for each token.
     """
 
     def native(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Array:
@@ -72,7 +77,10 @@ def masked_attention(
     values: Float[Array, "batch keys heads head_dim"],
     mask: Any,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Attend from each query to the keys that `mask` ([batch, queries, keys]) allows, with XLA."""
+    """Attend from each query to the keys for which `mask`, of shape `[batch, queries, keys]`, is True.
+
+    This always uses XLA.
+    """
     return jax.nn.dot_product_attention(queries, keys, values, mask=mask[:, None])
 
 
@@ -101,7 +109,7 @@ def _batch_shape(qkv: Array, *rest: Array) -> tuple[int, ...]:
 
 
 def _forward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, Array]:
-    """Return the output and, for the backward pass, the logsumexp of each token's scores."""
+    """Return the output of attention, and the logsumexp of each token's scores for the backward pass."""
 
     def call(qkv: Array, *rest: Array) -> tuple[Array, Array]:
         rows, tokens, _, heads, head_dim = qkv.shape
@@ -131,9 +139,9 @@ _backward = vmappable_kernel(_backward_rows, _batch_shape)
 
 
 def _xla_attention(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Array:
-    """Attend in blocks of queries: each block needs only the keys up to its own end.
+    """Compute attention in blocks of queries. Each block needs only the keys up to its own end.
 
-    The weights, which use most of the memory for long rows, are recomputed in the backward pass.
+    The attention weights, which use most of the memory for long rows, are recomputed in the backward pass.
     """
     queries, keys, values = (qkv[..., part, :, :] for part in range(3))
     queries, keys = apply_rotary(queries, angles), apply_rotary(keys, angles)

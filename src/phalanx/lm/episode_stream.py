@@ -1,4 +1,4 @@
-"""Endless streams of an environment's episodes as token samples."""
+"""Streams of token samples from the episodes of a JAX environment."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
@@ -17,10 +17,10 @@ from phalanx.data.samples import Sample
 
 
 class _Trajectories(NamedTuple):
-    """Episodes of a batch, with arrays of shape [steps, batch, ...]."""
+    """Steps of a batch of episodes. The leaves have shape `[steps, batch, ...]`."""
 
     views: PyTree
-    """The tokenizer's view of each state."""
+    """`EpisodeTokenizer.view` of each state: the values that the tokenizer needs."""
     actions: PyTree
     rewards: Any
     running: Any
@@ -32,23 +32,24 @@ class _Trajectories(NamedTuple):
 class EnvironmentStream(Iterator[Sample]):
     """Iterator over token samples from episodes of an environment.
 
-    Tokens of observations have loss mask 0, those of actions 1. A sample has the id of its episode, its step,
-    its reward, its difficulty and whether the episode succeeded. The same arguments give the same samples;
-    random episodes do not depend on `batch_size` either.
+    The loss mask is 0 for tokens of observations and 1 for tokens of actions. `Sample.info` contains the
+    episode id, the step, the reward, the difficulty and whether the episode succeeded. The same arguments
+    give the same samples. With random actions, the samples do not depend on `batch_size` either.
 
     Args:
         env: The environment.
-        agent: `agent(states, agent_states, key)` returns `(actions, agent_states)` for a batch, as in
+        agent: Function `agent(states, agent_states, key) -> (actions, agent_states)` for a batch, as in
             `run_episode_batch`. None chooses random legal actions.
-        tokenizer: Encodes steps. None uses the tokenizer of the environment.
+        tokenizer: Tokenizer that encodes states and actions. None uses `env.tokenizer()`.
         episodes: Number of episodes. None streams without end.
-        batch_size: Episodes that run at the same time.
+        batch_size: Number of episodes that run at the same time.
         max_steps: Maximum number of steps of an episode. None uses the environment's limit.
         seed: Seed of the episodes and of the agent.
-        per: One sample per `step` or per `episode`. The reward of an episode is the sum of its rewards.
+        per: Whether to create one sample per `step` or one per `episode`. The reward of an episode is the sum
+            of the rewards of its steps.
         agent_state: Initial state of the agent.
-        dataset_id: Dataset of the samples. None uses the name of the environment.
-        filter_failures: Yield only successful episodes.
+        dataset_id: Name of the dataset in the samples. None uses the name of the environment.
+        filter_failures: Whether to yield only samples of successful episodes.
     """
 
     def __init__(
@@ -155,7 +156,17 @@ def _rollout(
     agent_key: Any,
     max_steps: int,
 ) -> _Trajectories:
-    """Run episodes from the initial states of the environment and of the agent."""
+    """Run a batch of episodes for `max_steps` steps.
+
+    Args:
+        environment: The environment.
+        tokenizer: Tokenizer, which extracts the values to record from the states.
+        agent: Function that chooses the actions. None chooses random legal actions.
+        initial: Initial states of the environments, and initial state of the agent.
+        keys: Keys of the random actions, one per environment.
+        agent_key: Key of the agent.
+        max_steps: Number of steps.
+    """
 
     def step(carry: tuple[PyTree, PyTree], index: Array) -> tuple[tuple[PyTree, PyTree], _Trajectories]:
         states, agent_state = carry

@@ -1,4 +1,4 @@
-"""Evaluation of text policies: success rate, valid actions and pass@k by task, with baselines."""
+"""Evaluation of text policies and baselines: success rate, fraction of valid actions and pass@k per task."""
 
 import contextlib
 import dataclasses
@@ -37,29 +37,31 @@ class TextEvalConfig(Config):
     }
 
     env: TextEnvConfig = TextEnvConfig()
-    """Environment with its settings; by default the one that the model was trained in."""
+    """Environment to evaluate in. The default is the environment that the model was trained in."""
     split: Split = "test"
     """Split of the episodes: `train`, `validation` or `test`."""
     num_episodes: int = Field(default=100, ge=1)
-    """Episodes per task."""
+    """Number of episodes per task."""
     num_samples: int = Field(default=8, ge=0)
-    """Sampled attempts per episode, in addition to the greedy one, for pass@k. 0 disables them."""
+    """Number of sampled attempts per episode, in addition to the greedy attempt, from which pass@k is
+    estimated. 0 disables pass@k."""
     seed: int = 0
     """Random seed of the sampled attempts, the untrained model and the random actions."""
     sampling: SamplingConfig = SamplingConfig()
-    """Sampling of the attempts that pass@k counts. The success rate is always greedy."""
+    """Sampling parameters of the attempts for pass@k. The success rate always uses greedy decoding."""
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of tokens of an answer."""
     legal_actions_only: bool = False
-    """Restrict generation to legal actions in multi-turn environments."""
+    """Whether to restrict generation to legal actions, in environments that can list them, such as multi-turn
+    puzzles."""
 
 
 def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type[TextEvalConfig]:
-    """Return the settings class of `phalanx eval` for a language model.
+    """Return the config class of `phalanx eval` for a language model.
 
     Args:
-        env: Environment to evaluate in; None for the one that the model was trained in.
-        trained_env: That environment, if there is one.
+        env: Spec of the environment to evaluate in. None means `trained_env`.
+        trained_env: Environment that the model was trained in. None if it was not trained in an environment.
     """
     default = (trained_env or TextEnvConfig()) if env is None else env_config_class(env)(id=env)
     return create_model(
@@ -84,16 +86,18 @@ class TaskScore:
     """`greedy` or `sampled`."""
     num_episodes: int
     num_distinct: int
-    """Number of different first prompts. Small tasks have few."""
+    """Number of different first prompts. It can be smaller than `num_episodes` in small tasks."""
     success_rate: float
+    """Fraction of episodes that were solved."""
     valid_action_rate: float
     """Fraction of answers that were valid actions."""
     mean_turns: float | None
-    """Mean number of turns of solved episodes; None if none was solved."""
+    """Mean number of turns of the solved episodes. None if no episode was solved."""
     pass_at_k: dict[int, float] = dataclasses.field(default_factory=dict)
+    """Estimate of pass@k for several values of k. Empty for greedy and baseline scores."""
 
     def as_record(self, split: str) -> dict[str, Any]:
-        """Convert to a record of `evaluations.jsonl`."""
+        """Convert the score to a record of `evaluations.jsonl`."""
         record = {"split": split, **dataclasses.asdict(self)}
         record["pass_at_k"] = {str(k): rate for k, rate in self.pass_at_k.items()}
         return record
@@ -101,14 +105,15 @@ class TaskScore:
 
 @dataclasses.dataclass(frozen=True)
 class TextResult:
-    """Results on one task, or on all tasks: the model, and baselines."""
+    """Results of the model and the baselines on one task, or their means over all tasks."""
 
     split: str
     scores: tuple[TaskScore, ...]
-    """Scores of the model (greedy, and sampled if there are samples) and of the baselines."""
+    """Greedy score of the model, its sampled score if `num_samples` is positive, and scores of the
+    baselines."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return the greedy score of the first policy, with pass@k and the success rates of the baselines."""
+        """Return the greedy score of the model, with its pass@k and the success rates of the baselines."""
         first, *others = self.scores
         record = first.as_record(self.split)
         record["baselines"] = {score.policy: score.success_rate for score in others if not score.pass_at_k}
@@ -117,7 +122,7 @@ class TextResult:
         return record
 
     def describe(self) -> list[str]:
-        """Describe the scores in one line."""
+        """Return a description of all scores as one line."""
         return [f"{self.scores[0].task}: " + "; ".join(map(_describe_score, self.scores))]
 
 
@@ -137,10 +142,15 @@ def _describe_score(score: TaskScore) -> str:
 def evaluate_language_model(
     policy: LMPolicy, settings: TextEvalConfig, prompt_format: PromptFormat = "compact"
 ) -> list[TextResult]:
-    """Evaluate a model, an untrained model of the same size, and random actions, for `phalanx eval`.
+    """Evaluate a language model and two baselines: an untrained model of the same size, and random actions.
+
+    Args:
+        policy: The language model. Its sampling settings are replaced by those in `settings`.
+        settings: Environment, episodes and sampling.
+        prompt_format: Format of the prompts that the model was trained on.
 
     Returns:
-        One result per task, and the mean over tasks at the end.
+        One result per task, followed by the mean over tasks.
     """
     if not settings.env.id:
         raise ValueError("the model was not trained in a text environment; choose one, such as --env sudoku")
@@ -172,7 +182,7 @@ def evaluate_language_model(
 
 
 def mean_score(scores: Sequence[TaskScore]) -> TaskScore:
-    """Average the scores of one policy over tasks, with equal weights."""
+    """Average the scores of one policy over tasks, with equal weights. The numbers of episodes are added."""
     turns = [score.mean_turns for score in scores if score.mean_turns is not None]
     ks = sorted(set[int]().union(*(score.pass_at_k for score in scores)))
     count = len(scores)
@@ -200,16 +210,20 @@ def evaluate_policy(
 ) -> list[TaskScore]:
     """Evaluate policies on the first episodes of a split, task by task.
 
-    Language models are evaluated greedily. The random policy answers the multi-turn variant of single-turn
-    puzzles, because a random complete answer would almost never be correct.
+    Language models are evaluated with greedy decoding. On single-turn puzzles, the random policy plays the
+    multi-turn variant instead, because a random complete solution would almost never be correct.
 
     Args:
         policies: Policies by name.
         env: The environment.
         split: Split of the episodes.
-        num_episodes: Episodes per task.
-        num_samples: Sampled attempts per episode by the first policy, which add a score with pass@k.
+        num_episodes: Number of episodes per task.
+        num_samples: Number of sampled attempts per episode by the first policy, if it is a language model.
+            They add a score with pass@k. 0 disables it.
         seed: Seed of the sampled attempts.
+
+    Returns:
+        The scores of all policies on the first task, then on the next task, and so on.
     """
     scores = []
     for task in env.tasks:
@@ -253,7 +267,12 @@ def _sampled_score(
 def evaluation_records(
     policy: LMPolicy, env: TextVectorEnvironment | None, num_episodes: int, split: Split = "validation"
 ) -> list[EvaluationRecord]:
-    """Evaluate greedily on all tasks during training. The first result is the mean over tasks."""
+    """Evaluate a language model with greedy decoding on all tasks, during training.
+
+    Returns:
+        The mean over tasks, followed by one result per task. The list is empty if `num_episodes` is 0 or
+        `env` is None.
+    """
     if not num_episodes or env is None:
         return []
     scores = evaluate_policy({"model": policy}, env, split=split, num_episodes=num_episodes)
@@ -263,7 +282,16 @@ def evaluation_records(
 def sample_conversations(
     policy: LMPolicy, env: TextVectorEnvironment | None, update: int
 ) -> list[dict[str, Any]]:
-    """Run one validation episode of each task greedily. Return records for the logger."""
+    """Run one validation episode of each task with greedy decoding.
+
+    Args:
+        policy: The language model.
+        env: The environment. If it is None, the result is empty.
+        update: Number of updates so far.
+
+    Returns:
+        One record per task for `ExperimentLogger.log_episode_summary`.
+    """
     if env is None:
         return []
     policy, records = _greedy(_adapt(policy, env)), []
@@ -280,7 +308,7 @@ def _rollout(
 
 
 def _adapt(policy: LMPolicy, env: TextVectorEnvironment) -> LMPolicy:
-    """Use the prompt suffix and end of completions that the environment declares."""
+    """Return the policy with the prompt suffix and the end of completions that the environment declares."""
     return dataclasses.replace(policy, tokenizer=PromptTokenizer.for_env(policy.tokenizer.tokenizer, env))
 
 

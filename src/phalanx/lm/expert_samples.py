@@ -1,4 +1,4 @@
-"""Training samples from text environments: prompts with the answers of the expert, or of a random policy."""
+"""Training samples from text environments: prompts with the answers of an expert or a random policy."""
 
 import contextlib
 import itertools
@@ -26,22 +26,23 @@ def generate_expert_samples(
     behavior_policy: BehaviorPolicy = "expert",
     mixture: Mapping[str, int] | None = None,
 ) -> Generator[Sample, None, None]:
-    """Yield samples of each task in turn, without end. The loss mask selects the answers.
+    """Yield samples of each task in turn, without end.
 
-    Close the generator to close its environments.
-
-    Every turn of an episode gives one sample. An episode ends where there is no action, for example because
-    the expert cannot solve it.
+    Every turn of an episode gives one sample, whose loss mask selects the answer. An episode is abandoned
+    where there is no action, for example because the expert cannot solve it. Close the generator to close its
+    environments.
 
     Args:
-        make_env: Creates the environment. It is called once per task, because the episodes of all tasks run
-            at the same time.
-        tokenizer: Encodes prompts and answers.
-        seed: Samples are a function of the seed and the other arguments.
+        make_env: Function that creates the environment. It is called several times, because each task has its
+            own environment.
+        tokenizer: Tokenizer for prompts and answers, or its name.
+        seed: Random seed. The same arguments give the same samples.
         split: Split of the episodes.
-        random_move_prob: Probability of a random legal action instead of the expert's. Its sample is omitted.
-        behavior_policy: Whose answers to use.
-        mixture: Samples per round by kind, the first field of a task's name. 1 for kinds that are not listed.
+        random_move_prob: Probability of taking a random legal action instead of the expert's. Such turns give
+            no sample.
+        behavior_policy: Policy whose answers are used: `expert` or `random`.
+        mixture: Number of samples per round for each kind of task, by the part of the task's name before the
+            first colon. Kinds that are not listed have 1 sample per round.
     """
     with contextlib.closing(make_env()) as env:
         tasks = env.tasks
@@ -126,7 +127,7 @@ def _env_samples(
 
 
 def _sample_actions(env: TextVectorEnvironment, rows: list[int], rng: random.Random) -> dict[int, str | None]:
-    """Sample legal actions. Rows without legal actions are omitted."""
+    """Sample a legal action for each given row. Rows without legal actions are not in the result."""
     legal_actions = zip(rows, env.legal_actions(rows), strict=True)
     rows = [row for row, actions in legal_actions if actions is None or actions]
     return dict(zip(rows, env.sample_actions(rows, rng), strict=True)) if rows else {}

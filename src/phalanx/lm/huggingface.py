@@ -1,6 +1,6 @@
-"""Export to and import from Hugging Face: a `LlamaForCausalLM` in `config.json` and `model.safetensors`.
+"""Export and import of models as Hugging Face `LlamaForCausalLM` (`config.json` and `model.safetensors`).
 
-Needs only safetensors, neither `transformers` nor PyTorch, and downloads nothing.
+This needs the package `safetensors`, but neither `transformers` nor PyTorch, and downloads nothing.
 """
 
 import json
@@ -16,13 +16,20 @@ from phalanx.lm.model import LanguageModel, LanguageModelConfig
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 _MAX_POSITION_EMBEDDINGS = 4096
-"""Value in the exported config. The model itself has no maximum length."""
+"""Value of `max_position_embeddings` in the exported config. The model itself has no maximum length."""
 
 
 def export_huggingface(
     model: LanguageModel, folder: str | Path, *, eos_token_id: int | None = 1, pad_token_id: int | None = 0
 ) -> None:
-    """Save a model so that `transformers.AutoModelForCausalLM.from_pretrained(folder)` loads it."""
+    """Save a model so that `transformers.AutoModelForCausalLM.from_pretrained(folder)` can load it.
+
+    Args:
+        model: The language model.
+        folder: Output folder, which is created if it does not exist.
+        eos_token_id: End-of-text token in the exported config. None means that there is none.
+        pad_token_id: Padding token in the exported config. None means that there is none.
+    """
     safetensors = _import_safetensors()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,6 +67,8 @@ def export_huggingface(
 
 def import_huggingface(folder: str | Path) -> LanguageModel:
     """Load a `LlamaForCausalLM` that was saved with `save_pretrained` or `export_huggingface`.
+
+    Weights are converted to float32. Biases that are missing in the file are zero.
 
     Raises:
         ValueError: If a file is missing, the architecture is not supported, or a weight has the wrong shape.
@@ -120,7 +129,10 @@ def _read_config(path: Path) -> LanguageModelConfig:
 
 
 def _to_llama(model: Any) -> dict[str, np.ndarray]:
-    """Return a model's arrays by their names in `LlamaForCausalLM`, matrices as [outputs, inputs]."""
+    """Return the arrays of a model by their names in `LlamaForCausalLM`.
+
+    As in PyTorch, weights of linear layers have shape `[outputs, inputs]`.
+    """
     d_model, d_ff = model.config.d_model, model.config.d_ff
     arrays = {
         "model.embed_tokens.weight": np.asarray(model.embedding),

@@ -1,7 +1,8 @@
 """Decoder-only transformer language model over packed rows.
 
 The architecture is that of Llama (RMSNorm, rotary embeddings, gated SiLU MLP) with biases and without tied
-embeddings. A token attends only to earlier tokens of its own segment.
+embeddings. A packed row contains several samples, which are its segments. A token attends only to itself and
+to earlier tokens of its own segment.
 """
 
 import math
@@ -20,9 +21,11 @@ from phalanx.lm.attention import RotaryAngles, packed_attention, rotary_angles
 from phalanx.nn.layers import Dense
 
 _MAX_ONE_HOT_VOCAB_SIZE = 1024
-"""Up to this size, embedding is a matrix product: the gradient of a gather is a scatter, slow on the CPU."""
+"""Largest vocabulary for which token embeddings are computed as a matrix product instead of a gather, whose
+gradient (a scatter) is slow on the CPU."""
 _UNROLL = 4
-"""Blocks per iteration of the loop over blocks: a longer loop body is faster on XLA's CPU backend."""
+"""Number of blocks per iteration of the compiled loop over blocks. XLA is faster on the CPU if the body of
+the loop is longer."""
 
 
 class LanguageModelConfig(Config):
@@ -39,9 +42,10 @@ class LanguageModelConfig(Config):
     }
 
     vocab_size: int = Field(default=258, ge=2)
-    """Number of token ids. The default fits the tokenizer `bytes`: 256 bytes, padding and end of text."""
+    """Number of token ids. The default fits the tokenizer `bytes`, which has 256 bytes, a padding token and
+    an end-of-text token."""
     d_model: int = Field(default=128, ge=4)
-    """Size of a token's representation. Must be a multiple of `2 * num_heads`."""
+    """Size of the vector that represents a token. Must be a multiple of `2 * num_heads`."""
     num_layers: int = Field(default=3, ge=1)
     """Number of transformer blocks."""
     num_heads: int = Field(default=4, ge=1)
@@ -51,9 +55,9 @@ class LanguageModelConfig(Config):
     rope_theta: float = Field(default=10_000.0, gt=1)
     """Base of the rotary position embedding. Increase it for sequences of many thousand tokens."""
     norm_eps: float = Field(default=1e-6, gt=0)
-    """Value added to the mean square in RMSNorm."""
+    """Small constant that RMSNorm adds to the mean square to avoid division by zero."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type in which blocks compute. Parameters, logits and losses are always float32."""
+    """Data type of computations in transformer blocks. Parameters, logits and losses are always float32."""
 
     @property
     def head_dim(self) -> int:
@@ -87,8 +91,8 @@ class RMSNorm(eqx.Module):
 class TransformerBlock(eqx.Module):
     """Pre-norm transformer block: attention, then a gated MLP, each with a residual connection.
 
-    The attention itself happens between `project_qkv` and `finish`, because training and generation
-    attend to different keys.
+    The caller computes the attention itself between `project_qkv` and `finish`, because training attends to
+    packed rows and generation to a key-value cache.
     """
 
     attention_norm: RMSNorm
@@ -113,7 +117,7 @@ class TransformerBlock(eqx.Module):
         self.num_heads = config.num_heads
 
     def project_qkv(self, x: Float[Array, "*axes d_model"]) -> Float[Array, "*axes 3 heads head_dim"]:
-        """Compute queries, keys and values, not yet rotated by position."""
+        """Compute queries, keys and values, without rotary position embeddings."""
         *axes, d_model = x.shape
         qkv = self.qkv_proj(self.attention_norm(x))
         return qkv.reshape(*axes, 3, self.num_heads, d_model // self.num_heads)
@@ -128,12 +132,13 @@ class TransformerBlock(eqx.Module):
 
 
 class LanguageModel(eqx.Module):
-    """Decoder-only transformer that predicts the next token of every token in a row."""
+    """Decoder-only transformer that predicts, for every token of a packed row, the token that follows it."""
 
     embedding: Float[Array, "vocab d_model"]
     head: Float[Array, "vocab d_model"]
     blocks: TransformerBlock
-    """All blocks as one module whose arrays have a leading layer axis, so that they compile as one."""
+    """All blocks as one module whose arrays have a leading layer axis, so that the code of a block is
+    compiled once for all layers."""
     norm: RMSNorm
     config: LanguageModelConfig = eqx.field(static=True)
 
@@ -156,12 +161,12 @@ class LanguageModel(eqx.Module):
         segment_ids: Int32[Array, "*rows tokens"],
         position_ids: Int32[Array, "*rows tokens"],
     ) -> Float[Array, "*rows tokens vocab"]:
-        """Compute the logits of each token's successor.
+        """Compute the logits of the token that follows each token.
 
         Args:
             input_ids: Tokens of packed rows.
-            segment_ids: Segment of each token, numbered from 1 in each row; 0 is padding.
-            position_ids: Position of each token in its segment, from 0.
+            segment_ids: Segment of each token. Segments are numbered from 1 in each row, and 0 is padding.
+            position_ids: Position of each token in its segment, counted from 0.
         """
         arrays, static = self._cast_blocks()
         angles = self.rotary_angles(position_ids)
@@ -193,7 +198,7 @@ class LanguageModel(eqx.Module):
         return rotary_angles(position_ids, self.config.head_dim, self.config.rope_theta)
 
     def unstack_blocks(self) -> list[TransformerBlock]:
-        """Return the blocks one by one, in the compute type."""
+        """Return a list of the blocks, with their parameters in `config.dtype`."""
         arrays, static = self._cast_blocks()
         return [
             eqx.combine(jax.tree.map(lambda leaf, n=n: leaf[n], arrays), static)
@@ -201,13 +206,13 @@ class LanguageModel(eqx.Module):
         ]
 
     def _cast_blocks(self) -> tuple[TransformerBlock, TransformerBlock]:
-        """Split the blocks into arrays, cast to the compute type, and static fields."""
+        """Split the blocks into arrays, which are cast to `config.dtype`, and static fields."""
         arrays, static = eqx.partition(self.blocks, eqx.is_array)
         return jax.tree.map(lambda leaf: leaf.astype(self.config.dtype), arrays), static
 
 
 def model_structure(config: LanguageModelConfig) -> LanguageModel:
-    """Return a model without arrays. `eqx.combine(params, structure)` is the model with these params."""
+    """Return a model in which all arrays are None. `eqx.combine(params, structure)` is the complete model."""
     model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
     structure: LanguageModel = eqx.filter(
         model, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct), inverse=True
@@ -218,7 +223,7 @@ def model_structure(config: LanguageModelConfig) -> LanguageModel:
 def token_logps(
     logits: Float[Array, "*axes vocab"], token_ids: Int32[Array, "*axes"]
 ) -> Float[Array, "*axes"]:
-    """Compute the log-probability of each token."""
+    """Compute the log-probability that the logits at each position give to the token at that position."""
     # A comparison instead of a gather, because the gradient of a gather is a scatter, slow on the CPU.
     is_token = token_ids[..., None] == jnp.arange(logits.shape[-1])
     return jnp.sum(jnp.where(is_token, logits, 0.0), axis=-1) - jax.nn.logsumexp(logits, axis=-1)

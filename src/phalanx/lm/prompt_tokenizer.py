@@ -1,4 +1,4 @@
-"""Conversion of prompts and completions to token ids and back."""
+"""Tokenizer for prompts and completions."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,8 +14,9 @@ class PromptTokenizer:
 
     Args:
         tokenizer: A tokenizer, or the name of one, such as `characters` or `bytes`.
-        prompt_suffix: Text after every prompt. It separates the prompt from the completion.
-        completion_end: Text of one token that ends a completion. None uses the end-of-text token.
+        prompt_suffix: Text that is appended to every prompt to separate it from the completion.
+        completion_end: Text that ends a completion. It must be a single token. None uses the end-of-text
+            token.
         unknown: Handling of characters in prompts that the tokenizer cannot encode: raise an `error`, or
             `replace` them with a question mark.
     """
@@ -39,7 +40,7 @@ class PromptTokenizer:
 
     @classmethod
     def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "PromptTokenizer":
-        """Create the tokenizer of an environment's prompts and answers."""
+        """Create the prompt tokenizer for the prompts and answers of an environment."""
         return cls(tokenizer, env.prompt_suffix, env.completion_end, env.unknown_characters)
 
     def encode_prompt(self, prompt: str) -> list[int]:

@@ -8,18 +8,20 @@ from pydantic import Field
 from phalanx.config import Config
 
 MASKED_LOGIT = -1e30
-"""Logit of a token that must not be sampled. Finite, so that a row of masked tokens has no NaN."""
+"""Logit of a token that must not be sampled. It is finite, so that the softmax is not NaN if all tokens of a
+row are masked."""
 
 
 class SamplingConfig(Config):
-    """Sampling of the next token."""
+    """Parameters for sampling the next token."""
 
     temperature: float = Field(default=1.0, ge=0)
-    """Divisor of the logits. 0 selects the most likely token."""
+    """Sampling temperature, by which the logits are divided. 0 always selects the most likely token."""
     top_k: int = Field(default=0, ge=0)
     """Sample only from the `top_k` most likely tokens. 0 means all tokens."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Sample only from the smallest set of most likely tokens whose total probability reaches `top_p`."""
+    """Sample only from the smallest set of most likely tokens whose total probability reaches `top_p`. 1
+    means all tokens."""
 
 
 def sample_tokens(
@@ -32,11 +34,11 @@ def sample_tokens(
     """Sample one token per row, or take the most likely one if the temperature is 0.
 
     Args:
-        logps: Log-probabilities, already divided by the temperature.
-        temperature: Only compared with 0.
-        top_k: Number of candidates; 0 for all.
-        top_p: Total probability of the candidates; None for all.
-        uniform: One uniform random number per row, which selects a token by inverse transform sampling.
+        logps: Log-probabilities at the sampling temperature.
+        temperature: Sampling temperature. It is only compared with 0.
+        top_k: Number of most likely tokens to sample from. 0 means all tokens.
+        top_p: Total probability of the most likely tokens to sample from. None means all tokens.
+        uniform: One random number in [0, 1) per row, which selects a token by inverse transform sampling.
     """
     candidates = logps
     if top_k and top_k < logps.shape[-1]:

@@ -1,4 +1,4 @@
-"""Rollouts: conversations between a policy and a text environment."""
+"""Rollouts of policies in text environments, recorded as conversations."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,10 +13,11 @@ from phalanx.text.splits import Split, split_of
 
 @dataclasses.dataclass
 class Conversation:
-    """The turns of one episode."""
+    """Turns of one episode."""
 
     turns: list[Turn] = dataclasses.field(default_factory=list)
     solved: bool = False
+    """Whether the episode was solved."""
 
     @property
     def total_reward(self) -> float:
@@ -36,15 +37,15 @@ def rollout(
     key: Key | None = None,
     batch_size: int = 2**30,
 ) -> list[Conversation]:
-    """Run episodes, in batches of at most `batch_size` and `env.max_size` episodes.
+    """Run episodes until they end, and return one conversation per episode.
 
     Args:
-        policy: Answers the prompts of all unfinished episodes of a batch in each step.
+        policy: Policy that answers the prompts of all unfinished episodes of a batch in each step.
         env: The environment.
         episodes: Episodes to run. The same episode can occur several times.
-        key: PRNG key, required for policies that sample. The first batch uses `key`, batch `n` uses
-            `jax.random.fold_in(key, n)`; step `i` of a batch folds `i` into the key of the batch.
-        batch_size: Maximum number of episodes at the same time.
+        key: PRNG key, required for policies that sample with JAX. Batch 0 uses `key` itself, and batch `n`
+            uses `jax.random.fold_in(key, n)`. Step `i` of a batch folds `i` into the key of the batch.
+        batch_size: Maximum number of episodes that run at the same time. `env.max_size` limits it, too.
     """
     conversations: list[Conversation] = []
     batch_size = min(batch_size, env.max_size)
@@ -73,9 +74,10 @@ def _rollout_batch(policy: TextPolicy, env: TextVectorEnvironment, key: Key | No
 
 
 def is_usable_state(state_key: str, split: Split) -> bool:
-    """Return whether a state of an episode of a split may be used for that split.
+    """Return whether a state that was reached in an episode of `split` may be used in samples of that split.
 
-    An episode can reach a state that is the initial state of an episode in another split. States of the
-    training split may be used for every split.
+    An episode can reach a state that is the initial state of an episode in another split. To keep validation
+    and test episodes out of the training data, a state may be used if it belongs to `split` or to the train
+    split. States without a key may always be used.
     """
     return not state_key or split_of(state_key) in (split, "train")

@@ -1,4 +1,4 @@
-"""Conversations as pictures and as episode records for the report."""
+"""Converts conversations to images and episode records, which the report of a run shows."""
 
 import dataclasses
 from typing import Any
@@ -14,7 +14,7 @@ _LINE_HEIGHT, _FONT_SIZE = 18, 14
 
 @dataclasses.dataclass(frozen=True)
 class RenderedTurn:
-    """A turn as SVG: the prompt, the answer, and an error message if the answer was invalid."""
+    """A turn that is rendered as SVG: the prompt, the answer, and an error message if it was invalid."""
 
     turn: Turn
     solved: bool
@@ -41,9 +41,9 @@ def episode_record(task: str, conversation: Conversation, update: int, index: in
 
     Args:
         task: Name of the task.
-        conversation: A finished conversation.
+        conversation: Conversation of a finished episode.
         update: Number of updates so far.
-        index: Distinguishes the episodes of one update.
+        index: Index of the episode among those that are logged at this update.
     """
     turns = conversation.turns
     states = [

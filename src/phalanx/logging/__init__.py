@@ -1,4 +1,4 @@
-"""Experiment logger, its handlers and experiment trackers."""
+"""Experiment logger, and handlers that write to files, the terminal and experiment trackers."""
 
 from phalanx.io.jsonl import read_records as read_records
 from phalanx.logging.config import LoggingConfig as LoggingConfig

@@ -1,4 +1,4 @@
-"""Aggregation of an update's arrays into metrics, and sampled episodes, in NumPy on the host."""
+"""Aggregates the arrays of an update into metrics and samples episodes, with NumPy on the host."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ _STATISTICS = {
     "similarity_scores": "similarity",
     "episode_lengths": "episode_length",
 }
-"""Prefix of the metrics of each key that is aggregated."""
+"""Maps each key of `batch_data` that is aggregated to the prefix of its metrics."""
 _EPISODE_FIELDS: dict[str, tuple[str, Any]] = {
     "episode_returns": ("total_reward", 0.0),
     "episode_lengths": ("total_steps", 0),
     "similarity_scores": ("final_similarity", 0.0),
     "success_mask": ("success", False),
 }
-"""Field of an episode and default value for each key."""
+"""Maps keys of `batch_data` to the field of an episode record and the field's default value."""
 _STATES = {"initial_states": "initial_state", "final_states": "final_state", "step_states": "step_states"}
 
 _PER_ENVIRONMENT = (*_EPISODE_FIELDS, "episode_mask")
@@ -28,11 +28,15 @@ _KNOWN = {"update_step", "task_ids", *_PER_ENVIRONMENT, *_STATES}
 
 
 SampleRows = Callable[[int, int, int, Any], Int[np.ndarray, " samples"]]
-"""Function of the update step, the number of environments, the number of samples and the finished ones."""
+"""Function that selects the environments whose episodes are logged.
+
+Its arguments are the update step, the number of environments, the number of samples, and a boolean mask of
+the environments that have finished an episode (None if all have). It returns indices of environments.
+"""
 
 
 class BatchSummary(NamedTuple):
-    """Metrics and sampled episodes of one update."""
+    """Metrics and sampled episode records of one update."""
 
     metrics: dict[str, float]
     episodes: list[dict[str, Any]]
@@ -41,7 +45,17 @@ class BatchSummary(NamedTuple):
 def sample_rows(
     update_step: int, num_envs: int, num_samples: int, finished: Bool[np.ndarray, " batch"] | None
 ) -> Int[np.ndarray, " samples"]:
-    """Sample environments with a finished episode; the update step is the seed."""
+    """Sample environments that have finished an episode, with the update step as the random seed.
+
+    Args:
+        update_step: Number of the update.
+        num_envs: Number of environments in the batch.
+        num_samples: Maximum number of sampled environments.
+        finished: Mask of the environments that have finished an episode. None means that all have.
+
+    Returns:
+        The indices of the sampled environments.
+    """
     candidates = np.arange(num_envs) if finished is None else np.flatnonzero(finished)
     if num_samples >= num_envs:
         return candidates
@@ -58,10 +72,10 @@ def summarize_batch(
     """Aggregate the metrics of an update and sample episodes.
 
     Args:
-        batch_data: Arrays by name, as for `ExperimentLogger.log_batch_step`.
-        aggregate: Return metrics.
+        batch_data: Arrays and scalars by name, as for `ExperimentLogger.log_batch_step`.
+        aggregate: Whether to compute metrics. If False, the returned metrics are empty.
         num_samples: Maximum number of sampled episodes.
-        sample_rows: Selects the environments to sample.
+        sample_rows: Function that selects the environments to sample.
     """
     update_step = get_update_step(batch_data)
     scalars = _scalar_metrics(batch_data) if aggregate else {}
@@ -79,7 +93,7 @@ def summarize_batch(
 
 
 def get_update_step(batch_data: Mapping[str, Any]) -> int:
-    """Return the number of the update; 0 if there is none."""
+    """Return `batch_data["update_step"]` as an integer, or 0 if it is missing."""
     step = int(batch_data.get("update_step", 0))
     if step < 0:
         raise ValueError(f"update_step must not be negative, got {step}")
@@ -87,7 +101,11 @@ def get_update_step(batch_data: Mapping[str, Any]) -> int:
 
 
 def find_invalid_keys(batch_data: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys that cannot be logged and why: unknown keys, or ids and states of another batch."""
+    """Return the keys that cannot be logged, each with the reason.
+
+    These are unknown keys whose value is not a scalar, and task ids and states whose number of environments
+    differs from that of the other arrays.
+    """
     sizes = {np.shape(batch_data[name])[:1] for name in _PER_ENVIRONMENT if name in batch_data}
     found = {}
     for name, value in batch_data.items():
@@ -110,7 +128,7 @@ def _leaves(name: str, value: Any) -> list[Any]:
 
 
 def _to_host(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Copy arrays to the host. All transfers are started before the first one is awaited."""
+    """Copy arrays to the host. All transfers start before the function waits for the first one."""
     for value in values.values():
         if hasattr(value, "copy_to_host_async"):
             value.copy_to_host_async()
@@ -160,7 +178,7 @@ def _episodes(
     update_step: int,
     rows: Int[np.ndarray, " samples"],
 ) -> list[dict[str, Any]]:
-    """Return the sampled episodes as records for `log_episode_summary`."""
+    """Return the episodes of the environments `rows` as records for `log_episode_summary`."""
     if not len(rows):
         return []
     states = {
@@ -181,7 +199,11 @@ def _episodes(
 
 
 def _select_states(states: Any, rows: Int[np.ndarray, " samples"]) -> list[Any]:
-    """Return the states of some rows. Those of a batched state are JAX arrays on the CPU."""
+    """Return the states of the environments `rows`.
+
+    `states` is a list with one state per environment, or one pytree with a leading batch axis. The states
+    selected from a pytree are JAX arrays on the CPU.
+    """
     if _is_list(states):
         return [states[row] for row in rows.tolist()]
     import jax

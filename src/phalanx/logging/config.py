@@ -1,4 +1,4 @@
-"""Logging settings: how often metrics and sampled episodes are logged, and in which format."""
+"""Logging settings, such as how often metrics and sampled episodes are logged, and in which format."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal, Protocol, runtime_checkable
@@ -31,37 +31,39 @@ class LoggingConfig(Config):
     }
 
     log_frequency: int = Field(default=10, ge=0)
-    """Number of updates between two logs of metrics; 0 turns metrics off."""
+    """Log metrics every this many updates. 0 turns metrics off."""
     sample_frequency: int = Field(default=50, ge=0)
-    """Number of updates between two logs of sampled episodes; 0 turns sampling off."""
+    """Log sampled episodes every this many updates. 0 turns sampled episodes off."""
     num_samples: int = Field(default=3, ge=1)
-    """Number of episodes in a sample. Each one is rendered, so large values slow down training."""
+    """Number of episodes to log each time. Each one is rendered, so large values slow down training."""
     log_format: Literal["json", "text", "structured", "pickle"] = "json"
-    """Format of episodes, steps and tasks: JSON Lines, readable text, `key=value` lines, or a file of pickled
-    dictionaries. Metrics and evaluations are always JSON Lines, which the report reads."""
+    """File format of episodes, steps and tasks. `json` writes JSON Lines, `text` readable text, `structured`
+    lines of `key=value` pairs, and `pickle` pickled dictionaries. Metrics and evaluations are always written
+    as JSON Lines, which the report reads."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Level of console output. DEBUG shows single steps; INFO shows tasks, episodes, metrics and evaluations;
-    WARNING and ERROR show only messages of that level."""
+    """Level of console output. INFO shows tasks, episodes, metrics and evaluations, and DEBUG also single
+    steps. WARNING and ERROR show only messages of at least that level."""
     compression: bool = True
-    """Compress rotated files with gzip."""
+    """Compress log files with gzip after they are rotated. Files are rotated only if the `FileHandler` has
+    `rotate_bytes`."""
     include_full_states: bool = False
-    """Write the arrays of initial and final states to the records of episodes."""
+    """Include the arrays of the initial and final states in the records of episodes."""
     step_fields: tuple[Literal["action", "reward", "grid_changes"], ...] = ()
-    """Fields of single steps to write. Without any, steps are not written, except key moments."""
+    """Fields to write for every step. If empty, only the steps selected by `log_key_moments` are written."""
     log_key_moments: bool = True
     """Write steps that solve or end an episode even if `step_fields` is empty."""
 
 
 @runtime_checkable
 class HasLogging(Protocol):
-    """A config with a `logging` section, such as that of a training run."""
+    """A config with a `logging` section, such as the config of a training run."""
 
     @property
     def logging(self) -> LoggingConfig: ...
 
 
 def logging_section(config: LoggingConfig | HasLogging | None) -> LoggingConfig:
-    """Return the logging settings of a config; the defaults if there is no config."""
+    """Return the logging settings of a config, or the default settings if the config is None."""
     if config is None:
         return LoggingConfig()
     return config if isinstance(config, LoggingConfig) else config.logging

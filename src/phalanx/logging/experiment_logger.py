@@ -1,4 +1,4 @@
-"""`ExperimentLogger`: decides when to log, calls the handlers and isolates their errors."""
+"""`ExperimentLogger`, which decides when to log, calls the handlers and isolates their errors."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -16,15 +16,15 @@ _LOG = logging.getLogger("phalanx.logging")
 class ExperimentLogger:
     """Passes the events of a run to its handlers.
 
-    If a handler raises, the first error is logged as a warning of the Python logger `phalanx.logging`, and
-    training and the other handlers continue. The handler is called again at the next event, because the cause
-    may be temporary, for example a full disk.
+    If a handler raises an exception, training and the other handlers continue. The first exception of each
+    handler is logged as a warning by the Python logger `phalanx.logging`. The handler is called again at the
+    next event, because the cause may be temporary, for example a full disk.
 
     Args:
         config: Logging settings, or a config with a `logging` section.
-        handlers: Handlers by name. Events that a handler has no method for are skipped.
-        render: Renders sampled states, as `Environment.render` does. Default: `_repr_svg_` or `_repr_html_`
-            of the state.
+        handlers: Handlers by name. A handler is not called for events that it has no method for.
+        render: Function that renders sampled states, such as `Environment.render`. By default, the state's
+            `_repr_svg_` or `_repr_html_` is called.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ExperimentLogger:
         self.handlers = dict(handlers)
         self.render = render
         self.failures: dict[str, int] = {}
-        """Number of errors of each handler that has failed."""
+        """Number of exceptions by name of the handler. Handlers that have not failed are missing."""
         self._warned: set[str] = set()
         self._episode_counter = EpisodeCounter()
         _LOG.setLevel(self.settings.log_level)
@@ -52,21 +52,36 @@ class ExperimentLogger:
         self.close()
 
     def log_config(self, config: Any, metadata: Record | None = None) -> None:
-        """Log the settings of the run, a config or a mapping, and metadata such as the machine."""
+        """Log the settings of the run and metadata such as the machine.
+
+        Args:
+            config: A `Config` or a mapping.
+            metadata: Metadata by name. None means no metadata.
+        """
         self._notify("log_config", lambda handler: handler.log_config(config, metadata or {}))
 
     def log_task_start(self, task_data: Record) -> None:
-        """Log the start of an episode: `task_id`, `episode_num` and other values."""
+        """Log the start of an episode. `task_data` contains `task_id`, `episode_num` and any other fields."""
         self._notify("log_task_start", lambda handler: handler.log_task_start(task_data))
 
     def log_step(self, step_data: Record) -> None:
-        """Log one step: any of `step_num`, `action`, `reward`, `done`, `before_state` and `after_state`."""
+        """Log one step of one environment.
+
+        `step_data` contains any of `step_num`, `action`, `reward`, `done`, `success`, `before_state` and
+        `after_state`.
+        """
         self._notify("log_step", lambda handler: handler.log_step(step_data))
 
     def log_episode_summary(self, summary_data: Record) -> None:
-        """Log a finished episode, with some of the fields of a sampled episode (see `log_batch_step`).
+        """Log a finished episode.
 
-        If there is a `final_state`, its image is logged as `episode_0/final`, `episode_1/final`, ...
+        If `summary_data` has a `final_state`, the state is also logged as an image. The image is named
+        `episode_0/final` for the first episode of an update, `episode_1/final` for the second one, and so on.
+
+        Args:
+            summary_data: Any of `episode_num` (the update in which the episode was sampled),
+                `environment_id`, `task_id`, `total_reward`, `total_steps`, `final_similarity`, `success`,
+                `initial_state`, `final_state` and `step_states`.
         """
         self._notify("log_episode_summary", lambda handler: handler.log_episode_summary(summary_data))
         step, index = self._episode_counter.next(summary_data)
@@ -74,13 +89,26 @@ class ExperimentLogger:
             self.log_picture(f"episode_{index}/final", summary_data["final_state"], step)
 
     def log_evaluation(self, record: Record) -> None:
-        """Log an evaluation: `step` (the update), `split`, `mode` and the metrics."""
+        """Log an evaluation.
+
+        Args:
+            record: `step` (number of the update, required), `split`, `mode` and the metrics.
+
+        Raises:
+            ValueError: If `step` is missing or not an integer.
+        """
         if not isinstance(record.get("step"), int):
             raise ValueError(f"an evaluation needs the number of its update as `step`, got {dict(record)!r}")
         self._notify("log_evaluation", lambda handler: handler.log_evaluation(record))
 
     def log_picture(self, name: str, picture: Any, step: int) -> None:
-        """Log an image: SVG text, a uint8 array `[rows, columns, 3]`, or a state to be rendered."""
+        """Log an image.
+
+        Args:
+            name: Name of the image.
+            picture: SVG text, a uint8 array `[rows, columns, 3]`, a `Picture`, or a state to be rendered.
+            step: Number of the update.
+        """
         image = picture if isinstance(picture, Picture) else Picture(picture, self.render)
         self._notify("log_picture", lambda handler: handler.log_picture(name, image, step))
 
@@ -89,19 +117,22 @@ class ExperimentLogger:
         batch_data: Mapping[str, Any],
         sampled_episodes: Callable[[], Iterable[Record]] | None = None,
     ) -> None:
-        """Log an update of batched training: metrics and sampled episodes when they are due.
+        """Log one update of batched training.
 
-        On updates that are not logged, nothing is computed or transferred. Task ids and states of another
-        batch size are left out, with one warning.
+        Metrics are logged every `log_frequency` updates and sampled episodes every `sample_frequency`
+        updates. For other updates, nothing is computed or transferred. Task ids and states whose number of
+        environments differs from that of the other arrays are omitted with a warning.
 
         Args:
-            batch_data: All keys are optional: `update_step` (a Python integer, because an array on a device
-                would be transferred in every update); one value per environment in `episode_returns`,
+            batch_data: Values by name. All keys are optional. `update_step` should be a Python integer,
+                because an array on a device would be transferred in every update. `episode_returns`,
                 `episode_lengths`, `similarity_scores`, `success_mask`, `task_ids`, `initial_states`,
-                `final_states`, `step_states` and `episode_mask` (environments that have finished an episode;
-                others are ignored). Any other scalar is a metric.
-            sampled_episodes: Returns the episodes to log, with the arguments of `log_episode_summary`. It is
-                called only when a sample is due. Default: sample rows of `batch_data`.
+                `final_states` and `step_states` have one entry per environment. `episode_mask` marks the
+                environments that have finished an episode; the others are ignored. Any other scalar is logged
+                as a metric.
+            sampled_episodes: Function that returns the episodes to log, as records for `log_episode_summary`.
+                It is called only when sampled episodes are due. By default, episodes are sampled from
+                `batch_data`.
         """
         update_step = get_update_step(batch_data)
         aggregate = _is_due(update_step, self.settings.log_frequency)
@@ -122,7 +153,7 @@ class ExperimentLogger:
             self.log_episode_summary(episode)
 
     def close(self) -> None:
-        """Close all handlers and log how often each one failed."""
+        """Close all handlers. Log a warning for each handler that failed more than once."""
         self._notify("close", lambda handler: handler.close())
         for name, times in self.failures.items():
             if times > 1:
@@ -159,7 +190,7 @@ class ExperimentLogger:
             )
 
     def _drop_invalid_keys(self, batch_data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the keys that can be logged; warn once about each other key."""
+        """Return `batch_data` without the keys that cannot be logged, and warn about each of these once."""
         invalid = find_invalid_keys(batch_data)
         for key, why in invalid.items():
             if key not in self._warned:

@@ -1,4 +1,4 @@
-"""Records of events as JSON, `key=value` pairs or readable text; scalars and arrays of records."""
+"""Conversion of logged records to JSON, `key=value` pairs, readable text and scalar metrics."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 Record = Mapping[str, Any]
-"""Values of an event by name: the start of a task, a step, an episode or an evaluation."""
+"""Field values of one logged event by name. Events are task starts, steps, episodes and evaluations."""
 Metrics = Mapping[str, float]
 
 _NUMBER_DTYPES = ("bool", "int", "uint", "float", "bfloat")
@@ -18,7 +18,7 @@ _NOT_METRICS = ("step", "timestamp", "seed", "tasks")
 
 
 def is_scalar(value: Any) -> bool:
-    """Return whether a value is a single number or boolean of Python, NumPy or JAX."""
+    """Return whether a value is a single number or boolean, either a Python, NumPy or JAX value."""
     if isinstance(value, int | float):
         return True
     # By name, because NumPy has no kind for bfloat16 and similar types.
@@ -26,12 +26,15 @@ def is_scalar(value: Any) -> bool:
 
 
 def select_scalars(record: Record) -> dict[str, float]:
-    """Return the scalars of a record as floats."""
+    """Return the scalar fields of a record as floats. Other fields are omitted."""
     return {name: float(value) for name, value in record.items() if is_scalar(value)}
 
 
 def evaluation_scalars(record: Record) -> dict[str, float]:
-    """Return the metrics of an evaluation. Nested names are joined with `/`; results per task are omitted.
+    """Return the metrics of an evaluation record as floats.
+
+    The names of nested metrics are joined with `/`. The step, timestamp, seed, per-task results and all
+    values that are not scalars are omitted.
 
     >>> evaluation_scalars({"step": 5, "mode": "greedy", "success_rate": 0.5, "pass_at_k": {"8": 0.75}})
     {'success_rate': 0.5, 'pass_at_k/8': 0.75}
@@ -48,7 +51,7 @@ def _nested_scalars(values: Record, prefix: str) -> Iterator[tuple[str, float]]:
 
 
 def flatten_settings(values: Any, prefix: str = "") -> dict[str, str]:
-    """Return nested settings as text by dotted key. Lists are not flattened.
+    """Flatten nested settings to a dictionary from dotted keys to strings. Lists are not flattened.
 
     >>> flatten_settings({"seed": 3, "optimizer": {"lr": 0.2, "betas": [1, 2]}, "note": None})
     {'seed': '3', 'optimizer.lr': '0.2', 'optimizer.betas': '[1, 2]', 'note': 'null'}
@@ -64,7 +67,7 @@ def flatten_settings(values: Any, prefix: str = "") -> dict[str, str]:
 
 
 def format_json(record: Record) -> str:
-    """Format a record as one line of standard JSON. Infinities and NaN become strings.
+    """Format a record as one line of standard JSON. Infinity and NaN become strings.
 
     >>> format_json({"step": 10, "policy_loss": float("nan")})
     '{"step": 10, "policy_loss": "nan"}'
@@ -82,7 +85,7 @@ def format_pairs(record: Record) -> str:
 
 
 def format_text(record: Record) -> str:
-    """Format a record as readable text.
+    """Format a record as one line of readable text, without its timestamp.
 
     >>> format_text({"event": "episode", "task_id": "move 3", "total_reward": 0.25})
     'episode: task id move 3, total reward 0.25'
@@ -95,10 +98,10 @@ def format_text(record: Record) -> str:
 
 
 def state_arrays(state: Any) -> dict[str, Any]:
-    """Return the arrays of a state by name, as nested lists.
+    """Return the arrays of a state as nested lists, by name.
 
-    If the state has properties that unpack its arrays, these are returned, together with the scalars.
-    Otherwise, all leaves of the pytree are returned.
+    If the state has public properties that return arrays, such as an unpacked grid, these properties and the
+    scalar leaves of the state are returned. Otherwise, all leaves of the pytree are returned.
     """
     import jax
 
@@ -120,7 +123,12 @@ def _property_names(kind: type) -> list[str]:
 
 
 def changed_cells(before: Any, after: Any) -> list[list[int]] | None:
-    """Return `[row, column, old, new]` of each cell that differs; None if a state has no `working_grid`."""
+    """Compare the grids of two states.
+
+    Returns:
+        `[row, column, old_value, new_value]` for each cell that differs. None if a state has no
+        `working_grid`.
+    """
     grids = [getattr(state, "working_grid", None) for state in (before, after)]
     if any(grid is None for grid in grids):
         return None
@@ -130,7 +138,11 @@ def changed_cells(before: Any, after: Any) -> list[list[int]] | None:
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert a value to JSON types. Objects without fields become a shortened `repr`."""
+    """Convert a value to JSON types.
+
+    Infinity and NaN become strings. Arrays, sequences, mappings, dataclasses and Pydantic models are
+    converted recursively, and other objects become their `repr`, shortened to 200 characters.
+    """
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

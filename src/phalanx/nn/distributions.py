@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int32, Key as KeyArray, PRNGKeyArray, 
 Key = PRNGKeyArray
 """A JAX random key, typed or raw."""
 Keys = KeyArray[Array, " batch"] | UInt32[Array, "batch 2"]
-"""One random key per row of a batch."""
+"""A batch of JAX random keys, typed or raw."""
 
 
 @runtime_checkable
@@ -40,7 +40,7 @@ class MaskedCategorical(eqx.Module):
 
     logits: Float[Array, " choices"]
     mask: Bool[Array, " choices"] | None = None
-    """True for legal choices. None: all choices are legal."""
+    """True for legal choices. None means that all choices are legal."""
 
     def sample(self, key: Key) -> Int32[Array, ""]:
         return sample_by_uniform(jax.random.uniform(key), self.log_probs())
@@ -55,16 +55,17 @@ class MaskedCategorical(eqx.Module):
         return entropy(self.log_probs())
 
     def log_probs(self) -> Float[Array, " choices"]:
-        """Return the log-probabilities of all choices; minus infinity for masked-out choices."""
+        """Return the log-probabilities of all choices. They are minus infinity for masked-out choices."""
         return masked_log_softmax(self.logits, self.mask)
 
 
 def masked_log_softmax(
     logits: Float[Array, "*kinds choices"], mask: Bool[Array, "*#kinds choices"] | None
 ) -> Float[Array, "*kinds choices"]:
-    """Compute the log-softmax over the last axis.
+    """Compute the log-softmax over the choices for which `mask` is True, along the last axis.
 
-    Where the mask is False, the result is minus infinity and its gradient is zero.
+    Where the mask is False, the result is minus infinity and its gradient is zero. None means that all
+    choices are allowed.
     """
     if mask is None:
         return jax.nn.log_softmax(logits)
@@ -76,7 +77,7 @@ def masked_log_softmax(
 def entropy(log_probs: Float[Array, "*kinds choices"]) -> Float[Array, "*kinds"]:
     """Compute the entropy of normalized log-probabilities over the last axis.
 
-    Choices with probability zero contribute nothing, also to the gradient.
+    Choices with probability zero contribute nothing to the entropy or its gradient.
     """
     possible = log_probs > -jnp.inf
     finite = jnp.where(possible, log_probs, 0.0)

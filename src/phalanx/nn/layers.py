@@ -1,7 +1,7 @@
 """Dense, convolution, normalization and attention layers for small inputs on the CPU.
 
-Features are the last axis, and each layer is one large matrix product. Inside a compiled loop on the CPU,
-XLA's own convolution is ten times slower (5x5 grids with 32 features).
+Features are the last axis, and layers are computed as large matrix products. Inside a compiled loop on the
+CPU, XLA's own convolution is ten times slower (measured on 5x5 grids with 32 features).
 """
 
 import functools
@@ -16,11 +16,18 @@ from jaxtyping import Array, Bool, Float
 from phalanx.nn.distributions import Key
 
 _SMALL_GRID = 36
-"""Up to this number of cells, a convolution is one product with a matrix from all cells to all cells."""
+"""Maximum number of cells of a grid for which a convolution is computed as one dense matrix product."""
 
 
 class Dense(eqx.Module):
-    """Linear layer on the last axis."""
+    """Linear layer with bias on the last axis.
+
+    Args:
+        inputs: Number of input features.
+        outputs: Number of output features.
+        key: Key of the initial weights.
+        scale: Factor of the initial weights. With 1, their standard deviation is `1 / sqrt(inputs)`.
+    """
 
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
@@ -34,7 +41,7 @@ class Dense(eqx.Module):
 
 
 class Conv3x3(eqx.Module):
-    """3x3 convolution of [rows, columns, features] with zero padding, without bias."""
+    """3x3 convolution of arrays of shape `[rows, columns, features]`, with zero padding and without bias."""
 
     weight: Float[Array, "window inputs outputs"]
 
@@ -52,9 +59,10 @@ class Conv3x3(eqx.Module):
     def _dense_convolution(
         self, x: Float[Array, "rows columns inputs"]
     ) -> Float[Array, "rows columns outputs"]:
-        """Convolve with a matrix from all cells to all cells: more arithmetic, but no copies of windows.
+        """Compute the convolution as one product with a matrix that maps all input cells to all output cells.
 
-        This is five to nine times faster than windows on 4x4 and 5x5 grids with 8 to 12 features.
+        This needs more arithmetic than the product with 3x3 windows, but does not copy the windows. It is
+        five to nine times faster on 4x4 and 5x5 grids with 8 to 12 features.
         """
         rows, columns, inputs = x.shape
         outputs = self.weight.shape[-1]
@@ -65,7 +73,10 @@ class Conv3x3(eqx.Module):
 
 @functools.lru_cache(maxsize=32)
 def _neighbors(rows: int, columns: int) -> Float[np.ndarray, "window cells cells"]:
-    """Return 1 where the cell of the second axis is at an offset (first axis) from that of the third axis."""
+    """Return an array `near` with `near[k, p, q] == 1` where cell `p` is neighbor `k` of cell `q`, else 0.
+
+    The nine cells of a 3x3 window, including its center, are numbered row by row.
+    """
     grid = np.zeros((9, rows, columns, rows, columns), np.float32)
     for row, column in np.ndindex(rows, columns):
         for offset in range(9):
@@ -91,7 +102,7 @@ class LayerNorm(eqx.Module):
 
 
 class Attention(eqx.Module):
-    """Multi-head self-attention over a set of items."""
+    """Multi-head self-attention over a set of items, without position embeddings."""
 
     qkv: Dense
     out: Dense
@@ -106,7 +117,13 @@ class Attention(eqx.Module):
     def __call__(
         self, items: Float[Array, "items width"], mask: Bool[Array, "items items"]
     ) -> Float[Array, "items width"]:
-        """Compute the attention; item i attends to the items j with `mask[i, j]`, at least one per item."""
+        """Compute self-attention.
+
+        Args:
+            items: Features of each item.
+            mask: Item `i` attends to item `j` if `mask[i, j]` is True. At least one entry per row of the mask
+                must be True.
+        """
         count, width = items.shape
         queries, keys, values = jnp.moveaxis(
             self.qkv(items).reshape(count, 3, self.heads, width // self.heads), 1, 0
@@ -119,7 +136,10 @@ class Attention(eqx.Module):
 def pool(
     features: Float[Array, "rows columns width"], inside: Bool[Array, "rows columns"]
 ) -> Float[Array, " pooled"]:
-    """Concatenate the mean and the maximum of each feature over the cells inside; zeros if there are none."""
+    """Concatenate the mean and the maximum of each feature over the cells for which `inside` is True.
+
+    The result is zero if `inside` is False everywhere.
+    """
     mask = inside[..., None]
     mean = jnp.sum(jnp.where(mask, features, 0.0), axis=(0, 1)) / jnp.maximum(inside.sum(), 1)
     maximum = jnp.max(jnp.where(mask, features, -1e9), axis=(0, 1))

@@ -1,4 +1,4 @@
-"""The interface between policy networks and everything that uses them."""
+"""Protocol of policy networks, and functions that call them on batches and select actions."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,7 +10,7 @@ from phalanx.nn.distributions import Distribution, Key
 
 @runtime_checkable
 class PolicyNetwork(Protocol):
-    """Maps one observation to the distribution of the next action and the value of the state.
+    """Maps one observation to the distribution of the next action and the estimated value of the state.
 
     A network is called on a single observation; use `jax.vmap` for batches. The network (usually an
     `equinox.Module`) and the distribution are pytrees.
@@ -20,10 +20,10 @@ class PolicyNetwork(Protocol):
 
 
 def apply_batch(network: PolicyNetwork, observations: PyTree) -> tuple[Any, Float[Array, " batch"]]:
-    """Call a network on a batch of observations.
+    """Call a network on a batch of observations. Returns the batched distribution and the values.
 
-    Use this instead of `jax.vmap` in losses: a network with a method `batch` computes the gradient of a batch
-    faster than `vmap` does.
+    If the network has a method `batch`, it is called instead of `jax.vmap`. Losses should use this function,
+    because such a method computes gradients faster than `vmap`.
     """
     batch = getattr(network, "batch", None)
     return jax.vmap(network)(observations) if batch is None else batch(observations)

@@ -31,7 +31,7 @@ class CurriculumState(eqx.Module):
     clock: Int32[Array, "*batch"]
 
 
-class CurriculumExpert(ShortestProofExpert):
+class DepthCurriculumExpert(ShortestProofExpert):
     """The expert for states of a curriculum."""
 
     def label(self, states: Any, memory: Any) -> ExpertLabels:
@@ -196,8 +196,8 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
     def task_name(self, state: CurriculumState) -> str:
         return self.stages[0].task_name(state.proof)
 
-    def expert(self) -> "CurriculumExpert":
-        return CurriculumExpert(self.stages[0])
+    def expert(self) -> "DepthCurriculumExpert":
+        return DepthCurriculumExpert(self.stages[0])
 
     def tokenizer(self) -> EpisodeTokenizer:
         return self.stages[0].tokenizer()

@@ -1,4 +1,4 @@
-"""Environments with text observations and text answers."""
+"""Environments with text observations and text actions."""
 
 from phalanx.text.env import (
     EpisodeId,

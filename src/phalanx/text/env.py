@@ -1,4 +1,4 @@
-"""Protocol of text environments: an episode is a prompt, an answer, the text that follows, and so on."""
+"""Base classes of text environments, in which a model answers prompts until the episode ends."""
 
 import abc
 import dataclasses
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from phalanx.text.splits import Split, split_of
 
 PromptFormat = Literal["full", "compact"]
-"""`full` prompts include the rules; `compact` prompts have only the state, in few characters."""
+"""`full` prompts include the rules. `compact` prompts contain only the state, in few characters."""
 
 MAX_ANSWER_CHARS = 20_000
-"""Longer answers are rejected without parsing them."""
+"""Maximum number of characters of an answer. Longer answers are rejected without parsing them."""
 
 MAX_SEED = 2**32 - 1
-"""The largest seed that every text environment accepts."""
+"""Largest seed that every text environment accepts."""
 
 _SEEDS_PER_BLOCK = 32
 _MAX_MISSES = 1024
@@ -27,27 +27,29 @@ _SEEDS_PER_RUN = 1_000_003
 
 
 class TextInfo(NamedTuple):
-    """The outcome of an answer, in addition to its reward."""
+    """Outcome of an answer, in addition to its reward."""
 
     error: str = ""
-    """Why the answer was not a valid action, as text for the model; empty if it was valid."""
+    """Error message for the model if the answer is not a valid action. Empty if it is valid."""
     solved: bool = False
+    """Whether the episode has ended successfully."""
     terminated: bool = False
     truncated: bool = False
 
 
 class TextStep(NamedTuple):
-    """Result of one step."""
+    """Result of one step of a text environment."""
 
     text: str
-    """The outcome of the answer and the new state, without the rules."""
+    """Text that tells the model the outcome of its answer and the new state, without repeating the rules."""
     reward: float
     done: bool
+    """Whether the episode has ended."""
     info: TextInfo
 
 
 class TextVectorStep(NamedTuple):
-    """Result of one step of a batch."""
+    """Results of one step of a batch of text environments. Each field has one item per environment."""
 
     texts: list[str]
     rewards: NDArray[np.float32]
@@ -56,7 +58,7 @@ class TextVectorStep(NamedTuple):
 
     @classmethod
     def stack(cls, steps: Sequence[TextStep]) -> "TextVectorStep":
-        """Combine the steps of single environments."""
+        """Combine the results of single environments."""
         return cls(
             [step.text for step in steps],
             np.array([step.reward for step in steps], np.float32),
@@ -67,55 +69,59 @@ class TextVectorStep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TextRewards:
-    """Rewards by the outcome of an answer."""
+    """Reward of each possible outcome of an answer."""
 
     solved: float = 1.0
-    """The answer solved the episode."""
+    """Reward of the answer that solves the episode."""
     valid: float = 0.0
-    """The answer was a valid action."""
+    """Reward of any other answer that is a valid action."""
     invalid: float = -0.1
-    """The answer was not a valid action."""
+    """Reward of an answer that is not a valid action."""
 
 
 class TextEnvironment(abc.ABC):
-    """One episode at a time, as text.
+    """Base class of environments that run one text episode at a time.
 
-    `step` never raises because of an answer: an invalid answer leaves the state unchanged, and its result
-    explains the error. After the end of an episode, `step` has no effect and its reward is 0, until `reset`.
+    `step` does not raise an error for any answer. An invalid answer leaves the state unchanged, and the text
+    of the step explains the error. After the end of an episode, `step` has no effect and returns reward 0
+    until the next `reset`.
     """
 
     blocking: bool = True
-    """True if a step can take long (JAX, network), so that a server should run it in a thread."""
+    """Whether a step can take long (JAX, network), in which case a server should run it in a thread."""
 
     @abc.abstractmethod
     def reset(self, seed: int) -> str:
-        """Start the episode of a seed and return its first prompt: rules, state and answer format."""
+        """Start the episode of a seed and return its first prompt: the rules, state and answer format."""
 
     @abc.abstractmethod
     def step(self, answer: str) -> TextStep:
-        """Take an answer of the model."""
+        """Apply an answer of the model and return the outcome."""
 
     @property
     @abc.abstractmethod
     def prompt(self) -> str:
-        """Everything needed to answer now, including the rules: the input of a policy without memory."""
+        """Prompt for the current state. It includes the rules, so that a model can answer it without having
+        seen earlier prompts."""
 
     @property
     def state_key(self) -> str:
-        """A short text that identifies the current state across episodes; empty if there is none."""
+        """Short string that is equal for equal states, also in different episodes. It is empty if the
+        environment does not provide one."""
         return ""
 
     @property
     def episode_key(self) -> str:
-        """A text that identifies the episode across seeds; empty: its first prompt does."""
+        """String that identifies the episode and is equal for seeds that give the same episode. If it is
+        empty, the first prompt identifies the episode."""
         return ""
 
     def expert_actions(self) -> list[str] | None:
-        """Return answers that solve the episode from here, or None if no solver knows any."""
+        """Return answers that solve the episode from the current state, or None if none are known."""
         return None
 
     def legal_actions(self) -> list[str] | None:
-        """List the answers that are valid now, or return None if they are not known."""
+        """Return all answers that are currently valid, or None if the environment cannot list them."""
         return None
 
     def close(self) -> None:
@@ -124,37 +130,41 @@ class TextEnvironment(abc.ABC):
 
 
 class EpisodeId(NamedTuple):
-    """Identifies an episode: the same id always gives the same episode."""
+    """Task and seed of an episode. The same id always gives the same episode."""
 
     task: str
+    """One of the `tasks` of the vector environment."""
     seed: int
 
 
 class TextVectorEnvironment:
     """A batch of text episodes that are stepped together.
 
-    `start` (or `reset`) determines the size of the batch. Rows whose episode has ended are not changed by
-    `step`. This class runs the environments one by one; subclasses run them faster.
+    Each row of the batch is one episode. `start` and `reset` determine the number of rows. `step` does not
+    change rows whose episode has ended. This class runs the environments one by one; subclasses run them
+    faster.
 
     Args:
         factories: For each task, a function that creates an environment for one of its episodes.
-        fingerprint: Identifies the episodes: equal fingerprints mean equal episodes. Default: the task names.
+        fingerprint: Value of the attribute `fingerprint`. None uses the names of the tasks.
     """
 
     tasks: tuple[str, ...]
     """Names of the tasks, which `EpisodeId.task` refers to."""
     fingerprint: str
-    """Identifies the episodes: equal fingerprints mean equal episodes."""
+    """String that identifies the set of episodes. Equal fingerprints mean that an `EpisodeId` gives the same
+    episode."""
     max_size: int = 2**30
-    """Maximum number of episodes at the same time."""
+    """Maximum number of rows."""
     expert_batch_size: int = 1
-    """Number of episodes that the expert should run at the same time."""
+    """Number of rows to use when expert episodes are generated."""
     prompt_suffix: str = ">"
     """Text that separates a prompt from the answer of a language model."""
     completion_end: str | None = None
-    """Text that ends an answer of a language model. None: the tokenizer's end-of-text token."""
+    """Text that ends an answer of a language model. None means the tokenizer's end-of-text token."""
     unknown_characters: Literal["error", "replace"] = "replace"
-    """How to tokenize characters of a prompt that the tokenizer does not know."""
+    """Handling of characters in prompts that the tokenizer cannot encode: raise an `error`, or `replace` them
+    with a question mark."""
 
     def __init__(
         self, factories: Mapping[str, Callable[[], TextEnvironment]], fingerprint: str | None = None
@@ -177,7 +187,7 @@ class TextVectorEnvironment:
         return self.start([EpisodeId(self.tasks[0], int(seed)) for seed in seeds])
 
     def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
-        """Start one episode per row, and return the prompts. Running episodes are abandoned."""
+        """Start one episode per row, and return the prompts. Unfinished episodes are abandoned."""
         self._check_episodes(episodes)
         used = dict.fromkeys(self.tasks, 0)
         self.environments = []
@@ -195,7 +205,7 @@ class TextVectorEnvironment:
 
         Args:
             mask: True for the rows to restart.
-            seeds: One seed per row; those of other rows are ignored.
+            seeds: One seed per row. The seeds of rows whose mask is False are ignored.
         """
         self._check_length(seeds, "seeds")
         self._check_length(mask, "mask")
@@ -213,22 +223,30 @@ class TextVectorEnvironment:
         return [environment.prompt for environment in self.environments]
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
-        """Take one answer per row."""
+        """Advance every row by one answer, and return the outcomes.
+
+        Args:
+            answers: One answer per row. The answers of rows whose episode has ended are ignored.
+        """
         self._check_length(answers, "answers")
         pairs = zip(self.environments, answers, strict=True)
         return TextVectorStep.stack([environment.step(answer) for environment, answer in pairs])
 
     def legal_actions(self, rows: Sequence[int]) -> list[list[str] | None]:
-        """List the valid answers of some rows; None for a row where they are not known."""
+        """Return the valid answers of each given row, or None for a row where they cannot be listed."""
         return [self.environments[row].legal_actions() for row in rows]
 
     def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
-        """Return the expert's next answer for some rows; None for a row where it has none."""
+        """Return the expert's next answer for each given row, or None for a row where it has no answer."""
         actions = (self.environments[row].expert_actions() for row in rows)
         return [next(iter(row_actions or ()), None) for row_actions in actions]
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
-        """Draw a random valid answer for some rows."""
+        """Draw a random valid answer for each given row.
+
+        Raises:
+            ValueError: If the valid answers of a row cannot be listed.
+        """
         sampled = []
         for row, actions in zip(rows, self.legal_actions(rows), strict=True):
             if actions is None:
@@ -241,21 +259,26 @@ class TextVectorEnvironment:
         return sampled
 
     def state_keys(self) -> list[str]:
-        """Return a short text per row that identifies its current state; empty if there is none."""
+        """Return the `state_key` of each row. It is empty if the environment does not provide one."""
         return [environment.state_key for environment in self.environments]
 
     def episode_keys(self) -> list[str]:
-        """Return a text per row that identifies its episode and determines its split."""
+        """Return a string per row that identifies its episode. The split is a function of this string."""
         pairs = zip(self.environments, self._first_prompts, strict=True)
         return [environment.episode_key or prompt for environment, prompt in pairs]
 
     def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
-        """Iterate over the seeds of a split in ascending order, without end.
+        """Iterate without end over the seeds whose episodes are in a split, in ascending order.
 
         This does not affect running episodes.
 
         Args:
-            first: Lower bound of the seeds.
+            task: Name of the task.
+            split: `train`, `validation` or `test`.
+            first: Smallest seed to consider.
+
+        Raises:
+            ValueError: If none of about 1,000 consecutive seeds gives an episode in the split.
         """
         misses = 0
         for start in itertools.count(first, _SEEDS_PER_BLOCK):
@@ -272,11 +295,11 @@ class TextVectorEnvironment:
                 )
 
     def first_seed(self, run_seed: int) -> int:
-        """Return the first seed of the rollouts of a training run."""
+        """Return the smallest seed of the rollouts in a training run with this run seed."""
         return run_seed * _SEEDS_PER_RUN
 
     def first_expert_seed(self, run_seed: int) -> int:
-        """Return the first seed of the expert episodes of a training run."""
+        """Return the smallest seed of the expert episodes in a training run with this run seed."""
         return self.first_seed(run_seed)
 
     def close(self) -> None:
@@ -290,7 +313,7 @@ class TextVectorEnvironment:
         return [self.environments[row].reset(seed) for row, (_, seed) in zip(rows, episodes, strict=True)]
 
     def _episode_keys_of(self, task: str, seeds: Sequence[int]) -> list[str]:
-        """Return the keys of episodes without affecting those that are running."""
+        """Return the episode keys of some seeds, without affecting running episodes."""
         environment = self._factories[task]()
         try:
             prompts = ((environment.reset(seed), environment) for seed in seeds)
@@ -318,12 +341,12 @@ def finished_step(info: TextInfo) -> TextStep:
 
 
 def extract_answer(text: str) -> str:
-    """Return the answer in a model's output: the content of the last `<answer>` tags, or the entire text.
+    """Return the answer in a model's output: the content of the last `<answer>` tags, or else the whole text.
 
     A code fence around the answer is removed.
 
     Raises:
-        ValueError: If the answer is empty or too long.
+        ValueError: If the answer is empty or the output has more than `MAX_ANSWER_CHARS` characters.
 
     >>> extract_answer("Row 1 lacks 4. <answer>1 2 4</answer>"), extract_answer(" 1 2 4\\n")
     ('1 2 4', '1 2 4')
@@ -344,7 +367,7 @@ def extract_answer(text: str) -> str:
 
 
 def quote(text: str, max_chars: int = 40) -> str:
-    """Quote a model's text in an error message, shortened and in ASCII.
+    """Quote a model's text for an error message, shortened to `max_chars` characters and in ASCII.
 
     >>> quote("x" * 50)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...'"
@@ -353,7 +376,7 @@ def quote(text: str, max_chars: int = 40) -> str:
 
 
 def validate_seed(seed: object) -> int:
-    """Return an untrusted seed if it is an integer that every text environment accepts."""
+    """Return an untrusted seed, or raise `ValueError` if it is not an integer from 0 to `MAX_SEED`."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
         raise ValueError(f"seed must be an integer from 0 to {MAX_SEED}, got {str(seed)[:40]!r}")
     return seed

@@ -1,4 +1,4 @@
-"""Text environments by name: `sudoku`, `sudoku:hard,sokoban:easy:multi`, `arc-v2`, `puzzle_server:lights`."""
+"""Creates text environments from specs, such as `sudoku`, `sudoku:hard,sokoban:easy:multi` or `arc-v2`."""
 
 import difflib
 import functools
@@ -20,30 +20,31 @@ from phalanx.text.env import PromptFormat, TextEnvironment, TextVectorEnvironmen
 from phalanx.text.wrapper import TextVectorWrapper, TextWrapper
 
 TextFactory = Callable[[], TextEnvironment]
-"""Creates a text environment, for one episode at a time."""
+"""Function that creates a text environment."""
 
 _JAX_ID = re.compile(r"[A-Za-z0-9][\w.-]*-v\d+")
 
 
 class TextEnvConfig(Config):
-    """A text environment in the settings of a training run or an evaluation.
+    """Settings that select a text environment for a training run or an evaluation.
 
-    `env_config_class` adds the settings of a JAX environment or of a puzzle server.
+    `env_config_class` creates subclasses that also have the settings of a JAX environment or a puzzle server.
     """
 
     removed_settings: ClassVar[Mapping[str, str]] = {
         "overrides": "was removed; set the environment's own settings, such as env.max_episode_steps=20"
     }
     environment_type: ClassVar[Any] = None
-    """In a class that `env_config_class` created: the class of the environment whose settings were added."""
+    """Class of the environment whose settings were added by `env_config_class`. None if there is none."""
 
     id: str = ""
-    """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all kinds), `arc` or
-    `puzzle_server`."""
+    """Spec of the environment, such as `sudoku`, `sudoku:hard,sokoban`, `puzzles` (all kinds of puzzles),
+    `arc` or `puzzle_server`."""
     difficulty: str = "easy"
-    """Difficulty of puzzles that do not name one."""
+    """Difficulty of the puzzles in `id` that do not specify one, such as `easy`, `medium` or `hard`."""
     turns: Literal["single", "multi"] = "single"
-    """One answer with the complete solution (`single`), or one move per answer (`multi`)."""
+    """How puzzles are answered: with one answer that contains the complete solution (`single`), or with one
+    move per answer (`multi`)."""
 
     def make(self, prompt_format: PromptFormat = "compact") -> TextVectorEnvironment:
         """Create the environment."""
@@ -64,11 +65,11 @@ class TextEnvConfig(Config):
 
 @functools.cache
 def env_config_class(spec: str) -> type[TextEnvConfig]:
-    """Return the class of the settings of a text environment.
+    """Return the config class of a text environment.
 
     Args:
-        spec: The environment. For a single JAX environment and for `puzzle_server`, the class also has its
-            settings.
+        spec: Spec of the environment. If it names a single JAX environment or `puzzle_server`, the class also
+            has the settings of that environment. Otherwise, it is `TextEnvConfig`.
     """
     if not spec:
         return TextEnvConfig
@@ -93,17 +94,18 @@ def env_config_class(spec: str) -> type[TextEnvConfig]:
 
 
 class EnvSpecPart(NamedTuple):
-    """One environment of a spec."""
+    """One of the environments that a spec names."""
 
     name: str
     """Name of a text environment, id of a JAX environment, or address of a class (`module:Class`)."""
     interface: Literal["jax", "text", "class"]
+    """Which of these three `name` is."""
     settings: Mapping[str, str]
-    """Settings that the spec gives after the name."""
+    """Settings that follow the name in the spec, such as the difficulty."""
 
 
 def parse_env_spec(spec: str) -> tuple[EnvSpecPart, ...]:
-    """Parse environments separated by commas, each with settings after colons.
+    """Parse a spec: environments separated by commas, each followed by settings separated by colons.
 
     Raises:
         ValueError: If a name is unknown or appears twice with the same settings.
@@ -129,8 +131,9 @@ def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
         spec: A puzzle kind (`sudoku`, `sudoku:hard:single`), the id of a JAX environment with text
             (`arc-v2`), a game of a puzzle server (`puzzle_server:lights`), or the address of your own
             `TextEnvironment` (`module:Class` or `file.py:Class`).
-        settings: Arguments of the environment: those of `PuzzleEnvironment` for puzzles, those of
-            `phalanx.make` for JAX environments, with `text={...}` for the arguments of `TextWrapper`.
+        settings: Arguments of the environment. For puzzles, these are the arguments of `PuzzleEnvironment`.
+            For JAX environments, they are those of `phalanx.make`, and `text={...}` contains the arguments of
+            `TextWrapper`.
 
     >>> make_text_env("sudoku", turns="single").reset(seed=0)[:27]
     'This is a sudoku of 4x4 cel'
@@ -139,9 +142,14 @@ def make_text_env(spec: str, **settings: Any) -> TextEnvironment:
 
 
 def text_env_factory(spec: str | TextFactory, **settings: Any) -> TextFactory:
-    """Return a function that creates text environments. Errors in the spec or the settings are raised now.
+    """Return a function that creates text environments.
 
-    The arguments are those of `make_text_env`. A function that creates environments is returned as it is.
+    Errors in the spec or the settings are raised here, not when the function is called.
+
+    Args:
+        spec: Spec of one environment, as in `make_text_env`. A function that creates environments is returned
+            unchanged.
+        settings: Arguments of the environment, as in `make_text_env`.
     """
     if not isinstance(spec, str):
         if settings:
@@ -165,10 +173,12 @@ def text_env_factory(spec: str | TextFactory, **settings: Any) -> TextFactory:
 
 
 def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
-    """Create a vector environment.
+    """Create a vector environment, which runs a batch of text episodes.
 
-    Several puzzle kinds, or several games of a puzzle server, can be combined: `sudoku,sokoban:easy:multi`.
-    The arguments are otherwise those of `make_text_env`.
+    Args:
+        spec: Spec as in `make_text_env`. It can also name several puzzle kinds or several games of a puzzle
+            server, such as `sudoku,sokoban:easy:multi`.
+        settings: Arguments of the environment, as in `make_text_env`.
     """
     parts = parse_env_spec(spec)
     first = parts[0]
@@ -225,7 +235,7 @@ def _text_factory(part: EnvSpecPart) -> Callable[..., TextEnvironment]:
 
 
 def _join(part: EnvSpecPart) -> str:
-    """Write a part in the format that vector environments take."""
+    """Format a part as a string, in the format that vector environments take."""
     found = find_text_environment(part.name)
     assert found is not None
     values = [part.settings.get(field, "") for field in found.settings]

@@ -1,4 +1,4 @@
-"""Train, validation and test splits by content hash."""
+"""Assignment of episodes to the train, validation and test splits by a hash of their content."""
 
 import zlib
 from typing import Literal
@@ -9,10 +9,10 @@ _NUM_PARTS = 16
 
 
 def split_of(content: str) -> Split:
-    """Return the split of an episode, given a text that identifies its content.
+    """Return the split of an episode, given a string that identifies its content.
 
-    Equal content is always in the same split, whichever seed it comes from. One part in 16 is for testing and
-    one part in 16 for validation; training uses the rest.
+    Equal content is always in the same split, even if different seeds generate it. On average, 1/16 of the
+    episodes are in the test split, 1/16 in the validation split, and the rest in the train split.
 
     >>> [split_of(content) for content in ("a", "b", "an", "e")]
     ['train', 'train', 'train', 'train']

@@ -1,4 +1,4 @@
-"""JAX environments as text environments."""
+"""Wrappers that present JAX environments as text environments."""
 
 import functools
 import random
@@ -26,21 +26,24 @@ if TYPE_CHECKING:
     from phalanx.core.expert import Expert, ExpertLabels
 
 _NUM_SEEDS = 2**32
-"""JAX environments take seeds of 32 bits."""
+"""Number of seeds of a JAX environment, which are 32-bit integers."""
 
 
 class TextVectorWrapper(TextVectorEnvironment):
     """A batch of episodes of a JAX environment that describes its states and actions as text.
 
-    All rows are stepped in one compiled call. Rewards are those of the environment; an invalid answer leaves
-    the state unchanged and gives `rewards.invalid`. Expert answers come from `environment.expert()`. A row
-    has them as long as `expert_actions` was called before every step of its episode, with valid answers.
+    All rows are stepped in one compiled call. Rewards are those of the environment. An invalid answer leaves
+    the state unchanged and gives the reward `rewards.invalid`.
+
+    Expert answers come from `environment.expert()`. The expert must see every step of an episode: a row has
+    expert answers only if `expert_actions` was called before each of its steps and all its answers were
+    valid.
 
     Args:
-        environment: An environment with `has_text`.
-        task: Name of the only task. Default: the name of the environment's class.
-        max_invalid_answers: Number of invalid answers in a row after which an episode is truncated.
-        rewards: Only `rewards.invalid` is used.
+        environment: An environment whose `has_text` is True.
+        task: Name of the only task. If it is empty, the name of the environment's class is used.
+        max_invalid_answers: Number of consecutive invalid answers after which an episode is truncated.
+        rewards: Reward of invalid answers. The other fields are not used.
         prompt_format: `full` or `compact`, if the environment supports both.
     """
 
@@ -81,7 +84,7 @@ class TextVectorWrapper(TextVectorEnvironment):
 
     @property
     def states(self) -> Any:
-        """Current states of the environment, one per row."""
+        """Current states of the JAX environment, with one row per episode."""
         self._check_started()
         return self._states
 
@@ -201,7 +204,7 @@ class TextVectorWrapper(TextVectorEnvironment):
         return self.environment.expert()
 
     def _restart_expert(self, started: np.ndarray) -> None:
-        """Let the expert follow the rows whose episode has just started, and no others."""
+        """Restart the expert. It then follows only the rows whose episode has just started."""
         self._expert_memory, self._expert_labels = None, None
         self._expert_follows = started
 
@@ -237,10 +240,10 @@ class TextVectorWrapper(TextVectorEnvironment):
 
 
 class TextWrapper(TextEnvironment):
-    """One episode at a time of a JAX environment, as text.
+    """Runs one episode at a time of a JAX environment that describes its states and actions as text.
 
     Args:
-        environment: An environment with `has_text`.
+        environment: An environment whose `has_text` is True.
         settings: Further arguments of `TextVectorWrapper`.
     """
 
@@ -263,7 +266,10 @@ class TextWrapper(TextEnvironment):
         return self._batch.episode_keys()[0]
 
     def expert_actions(self) -> list[str] | None:
-        """Return the expert's next answer. Ask again after each step."""
+        """Return a list with only the expert's next answer, or None if it has none.
+
+        This must be called before every step, because the expert follows the episode.
+        """
         [action] = self._batch.expert_actions([0])
         return None if action is None else [action]
 
@@ -276,7 +282,8 @@ def _wrap_seeds(seeds: Sequence[int]) -> np.ndarray:
 def _compiled() -> SimpleNamespace:
     """Import JAX and define the compiled functions, which all batches of the same environment share.
 
-    Keys are legacy `uint32` keys, which every environment accepts. Both kinds of keys give the same numbers.
+    The functions use legacy `uint32` keys, which every environment accepts and which give the same random
+    numbers as typed keys.
     """
     import jax
     import jax.numpy as jnp

@@ -326,7 +326,7 @@ def _only_algorithm(path: str) -> Any:
     return found[0]
 
 
-class BoundProgram(NamedTuple):
+class BoundJitMethod(NamedTuple):
     """A `jit_method` of an instance. Equal instances share the compiled program."""
 
     method: "_JitMethod"
@@ -356,7 +356,7 @@ class _JitMethod:
         self.__doc__ = function.__doc__
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else BoundProgram(self, instance)
+        return self if instance is None else BoundJitMethod(self, instance)
 
 
 def jit_method(function: Callable[..., Any] | None = None, *, donate: Sequence[str] = ()) -> Any:

@@ -2,7 +2,7 @@
 
 `check_environment` runs all checks. Each check is also a function that can be called on its own, for example
 with `pytest.mark.parametrize("check", CHECKS)`. A check raises `ConformanceError` if the environment violates
-the protocol, and returns False if the environment lacks the capability that is checked.
+the protocol. Otherwise, it returns True, or False if the environment lacks the capability that is checked.
 """
 
 import dataclasses
@@ -19,12 +19,14 @@ CHECKS: tuple[Callable[..., bool], ...] = (*TRANSITION_CHECKS, *CAPABILITY_CHECK
 
 @dataclasses.dataclass(frozen=True)
 class ConformanceReport:
-    """Names of the checks that an environment passed."""
+    """Names of the checks that an environment has passed."""
 
     environment: str
+    """Name of the environment's class."""
     passed: tuple[str, ...]
+    """Names of the passed checks."""
     not_applicable: tuple[str, ...]
-    """Checks of capabilities that the environment does not have, such as invalid actions."""
+    """Names of the checks of capabilities that the environment does not have, such as rendering."""
 
 
 def check_environment(
@@ -35,8 +37,11 @@ def check_environment(
     Args:
         environment: The environment.
         seed: Seed of the episodes and actions.
-        batch_size: Number of environments.
-        num_steps: Number of steps. At least one episode must end within them.
+        batch_size: Number of environments that run at the same time.
+        num_steps: Number of steps. It must be large enough for at least one episode to end.
+
+    Returns:
+        The names of the passed checks and of those that do not apply.
 
     Raises:
         ConformanceError: If any check fails. The message lists the failures of all checks.

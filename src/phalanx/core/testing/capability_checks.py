@@ -1,4 +1,4 @@
-"""Checks of legal actions, text, rendering, the expert, task names and the version."""
+"""Conformance checks of legal actions, text, rendering, the expert, task names and the version."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,13 +16,13 @@ from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _INVALID_TEXTS = ("", "no such action !?")
 _NUM_SAMPLED_STATES = 3
-"""Number of states that are described as text and rendered."""
+"""Number of states for which the checks of text, rendering, experts and task names run."""
 
 
 def check_legal_actions(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Check the mask's shape, that sampled actions are legal, and that illegal ones change nothing."""
+    """Check the shape of the mask, that sampled actions are legal, and that illegal actions do nothing."""
     shape = jax.eval_shape(
         lambda key: environment.legal_actions(environment.reset(key)[0]), jax.random.PRNGKey(seed)
     )
@@ -65,7 +65,7 @@ def check_legal_actions(
 def _masks(
     environment: Environment, states: PyTree
 ) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "batch choices"]]:
-    """Return the masks of recorded states one by one, and the mask of the first batch."""
+    """Return the masks of all recorded states, computed one by one, and those of the first batch."""
     masks = jax.vmap(jax.vmap(environment.legal_actions))(states)
     batch_mask = environment.legal_actions(take(states, 0))
     assert masks is not None
@@ -78,7 +78,7 @@ def check_text_round_trip(
 ) -> bool:
     """Check that states have text, that `parse_action` inverts `action_text`, and that it rejects other text.
 
-    The batched methods must give the same results for each row.
+    The batched methods must give the same results as the methods for one state.
     """
     if not environment.has_text:
         return False
@@ -121,7 +121,7 @@ def check_text_round_trip(
 def check_render_modes(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Check that `render` returns SVG, text or uint8 pixels, according to the mode."""
+    """Check that `render` returns an SVG, text or an array of uint8 pixels, according to the mode."""
     found: list[str] = []
     for time, state, _ in _sampled_states(environment, seed, batch_size, num_steps):
         for mode in environment.render_modes:
@@ -135,7 +135,7 @@ def check_render_modes(
 def check_expert(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Check that the expert labels states with legal members of `action_space`, along its own episodes."""
+    """Check that the expert labels the states of its own episodes with legal members of `action_space`."""
     try:
         expert = environment.expert()
     except ValueError:  # the settings of this environment do not allow an expert
@@ -191,7 +191,7 @@ def check_task_name_and_version(
 def _sampled_states(
     environment: Environment, seed: int, batch_size: int, num_steps: int
 ) -> Iterator[tuple[int, PyTree, PyTree]]:
-    """Iterate over a few unfinished states: their step, the state and the action sampled there."""
+    """Iterate over a few unfinished states, as tuples of the step, the state and the action sampled there."""
     _, steps = record_rollout(environment, keys_from(seed, batch_size), num_steps)
     done = np.asarray(rollouts.observe_states(environment, steps.before)[1])[:, 0]
     times = np.flatnonzero(~done)
@@ -202,7 +202,7 @@ def _sampled_states(
 
 
 def _legal_variants(environment: Environment, state: PyTree, action: PyTree) -> Iterator[PyTree]:
-    """Iterate over the action itself and the same action with each legal choice."""
+    """Iterate over the action itself and over copies of it in which each legal choice replaces its choice."""
     space, mask = environment.action_space, environment.legal_actions(state)
     choices = masked_size(space)
     yield action

@@ -18,7 +18,7 @@ from phalanx.core.vector import select_rows
 
 
 class ConformanceError(AssertionError):
-    """Raised if an environment violates the protocol; `failures` has one message per violation."""
+    """Raised if an environment violates the protocol. `failures` has one message per violation."""
 
     def __init__(self, title: str, failures: Iterable[str]) -> None:
         self.failures = tuple(failures)
@@ -26,7 +26,7 @@ class ConformanceError(AssertionError):
 
 
 class StepResult(eqx.Module):
-    """Values returned by a step."""
+    """Values returned by `step` or `batch_step`."""
 
     states: PyTree
     observations: PyTree
@@ -36,15 +36,16 @@ class StepResult(eqx.Module):
 
 
 class RecordedStep(eqx.Module):
-    """A step of a rollout. In a recording, every leaf is `[steps, ...]` or `[steps, batch, ...]`."""
+    """Steps of a rollout. The leaves have shape `[steps, ...]` or, for a batch, `[steps, batch, ...]`."""
 
     before: PyTree
+    """States before the step."""
     actions: PyTree
     after: StepResult
 
 
 class RecordedAutoResetStep(eqx.Module):
-    """A step with auto-reset, and the step without it from the same states."""
+    """Results of the same steps with and without auto-reset."""
 
     raw: StepResult
     """Results without auto-reset."""
@@ -56,14 +57,22 @@ class RecordedAutoResetStep(eqx.Module):
 
 @partial(jax.jit, static_argnums=1)
 def rollout_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
-    """Create reset keys `[batch]` and step keys `[steps, batch]`, compiled separately from the rollouts."""
+    """Create the keys of a rollout. This is compiled separately from the rollouts.
+
+    Args:
+        keys: One key per environment.
+        num_steps: Number of steps.
+
+    Returns:
+        Reset keys of shape `[batch]` and step keys of shape `[steps, batch]`.
+    """
     split = jax.vmap(lambda key: jax.random.split(key, num_steps + 1), out_axes=1)(keys)
     return split[0], split[1:]
 
 
 @partial(jax.jit, static_argnums=0)
 def rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, RecordedStep]:
-    """Record the first observation and the steps of one environment with random legal actions."""
+    """Run one environment with random legal actions. Returns the first observation and the recorded steps."""
     state, first = environment.reset(key)
 
     def one(state: PyTree, key: Key) -> tuple[PyTree, RecordedStep]:
@@ -78,7 +87,11 @@ def rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[
 def rollout_batch(
     environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None = None
 ) -> tuple[PyTree, RecordedStep]:
-    """Record a rollout of a batch, with an invalid action where `invalid` is True."""
+    """Run a batch of environments with random legal actions, or invalid actions where `invalid` is True.
+
+    Returns:
+        The first observations and the recorded steps.
+    """
     states, first = environment.batch_reset(keys)
 
     def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, RecordedStep]:
@@ -110,7 +123,15 @@ class _EitherMode(AutoReset):
 def rollout_auto_reset(
     environment: Environment, next_step: Bool[Array, ""], states: PyTree, keys: Keys, step_keys: PyTree
 ) -> RecordedStep:
-    """Record a rollout with auto-reset and random legal actions, from the first recorded states."""
+    """Run a batch with auto-reset and random legal actions, and return the recorded steps.
+
+    Args:
+        environment: The environment.
+        next_step: Whether to use next-step mode instead of same-step mode.
+        states: Recorded states, of which those of the first step are the initial states.
+        keys: One key per environment, from which the episodes after the first one are drawn.
+        step_keys: Keys of the random actions.
+    """
     layer = _EitherMode(environment, next_step=next_step)
 
     def one(state: AutoResetState, keys: Keys) -> tuple[AutoResetState, RecordedStep]:
@@ -129,7 +150,7 @@ def observe_states(environment: Environment, states: PyTree) -> tuple[PyTree, Bo
 
 @partial(jax.jit, static_argnums=0)
 def comparable_states(environment: Environment, states: PyTree) -> PyTree:
-    """Return the comparable parts of recorded states."""
+    """Return `comparable_state` of recorded states."""
     return jax.vmap(jax.vmap(environment.comparable_state))(states)
 
 
@@ -137,7 +158,7 @@ def comparable_states(environment: Environment, states: PyTree) -> PyTree:
 def by_vmap(
     environment: Environment, keys: PyTree, states: PyTree, actions: PyTree
 ) -> tuple[Any, StepResult]:
-    """Call `vmap` of `reset` and `step` at each recorded step."""
+    """Call `vmap(reset)` and `vmap(step)` with the keys, states and actions of each recorded step."""
 
     def one(given: tuple[Any, Any, Any]) -> tuple[Any, StepResult]:
         keys, states, actions = given
@@ -155,7 +176,7 @@ def by_batch(
     mask: Bool[Array, "steps batch"],
     observations: PyTree,
 ) -> tuple[Any, StepResult, Any]:
-    """Call `batch_reset`, `batch_step` and `batch_reset_where` at each recorded step."""
+    """Call `batch_reset`, `batch_step` and `batch_reset_where` with the arguments of each recorded step."""
 
     def one(given: tuple[Any, Any, Any, Any, Any]) -> tuple[Any, StepResult, Any]:
         keys, states, actions, mask, observations = given
@@ -205,14 +226,22 @@ def has_invalid(environment: Environment) -> bool:
 def record_rollout(
     environment: Environment, keys: Keys, num_steps: int, invalid: Any = False
 ) -> tuple[Any, Any]:
-    """Record a random rollout; `invalid` [steps, batch] selects invalid actions, if there are any."""
+    """Run a batch with random actions. Returns the first observations and the recorded steps.
+
+    Args:
+        environment: The environment.
+        keys: One key per environment.
+        num_steps: Number of steps.
+        invalid: Flags of shape `[steps, batch]` that select invalid actions. They are ignored if the
+            environment has no invalid actions.
+    """
     # Flags are passed even if none is True, so that all rollouts of one size share a compilation.
     flags = np.broadcast_to(invalid, (num_steps, len(keys))) if has_invalid(environment) else None
     return rollout_batch(environment, *rollout_keys(keys, num_steps), flags)
 
 
 def first_wrong(wrong: np.ndarray) -> str:
-    """Describe the first True flag of an array [steps, batch]."""
+    """Describe the step and environment of the first True flag in an array of shape `[steps, batch]`."""
     step, index = np.argwhere(wrong)[0]
     return f"environment {index} at step {step}"
 

@@ -1,4 +1,4 @@
-"""Checks of determinism, `jit`, batching, termination, auto-reset and spaces."""
+"""Conformance checks of determinism, `jit`, batching, termination, auto-reset and spaces."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,8 @@ from phalanx.core.testing.recorded_rollouts import (
 from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _EAGER_STEPS = 3
-"""Number of steps without `jit`, where each operation is compiled on its own, which is slow at first."""
+"""Number of steps to run without `jit`. It is small, because the first step compiles each operation
+separately, which is slow."""
 
 
 def check_determinism(
@@ -138,7 +139,7 @@ def check_done_states_are_absorbing(
 def check_termination_flags(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Check that `done` is either terminated or truncated, and that time limits truncate."""
+    """Check that `done` means either terminated or truncated, and that time limits truncate."""
     keys = keys_from(seed, batch_size)
     _, steps = record_rollout(environment, keys, num_steps)
     after = to_host(steps.after)
@@ -269,7 +270,7 @@ def _eager_rollout(
 def _batch_steps(
     environment: Environment, step_keys: Any, steps: rollouts.RecordedStep
 ) -> rollouts.StepResult:
-    """Call `batch_step` from recorded states, with the program that all checks of batch functions share."""
+    """Call `batch_step` with recorded states and actions, using the compiled program of `by_batch`."""
     observations, is_done = rollouts.observe_states(environment, steps.before)
     mask = np.asarray(is_done)
     return rollouts.by_batch(environment, step_keys, steps.before, steps.actions, mask, observations)[1]
@@ -278,7 +279,7 @@ def _batch_steps(
 def _auto_reset_rollout(
     environment: Environment, mode: Mode, seed: int, batch_size: int, num_steps: int
 ) -> tuple[rollouts.RecordedAutoResetStep, list[str]]:
-    """Record a rollout with auto-reset. Also return the failures that do not depend on the mode."""
+    """Run a batch with auto-reset. Returns the recorded steps and the failures that any mode could have."""
     keys = keys_from(seed, batch_size)
     reset_keys, step_keys = rollouts.rollout_keys(keys, num_steps)
     initial = record_rollout(environment, keys, num_steps)[1].before
@@ -314,7 +315,13 @@ def _choose(mask: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
 
 
 def _ends(environment: Environment, dones: np.ndarray) -> dict[int, int]:
-    """Return the step at which the first episode of each environment ended, for those that have ended."""
+    """Return the step at which each environment's first episode ended, by the index of the environment.
+
+    Environments whose episode has not ended are omitted.
+
+    Raises:
+        ConformanceError: If no episode has ended.
+    """
     if not np.any(dones):
         raise ConformanceError(
             "at least one episode must end",

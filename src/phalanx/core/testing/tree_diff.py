@@ -1,4 +1,4 @@
-"""Differences between two pytrees, for error messages."""
+"""Comparison of pytrees, with differences described as text for error messages."""
 
 from typing import Any
 
@@ -13,7 +13,13 @@ ABSOLUTE_TOLERANCE = 1e-6
 
 
 def differences(expected: PyTree, actual: PyTree, what: str) -> list[str]:
-    """Describe every leaf that differs; return an empty list if the trees agree."""
+    """Return one message per leaf that differs, or an empty list if the trees are equal.
+
+    Args:
+        expected: Pytree with the expected values.
+        actual: Pytree to check.
+        what: Name of the compared value, with which the messages begin.
+    """
     expected_structure: Any = jax.tree.structure(expected)
     actual_structure: Any = jax.tree.structure(actual)
     if expected_structure != actual_structure:
@@ -42,17 +48,17 @@ def _leaf_differences(left: np.ndarray, right: np.ndarray, name: str) -> list[st
 
 
 def as_numpy(leaf: Any) -> np.ndarray:
-    """Copy a leaf to the host; a typed PRNG key becomes its data."""
+    """Convert a leaf to a NumPy array. A typed PRNG key is converted to its `uint32` data."""
     if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf)
 
 
 def to_host(tree: PyTree) -> PyTree:
-    """Convert all leaves to NumPy arrays, which can be sliced without calling the device."""
+    """Convert all leaves to NumPy arrays, so that slicing them does not need the device."""
     return jax.tree.map(as_numpy, tree)
 
 
 def take(tree: PyTree, *index: Any) -> PyTree:
-    """Index every leaf."""
+    """Return the pytree with every leaf indexed by `index`."""
     return jax.tree.map(lambda leaf: leaf[index], tree)

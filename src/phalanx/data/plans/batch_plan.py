@@ -1,4 +1,5 @@
-"""Batch plans: every batch of every epoch, computed before training, with resumable iteration on any rank."""
+"""Batch plans: lists of all batches of all epochs, built before training and resumable on any number of
+ranks."""
 
 import dataclasses
 import itertools
@@ -36,25 +37,26 @@ PLAN_VERSION = 3
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchSpec:
-    """Which samples form a batch, and how they are arranged in rows."""
+    """The samples of one batch, and how they are arranged in rows."""
 
     epoch: int
     index: int
-    """Number of the batch in its epoch; in a streaming plan, number of the step."""
+    """Index of the batch within its epoch. In a streaming plan, the index of the step."""
     bucket_id: int
-    """Bucket of the longest row."""
+    """Index of the bucket that the longest row belongs to. Always 0 in a streaming plan."""
     packed: bool
-    """Whether a row can have several samples."""
+    """Whether a row may contain more than one sample."""
     layout: PackLayout
-    """Rows of the batch. `layout.samples` are indices into `table`, or into `samples` if they are given."""
+    """Rows of the batch. `layout.samples` has indices into `samples`, or into `table` if `samples` is
+    None."""
     table: LengthTable | None = None
-    """Ids and lengths of the dataset."""
+    """Ids and lengths of the dataset. None in a streaming plan whose sources return samples."""
     samples: "Sequence[Sample] | None" = None
-    """The samples themselves; set by streaming plans, whose sources may be readable only once."""
+    """The samples themselves. Only streaming plans set them, because a source may be readable only once."""
 
     @cached_property
     def sample_ids(self) -> tuple[str, ...]:
-        """Ids of the samples, row after row."""
+        """Ids of the samples, row by row."""
         indices = self.layout.samples.tolist()
         if self.samples is not None:
             return tuple([self.samples[index].sample_id for index in indices])
@@ -72,32 +74,32 @@ class BatchSpec:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens of each sample in the batch."""
+        """Number of tokens of each sample in the batch."""
         return tuple(self.layout.lengths.tolist())
 
     @property
     def max_length(self) -> int:
-        """Row length after padding."""
+        """Row length after padding, in tokens."""
         return self.layout.width
 
     @property
     def batch_size(self) -> int:
-        """Number of samples."""
+        """Number of samples in the batch."""
         return len(self.layout.samples)
 
     @property
     def num_packs(self) -> int:
-        """Number of rows."""
+        """Number of rows in the batch."""
         return len(self.layout)
 
     @property
     def token_count(self) -> int:
-        """Tokens of the samples, without padding."""
+        """Number of tokens in the batch, without padding."""
         return int(self.layout.lengths.sum(dtype=np.int64))
 
     @property
     def padded_token_count(self) -> int:
-        """Tokens including padding."""
+        """Number of tokens in the batch, including padding."""
         return self.num_packs * self.max_length
 
     def __eq__(self, other: object) -> bool:
@@ -122,20 +124,23 @@ class BatchSpec:
 
 @runtime_checkable
 class PlanIterator(Iterator[BatchSpec], Protocol):
-    """The batches of one rank, with a small state for checkpoints that is the same on every rank."""
+    """Iterator over the batches of one rank.
+
+    Its state is small enough for checkpoints and the same on every rank.
+    """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how many batches have been used, as plain values."""
+        """Return the position in the plan as JSON-compatible values."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, also on a different number of ranks."""
+        """Resume from a state that `state_dict` returned, possibly on a different number of ranks."""
         ...
 
 
 @runtime_checkable
 class Plan(Protocol):
-    """Batches in a fixed order: a `BatchPlan` or a `StreamingPlan`."""
+    """Interface of plans, which yield batches in a fixed order: `BatchPlan` and `StreamingPlan`."""
 
     @property
     def fingerprint(self) -> str:
@@ -144,16 +149,21 @@ class Plan(Protocol):
 
     @property
     def num_batches(self) -> int | None:
-        """Number of batches in the plan; None if it is unbounded."""
+        """Number of batches in the plan. None if it is unbounded."""
         ...
 
     def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> PlanIterator:
-        """Iterate over the batches of one rank."""
+        """Return an iterator over the batches of one rank.
+
+        Args:
+            rank: Rank, from 0 to `world_size - 1`.
+            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
+        """
         ...
 
 
 class EpochPlan(Sequence[BatchSpec]):
-    """The batches of one epoch, created on access."""
+    """The batches of one epoch, as a sequence of `BatchSpec` objects that are created on access."""
 
     def __init__(
         self,
@@ -165,7 +175,7 @@ class EpochPlan(Sequence[BatchSpec]):
     ) -> None:
         self.epoch = epoch
         self.seed = seed
-        """Seed of the shuffle, derived from the plan's seed and the epoch."""
+        """Seed of the epoch's shuffle, derived from the plan's seed and the epoch number."""
         self.batches = batches
         """The batches as arrays."""
         self.table = table
@@ -173,12 +183,12 @@ class EpochPlan(Sequence[BatchSpec]):
         self.packing = packing
 
     def with_batches(self, batches: EpochBatches) -> "EpochPlan":
-        """Return the same epoch with other batches."""
+        """Return a copy of this epoch with other batches."""
         return EpochPlan(self.epoch, self.seed, batches, self.table, self.packing)
 
     @cached_property
     def lengths(self) -> Int32[np.ndarray, " samples"]:
-        """Tokens of each sample in the batches, in the order of the batches."""
+        """Number of tokens of each sample, in the order in which the samples appear in the batches."""
         lengths = self.table.lengths[self.batches.order]
         if self.packing is not None and self.packing.overlong is OverlongPolicy.TRUNCATE:
             return np.minimum(lengths, np.int32(self.packing.max_length))
@@ -196,7 +206,7 @@ class EpochPlan(Sequence[BatchSpec]):
 
     @property
     def total_tokens(self) -> int:
-        """Tokens in all batches, without padding."""
+        """Number of tokens in all batches, without padding."""
         return int(self.lengths.sum(dtype=np.int64))
 
     def __len__(self) -> int:
@@ -234,22 +244,22 @@ class EpochPlan(Sequence[BatchSpec]):
 
 
 class BatchPlanMeta(FrozenModel):
-    """What a plan was built from."""
+    """Settings and inputs that a plan was built from."""
 
     dataset_hash: str = ""
-    """Identifies the dataset; empty if it was not given."""
+    """String that identifies the dataset. Empty if it was not given."""
     tokenizer_hash: str = ""
-    """Identifies the tokenizer that the lengths were counted with; empty if it was not given."""
+    """String that identifies the tokenizer that the lengths were computed with. Empty if it was not given."""
     batching: BatchingConfig
     """Batching settings."""
     packing: PackingConfig | None = None
-    """Packing settings; None without packing."""
+    """Packing settings. None if samples are not packed."""
     num_epochs: int = Field(ge=0)
     """Number of epochs in the plan."""
     created_at: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    """When the plan was built; not part of the fingerprint."""
+    """UTC time at which the plan was built, in ISO 8601 format. Not part of the fingerprint."""
     shard: ShardInfo | None = None
-    """Which part of a plan this is; None for a complete plan."""
+    """Rank and sharding settings if this plan is a shard. None for a complete plan."""
     version: int = PLAN_VERSION
     """Version of the planning algorithm and file format."""
 
@@ -263,10 +273,10 @@ class MissingEpochError(ValueError, KeyError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """Epochs of batches over one table of lengths. Implements `Plan`; immutable."""
+    """Batches of one or more epochs over one dataset. Immutable; implements `Plan`."""
 
     meta: BatchPlanMeta
-    """What the plan was built from."""
+    """Settings and inputs that the plan was built from."""
     table: LengthTable
     """Ids and lengths of all samples, including skipped ones."""
     epochs: tuple[EpochPlan, ...]
@@ -284,16 +294,16 @@ class BatchPlan:
 
     @property
     def num_skipped(self) -> int:
-        """Number of samples that fit in no batch."""
+        """Number of samples that are too short or too long for every batch."""
         return self._selected.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """Every sample that fits in no batch, with the reason."""
+        """The samples that are too short or too long for every batch, with the reason for each."""
         return self._selected.skipped
 
     def dropped(self, epoch: int) -> tuple[SkippedSample, ...]:
-        """Return the samples that fit in a batch but that `drop_last` removes from an epoch."""
+        """Return the samples that `drop_last` leaves out of an epoch, although they would fit in a batch."""
         self._require_complete("list the dropped samples of")
         return self._selected.dropped(self.get_epoch(epoch).batches)
 
@@ -303,7 +313,7 @@ class BatchPlan:
 
     @cached_property
     def full_hash(self) -> str:
-        """SHA-256 of the settings and of every batch."""
+        """SHA-256 of the settings and of every batch, as 64 hexadecimal digits."""
         used = np.zeros(len(self.table), bool)
         for epoch in self.epochs:
             used[epoch.batches.order] = True
@@ -320,8 +330,11 @@ class BatchPlan:
         )
 
     def adopt_fingerprint(self, full_hash: str) -> None:
-        """Set the `full_hash` that another rank has computed for the same plan, to save computing it
-        again."""
+        """Set `full_hash` to a value that was already computed for the same plan, for example on another
+        rank.
+
+        Hashing a large plan takes time, and this avoids doing it again.
+        """
         if len(full_hash) != 64:
             raise ValueError(f"full_hash must have 64 characters, got {full_hash!r}")
         self.__dict__["full_hash"] = full_hash
@@ -332,7 +345,7 @@ class BatchPlan:
         return self.full_hash[:16]
 
     def get_epoch(self, epoch: int) -> EpochPlan:
-        """Return one epoch."""
+        """Return an epoch by its number. Raises `MissingEpochError` if it is not in the plan."""
         for plan in self.epochs:
             if plan.epoch == epoch:
                 return plan
@@ -341,13 +354,17 @@ class BatchPlan:
         raise MissingEpochError(f"the plan has {available}, not epoch {epoch}")
 
     def iter_epoch(self, epoch: int) -> Iterator[BatchSpec]:
-        """Iterate over the batches of one epoch."""
+        """Return an iterator over the batches of one epoch."""
         return iter(self.get_epoch(epoch))
 
     def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> "BatchPlanIterator":
-        """Iterate over the batches of one rank in all epochs.
+        """Return an iterator over the batches of one rank in all epochs.
 
-        Every rank computes its share without communication, and has the same number of batches.
+        Each rank computes its own batches without communication. All ranks have the same number of batches.
+
+        Args:
+            rank: Rank, from 0 to `world_size - 1`.
+            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
         """
         return BatchPlanIterator(self, rank, ShardSpec.resolve(world_size))
 
@@ -359,14 +376,15 @@ class BatchPlan:
         balance: bool = False,
         d_model: int | None = None,
     ) -> "BatchPlan":
-        """Return the plan of one rank: disjoint from the others, with the same number of batches per epoch.
+        """Return the plan of one rank. All ranks have the same number of batches per epoch.
 
         Args:
-            rank: Number of the rank, from 0.
-            world_size: Number of ranks, or a `ShardSpec` with all settings.
-            policy: What happens if the number of batches is not divisible by the number of ranks.
-            balance: Whether the batches of a step have about the same cost on all ranks.
-            d_model: Hidden size of the transformer whose FLOPs are balanced.
+            rank: Rank, from 0 to `world_size - 1`.
+            world_size: Number of ranks, or a `ShardSpec`, in which case the remaining arguments are ignored.
+            policy: How to proceed if the number of batches is not divisible by the number of ranks.
+            balance: Whether the batches of a step should have about the same cost on all ranks.
+            d_model: Hidden size of the transformer, used to estimate the cost of a batch in FLOPs. If it is
+                None, only the cost of attention is balanced.
         """
         self._require_complete("shard")
         spec = ShardSpec.resolve(world_size, policy, balance, d_model)
@@ -385,17 +403,20 @@ class BatchPlan:
         balance: bool = False,
         d_model: int | None = None,
     ) -> "BatchPlan":
-        """Return the batches that are left after every rank has processed `step` batches of `epoch`.
+        """Return a plan of the batches that are left after every rank has processed `step` batches of
+        `epoch`.
 
-        Shard the result for another number of ranks: no sample of the epoch is lost or repeated.
+        Shard the result to continue on a different number of ranks without losing or repeating samples of the
+        epoch.
 
         Args:
-            epoch: Current epoch.
-            step: Batches of this epoch that each rank has processed.
-            world_size: Number of ranks so far, or the `ShardSpec` that was used.
-            policy: Policy that was used.
-            balance: Whether ranks were balanced.
-            d_model: Hidden size that was used for balancing.
+            epoch: Number of the current epoch.
+            step: Number of batches of this epoch that each rank has processed.
+            world_size: Number of ranks so far, or the `ShardSpec` so far.
+            policy: Shard policy so far. Ignored, like the following arguments, if `world_size` is a
+                `ShardSpec`.
+            balance: Whether ranks were balanced so far.
+            d_model: Hidden size that was used for balancing so far.
         """
         self._require_complete("take the remainder of")
         current = self.get_epoch(epoch)
@@ -412,13 +433,14 @@ class BatchPlan:
         balance: bool = True,
         d_model: int | None = None,
     ) -> ShardBalance:
-        """Measure how much longer than the ideal the ranks work in one epoch; arguments as for `shard`."""
+        """Measure how evenly the work of one epoch is divided among ranks. The arguments are those of
+        `shard`."""
         plan = self.get_epoch(epoch)
         spec = ShardSpec.resolve(world_size, policy, balance, d_model)
         return measure_balance(self.shard_epoch(plan, spec), plan.lengths, spec.d_model)
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
-        """Compute token counts and padding of an epoch's batches."""
+        """Compute statistics of an epoch's batches, such as token counts and padding."""
         plan = self.get_epoch(epoch)
         skipped = 0 if self.meta.shard is not None else len(self.table) - plan.num_samples
         return compute_metrics(
@@ -426,7 +448,7 @@ class BatchPlan:
         )
 
     def check_samples(self, samples: Mapping[str, Any]) -> None:
-        """Raise `ValueError` if the plan has samples that are not in a dataset."""
+        """Raise `ValueError` unless every sample in the batches is a key of `samples`."""
         used = np.zeros(len(self.table), bool)
         for epoch in self.epochs:
             used[epoch.batches.order] = True
@@ -440,7 +462,7 @@ class BatchPlan:
             )
 
     def shard_epoch(self, epoch: EpochPlan, spec: ShardSpec) -> ShardedEpoch:
-        """Divide one epoch among ranks."""
+        """Divide the batches of one epoch among ranks."""
         pad_to_longest = self.meta.batching.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH
         return shard_epoch(epoch.batches, epoch.lengths, spec, pad_to_longest=pad_to_longest, seed=epoch.seed)
 
@@ -455,9 +477,10 @@ class BatchPlan:
 
         Args:
             epoch: Epoch of this plan.
-            rank: Number of the rank.
+            rank: Rank, from 0 to `spec.world_size - 1`.
             spec: How batches are divided among ranks.
-            earlier: Steps that were processed before with other numbers of ranks.
+            earlier: Pairs of a number of steps and a `ShardSpec`, one for each different number of ranks with
+                which the beginning of the epoch was processed. These batches are excluded.
         """
         for step, previous in earlier:
             epoch = epoch.with_batches(self.shard_epoch(epoch, previous).remaining(step))
@@ -474,25 +497,31 @@ class BatchPlan:
 
 
 class BatchPlanState(FrozenModel):
-    """Position of a `BatchPlanIterator`."""
+    """Position of a `BatchPlanIterator`, as stored in checkpoints."""
 
     plan: str
     """Fingerprint of the plan."""
     epoch: int
-    """Current epoch."""
+    """Number of the current epoch."""
     step: int = Field(ge=0)
-    """Batches of this epoch that each rank has used since the last change of the number of ranks."""
+    """Number of batches that each rank has used in this epoch since the number of ranks last changed."""
     shard: ShardSpec
     """How batches are divided among ranks."""
     earlier: tuple[tuple[int, ShardSpec], ...] = ()
-    """Steps in this epoch with other numbers of ranks, before those in `step`."""
+    """Pairs of a number of steps and a `ShardSpec`, one for each previous number of ranks in this epoch."""
 
 
 def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) -> BatchPlanState:
-    """Check a saved state, and convert it to the current number of ranks.
+    """Validate a saved state and adapt it to the current number of ranks.
+
+    Args:
+        plan: Plan that the state belongs to.
+        spec: Current sharding settings.
+        state: Result of `BatchPlanIterator.state_dict`.
 
     Raises:
-        ValueError: If the state is from another plan, or other sharding settings than the number of ranks.
+        ValueError: If the state is from another plan, or if a sharding setting other than `world_size`
+            differs.
     """
     try:
         loaded = BatchPlanState.model_validate(dict(state))
@@ -516,7 +545,7 @@ def resolve_state(plan: BatchPlan, spec: ShardSpec, state: Mapping[str, Any]) ->
 
 
 class BatchPlanIterator(Iterator[BatchSpec]):
-    """The batches of one rank in all epochs of a plan. Implements `PlanIterator`."""
+    """Iterator over the batches of one rank in all epochs of a plan. Implements `PlanIterator`."""
 
     def __init__(self, plan: BatchPlan, rank: int, spec: ShardSpec) -> None:
         spec.check_rank(rank)
@@ -540,7 +569,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         raise StopIteration
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as plain values; it is the same on every rank."""
+        """Return the position as JSON-compatible values, which are the same on every rank."""
         number = min(self._number, len(self._plan.epochs) - 1)
         epoch = self._plan.epochs[number].epoch if self._plan.epochs else 0
         step = self._step
@@ -551,13 +580,13 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         ).model_dump(mode="json")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called.
+        """Resume from a state that `state_dict` returned.
 
-        The number of ranks may differ: then the rest of the epoch is divided among the new ranks.
+        If the number of ranks differs, the rest of the epoch is divided among the current ranks.
 
         Raises:
-            ValueError: If the state is from another plan, or other sharding settings than the number of
-            ranks.
+            ValueError: If the state is from another plan, or if a sharding setting other than `world_size`
+                differs.
         """
         loaded = resolve_state(self._plan, self._spec, state)
         number = self._plan.epochs.index(self._plan.get_epoch(loaded.epoch))
@@ -570,7 +599,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
         self._current = current
 
     def skip(self, count: int) -> None:
-        """Skip the next batches, without creating them."""
+        """Skip the next `count` batches without creating them. Raises `ValueError` if there are fewer."""
         while count > 0 and self._number < len(self._plan.epochs):
             if self._current is None:
                 self._current = self._shard_current()
@@ -584,7 +613,8 @@ class BatchPlanIterator(Iterator[BatchSpec]):
             raise ValueError(f"the plan has {count} batches fewer than were skipped")
 
     def remaining_batches(self) -> Iterator[tuple[EpochPlan, int]]:
-        """Iterate over the epochs and indices of the remaining batches, without creating them."""
+        """Yield the epoch and the batch index within it for each remaining batch, without creating the
+        batches."""
         for number in range(self._number, len(self._plan.epochs)):
             is_current = number == self._number
             epoch = self._shard_current(number, self._earlier if is_current else ())
@@ -601,7 +631,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
 
 
 class BatchPlanBuilder:
-    """Builds batch plans. Lengths and settings are checked in the constructor."""
+    """Builds batch plans from sample lengths. The constructor validates lengths and settings."""
 
     def __init__(
         self,
@@ -614,11 +644,11 @@ class BatchPlanBuilder:
         """Create a builder.
 
         Args:
-            lengths: Lengths by sample id, or a length table.
+            lengths: Mapping from sample ids to lengths, or a `LengthTable`.
             batching_config: Batching settings.
-            dataset_hash: Identifies the dataset; part of the fingerprint.
-            tokenizer_hash: Identifies the tokenizer; part of the fingerprint.
-            packing: Packing settings; None for one sample per row.
+            dataset_hash: String that identifies the dataset. Part of the plan's fingerprint.
+            tokenizer_hash: String that identifies the tokenizer. Part of the plan's fingerprint.
+            packing: Packing settings. None puts one sample in each row.
         """
         self.table = as_length_table(lengths)
         self.batching_config = batching_config
@@ -629,22 +659,22 @@ class BatchPlanBuilder:
 
     @property
     def num_skipped(self) -> int:
-        """Number of samples that fit in no batch."""
+        """Number of samples that are too short or too long for every batch."""
         return self._selected.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """Every sample that fits in no batch, with the reason."""
+        """The samples that are too short or too long for every batch, with the reason for each."""
         return self._selected.skipped
 
     def build(self, num_epochs: int = 1) -> BatchPlan:
-        """Build a plan with the epochs 0 to `num_epochs - 1`."""
+        """Build a plan with epochs 0 to `num_epochs - 1`."""
         if num_epochs < 1:
             raise ValueError(f"num_epochs must be at least 1, got {num_epochs}")
         return self.build_epochs(range(num_epochs))
 
     def build_epochs(self, epochs: range) -> BatchPlan:
-        """Build a plan with these epochs."""
+        """Build a plan with the given epoch numbers."""
         seed = self.batching_config.seed
         plans = [
             EpochPlan(

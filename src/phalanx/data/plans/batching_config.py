@@ -14,21 +14,21 @@ from phalanx.data.plans.buckets import BucketId, BucketSpec
 
 
 class BatchingMode(StrEnum):
-    """What batches are cut from."""
+    """How batches are formed."""
 
     PREDICTABLE = "predictable"
-    """Buckets: few shapes, known in advance."""
+    """Form batches from samples in the same bucket. There are only a few batch shapes, known in advance."""
     THROUGHPUT = "throughput"
-    """Pools sorted by length: little padding."""
+    """Form batches from pools of samples sorted by length, which minimizes padding."""
 
 
 class PadPolicy(StrEnum):
-    """Row length of a batch."""
+    """Length to which the rows of a batch are padded."""
 
     PAD_TO_BUCKET = "pad_to_bucket"
-    """Maximum length of its bucket."""
+    """Maximum length of the batch's bucket."""
     PAD_TO_MAX_IN_BATCH = "pad_to_max_in_batch"
-    """Length of its longest sample."""
+    """Length of the longest sample in the batch."""
 
     @classmethod
     def _missing_(cls, value: object) -> "PadPolicy | None":
@@ -44,29 +44,33 @@ class BatchingConfig(Config):
     """
 
     mode: BatchingMode = BatchingMode.THROUGHPUT
-    """Cut batches from buckets (`predictable`) or from pools sorted by length (`throughput`)."""
+    """How batches are formed: from samples in the same bucket (`predictable`), or from pools of samples
+    sorted by length (`throughput`)."""
     pad_policy: PadPolicy = PadPolicy.PAD_TO_MAX_IN_BATCH
-    """Pad to the bucket's maximum length or to the longest sample in the batch."""
+    """Pad rows to the maximum length of the bucket or to the longest sample in the batch."""
     token_budget: int = Field(default=4096, ge=1, lt=2**31)
     """Maximum number of tokens in a batch, including padding."""
     bucket_edges: tuple[int, ...] = (128, 256, 512, 1024)
-    """Maximum length of each bucket except the last."""
+    """Maximum length of each bucket except the last, in tokens."""
     overflow_max: int = 2048
-    """Maximum length of the last bucket. Longer samples are skipped and reported."""
+    """Maximum length of the last bucket, in tokens. Longer samples are skipped and reported."""
     min_length: int = Field(default=1, ge=1)
-    """Minimum length. Shorter samples are skipped and reported."""
+    """Minimum sample length, in tokens. Shorter samples are skipped and reported."""
     seed: int = Field(default=42, ge=0, lt=2**64)
-    """Seed of all shuffling, together with the epoch."""
+    """Seed of all shuffling. Each epoch derives its own seed from it."""
     drop_last: bool = False
-    """Drop batches that are incomplete because there were not enough samples."""
+    """Drop incomplete batches, which remain if there are not enough samples to fill them."""
     interleave_buckets: bool = True
-    """Use batches of all buckets in random order; otherwise one bucket after another, shortest first."""
+    """Arrange batches of all buckets in random order. Otherwise the buckets come one after another, starting
+    with the shortest samples."""
     bucket_max_lengths: tuple[int, ...] | None = None
-    """Padded length of each bucket, if it should be above the edge (for example a multiple of 64). A mapping
-    {bucket: length} sets only some of the buckets."""
+    """Padded length of each bucket, if it should be larger than the bucket's maximum length (for example a
+    multiple of 64). A mapping {bucket: length} changes only the given buckets. None uses the maximum
+    lengths."""
     pool_batches: int = Field(default=128, ge=1)
-    """Number of batches' worth of samples that are sorted or packed together (throughput mode and packing),
-    at most half of all samples. A larger value means less padding, a smaller one more random batches."""
+    """Size of a pool of samples that are sorted or packed together, as a number of batches. A pool has at
+    most half of all samples. It is used in throughput mode and for packing. A larger value reduces padding; a
+    smaller value makes batches more random."""
 
     @field_validator("bucket_max_lengths", mode="before")
     @classmethod
@@ -101,8 +105,10 @@ class BatchingConfig(Config):
         seed: int = 42,
         **settings: Any,
     ) -> "BatchingConfig":
-        """Return settings for batches from buckets, padded to the bucket: the same few shapes in every
-        run."""
+        """Return settings for batches from buckets, padded to the bucket length.
+
+        Every run has the same few batch shapes. `settings` are further fields of the config.
+        """
         defaults = {"mode": BatchingMode.PREDICTABLE, "pad_policy": PadPolicy.PAD_TO_BUCKET}
         return cls(
             token_budget=token_budget,
@@ -121,8 +127,10 @@ class BatchingConfig(Config):
         seed: int = 42,
         **settings: Any,
     ) -> "BatchingConfig":
-        """Return settings for batches from sorted pools, padded to the longest sample: as little padding as
-        possible."""
+        """Return settings for batches from pools sorted by length, padded to their longest sample.
+
+        This minimizes padding. `settings` are further fields of the config.
+        """
         defaults = {"mode": BatchingMode.THROUGHPUT, "pad_policy": PadPolicy.PAD_TO_MAX_IN_BATCH}
         return cls(
             token_budget=token_budget,
@@ -139,12 +147,13 @@ class BatchingConfig(Config):
 
     @cached_property
     def bucket_spec(self) -> BucketSpec:
-        """Buckets of these settings."""
+        """Bucket boundaries that these settings define."""
         return BucketSpec(edges=self.bucket_edges, overflow_max=self.overflow_max, min_length=self.min_length)
 
     @cached_property
     def bucket_widths(self) -> tuple[int, ...]:
-        """Padded length of each bucket: `bucket_max_lengths` or the edge, but at most the budget."""
+        """Padded length of each bucket: `bucket_max_lengths`, or else the bucket's maximum length, limited to
+        the token budget."""
         widths = self.bucket_max_lengths or self.bucket_spec.max_lengths
         return tuple(min(width, self.token_budget) for width in widths)
 
@@ -154,7 +163,11 @@ class BatchingConfig(Config):
         return min(self.overflow_max, self.token_budget)
 
     def get_pad_length(self, bucket_id: BucketId, max_in_batch: int | None = None) -> int:
-        """Return the row length of a batch from this bucket, given its longest sample."""
+        """Return the row length of a batch from the given bucket.
+
+        `max_in_batch` is the length of the batch's longest sample, which is required if rows are padded to
+        it.
+        """
         low, _ = self.bucket_spec.get_bucket_range(bucket_id)
         width = self.bucket_widths[bucket_id]
         if self.pad_policy is PadPolicy.PAD_TO_BUCKET:

@@ -1,4 +1,4 @@
-"""Length buckets: which lengths are batched together."""
+"""Length buckets, which group samples of similar length into the same batches."""
 
 import itertools
 from functools import cached_property
@@ -11,20 +11,21 @@ from pydantic import Field, field_validator, model_validator
 from phalanx.config import FrozenModel
 
 BucketId: TypeAlias = int
-"""Index of a bucket: 0 has the shortest samples, the last one is the overflow bucket."""
+"""Index of a bucket. Bucket 0 has the shortest samples, and the last bucket is the overflow bucket."""
 
 MAX_BUCKETS = 1024
 
 
 class BucketSpec(FrozenModel):
-    """Bucket boundaries: bucket i has lengths up to `edges[i]`, the last bucket up to `overflow_max`."""
+    """Bucket boundaries. Bucket `i` has lengths up to `edges[i]`, and the last bucket has lengths up to
+    `overflow_max`."""
 
     edges: tuple[int, ...]
-    """Maximum length of each bucket except the last, in ascending order."""
+    """Maximum length of each bucket except the last, in tokens and in ascending order."""
     overflow_max: int
-    """Maximum length of the last bucket. Longer samples are skipped and reported."""
+    """Maximum length of the last bucket, in tokens. Longer samples are skipped and reported."""
     min_length: int = Field(default=1, ge=1)
-    """Minimum length. Shorter samples are skipped and reported."""
+    """Minimum sample length, in tokens. Shorter samples are skipped and reported."""
 
     @field_validator("edges")
     @classmethod
@@ -55,7 +56,7 @@ class BucketSpec(FrozenModel):
 
     @classmethod
     def default(cls) -> "BucketSpec":
-        """Return the edges 128, 256, 512, 1024 with an overflow bucket up to 2048."""
+        """Return buckets with the edges 128, 256, 512 and 1024, and an overflow bucket up to 2048."""
         return cls(edges=(128, 256, 512, 1024), overflow_max=2048)
 
     @classmethod
@@ -80,21 +81,21 @@ class BucketSpec(FrozenModel):
 
     @cached_property
     def max_lengths(self) -> tuple[int, ...]:
-        """Maximum length of every bucket."""
+        """Maximum length of every bucket, including the overflow bucket."""
         return (*self.edges, self.overflow_max)
 
     def get_bucket(self, length: int) -> BucketId:
-        """Return the bucket of a length; lengths beyond `overflow_max` are in the last one."""
+        """Return the bucket of a length. Lengths above `overflow_max` belong to the last bucket."""
         if length < 1:
             raise ValueError(f"length must be a positive integer, got {length}")
         return int(np.searchsorted(self.edges, length))
 
     def get_bucket_ids(self, lengths: Int32[np.ndarray, " samples"]) -> Int16[np.ndarray, " samples"]:
-        """Return the buckets of many lengths."""
+        """Return the bucket of each length in an array."""
         return np.searchsorted(np.array(self.edges, np.int32), lengths).astype(np.int16)
 
     def get_bucket_max_length(self, bucket_id: BucketId) -> int:
-        """Return the maximum length of a bucket, to which its samples are padded."""
+        """Return the maximum length of a bucket."""
         return self.get_bucket_range(bucket_id)[1]
 
     def get_bucket_range(self, bucket_id: BucketId) -> tuple[int, int]:
@@ -105,10 +106,10 @@ class BucketSpec(FrozenModel):
         return low, self.max_lengths[bucket_id]
 
     def is_overflow(self, bucket_id: BucketId) -> bool:
-        """Return whether this is the overflow bucket."""
+        """Return whether a bucket is the overflow bucket."""
         self.get_bucket_range(bucket_id)
         return bucket_id == self.overflow_bucket_id
 
     def should_skip(self, length: int) -> bool:
-        """Return whether a sample of this length belongs to no bucket."""
+        """Return whether a sample of this length is skipped because it is too short or too long."""
         return not self.min_length <= length <= self.overflow_max

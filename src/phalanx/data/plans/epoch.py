@@ -1,4 +1,4 @@
-"""The batches of one epoch: selects samples, shuffles them, and cuts batches from buckets, pools or packs."""
+"""Batches of one epoch: selects and shuffles samples, then forms batches from buckets, pools or packs."""
 
 import dataclasses
 from functools import cached_property
@@ -24,20 +24,22 @@ _MIN_BATCHES_TO_DIVIDE = 8
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpochBatches:
-    """Batches as arrays: batch b has the samples `order[offsets[b]:offsets[b + 1]]`, padded to
-    `max_lens[b]`."""
+    """Batches of an epoch as arrays.
+
+    Batch `b` consists of the samples `order[offsets[b]:offsets[b + 1]]`, padded to `max_lens[b]`.
+    """
 
     order: Int32[np.ndarray, " samples"]
-    """Indices into the length table."""
+    """Index of each sample in the length table, batch by batch."""
     offsets: Int64[np.ndarray, " batches_and_one"]
-    """First element of each batch in `order`, and the total."""
+    """Position in `order` at which each batch starts, followed by the total number of samples."""
     bucket_ids: Int16[np.ndarray, " batches"]
-    """Bucket of each batch's longest row."""
+    """Index of the bucket that the longest row of each batch belongs to."""
     max_lens: Int32[np.ndarray, " batches"]
-    """Row length of each batch after padding."""
+    """Row length of each batch after padding, in tokens."""
     pack_offsets: Int64[np.ndarray, " packs_and_one"] | None = None
-    """First element of each pack in `order`, and the total; None without packing. A pack belongs to one
-    batch."""
+    """Position in `order` at which each pack starts, followed by the total number of samples. A pack is a row
+    that may contain several samples. None if samples are not packed."""
 
     @classmethod
     def from_counts(
@@ -47,7 +49,7 @@ class EpochBatches:
         bucket_ids: Int16[np.ndarray, " batches"],
         max_lens: Int32[np.ndarray, " batches"],
     ) -> "EpochBatches":
-        """Create batches from the number of samples in each."""
+        """Create unpacked batches from the number of samples in each batch."""
         return cls(order, counts_to_offsets(counts), bucket_ids, max_lens)
 
     def __len__(self) -> int:
@@ -55,28 +57,29 @@ class EpochBatches:
 
     @property
     def counts(self) -> Int64[np.ndarray, " batches"]:
-        """Samples in each batch."""
+        """Number of samples in each batch."""
         return np.diff(self.offsets)
 
     @property
     def row_offsets(self) -> Int64[np.ndarray, " batches_and_one"]:
-        """First row of each batch, and the total. A row is a pack, or a sample without packing."""
+        """Index of the first row of each batch, followed by the total number of rows. A row is a pack, or a
+        single sample if samples are not packed."""
         if self.pack_offsets is None:
             return self.offsets
         return np.searchsorted(self.pack_offsets, self.offsets).astype(np.int64)
 
     @property
     def row_counts(self) -> Int64[np.ndarray, " batches"]:
-        """Rows of each batch: packs, or samples without packing."""
+        """Number of rows in each batch. A row is a pack, or a single sample if samples are not packed."""
         return np.diff(self.row_offsets)
 
     @property
     def padded_tokens(self) -> Int64[np.ndarray, " batches"]:
-        """Tokens of each batch, including padding."""
+        """Number of tokens in each batch, including padding."""
         return self.row_counts * self.max_lens
 
     def take(self, indices: Int[np.ndarray, " chosen"]) -> "EpochBatches":
-        """Return the batches with these indices, in this order; an index may occur more than once."""
+        """Return the batches with these indices, in this order. An index may occur more than once."""
         offsets = counts_to_offsets(self.counts[indices])
         order = np.empty(int(offsets[-1]), self.order.dtype)
         require_native("batch planning").gather_runs(
@@ -89,16 +92,17 @@ class EpochBatches:
         return EpochBatches(order, offsets, self.bucket_ids[indices], self.max_lens[indices], pack_offsets)
 
     def filter(self, mask: Bool[np.ndarray, " batches"]) -> "EpochBatches":
-        """Return the batches where `mask` is true."""
+        """Return the batches for which `mask` is true."""
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def batch_sums(self, values: Int64[np.ndarray, " samples"]) -> Int64[np.ndarray, " batches"]:
-        """Sum a value of the samples, given in the order of `order`, over each batch."""
+        """Return the sum of `values` over each batch. `values` has one element per sample, in the order of
+        `order`."""
         return np.diff(counts_to_offsets(values)[self.offsets])
 
 
 def counts_to_offsets(counts: Int64[np.ndarray, " groups"]) -> Int64[np.ndarray, " groups_and_one"]:
-    """Return the first element of each group, and the total, from the group sizes."""
+    """Convert group sizes to offsets: the position at which each group starts, followed by the total."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
@@ -107,7 +111,15 @@ def counts_to_offsets(counts: Int64[np.ndarray, " groups"]) -> Int64[np.ndarray,
 def gather_groups(
     offsets: Int64[np.ndarray, " groups_and_one"], groups: Int[np.ndarray, " chosen"]
 ) -> tuple[Int64[np.ndarray, " elements"], Int64[np.ndarray, " chosen_and_one"]]:
-    """Return the elements of the chosen groups, group after group, and the offsets of the groups in them."""
+    """Return the elements of the chosen groups, group after group.
+
+    Args:
+        offsets: Position at which each group starts, followed by the total number of elements.
+        groups: Indices of the chosen groups.
+
+    Returns:
+        Indices of the elements, and the offsets of the chosen groups within them.
+    """
     counts = offsets[groups + 1] - offsets[groups]
     starts = counts_to_offsets(counts)
     elements = np.repeat(offsets[groups] - starts[:-1], counts)
@@ -117,19 +129,19 @@ def gather_groups(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SelectedSamples:
-    """The samples of a length table that a config keeps, with their lengths in a batch."""
+    """The samples of a length table that fit in a batch ("kept" samples), with their lengths."""
 
     table: LengthTable
     config: BatchingConfig
     packing: PackingConfig | None
     subset: Int32[np.ndarray, " kept"] | None
-    """Indices of the kept samples in ascending order; None if all are kept."""
+    """Table indices of the kept samples in ascending order. None if all samples are kept."""
     lengths: Int32[np.ndarray, " kept"]
-    """Their lengths, after truncation if packing truncates."""
+    """Lengths of the kept samples, after truncation if the packing config truncates overlong samples."""
 
     @cached_property
     def indices(self) -> Int32[np.ndarray, " kept"]:
-        """Indices of the kept samples in ascending order."""
+        """Table indices of the kept samples in ascending order."""
         return np.arange(len(self.table), dtype=np.int32) if self.subset is None else self.subset
 
     @property
@@ -148,16 +160,17 @@ class SelectedSamples:
         return self.lengths.astype(np.int16) if self.config.overflow_max < 2**15 else self.lengths
 
     def gather_lengths(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
-        """Return the lengths of kept samples by their position among the kept ones."""
+        """Return the lengths of the kept samples at these positions among all kept samples."""
         return self._compact_lengths[positions].astype(np.int32)
 
     def gather_indices(self, positions: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
-        """Return the table indices of kept samples by their position among the kept ones."""
+        """Return the table indices of the kept samples at these positions among all kept samples."""
         return positions if self.subset is None else self.subset[positions]
 
     @cached_property
     def bucket_ids(self) -> Int8[np.ndarray, " kept"] | Int16[np.ndarray, " kept"]:
-        """Bucket of each kept sample, in the smallest integer type."""
+        """Bucket index of each kept sample, as int8 if there are fewer than 128 buckets and as int16
+        otherwise."""
         spec = self.config.bucket_spec
         buckets = np.empty(len(self.lengths), np.int8 if spec.num_buckets < 128 else np.int16)
         for start in range(0, len(buckets), _BLOCK):
@@ -166,13 +179,13 @@ class SelectedSamples:
 
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """Every skipped sample with the reason, in table order."""
+        """The skipped samples with the reason for each, in table order."""
         mask = np.ones(len(self.table), bool)
         mask[self.indices] = False
         return tuple(self._report(index) for index in np.flatnonzero(mask).tolist())
 
     def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
-        """Return every kept sample that is in none of an epoch's batches, in table order."""
+        """Return the kept samples that are in none of the batches, in table order."""
         mask = np.zeros(len(self.table), bool)
         mask[self.indices] = True
         mask[batches.order] = False
@@ -202,8 +215,8 @@ def select_samples(
 ) -> SelectedSamples:
     """Select the samples that fit in a batch.
 
-    With packing, a sample that is longer than a row is skipped, truncated or rejected as the packing config
-    says. A plan stores complete samples, so it cannot split them.
+    With packing, `packing.overlong` decides whether a sample that is longer than a row is skipped, truncated
+    or rejected with `ValueError`. Plans cannot split samples.
     """
     check_type(config, BatchingConfig, "batching_config")
     if packing is not None:
@@ -268,8 +281,8 @@ def plan_epoch(
 
     Args:
         selected: Samples and settings.
-        epoch: Number of the epoch, which together with the seed determines the shuffle.
-        interleave_buckets: Overrides the setting of the config.
+        epoch: Number of the epoch. Together with the seed, it determines the shuffle.
+        interleave_buckets: Overrides `BatchingConfig.interleave_buckets`. None uses the config.
     """
     config = selected.config
     bits = np.random.PCG64(epoch_seed(config.seed, epoch))
@@ -291,7 +304,7 @@ def plan_epoch(
 def epoch_seed(seed: int, epoch: int) -> int:
     """Return the 64-bit seed of an epoch.
 
-    It is a hash of seed and epoch, so that neighboring pairs such as (42, 1) and (43, 0) differ.
+    The seed is a hash of `seed` and `epoch`, so that pairs such as (42, 1) and (43, 0) get different seeds.
     """
     if epoch < 0:
         raise ValueError(f"epoch must be at least 0, got {epoch}")
@@ -301,12 +314,13 @@ def epoch_seed(seed: int, epoch: int) -> int:
 def random_order(
     count: int, bits: np.random.PCG64, values: Int16[np.ndarray, " count"] | None = None
 ) -> Int32[np.ndarray, " count"]:
-    """Return a random permutation, and put `values` into its order in place.
+    """Return a random permutation of `range(count)`, and permute `values` in place in the same way.
 
-    It uses raw output of the bit generator, which is the same in all NumPy versions. The high bits of each
-    64-bit key are random and the low bits hold the index, so one sort of integers shuffles; if the high bits
-    are equal (fewer than one in ten thousand for ten million), the order is kept. Moving `values` along with
-    the keys is much cheaper than looking them up afterwards in random order.
+    It uses the raw output of the bit generator, which is the same in all NumPy versions. Each 64-bit key
+    consists of random high bits and the index as low bits, so that sorting the keys shuffles the indices.
+    Keys with equal high bits keep their order; among ten million keys, fewer than one in ten thousand are
+    affected. Moving `values` along with the keys is much faster than indexing them with the permutation
+    afterwards.
     """
     low = np.uint64((1 << max(count - 1, 0).bit_length()) - 1)
     keys = np.asarray(bits.random_raw(count), np.uint64)
@@ -371,7 +385,11 @@ def _shuffle_with_lengths(
 def _cut_buckets(
     selected: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
-    """Cut each bucket into batches with as many rows as fit the budget at the bucket's width."""
+    """Form batches of samples from the same bucket, with as many rows as the token budget allows.
+
+    Returns:
+        The batches, and for each batch whether it is full.
+    """
     config = selected.config
     sizes = np.bincount(selected.bucket_ids, minlength=len(config.bucket_widths))
     buckets = selected.bucket_ids.astype(np.int16)
@@ -417,11 +435,14 @@ def _group_by_bucket(
 def _cut_pools(
     selected: SelectedSamples, bits: np.random.PCG64
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
-    """Sort each pool of the shuffle by descending length and cut it, so that a batch's first row is its
-    longest.
+    """Form batches of samples with similar lengths from pools.
 
-    The remainder of each pool (its shortest samples, too few for a batch) is pooled again until one pool
-    holds everything that is left, so that at most one batch is incomplete.
+    A pool is a part of the shuffled samples that is sorted by descending length, so that the first row of a
+    batch is its longest. The shortest samples of each pool, which are too few for a batch, form new pools
+    until a single pool holds all of them. Therefore at most one batch is not full.
+
+    Returns:
+        The batches, and for each batch whether it is full.
     """
     config = selected.config
     shuffled, remaining_lengths = _shuffle_with_lengths(selected, bits)
@@ -473,9 +494,14 @@ def _cut_packs(
     packing: PackingConfig,
     bits: np.random.PCG64,
 ) -> tuple[EpochBatches, Bool[np.ndarray, " batches"]]:
-    """Pack each pool of the shuffle, shuffle the packs, and put as many in a batch as the budget allows.
+    """Form batches of packs.
 
-    The pools differ in every epoch, and so do the packs.
+    The shuffled samples are divided into pools, and the samples of each pool are packed into rows. Then the
+    packs are shuffled and combined into batches within the token budget. Pools and packs differ in every
+    epoch.
+
+    Returns:
+        The batches, and for each batch whether it is full.
     """
     config = selected.config
     shuffled, shuffled_lengths = _shuffle_with_lengths(selected, bits)
@@ -507,10 +533,11 @@ def _cut_packs(
 
 
 def _pool_size(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -> int:
-    """Return the number of samples in a pool: `pool_batches` batches' worth, but at most half of all samples.
+    """Return the number of samples in a pool.
 
-    A single sorted pool would give the same batches in every epoch. Only datasets of a few batches form one
-    pool, because half of them would be mostly padding.
+    A pool has enough samples for about `pool_batches` batches, but at most half of all samples, because a
+    single sorted pool would give the same batches in every epoch. Datasets of only a few batches form a
+    single pool nevertheless, because smaller pools would mean too much padding.
     """
     if len(lengths) == 0:
         return 1
@@ -524,21 +551,21 @@ def _pool_size(config: BatchingConfig, lengths: Int32[np.ndarray, " samples"]) -
 def _batch_widths(
     config: BatchingConfig, max_lengths: Int32[np.ndarray, " any"]
 ) -> Int32[np.ndarray, " any"]:
-    """Return the width of batches whose longest samples have these lengths."""
+    """Return the padded row length of batches whose longest samples have these lengths."""
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH:
         return max_lengths
     return np.array(config.bucket_widths, np.int32)[config.bucket_spec.get_bucket_ids(max_lengths)]
 
 
 def _capacities(config: BatchingConfig, max_lengths: Int32[np.ndarray, " any"]) -> Int32[np.ndarray, " any"]:
-    """Return how many samples fit in a batch whose longest sample has this length."""
+    """Return the number of samples that fit in a batch whose longest sample has the given length."""
     return np.int32(config.token_budget) // _batch_widths(config, max_lengths)
 
 
 def _sort_descending(
     samples: Int32[np.ndarray, " pool"], lengths: Int16[np.ndarray, " pool"] | Int32[np.ndarray, " pool"]
 ) -> tuple[Int32[np.ndarray, " pool"], Int32[np.ndarray, " pool"]]:
-    """Sort the samples of a pool by descending length; equal lengths keep their order."""
+    """Sort the samples of a pool by descending length. Samples of equal length keep their order."""
     # NumPy's stable sort of 16-bit integers is a radix sort.
     keys = _MAX_INT16 - lengths if lengths.dtype == np.int16 else -lengths
     order = np.argsort(keys, kind="stable")

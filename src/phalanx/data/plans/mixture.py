@@ -11,29 +11,31 @@ from phalanx.config import Config, FrozenModel
 
 
 class MixtureStage(FrozenModel):
-    """Weights at one point of a schedule."""
+    """Weights at one point of a mixture schedule."""
 
     tokens: int = Field(ge=0)
-    """Number of tokens after which these weights are reached."""
+    """Total number of tokens at which these weights are reached."""
     weights: dict[str, float]
-    """Weight of each source; a source that is not listed has weight 0."""
+    """Weight of each source. A source that is not listed has weight 0."""
 
 
 class Mixture(Config):
-    """Fraction of all tokens that comes from each source.
+    """Fraction of the tokens that comes from each source.
 
-    Between two stages of the schedule, weights change linearly; after the last one they are constant.
+    Between two stages of the schedule, the fractions change linearly. After the last stage they are constant.
 
     >>> Mixture(weights={"web": 900.0, "code": 100.0}, temperature=2.0).at(0, ["web", "code"]).tolist()
     [0.75, 0.25]
     """
 
     weights: dict[str, float] = Field(default_factory=dict)
-    """Initial weight of each source; empty for equal weights."""
+    """Initial weight of each source, at least 0. If it is empty, all sources have equal weights."""
     schedule: tuple[MixtureStage, ...] = ()
-    """Later weights, in ascending order of their tokens."""
+    """Weights at later points of training, in ascending order of `tokens`. If it is empty, the weights are
+    constant."""
     temperature: float = Field(default=1.0, gt=0)
-    """Weights are raised to the power 1 / temperature: above 1 they become more equal, below 1 less."""
+    """Weights are raised to the power `1 / temperature`. A temperature above 1 makes them more equal, and a
+    temperature below 1 makes them less equal."""
 
     @model_validator(mode="after")
     def _check_weights(self) -> "Mixture":
@@ -49,7 +51,7 @@ class Mixture(Config):
         return self
 
     def check_sources(self, sources: Mapping[str, object]) -> None:
-        """Raise `ValueError` if a weight belongs to no source."""
+        """Raise `ValueError` if a weight is given for a name that is not in `sources`."""
         for weights in (self.weights, *(stage.weights for stage in self.schedule)):
             for name in weights:
                 if name not in sources:
@@ -58,7 +60,7 @@ class Mixture(Config):
                     )
 
     def at(self, tokens: int, sources: list[str]) -> Float64[np.ndarray, " sources"]:
-        """Return the fraction of each source after a number of tokens."""
+        """Return the fraction of each source after a total of `tokens` tokens, in the order of `sources`."""
         stages = [MixtureStage(tokens=0, weights=self.weights), *self.schedule]
         next_stage = next((n for n, stage in enumerate(stages) if stage.tokens > tokens), len(stages))
         current = stages[max(next_stage - 1, 0)]

@@ -1,4 +1,4 @@
-"""Comparison of plans: finds the first difference and its cause, and checks that a plan can be reproduced."""
+"""Comparison of batch plans: finds the first difference and its cause, and checks reproducibility."""
 
 from typing import Literal
 
@@ -21,13 +21,13 @@ class PlanDifference(FrozenModel):
     message: str
     """Description of the difference."""
     epoch: int | None = None
-    """First epoch with a different batch; None if all batches are equal."""
+    """Number of the first epoch with a different batch. None if all batches are equal."""
     batch: int | None = None
-    """First different batch of this epoch."""
+    """Index of the first different batch in this epoch. None if all batches are equal."""
 
 
 def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | None:
-    """Return the first difference between two plans, or None if settings and batches are equal."""
+    """Return the first difference between two plans. Return None if settings and batches are equal."""
     rows = _match_rows(expected.table, found.table)
     location = _first_difference(expected, found, rows)
     epoch, batch, where = (None, None, "") if location is None else location
@@ -49,10 +49,17 @@ def compare_plans(expected: BatchPlan, found: BatchPlan) -> PlanDifference | Non
 
 
 def verify_batch_plan(plan: BatchPlan, lengths: Lengths) -> PlanDifference | None:
-    """Build the plan again from these lengths and its own settings, and return the first difference, or None.
+    """Rebuild a plan from lengths and the plan's own settings, and compare the two.
 
     A shard is compared with the same shard of the new plan. The result of `BatchPlan.remaining` cannot be
-    verified: verify the complete plan instead.
+    verified; verify the complete plan instead.
+
+    Args:
+        plan: Plan to verify.
+        lengths: Mapping from sample ids to lengths, or a `LengthTable`.
+
+    Returns:
+        The first difference, or None if the plans are equal.
     """
     meta = plan.meta
     builder = BatchPlanBuilder(lengths, meta.batching, meta.dataset_hash, meta.tokenizer_hash, meta.packing)
@@ -102,7 +109,8 @@ def _compare_lengths(expected: LengthTable, found: LengthTable, rows: Int32[np.n
 
 
 def _match_rows(expected: LengthTable, found: LengthTable) -> Int32[np.ndarray, " found"]:
-    """Return for each row of `found` the row of `expected` with the same id; new ids get larger numbers."""
+    """Return the index in `expected` of each sample of `found`. Samples that are not in `expected` get
+    indices from `len(expected)` on."""
     index = {sample: row for row, sample in enumerate(expected.ids)}
     new = len(expected)
     return np.fromiter(

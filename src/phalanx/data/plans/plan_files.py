@@ -1,4 +1,4 @@
-"""Plan files: a JSON header with settings and checksums, then the arrays, which are memory-mapped.
+"""Plan files, which consist of a JSON header followed by arrays that are memory-mapped when a plan is loaded.
 
     8 bytes    magic number
     8 bytes    size of the header
@@ -6,8 +6,8 @@
     header     JSON: settings, fingerprint, sizes of the epochs; offset and checksum of each array
     arrays     order, offsets, bucket_ids, max_lens and pack_offsets of all epochs; lengths; compressed ids
 
-A million samples named s0, s1, ... take about 9 MB: 4 for the order, 2 for lengths, 2 to 3 for ids. Random
-ids such as UUIDs cannot be compressed and take 16 bytes each.
+A plan of a million samples named s0, s1, ... takes about 9 MB: 4 MB for the order, 2 MB for the lengths, and
+2 to 3 MB for the ids. Random ids such as UUIDs hardly compress and take 16 bytes each.
 """
 
 import gzip
@@ -32,7 +32,7 @@ from phalanx.io.untrusted import parse_json
 
 PLAN_SUFFIX = ".plan"
 PLAN_FILE = "batch.plan"
-"""Name of the file if the path of a plan is a folder."""
+"""File name that is used if the path of a plan is a folder."""
 
 _MAGIC = b"PHXPLAN\n"
 _PREFIX = len(_MAGIC) + 8 + 32
@@ -59,7 +59,7 @@ class _ArrayHeader(FrozenModel):
     dtype: str
     count: int
     offset: int
-    """Position after the header, which is aligned."""
+    """Byte offset of the array, counted from the end of the header."""
     sha256: str
 
 
@@ -73,19 +73,20 @@ class _PlanHeader(FrozenModel):
 
 
 def plan_path(path: str | os.PathLike[str]) -> Path:
-    """Return the file of a plan: the path itself if it ends in `.plan`, otherwise `batch.plan` in that
-    folder."""
+    """Return the file of a plan: the path itself if it ends in `.plan` and is not a folder, otherwise
+    `batch.plan` inside the path."""
     path = Path(path)
     return path if path.suffix == PLAN_SUFFIX and not path.is_dir() else path / PLAN_FILE
 
 
 def save_batch_plan(plan: BatchPlan, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a plan to a file, atomically.
+    """Write a plan to a file atomically.
 
     Args:
         plan: Plan to save.
-        path: File that ends in `.plan`, or a folder, in which `batch.plan` is written.
-        overwrite: Replace an existing plan. Processes that have loaded it keep the old one.
+        path: File name that ends in `.plan`, or a folder, in which `batch.plan` is written.
+        overwrite: Replace an existing plan. Processes that have already loaded it keep the old plan. If it is
+            False, an existing plan raises `FileExistsError`.
     """
     check_type(plan, BatchPlan, "plan")
     target = plan_path(path)
@@ -108,13 +109,20 @@ def load_batch_plan(
     expected_tokenizer_hash: str | None = None,
     expected_dataset_hash: str | None = None,
 ) -> BatchPlan:
-    """Load a plan. Checksums are verified; then arrays stay on disk until they are used.
+    """Load a plan. The checksums of all arrays are verified, and the arrays are memory-mapped.
 
     Args:
         path: File or folder that was passed to `save_batch_plan`.
-        verify: Also compute the fingerprint again.
-        expected_tokenizer_hash: Reject a plan that was built with another tokenizer.
-        expected_dataset_hash: Reject a plan that was built from another dataset.
+        verify: Also recompute the fingerprint from the batches and compare it with the stored one.
+        expected_tokenizer_hash: Raise `ValueError` if the plan was built with another tokenizer. None skips
+            the check.
+        expected_dataset_hash: Raise `ValueError` if the plan was built from another dataset. None skips the
+            check.
+
+    Raises:
+        FileNotFoundError: If there is no plan.
+        CorruptFileError: If the file is damaged.
+        ValueError: If the plan has another version, or is not the expected one.
     """
     source = plan_path(path)
     if not source.is_file():

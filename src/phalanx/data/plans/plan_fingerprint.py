@@ -1,4 +1,4 @@
-"""Digest of a plan: changes if, and only if, its settings or batches change."""
+"""Fingerprint of a plan, which changes if and only if its settings or batches change."""
 
 import hashlib
 import itertools
@@ -22,15 +22,15 @@ _PREFIX_CACHE: "weakref.WeakKeyDictionary[LengthTable, dict[bytes, Any]]" = weak
 def digest_plan(
     settings: Any, table: LengthTable, epochs: Iterable[tuple[int, EpochBatches]], used: np.ndarray
 ) -> str:
-    """Return the SHA-256 of the settings and of every batch: its samples, their lengths and its width.
+    """Return the SHA-256 of the settings and of every batch (sample ids, sample lengths and row length).
 
-    Samples that are in no batch do not count, and neither does the way in which the arrays are stored.
+    Samples that are not in any batch do not affect the digest, nor does the way the arrays are stored.
 
     Args:
-        settings: JSON values that determine the batches.
-        table: Ids and lengths.
-        epochs: Number and batches of each epoch.
-        used: Whether each sample of the table is in a batch.
+        settings: JSON-compatible settings that determine the batches.
+        table: Ids and lengths of all samples.
+        epochs: Pairs of an epoch number and the batches of the epoch.
+        used: Boolean array that says for each sample of the table whether it is in a batch.
     """
     prefix = json.dumps([DIGEST_VERSION, settings], sort_keys=True).encode()
     all_used = bool(used.all())
@@ -77,7 +77,8 @@ def _update_texts(sha: Any, texts: Sequence[str]) -> None:
 
 
 def _update_numbers(sha: Any, count: int) -> None:
-    """Update with the texts "0", "1", ..., without creating millions of strings."""
+    """Update the hash with the strings "0", "1", ..., up to `count - 1`, without creating millions of
+    strings."""
     bounds = [0, *itertools.takewhile(lambda power: power < count, (10**n for n in range(1, 20))), count]
     ranges = [(low, high) for low, high in itertools.pairwise(bounds) if low < high]
     sha.update(count.to_bytes(8, "little"))

@@ -1,5 +1,4 @@
-"""Division of batches among ranks: equal numbers, costs, load balancing, and what remains after some
-steps."""
+"""Division of batches among ranks, with load balancing and resumption on a different number of ranks."""
 
 import dataclasses
 import heapq
@@ -15,16 +14,16 @@ from phalanx.data.plans.epoch import EpochBatches, counts_to_offsets, spread_ord
 
 
 class ShardPolicy(StrEnum):
-    """What happens if the number of batches is not divisible by the number of ranks."""
+    """Policy for a number of batches that is not divisible by the number of ranks."""
 
     DROP = "drop"
-    """Leave out the last batches of the epoch."""
+    """Drop the last batches of the epoch."""
     REPEAT = "repeat"
     """Repeat the first batches of the epoch."""
     SPLIT = "split"
-    """Split the batches with the most rows in half until the number is divisible, so that nothing is lost or
-    repeated. If every batch has a single row, the first batches are repeated, because no rank can train on an
-    empty batch."""
+    """Split the batches with the most rows in half until their number is divisible, so that no sample is
+    dropped or repeated. If every batch has a single row, the first batches are repeated, because no rank can
+    train on an empty batch."""
 
     @classmethod
     def _missing_(cls, value: object) -> "ShardPolicy | None":
@@ -34,18 +33,19 @@ class ShardPolicy(StrEnum):
 
 
 class ShardSpec(Config):
-    """How batches are divided among ranks. Together with the plan, it determines every rank's batches."""
+    """Sharding settings. Together with the plan, they determine the batches of every rank."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"model_width": "d_model"}
 
     world_size: int = Field(default=1, ge=1)
     """Number of ranks."""
     policy: ShardPolicy = ShardPolicy.SPLIT
-    """What happens if the number of batches is not divisible by the number of ranks."""
+    """Policy for a number of batches that is not divisible by the number of ranks."""
     balance: bool = False
-    """Whether the batches of a step have about the same cost on all ranks."""
+    """Whether the batches of a step should have about the same cost on all ranks."""
     d_model: int | None = Field(default=None, ge=1)
-    """Hidden size of the transformer whose FLOPs are balanced; None balances the cost of attention only."""
+    """Hidden size of the transformer, used to estimate the cost of a batch in FLOPs. If it is None, only the
+    cost of attention is balanced."""
 
     @classmethod
     def resolve(
@@ -55,7 +55,7 @@ class ShardSpec(Config):
         balance: bool = False,
         d_model: int | None = None,
     ) -> "ShardSpec":
-        """Return the spec itself, or create one from a number of ranks and the other settings."""
+        """Return `world_size` if it is a `ShardSpec`; otherwise create a spec from the arguments."""
         if isinstance(world_size, ShardSpec):
             return world_size
         for name, value in (("world_size", world_size), ("d_model", d_model)):
@@ -64,39 +64,42 @@ class ShardSpec(Config):
         return cls(world_size=world_size, policy=ShardPolicy(policy), balance=balance, d_model=d_model)
 
     def check_rank(self, rank: int) -> None:
-        """Raise `ValueError` if there is no such rank."""
+        """Raise `ValueError` unless `rank` is between 0 and `world_size - 1`."""
         if not 0 <= rank < self.world_size:
             raise ValueError(f"rank must be between 0 and {self.world_size - 1}, got {rank}")
 
 
 class ShardInfo(ShardSpec):
-    """Which part of a plan a shard is."""
+    """Sharding settings, rank and origin of a plan that is a shard."""
 
     rank: int
-    """Rank of the shard, from 0."""
+    """Rank that the shard belongs to, from 0."""
     plan_fingerprint: str
     """Fingerprint of the complete plan."""
 
 
 class ShardBalance(FrozenModel):
-    """How much longer than the ideal the ranks work."""
+    """How evenly the work is divided among ranks. A value of 1 means perfect balance."""
 
     by_rank: float
-    """Cost of the busiest rank over the mean cost, if ranks wait for each other at the end of the epoch."""
+    """Cost of the busiest rank divided by the mean cost of a rank. This is the relative duration of the epoch
+    if ranks wait for each other only at its end."""
     by_step: float
-    """The same if ranks wait for each other after every step."""
+    """Sum over steps of the highest cost on any rank, divided by the mean cost of a rank. This is the
+    relative duration of the epoch if ranks wait for each other after every step."""
     steps: int
-    """Batches of each rank."""
+    """Number of batches of each rank."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardedEpoch:
-    """An epoch of all ranks: in step s, rank r has the batch `sequence[s * world_size + r]`."""
+    """The batches of an epoch, assigned to ranks. In step `s`, rank `r` has batch `sequence[s * world_size +
+    r]`."""
 
     batches: EpochBatches
-    """Batches of the epoch, some of them split."""
+    """Batches of the epoch, some of which may have been split."""
     sequence: Int64[np.ndarray, " steps_times_ranks"]
-    """Batch indices in the order of the steps."""
+    """Index of the batch of each rank in each step, step by step."""
     world_size: int
 
     def shard(self, rank: int) -> EpochBatches:
@@ -104,7 +107,7 @@ class ShardedEpoch:
         return self.batches.take(self.sequence[rank :: self.world_size])
 
     def remaining(self, steps: int) -> EpochBatches:
-        """Return the batches that no rank has processed after `steps` steps; dropped batches come last."""
+        """Return the batches that no rank has processed after `steps` steps. Dropped batches come last."""
         if not 0 <= steps * self.world_size <= len(self.sequence):
             raise ValueError(
                 f"step must be between 0 and {len(self.sequence) // self.world_size}, got {steps}"
@@ -127,15 +130,16 @@ def shard_epoch(
 ) -> ShardedEpoch:
     """Divide the batches of an epoch among ranks.
 
-    Without balancing, each step takes the next `world_size` batches. With balancing, batches of similar cost
-    form a step, and the steps are shuffled.
+    Without balancing, each step takes the next `world_size` batches. With balancing, each step consists of
+    batches of similar cost, and the steps are shuffled.
 
     Args:
         batches: Batches of the epoch.
-        lengths: Lengths of the samples, in the order of the batches.
-        spec: Number of ranks and policy.
-        pad_to_longest: Whether a split batch is padded to its own longest sample.
-        seed: Seed of the epoch, for shuffling balanced steps.
+        lengths: Lengths of the samples, in the order in which they appear in the batches.
+        spec: Sharding settings.
+        pad_to_longest: Whether the parts of a split batch are padded to their own longest sample. Otherwise
+            they keep the row length of the batch.
+        seed: Seed of the epoch, used to shuffle balanced steps.
     """
     count, world_size = len(batches), spec.world_size
     extra = -count % world_size
@@ -161,12 +165,12 @@ def shard_epoch(
 def batch_costs(
     batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], d_model: int | None = None
 ) -> Float64[np.ndarray, " batches"]:
-    """Return the cost of each batch, in pairs of positions.
+    """Return the estimated cost of each batch, in pairs of attending positions.
 
-    Attention costs rows times the square of the padded length. Packed samples attend only to themselves, so
-    there it costs the sum of the squared sample lengths. With `d_model`, every padded token costs
-    `6 * d_model` more: the matrices of a transformer layer take `24 * d_model**2` FLOPs per token, and
-    attention `4 * d_model` per pair.
+    The cost of attention is the number of rows times the square of the padded row length. Packed samples
+    attend only to themselves, so their cost is the sum of the squared sample lengths. With `d_model`, `6 *
+    d_model` is added for every token including padding, because the matrix products of a transformer layer
+    take `24 * d_model**2` FLOPs per token, and attention takes `4 * d_model` FLOPs per pair.
     """
     if batches.pack_offsets is not None:
         costs = batches.batch_sums(lengths.astype(np.int64) ** 2).astype(np.float64)
@@ -182,17 +186,18 @@ def pack_costs(
     offsets: Int64[np.ndarray, " packs_and_one"],
     d_model: int | None = None,
 ) -> Float64[np.ndarray, " packs"]:
-    """Return the cost of each pack as `batch_costs` does, counting only real tokens."""
+    """Return the estimated cost of each pack. In contrast to `batch_costs`, padding is not counted."""
     exact = lengths.astype(np.int64)
     costs = exact**2 if d_model is None else exact**2 + 6 * d_model * exact
     return np.diff(counts_to_offsets(costs)[offsets]).astype(np.float64)
 
 
 def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int64[np.ndarray, " items"]:
-    """Return an order in which each group of `world_size` items has similar costs, and so do all ranks.
+    """Return an order of items that balances the cost within each step and over all steps.
 
-    Items are sorted by cost and cut into groups. Starting with the group whose costs differ most, the most
-    expensive item goes to the least loaded rank. Items beyond a multiple of `world_size` come last.
+    A step is a group of `world_size` consecutive items, one for each rank. Items are sorted by cost and
+    divided into steps. Then, starting with the step whose costs differ most, more expensive items are
+    assigned to ranks with less work so far. Items beyond a multiple of `world_size` come last.
     """
     by_cost = np.argsort(-costs, kind="stable")
     divisible = len(costs) - len(costs) % world_size
@@ -210,7 +215,13 @@ def balance_ranks(costs: Float64[np.ndarray, " items"], world_size: int) -> Int6
 def measure_balance(
     epoch: ShardedEpoch, lengths: Int32[np.ndarray, " samples"], d_model: int | None = None
 ) -> ShardBalance:
-    """Measure how evenly the cost is divided among ranks."""
+    """Measure how evenly the cost of an epoch is divided among ranks.
+
+    Args:
+        epoch: Batches assigned to ranks.
+        lengths: Lengths of the samples, in the order in which they appear in the plan's batches.
+        d_model: Hidden size of the transformer, as in `ShardSpec`.
+    """
     costs = batch_costs(epoch.batches, lengths, d_model)[epoch.sequence].reshape(-1, epoch.world_size)
     total = float(costs.sum())
     ideal = total / epoch.world_size if total else 1.0
@@ -224,7 +235,7 @@ def measure_balance(
 def _split_largest(
     batches: EpochBatches, lengths: Int32[np.ndarray, " samples"], extra: int, pad_to_longest: bool
 ) -> EpochBatches:
-    """Split the batches with the most rows in half until there are `extra` more, or all have one row."""
+    """Split the batches with the most rows in half until `extra` batches are added, or all have one row."""
     if not extra or not len(batches):
         return batches
     rows = batches.row_counts

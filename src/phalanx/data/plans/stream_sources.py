@@ -1,5 +1,4 @@
-"""Sources of streaming plans: datasets repeated epoch after epoch, and iterables that can be opened
-anywhere."""
+"""Sources of streaming plans: repeated datasets, and iterables that can be opened at any position."""
 
 import abc
 import hashlib
@@ -16,23 +15,27 @@ from phalanx.data.plans.epoch import epoch_seed, random_order
 
 
 class StreamPart(NamedTuple):
-    """Consecutive samples of a source."""
+    """Consecutive samples read from a source."""
 
     lengths: Int32[np.ndarray, " samples"]
     samples: Sequence[Any] | None
-    """Samples, or mappings with `input_ids`; None if the source knows only lengths."""
+    """`Sample` objects, or mappings with `input_ids`. None if the source only has lengths."""
 
 
 class StreamSource(abc.ABC):
-    """A stream of samples at positions 0, 1, 2, ... A position has the same sample in every run."""
+    """A stream of samples with positions 0, 1, 2, ... Each position has the same sample in every run."""
 
     @abc.abstractmethod
     def read(self, start: int, count: int) -> StreamPart:
-        """Return `count` samples from position `start` on, or fewer at the end of the stream."""
+        """Return up to `count` samples, starting at position `start`. Fewer are returned only at the end of
+        the stream."""
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the contents and their order, if it is known; a state of another source is rejected."""
+        """Digest of the contents and their order. Empty if it is unknown.
+
+        A plan rejects a saved state if the fingerprint of a source has changed.
+        """
         return ""
 
     def close(self) -> None:
@@ -41,7 +44,7 @@ class StreamSource(abc.ABC):
 
 
 class DatasetSource(StreamSource):
-    """A finite dataset, shuffled anew in every epoch."""
+    """A finite dataset that is shuffled differently in every epoch."""
 
     def __init__(
         self,
@@ -55,11 +58,12 @@ class DatasetSource(StreamSource):
         """Create a source.
 
         Args:
-            lengths: Lengths by sample id, or a length table.
-            samples: Samples by id, for example a `TokenDataset`; None to plan with lengths only.
+            lengths: Mapping from sample ids to lengths, or a `LengthTable`.
+            samples: Mapping from ids to samples, for example a `TokenDataset`. If it is None, the plan only
+                has ids and lengths.
             seed: Seed of the shuffles.
-            num_epochs: Number of epochs; None repeats without end.
-            dataset_hash: Identifies the contents of the samples; part of the fingerprint.
+            num_epochs: Number of epochs. None repeats the dataset forever.
+            dataset_hash: String that identifies the contents of the samples. Part of the fingerprint.
         """
         self.table = as_length_table(lengths)
         if not len(self.table):
@@ -76,7 +80,10 @@ class DatasetSource(StreamSource):
         return sha.hexdigest()[:16]
 
     def read(self, start: int, count: int) -> StreamPart:
-        """Return samples in the order of the epochs: position p is sample p % n of epoch p // n."""
+        """Return samples epoch by epoch.
+
+        Position `p` is sample `p % n` in the shuffled order of epoch `p // n`, for a dataset of size `n`.
+        """
         if self.num_epochs is not None:
             count = max(0, min(count, self.num_epochs * len(self.table) - start))
         rows = self._rows(np.arange(start, start + count))
@@ -105,9 +112,9 @@ class DatasetSource(StreamSource):
 
 
 class IterableSource(StreamSource):
-    """An iterable that can be opened at any position.
+    """A source that reads from an iterable, which can be opened at any position.
 
-    Examples of `open_at` are `dataset.skip` of a streaming Hugging Face dataset and
+    Examples of `open_at` are the `skip` method of a streaming Hugging Face dataset and
     `lambda start: itertools.islice(rows(), start, None)`.
     """
 
@@ -121,11 +128,12 @@ class IterableSource(StreamSource):
         """Create a source.
 
         Args:
-            open_at: Returns an iterable over the samples from a position on. A sample is a `Sample` or a
-                mapping with `input_ids`.
-            length: Returns the number of tokens of a sample; by default, the length of its `input_ids`.
-            fingerprint: Identifies the contents and their order, so that a state of another source is
-                rejected.
+            open_at: Function that takes a position and returns an iterable over the samples from there on. A
+                sample is a `Sample` or a mapping with `input_ids`.
+            length: Function that returns the number of tokens of a sample. By default, the length of its
+                `input_ids`.
+            fingerprint: String that identifies the contents and their order. A saved state with another
+                fingerprint is rejected.
         """
         self._open_at, self._length = open_at, length or _count_tokens
         self._fingerprint = fingerprint
@@ -136,11 +144,14 @@ class IterableSource(StreamSource):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the contents and their order; empty if it was not given."""
+        """String that identifies the contents and their order. Empty if it was not given."""
         return self._fingerprint
 
     def read(self, start: int, count: int) -> StreamPart:
-        """Return samples; the iterable is opened again if `start` is not the next position."""
+        """Return up to `count` samples, starting at position `start`.
+
+        The iterable is opened again if `start` is neither among the buffered samples nor right after them.
+        """
         if self._iterator is None or not self._position <= start <= self._position + len(self._ahead):
             self.close()
             self._iterator, self._position, self._ahead = iter(self._open_at(start)), start, []
@@ -152,7 +163,7 @@ class IterableSource(StreamSource):
         return StreamPart(check_lengths(lengths), samples)
 
     def close(self) -> None:
-        """Close the iterator, if it is a generator."""
+        """Close the iterator if it is a generator, and discard buffered samples."""
         if isinstance(self._iterator, Generator):
             self._iterator.close()
         self._iterator, self._ahead = None, []

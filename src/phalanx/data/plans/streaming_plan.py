@@ -1,4 +1,4 @@
-"""Streaming plans: batches from unbounded sources, with a state of a few numbers."""
+"""Streaming plans, which form batches from unbounded sources and keep only a small state."""
 
 import dataclasses
 import hashlib
@@ -24,26 +24,31 @@ _MAX_READ = 1 << 16
 
 
 class StreamingState(FrozenModel):
-    """Position of a streaming plan: where the current pool begins in each source, and what was used of it."""
+    """Position of a streaming plan: the start of the current pool in each source, and how much of it was
+    used.
+
+    A pool is a group of samples that are read, packed and shuffled together.
+    """
 
     settings: str
-    """Digest of config, mixture and sources; a state of another plan is rejected."""
+    """Digest of config, mixture and sources. A state is rejected if the digest of the plan differs."""
     pool: int = 0
-    """Number of the current pool."""
+    """Index of the current pool."""
     pack: int = 0
-    """Packs of this pool that have been used."""
+    """Number of packs of the current pool that have been used."""
     step: int = 0
-    """Number of steps so far."""
+    """Number of steps taken so far."""
     positions: dict[str, int]
-    """Position in each source at which the pool begins."""
+    """Position in each source at which the current pool starts."""
     tokens: dict[str, int]
-    """Tokens of each source before the pool."""
+    """Number of tokens taken from each source before the current pool."""
     owed_tokens: dict[str, float]
-    """Tokens of each source that the mixture has requested so far."""
+    """Number of tokens that should have been taken from each source before the current pool, according to the
+    mixture."""
     skipped: dict[str, int]
-    """Samples of each source that were too long."""
+    """Number of samples of each source that were skipped because they were too long."""
     ended: tuple[str, ...] = ()
-    """Sources that have no more samples."""
+    """Names of the sources that have no more samples."""
 
 
 class StreamingPlanConfig(Config):
@@ -59,18 +64,21 @@ class StreamingPlanConfig(Config):
     }
 
     packing: PackingConfig | None = PackingConfig()
-    """How samples are packed; None for one sample per row of `max_length`."""
+    """How samples are packed into rows. If it is None, each sample is a row of its own, padded to
+    `max_length`."""
     max_length: int | None = Field(default=None, ge=1)
-    """Row length without packing; with packing, that of the packing config applies."""
+    """Row length in tokens if `packing` is None. It must be unset otherwise, because `packing.max_length`
+    applies."""
     overlong: OverlongPolicy | None = None
-    """What happens to a longer sample without packing (default `error`); with packing, the policy of the
-    packing config applies."""
+    """Policy for samples that are longer than `max_length` if `packing` is None. The default is to raise an
+    error. It must be unset otherwise, because `packing.overlong` applies."""
     packs_per_batch: int = Field(default=8, ge=1)
-    """Rows of a batch on each rank."""
+    """Number of rows in a batch on each rank."""
     packing_buffer_size: int = Field(default=1024, ge=1)
-    """Number of rows' worth of tokens that are read and packed together, and kept in memory."""
+    """Number of rows of which the tokens are read, packed and shuffled together and kept in memory. A larger
+    value means less padding and better shuffling."""
     seed: int = Field(default=42, ge=0)
-    """Seed of the order of the packs in each pool."""
+    """Seed of the shuffle of each pool's packs."""
 
     @model_validator(mode="after")
     def _check_length(self) -> "StreamingPlanConfig":
@@ -87,17 +95,17 @@ class StreamingPlanConfig(Config):
 
     @property
     def row_length(self) -> int:
-        """Maximum length of a row."""
+        """Maximum row length in tokens."""
         return self.packing.max_length if self.packing is not None else self.max_length or 1
 
     @property
     def overlong_policy(self) -> OverlongPolicy:
-        """What happens to a sample that is longer than a row."""
+        """Policy for samples that are longer than a row."""
         return self.packing.overlong if self.packing is not None else self.overlong or OverlongPolicy.ERROR
 
 
 class _Packs(NamedTuple):
-    """Packs in training order, with the samples in them."""
+    """Packs in training order, with the samples they contain."""
 
     sources: Int16[np.ndarray, " samples"]
     positions: Int64[np.ndarray, " samples"]
@@ -116,19 +124,19 @@ class _Packs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Pool:
-    """Packs that were built together, and the state after them."""
+    """The packs of one pool, and the state at the end of the pool."""
 
     packs: _Packs
     after: StreamingState
 
 
 class StreamingPlan:
-    """Batches from sources without end, or until every source has ended. Implements `Plan`; immutable.
+    """A plan that forms batches from unbounded sources, or until all sources are exhausted.
 
-    Each pool reads `packing_buffer_size` rows' worth of tokens from the sources, in the proportions of the
-    mixture, packs them and shuffles the packs. In every step, each rank takes the next `packs_per_batch`
-    packs. All ranks plan the same batches and keep one pool in memory. A state can be resumed on any number
-    of ranks.
+    Tokens for `packing_buffer_size` rows (a pool) are read from the sources in the proportions of the
+    mixture. They are packed into rows, and the rows are shuffled. In every step, each rank takes the next
+    `packs_per_batch` rows. All ranks compute the same plan and keep one pool in memory. Training can be
+    resumed on any number of ranks. The plan is immutable and implements `Plan`.
     """
 
     num_batches = None
@@ -153,10 +161,14 @@ class StreamingPlan:
         self.fingerprint = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def batches(self, rank: int = 0, world_size: int | ShardSpec = 1) -> "StreamingPlanIterator":
-        """Iterate over the batches of one rank.
+        """Return an iterator over the batches of one rank.
 
-        In the last step of a plan that ends, ranks share the remaining packs; if there is less than one pack
-        per rank, packs are repeated. The policy of a `ShardSpec` is not used.
+        If all sources are exhausted, the ranks share the remaining packs in the last step. If there are fewer
+        packs than ranks, packs are repeated. The policy of a `ShardSpec` is not used.
+
+        Args:
+            rank: Rank, from 0 to `world_size - 1`.
+            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
         """
         return StreamingPlanIterator(self, rank, ShardSpec.resolve(world_size))
 
@@ -177,7 +189,7 @@ class StreamingPlan:
         )
 
     def draw_pool(self, state: StreamingState) -> _Pool:
-        """Read the tokens of a pool from the sources, and pack them."""
+        """Read the samples of the next pool from the sources and pack them."""
         names = list(self.sources)
         budget = self.config.packing_buffer_size * self.config.row_length
         # In the middle of the pool, where a weight that changes linearly has its mean.
@@ -209,8 +221,18 @@ class StreamingPlan:
         return _Pool(self._pack(_concatenate(drawn), state.pool), after)
 
     def _read(self, number: int, start: int, owed: float, ended: list[str]) -> tuple[_Packs, int, int]:
-        """Read samples until a source has delivered what it owes. Return them, and the numbers of samples
-        that were read and that were too long."""
+        """Read samples from a source until they have at least `owed` tokens or the source ends.
+
+        Args:
+            number: Index of the source.
+            start: Position of the first sample.
+            owed: Number of tokens to read.
+            ended: Names of exhausted sources. The name of this source is appended if it ends.
+
+        Returns:
+            The samples, the number of samples read, and the number of samples skipped because of their
+            length.
+        """
         name = list(self.sources)[number]
         source, row_length = self.sources[name], self.config.row_length
         lengths = [np.zeros(0, np.int32)]
@@ -258,7 +280,7 @@ class StreamingPlan:
     def _fit_lengths(
         self, name: str, lengths: Int32[np.ndarray, " n"], start: int
     ) -> Int32[np.ndarray, " n"]:
-        """Return the lengths after truncation, and 0 for samples that are skipped."""
+        """Return the lengths after truncation. Samples that are skipped get length 0."""
         row_length = self.config.row_length
         overlong = lengths > row_length
         if not overlong.any():
@@ -289,21 +311,21 @@ class StreamingPlan:
 
 
 class StreamingPlanIterator(Iterator[BatchSpec]):
-    """The batches of one rank of a streaming plan. Implements `PlanIterator`."""
+    """Iterator over the batches of one rank of a streaming plan. Implements `PlanIterator`."""
 
     def __init__(self, plan: StreamingPlan, rank: int, spec: ShardSpec) -> None:
         spec.check_rank(rank)
         self._plan, self._rank, self._spec = plan, rank, spec
         self.state = plan.initial_state()
-        """Current position, the same on every rank."""
+        """Current position. It is the same on every rank."""
         self._pool: _Pool | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as plain values."""
+        """Return the position as JSON-compatible values."""
         return self.state.model_dump(mode="json")
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was called, also on a different number of ranks."""
+        """Resume from a state that `state_dict` returned, possibly on a different number of ranks."""
         try:
             loaded = StreamingState.model_validate(dict(state))
         except ValidationError as error:
@@ -333,7 +355,8 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
         return self._create_spec(step, self._share(_concatenate(parts)))
 
     def _current_packs(self) -> _Packs | None:
-        """Return a pool with unused packs; None if every source has ended."""
+        """Return the packs of the first pool that has unused ones, reading the next pool if necessary. Return
+        None if all sources are exhausted."""
         while True:
             if self._pool is None:
                 self._pool = self._plan.draw_pool(self.state)
@@ -345,7 +368,7 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
             self._pool = None
 
     def _share(self, packs: _Packs) -> _Packs:
-        """Return the packs of this rank in a step."""
+        """Return the packs of this rank, given the packs of all ranks in a step."""
         world_size = self._spec.world_size
         order = np.arange(len(packs))
         if self._spec.balance:

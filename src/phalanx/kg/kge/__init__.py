@@ -1,4 +1,4 @@
-"""Knowledge-graph embeddings in JAX."""
+"""Knowledge-graph embeddings (KGE) in JAX: TransE, DistMult, ComplEx, RotatE and TuckER."""
 
 from phalanx.kg.kge.embedding import (
     KGE as KGE,

@@ -1,4 +1,4 @@
-"""Knowledge-graph embeddings: scores and calibrated probabilities of triples, saving and loading."""
+"""Trained knowledge-graph embeddings: scores, calibrated probabilities, saving and loading."""
 
 import hashlib
 import io
@@ -25,7 +25,7 @@ from phalanx.kg.vocabulary import Vocabulary
 FILE_FORMAT = 3
 CONFIG_FILE = "config.json"
 RUN_FOLDER = "kge"
-"""Folder of the best embedding in a run of `phalanx train kge`."""
+"""Name of the folder in a run of `phalanx train kge` that contains the best embedding."""
 _RETRAIN = "train the embedding again"
 
 Ids = Int32[Array, " n"] | Int32[np.ndarray, " n"]
@@ -33,10 +33,10 @@ Triples = Int32[Array, "n 3"] | Int32[np.ndarray, "n 3"]
 
 
 class KGE(eqx.Module):
-    """A knowledge-graph embedding; a higher score is more likely.
+    """A knowledge-graph embedding that scores triples and estimates the probability that they are true.
 
-    Triples are (relation, head, tail) with the ids of a `Vocabulary`. With reciprocal relations, every score
-    is the mean of both directions.
+    Triples are (relation, head, tail) with the ids of a `Vocabulary`. A higher score means more likely. With
+    reciprocal relations, every score is the mean of the scores of both directions.
     """
 
     model: EmbeddingModel
@@ -44,14 +44,15 @@ class KGE(eqx.Module):
     offset: Float[Array, ""]
     """The probability of a triple is `sigmoid(slope * score + offset)`; see `calibrate`."""
     num_relations: int = eqx.field(static=True)
-    """Relations without their inverses."""
+    """Number of relations, not counting inverse relations."""
     reciprocal: bool = eqx.field(static=True)
+    """Whether each relation has a second embedding for its inverse."""
 
     @classmethod
     def create(
         cls, config: KGEModelConfig, num_relations: int, num_entities: int, generator: np.random.Generator
     ) -> "KGE":
-        """Create an embedding with random parameters."""
+        """Create an embedding with random parameters, which is not calibrated."""
         num_rows = num_relations * 2 if config.reciprocal else num_relations
         model = create_model(config, num_entities, num_rows, generator)
         return cls(model, jnp.float32(1.0), jnp.float32(0.0), num_relations, config.reciprocal)
@@ -100,11 +101,14 @@ class KGE(eqx.Module):
         return jnp.exp(self.log_probability(triples))
 
     def log_probability(self, triples: Triples) -> Float[Array, " n"]:
-        """Return the logarithm of the probability, which also distinguishes triples of probability near 1."""
+        """Return the log-probability that each triple is true.
+
+        Unlike the probability, it also distinguishes triples whose probability is very close to 1.
+        """
         return self.log_probability_of_scores(self.score(triples))
 
     def log_probability_of_scores(self, scores: Float[Array, "*any"]) -> Float[Array, "*any"]:
-        """Return the logarithm of the probability of triples with these scores."""
+        """Convert scores of triples to log-probabilities."""
         return jax.nn.log_sigmoid(self.slope * scores + self.offset)
 
 
@@ -114,16 +118,19 @@ def calibrate(
     known: Int32[np.ndarray, "known 3"],
     seed: int = 0,
 ) -> KGE:
-    """Fit slope and offset so that the probability separates true triples from random corruptions.
+    """Calibrate the probabilities of an embedding (Platt scaling, Platt, 1999).
 
-    There are equally many true triples and corruptions, so a probability of one half means that a triple is
-    as likely true as corrupted (Platt, 1999).
+    A logistic regression on the score is fitted to true triples and about as many random corruptions. A
+    probability of one half therefore means that a triple is as likely to be true as to be a corruption.
 
     Args:
         kge: The embedding.
         triples: True triples, usually the validation queries.
-        known: Triples that must not be used as corruptions.
+        known: Known triples, which are not used as corruptions.
         seed: Seed of the corruptions.
+
+    Returns:
+        The embedding with new `slope` and `offset`.
     """
     corrupted = _corrupt(triples, known, kge.num_entities, np.random.default_rng(seed))
     scores = np.asarray(kge.score(np.concatenate([triples, corrupted])), np.float64)
@@ -133,7 +140,10 @@ def calibrate(
 
 
 def _fit_logistic(scores: Float[np.ndarray, " n"], is_true: Bool[np.ndarray, " n"]) -> tuple[float, float]:
-    """Fit a logistic regression by Newton's method; the slope stays positive to keep the order of scores."""
+    """Fit a logistic regression by Newton's method; return its slope and offset.
+
+    The slope is always positive, so that probabilities have the same order as scores.
+    """
     mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
     values = np.stack([(scores - mean) / deviation, np.ones_like(scores)], axis=1)
     # Platt's targets, so that the slope is finite if the scores separate the classes perfectly.
@@ -157,7 +167,7 @@ def _corrupt(
     num_entities: int,
     generator: np.random.Generator,
 ) -> Int32[np.ndarray, "m 3"]:
-    """Replace the head or tail of each triple at random; leave out the few results that are known."""
+    """Replace the head or tail of each triple by a random entity; leave out results that are known."""
     corrupted = triples.copy()
     columns = generator.integers(1, 3, len(corrupted))
     corrupted[np.arange(len(corrupted)), columns] = generator.integers(0, num_entities, len(corrupted))
@@ -172,17 +182,17 @@ def save_kge(
     vocabulary: Vocabulary,
     metadata: dict[str, Any] | None = None,
 ) -> Path:
-    """Save an embedding; an embedding that is already in the folder is replaced.
+    """Save an embedding to a folder and return its path. An existing embedding in the folder is replaced.
 
-    The arrays are written to a new file, and `config.json`, which contains its name, is written last: readers
-    see either the old embedding or the new one.
+    The arrays are written to a new file. `config.json`, which contains the name of that file, is written
+    last, so that readers see either the old embedding or the new one.
 
     Args:
-        folder: A new folder, or one that contains an embedding.
+        folder: A new or empty folder, or a folder that contains an embedding.
         kge: The embedding.
-        config: Its settings.
-        vocabulary: Names of its entities and relations.
-        metadata: Numbers and text to save with it.
+        config: Settings of the embedding.
+        vocabulary: Names of the entities and relations.
+        metadata: JSON values to save with the embedding, such as its validation MRR.
     """
     path = Path(folder)
     if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / CONFIG_FILE).is_file())):
@@ -215,9 +225,10 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
     """Load an embedding from a run of `phalanx train kge`, or from a folder written by `save_kge`.
 
     Args:
-        run_or_folder: The folder.
-        vocabulary: The ids to use. It must have the same names; if their order differs, the tables are
-            reordered. Default: the ids of the knowledge base that the embedding was trained on.
+        run_or_folder: Folder of the run or of the embedding.
+        vocabulary: Vocabulary whose ids the loaded embedding uses. It must have the same names as the
+            embedding; if their order differs, the tables are reordered. None keeps the ids of the knowledge
+            base that the embedding was trained on.
     """
     path = _embedding_folder(run_or_folder)
     config = read_kge_config(path)
@@ -235,7 +246,7 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
 
 
 def check_kge(folder: str | os.PathLike[str]) -> tuple[int, int]:
-    """Read a complete embedding to verify it; return the numbers of entities and relations."""
+    """Verify the files of a saved embedding; return its numbers of entities and relations."""
     path = _embedding_folder(folder)
     read_kge_config(path)
     with _open_arrays(path / _read_header(path)["arrays"]) as arrays:
@@ -299,7 +310,10 @@ def _read_array(arrays: np.lib.npyio.NpzFile, number: int, like: jax.Array, path
 def _find_order(
     saved: Sequence[str], wanted: Sequence[str], kind: str, path: Path
 ) -> Int[np.ndarray, " rows"]:
-    """Return the row of each wanted name in a saved table."""
+    """Return the row of each wanted name in a saved table.
+
+    Raises `ValueError` if the two lists do not contain the same names.
+    """
     ids = {name: number for number, name in enumerate(saved)}
     missing = [name for name in wanted if name not in ids]
     extra = sorted(set(saved) - set(wanted))
@@ -317,7 +331,7 @@ def _find_order(
 
 
 def _reorder(kge: KGE, entities: np.ndarray, relations: np.ndarray) -> KGE:
-    """Reorder the rows of all tables; inverse relations follow the others."""
+    """Reorder the rows of all tables. Rows of inverse relations, which follow the others, move as well."""
     if np.array_equal(entities, np.arange(len(entities))) and np.array_equal(
         relations, np.arange(len(relations))
     ):

@@ -1,7 +1,7 @@
 """Embedding models: TransE, DistMult, ComplEx, RotatE and TuckER, and their settings.
 
-Each model turns (relation, entity) into a query vector that is compared with all entities, so that one matrix
-product scores all answers.
+Each model maps a relation and an entity to a query vector. Comparing it with the vectors of all entities
+scores all answers at once, usually with one matrix product.
 """
 
 import abc
@@ -23,7 +23,7 @@ COMPLEX_MODELS = ("complex", "rotate")
 """Models whose entities are vectors of complex numbers."""
 
 _IDENTITY_NOISE = 0.03
-"""Initial deviation from the identity on the coordinates of `identity_fraction`."""
+"""Scale of the random deviation from the identity of relations that `identity_fraction` initializes."""
 _EPSILON = 1e-9
 """Keeps the square root of a squared distance differentiable where two points coincide."""
 
@@ -41,27 +41,30 @@ class KGEModelConfig(Config):
     }
 
     name: ModelName = "complex"
-    """TransE, DistMult, ComplEx, RotatE or TuckER."""
+    """Embedding model: TransE, DistMult, ComplEx, RotatE or TuckER."""
     embedding_dim: int = Field(default=128, ge=2)
-    """Real numbers per entity; ComplEx and RotatE use them as half as many complex numbers."""
+    """Number of real numbers per entity. ComplEx and RotatE treat them as half as many complex numbers, so it
+    must be even for these models."""
     relation_dim: int = Field(default=32, ge=1)
-    """Real numbers per relation in TuckER; in other models it follows from `embedding_dim`."""
+    """Number of real numbers per relation in TuckER. Other models derive it from `embedding_dim`."""
     reciprocal: bool = True
-    """Give each relation a second embedding for the inverse direction, with which heads are predicted.
-    The score of a triple is then the mean of both directions."""
+    """Whether each relation has a second embedding for its inverse, with which heads are predicted. The score
+    of a triple is then the mean of both directions."""
     norm: Literal[1, 2] = 2
-    """Norm of the distance in TransE and RotatE. The Euclidean norm is a matrix product and several times
-    faster."""
+    """Norm of the distance in TransE and RotatE: 1 (Manhattan) or 2 (Euclidean). The Euclidean norm is
+    computed with a matrix product and is several times faster."""
     margin: float = Field(default=6.0, gt=0)
-    """Distance at which the score of a triple is 0 in TransE and RotatE."""
+    """Margin of TransE and RotatE, from which the distance is subtracted to obtain the score."""
     init_scale: float = Field(default=1.0, gt=0)
-    """Scale of the initial entity embeddings. With a smaller scale, the graph determines them sooner."""
+    """Factor of the initial entity embeddings. With a smaller scale, training overwrites their random initial
+    values sooner."""
     identity_fraction: float = Field(default=0.0, ge=0, le=1)
-    """Fraction of coordinates on which all relations are initially close to the identity (DistMult, ComplEx,
-    RotatE). There, related entities become similar regardless of the relation, which helps in large sparse
-    graphs; the other coordinates distinguish relations."""
+    """Fraction of coordinates on which every relation is initialized close to the identity (DistMult, ComplEx
+    and RotatE only). On these coordinates, entities that are related in any way become similar, which helps
+    in large sparse graphs. The other coordinates distinguish the relations."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout probability of entity and query coordinates (DistMult, ComplEx, TuckER)."""
+    """Dropout probability of the coordinates of entities and query vectors during training (DistMult, ComplEx
+    and TuckER only)."""
 
     @model_validator(mode="after")
     def _check_combination(self) -> "KGEModelConfig":
@@ -84,40 +87,43 @@ class KGEModelConfig(Config):
 
 
 class EmbeddingModel(eqx.Module):
-    """Tables of entities and relations with a scoring function; a higher score is more likely."""
+    """Base class of embedding models: tables of entities and relations, and a scoring function.
+
+    A higher score means that a triple is more likely to be true.
+    """
 
     entities: eqx.AbstractVar[Float[Array, "entities dim"]]
     relations: eqx.AbstractVar[Float[Array, "relations _"]]
 
     @abc.abstractmethod
     def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        """Return the query vectors of (relation, head, ?); with a key, dropout is applied."""
+        """Return the query vectors of (relation, head, ?). Dropout is applied if a PRNG key is given."""
 
     @abc.abstractmethod
     def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        """Return the query vectors of (relation, ?, tail); with a key, dropout is applied."""
+        """Return the query vectors of (relation, ?, tail). Dropout is applied if a PRNG key is given."""
 
     @abc.abstractmethod
     def compare(self, queries: Queries, answers: Float[Array, "m dim"]) -> Float[Array, "n m"]:
-        """Return the score of every query with every answer."""
+        """Return the score of every pair of a query vector and an answer vector."""
 
     @abc.abstractmethod
     def compare_rows(self, queries: Queries, answers: Float[Array, "n dim"]) -> Float[Array, " n"]:
-        """Return the score of every query with the answer in the same row."""
+        """Return the score of each query vector with the answer vector in the same row."""
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
-        """Return the absolute values of the coordinates of some triples, for regularization."""
+        """Return the absolute values of the embeddings of some triples, which a regularizer penalizes."""
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
         return tuple(jnp.abs(row) for row in rows)
 
     def reorder(self, entities: Int[np.ndarray, " e"], relations: Int[np.ndarray, " r"]) -> "EmbeddingModel":
-        """Return the model with the rows of its tables in another order."""
+        """Return a model with reordered tables, whose rows are `self.entities[entities]` and so on."""
         tables = self.entities[entities], self.relations[relations]
         return eqx.tree_at(lambda model: (model.entities, model.relations), self, tables)
 
 
 class _ProductModel(EmbeddingModel):
-    """Base class of models whose score is the inner product of query and answer."""
+    """Base class of models whose score is the inner product of the query and answer vectors."""
 
     dropout: eqx.AbstractVar[float]
 
@@ -135,7 +141,7 @@ class _ProductModel(EmbeddingModel):
 
 
 class _DistanceModel(EmbeddingModel):
-    """Base class of models whose score is the margin minus the distance of query and answer."""
+    """Base class of models whose score is the margin minus the distance between query and answer vectors."""
 
     norm: eqx.AbstractVar[int]
     margin: eqx.AbstractVar[float]
@@ -158,7 +164,10 @@ class _DistanceModel(EmbeddingModel):
 
 
 class TransE(_DistanceModel):
-    """A relation is a translation: margin - |head + relation - tail| (Bordes et al., 2013)."""
+    """TransE: a relation is a translation (Bordes et al., 2013).
+
+    The score is margin - |head + relation - tail|.
+    """
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations dim"]
@@ -176,11 +185,14 @@ class TransE(_DistanceModel):
 
 
 class RotatE(_DistanceModel):
-    """A relation rotates each complex coordinate: margin - |head * relation - tail| (Sun et al., 2019)."""
+    """RotatE: a relation rotates each complex coordinate (Sun et al., 2019).
+
+    The score is margin - |head * relation - tail|.
+    """
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations half"]
-    """Angles."""
+    """Rotation angles in radians."""
     norm: int = eqx.field(static=True)
     margin: float = eqx.field(static=True)
 
@@ -202,7 +214,10 @@ class RotatE(_DistanceModel):
 
 
 class DistMult(_ProductModel):
-    """A relation scales coordinates: sum of head * relation * tail (Yang et al., 2015)."""
+    """DistMult: a relation scales coordinates (Yang et al., 2015).
+
+    The score is the sum of head * relation * tail.
+    """
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations dim"]
@@ -217,7 +232,10 @@ class DistMult(_ProductModel):
 
 
 class ComplEx(_ProductModel):
-    """The real part of the sum of head * relation * conjugate(tail) (Trouillon et al., 2016)."""
+    """ComplEx: embeddings are vectors of complex numbers (Trouillon et al., 2016).
+
+    The score is the real part of the sum of head * relation * conjugate(tail).
+    """
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations dim"]
@@ -237,12 +255,12 @@ class ComplEx(_ProductModel):
 
 
 class TuckER(_ProductModel):
-    """A core tensor multiplied by relation, head and tail (Balazevic et al., 2019)."""
+    """TuckER: the score is a core tensor multiplied by relation, head and tail (Balazevic et al., 2019)."""
 
     entities: Float[Array, "entities dim"]
     relations: Float[Array, "relations relation_dim"]
     core: Float[Array, "relation_dim dim dim"]
-    """Maps a relation to a matrix from heads to tails."""
+    """Core tensor, which maps a relation to a bilinear form of head and tail."""
     dropout: float = eqx.field(static=True)
 
     def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
@@ -261,13 +279,13 @@ class TuckER(_ProductModel):
 def create_model(
     config: KGEModelConfig, num_entities: int, num_relations: int, generator: np.random.Generator
 ) -> EmbeddingModel:
-    """Create a model with random tables.
+    """Create a model with random parameters.
 
     Args:
         config: The settings.
-        num_entities: Rows of the entity table.
-        num_relations: Rows of the relation table, including inverse relations.
-        generator: The random number generator.
+        num_entities: Number of entities.
+        num_relations: Number of rows of the relation table, including inverse relations.
+        generator: Random number generator for the initial parameters.
     """
 
     def table(scale: float, *shape: int) -> Float[Array, "..."]:
@@ -302,7 +320,7 @@ def create_model(
 
 
 def _split_complex(values: Array) -> tuple[Array, Array]:
-    """Return the real and imaginary parts, which are stored one after the other."""
+    """Split vectors into their first half, the real parts, and their second half, the imaginary parts."""
     real, imaginary = jnp.split(values, 2, axis=-1)
     return real, imaginary
 

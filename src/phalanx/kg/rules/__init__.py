@@ -1,1 +1,1 @@
-"""Rule mining, rule sets, and link prediction with rules."""
+"""Rule mining, rule sets, link prediction with rules, and inductive evaluation."""

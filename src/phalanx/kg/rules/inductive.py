@@ -1,4 +1,7 @@
-"""Inductive evaluation: rules mined on one graph rank queries about entities of another graph."""
+"""Inductive link prediction: rules that were mined on one graph rank queries about another graph.
+
+The two graphs share their relations but not their entities.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,13 +23,16 @@ from phalanx.kg.rules.ruleset import BODY, BODY_CONSTANT, HEAD, HEAD_CONSTANT, R
 from phalanx.kg.vocabulary import Vocabulary
 
 ROLE_WEIGHTS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-"""Candidate weights of the role model; the best one on the source's validation queries is selected."""
+"""Candidate weights of the role model. The best one on the validation queries of the source is selected."""
 _MAX_PATHS = 2000
 _PAIRS_PER_BATCH = 256
 
 
 def transfer_rules(rules: RuleSet, vocabulary: Vocabulary) -> RuleSet:
-    """Convert rules to the ids of another graph; rules with constants or unknown relations are left out."""
+    """Convert rules to the ids of another graph, matching relations by name.
+
+    Rules with constants, and rules with relations that the other graph does not have, are left out.
+    """
     ids = np.array([vocabulary.predicate_ids.get(name, -1) for name in rules.vocabulary.predicates])
     rows = rules.rows.copy()
     relations = np.concatenate([rows[:, HEAD : HEAD + 1], rows[:, BODY]], axis=1)
@@ -40,10 +46,14 @@ def transfer_rules(rules: RuleSet, vocabulary: Vocabulary) -> RuleSet:
 
 
 class RoleModel:
-    """Naive Bayes model of the relations in which the answers of a relation also occur.
+    """Naive Bayes model of which entities are plausible as heads or tails of a relation.
 
-    It is learned from the facts of one graph and, because relations are identified by name, can be applied to
-    the facts of any other graph.
+    A role of an entity is being the head or the tail of a relation. The model scores an entity by the other
+    roles that it has in the facts. It is fitted to the facts of one graph. Because relations are identified
+    by name, it can be applied to other graphs with the same relations.
+
+    Args:
+        knowledge_base: The facts that the model is fitted to.
     """
 
     def __init__(self, knowledge_base: KnowledgeBase) -> None:
@@ -67,7 +77,10 @@ class RoleModel:
         self._log_odds_absent = np.log((1 - rate) / (1 - base))
 
     def scores(self, knowledge_base: KnowledgeBase) -> Float64[np.ndarray, "directed_relations entities"]:
-        """Score how well each entity of a graph fits as the tail (2r) or the head (2r + 1) of relation r."""
+        """Score how well each entity of a graph fits as the tail or head of each relation.
+
+        Row 2r of the result contains the scores for tails of relation r, and row 2r + 1 those for heads.
+        """
         vocabulary = knowledge_base.vocabulary
         missing = [name for name in vocabulary.predicates if name not in self._predicate_ids]
         if missing:
@@ -84,7 +97,7 @@ class RoleModel:
 
 
 def _count_roles(facts: np.ndarray, num_predicates: int, num_entities: int) -> np.ndarray:
-    """Count how often each entity is the tail (2r) and the head (2r + 1) of each relation r."""
+    """Count how often each entity is the tail (column 2r) and the head (column 2r + 1) of each relation r."""
     table = np.zeros((num_entities, 2 * num_predicates), np.int32)
     np.add.at(table, (facts[:, 2], 2 * facts[:, 0]), 1)
     np.add.at(table, (facts[:, 1], 2 * facts[:, 0] + 1), 1)
@@ -93,15 +106,18 @@ def _count_roles(facts: np.ndarray, num_predicates: int, num_entities: int) -> n
 
 @dataclasses.dataclass(frozen=True)
 class InductiveResult:
-    """The evaluation on unseen entities, and the selected weight of the role model."""
+    """Result of `evaluate_inductive`."""
 
     result: LinkPredictionResult
+    """Metrics on the target graph."""
     role_weight: float
+    """Selected weight of the role model."""
     num_rules: int
+    """Number of rules that could be transferred to the target graph."""
 
 
 class _InductiveRanking:
-    """Scores candidate lists of one graph with rules and roles that were learned on any graph."""
+    """Scores candidate lists of one graph with rules and a role model that were learned on any graph."""
 
     def __init__(
         self, rules: RuleSet, roles: RoleModel, knowledge_base: KnowledgeBase, aggregation: Aggregation
@@ -122,7 +138,7 @@ class _InductiveRanking:
         )
 
     def scores(self, candidates: CandidateLists) -> tuple[np.ndarray, np.ndarray]:
-        """Return the scores of all candidates by rules and by roles."""
+        """Return two scores of each candidate: one by the rules, and one by the role model."""
         triples, side = candidates.triples, candidates.side[candidates.list_index]
         pairs = np.stack([triples[:, 1], 2 * triples[:, 0]], axis=1)
         pairs[side == 0] = np.stack([triples[:, 2], 2 * triples[:, 0] + 1], axis=1)[side == 0]
@@ -152,9 +168,21 @@ def evaluate_inductive(
 ) -> InductiveResult:
     """Rank the queries of `target`, whose entities are unseen, with rules that were mined from `source`.
 
-    The protocol is that of GraIL: each query is ranked among 50 random negatives of its head and 50 of its
-    tail that are in no split. The scores of the rules are combined with a `RoleModel` of the source's facts;
-    its weight is selected on the source's validation queries, without using the target.
+    The protocol is that of GraIL: each query is ranked among random corruptions of its head and among random
+    corruptions of its tail, 50 each by default. Corruptions are not in any split. The scores of the rules are
+    combined with a `RoleModel` of the source's facts. The weight of the role model is selected by Hits@10 on
+    the validation queries of the source, without using the target.
+
+    Args:
+        rules: Rules that were mined from `source`.
+        source: Graph for the role model and its weight.
+        target: Graph to evaluate on. Its relations must occur in `source`.
+        split: Split of the target's queries.
+        aggregation: How to combine the rules that predict the same answer; see `AGGREGATORS`.
+        ties: How to rank candidates with equal scores.
+        num_negatives: Number of corruptions per query and side.
+        role_weights: Candidate weights of the role model.
+        seed: Seed of the corruptions.
     """
     roles = RoleModel(source)
     own = _InductiveRanking(transfer_rules(rules, source.vocabulary), roles, source, aggregation)

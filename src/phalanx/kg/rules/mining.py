@@ -1,4 +1,4 @@
-"""Rule mining: path rules and rules with constants, with support and confidence."""
+"""Rule mining: finds path rules and rules with constants, and measures their support and confidence."""
 
 import itertools
 from typing import Any, ClassVar, Literal
@@ -19,15 +19,16 @@ _TRIPLES_PER_ROUND = 1024
 _ENTITIES_PER_ROUND = 256
 _CONSTANTS_PER_ROUND = 1024
 _SLOW_ENCODING_FACTS = 100_000
-"""From this number of facts on, a message is logged before they are encoded."""
+"""If there are more facts than this, a message is logged before they are encoded."""
 _SEARCH_TIME_FRACTION = 0.3
-"""Fraction of `max_seconds` after which the search for paths ends and the measurement starts."""
+"""Fraction of `max_seconds` after which the search for paths ends and rules are measured."""
 
 
 class MiningConfig(Config):
     """Settings of `mine_rules`.
 
-    Without `max_seconds`, the same settings give the same rules on any number of threads.
+    Rules are found by a search for paths in the graph. Then their predictions are counted to measure support
+    and confidence. Without `max_seconds`, the same settings give the same rules on any number of threads.
     """
 
     renamed_settings: ClassVar[dict[str, str]] = {
@@ -47,44 +48,49 @@ class MiningConfig(Config):
     }
 
     max_length: int = Field(default=3, ge=1, le=MAX_BODY_LENGTH)
-    """Body atoms of a path rule. Longer rules take much more time."""
+    """Maximum number of body atoms of a path rule, from 1 to 5. Longer rules take much more time."""
     constant_rules: bool = True
-    """Mine rules with constants, h(X,c) <- b(X,d)."""
+    """Whether to mine rules with constants, h(X,c) <- b(X,d)."""
     dangling_rules: bool = True
-    """Also mine rules h(X,c) <- b(X,Y)."""
+    """Whether to also mine rules of the form h(X,c) <- b(X,Y). It has no effect without `constant_rules`."""
     min_support: int = Field(default=2, ge=1)
-    """Least number of correct predictions of a rule."""
+    """Minimum number of correct predictions of a rule."""
     min_confidence: float = Field(default=0.001, ge=0, le=1)
-    """Least confidence of a rule."""
+    """Minimum confidence of a rule."""
     confidence: Literal["standard", "pca"] = "standard"
-    """`standard`: fraction of predictions that are facts; `pca`: only counts predictions whose X has a fact
-    of the relation (partial completeness assumption, AMIE)."""
+    """Definition of confidence. `standard` is the fraction of a rule's predictions that are facts. `pca` only
+    counts predictions whose X has at least one fact of the predicted relation (partial completeness
+    assumption of AMIE)."""
     confidence_smoothing: float = Field(default=5.0, ge=0)
-    """Number of wrong predictions added to every rule, so that rules with few predictions are not certain."""
+    """Number of additional wrong predictions with which the confidence of every rule is computed. It lowers
+    the confidence of rules with few predictions."""
     max_constant_rules: int = Field(default=1_000_000, ge=1)
-    """Rules with constants to keep, the most confident first."""
+    """Maximum number of rules with constants. The most confident ones are kept."""
     max_triples: int | None = Field(default=None, ge=1)
-    """Triples from which paths are searched, taken from all relations in turn; None for all."""
+    """Maximum number of triples from which the search for paths starts, taken from all relations in turn.
+    None uses all triples."""
     max_edges_per_step: int = Field(default=100, ge=1)
-    """Edges of an entity that the search for paths follows, evenly spaced."""
+    """Maximum number of edges of an entity that the search for paths follows, selected at even intervals."""
     max_path_rules: int = Field(default=100_000, ge=1)
-    """Path rules whose confidence is measured, those that were found most often first."""
+    """Maximum number of path rules that are measured. Those that were found most often are kept."""
     max_predictions: int = Field(default=20_000, ge=1)
-    """Distinct predictions (X, Y) after which the measurement of a rule ends."""
+    """Number of distinct predictions (X, Y) after which the measurement of a rule ends."""
     max_paths: int = Field(default=10_000, ge=1)
-    """Paths from one entity that are followed when a rule is measured."""
+    """Maximum number of paths that are followed from one entity when a rule is measured."""
     max_entity_degree: int = Field(default=5_000, ge=1)
-    """Entities with more edges are not used as X of a rule with constants."""
+    """Maximum number of edges of an entity. Entities with more edges are not used as X of a rule with
+    constants."""
     seed: int = Field(default=0, ge=0)
-    """Seed of the order of triples and entities."""
+    """Seed of the order in which triples and entities are processed."""
     num_threads: int = Field(default=2, ge=1)
-    """Threads; does not change the result."""
+    """Number of threads. It does not change the result."""
     max_seconds: float | None = Field(default=None, gt=0)
-    """Time limit, checked between rounds; with a limit, the result depends on the machine."""
+    """Time limit in seconds, checked between rounds of the search. With a limit, the result depends on the
+    speed of the machine. None means no limit."""
 
 
 def build_graph(triples: Int32[np.ndarray, "triples 3"], vocabulary: Vocabulary) -> Any:
-    """Build the C++ graph of encoded triples."""
+    """Build the graph of the C++ extension from encoded triples."""
     extension = require_native("rule mining and prediction with rules")
     rows = np.ascontiguousarray(triples, np.int32)
     return extension.TripleGraph(rows, vocabulary.num_entities, vocabulary.num_predicates)
@@ -99,10 +105,10 @@ def mine_rules(
     """Mine rules from the facts of a knowledge base; validation and test queries are not used.
 
     Args:
-        knowledge_base: The facts. Predicates that do not have two arguments are left out.
-        config: The settings.
-        time_limit: Receives progress messages.
-        settings: Fields of `MiningConfig` to change.
+        knowledge_base: The facts. Predicates that do not have two arguments are ignored with a warning.
+        config: The settings. None uses the defaults.
+        time_limit: Receives progress messages. The limit itself is `MiningConfig.max_seconds`.
+        settings: Fields of `MiningConfig` that override `config`.
 
     >>> rules = mine_rules(KnowledgeBase.generate(num_families=2), max_length=2, num_threads=1)
     >>> bool(rules.confidence[0] <= 1)
@@ -186,7 +192,7 @@ def _is_late(config: MiningConfig, time_limit: TimeLimit, fraction: float) -> bo
 
 
 class _BestRules:
-    """Collects the best rules in bounded memory."""
+    """Collects mined rules and keeps the most confident ones, so that memory stays bounded."""
 
     def __init__(self, vocabulary: Vocabulary, config: MiningConfig) -> None:
         self._vocabulary, self._config = vocabulary, config

@@ -1,4 +1,4 @@
-"""Link prediction with rules: aggregation of the confidences of several rules."""
+"""Link prediction with rules. Several rules that predict the same answer are aggregated into one score."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -24,13 +24,13 @@ from phalanx.native import require_native
 
 Aggregation = Literal["maxplus", "noisyor", "power", "learned", "per_relation"]
 AGGREGATORS: tuple[Aggregation, ...] = ("maxplus", "noisyor", "power", "learned", "per_relation")
-"""Rules for combining the confidences of several rules that predict the same answer into one score.
+"""Methods of combining the confidences of several rules that predict the same answer.
 
-- `maxplus`: compare the most confident rules, ties by the next ones, and so on (AnyBURL);
-- `noisyor`: rules are independent evidence;
-- `power`: between the two: the sum of the terms of noisy-or, each raised to a power;
-- `learned`: a weight per rule, learned on the facts;
-- `per_relation`: the best of `PER_RELATION_CHOICES` for each relation and side.
+- `maxplus`: compares answers by their most confident rule, breaks ties by the next one, and so on (AnyBURL);
+- `noisyor`: treats rules as independent evidence and adds -log(1 - confidence) of all rules;
+- `power`: raises each term of the sum of `noisyor` to a power, which lies between `noisyor` and `maxplus`;
+- `learned`: adds one weight per rule, which is learned from the facts;
+- `per_relation`: uses the best of `PER_RELATION_CHOICES` for each relation and side.
 """
 PER_RELATION_CHOICES: tuple[tuple[Aggregation, float], ...] = (
     ("maxplus", 1.0),
@@ -40,10 +40,10 @@ PER_RELATION_CHOICES: tuple[tuple[Aggregation, float], ...] = (
     ("power", 4.0),
     ("power", 6.0),
 )
-"""Aggregation and power among which `per_relation` selects on validation data."""
+"""(aggregation, power) pairs from which `per_relation` selects on validation data."""
 DEFAULT_POWER = 2.0
 _SCORE_OFFSET = 1e-3
-"""Score at which the logarithm of a score starts to grow."""
+"""Scale of scores below which their log transform is approximately linear."""
 _RELATIONS_PER_ROUND = 8
 _QUERIES_PER_ROUND = 256
 _MAX_LEARNING_ENTITIES = 20_000
@@ -51,12 +51,16 @@ _LEARNING_NEGATIVES = 200
 
 
 class WeightLearning(NamedTuple):
-    """Settings for learning rule weights: Adagrad on the softmax loss of the facts, starting at noisy-or."""
+    """Settings for learning rule weights.
+
+    The weights are initialized with those of `noisyor` and trained with Adagrad on the softmax loss of
+    predicting the facts.
+    """
 
     num_epochs: int
     learning_rate: float
     decay: float
-    """Pulls a weight towards its initial value."""
+    """Strength of the regularization towards the initial weights."""
 
 
 LEARNING_CHOICES = (
@@ -65,11 +69,18 @@ LEARNING_CHOICES = (
     WeightLearning(5, 0.05, 0.03),
     WeightLearning(10, 0.05, 0.01),
 )
-"""Settings among which `learned` selects on validation data; the first one learns nothing."""
+"""Settings from which `learned` selects on validation data. The first one keeps the initial weights."""
 
 
 class RuleApplier:
-    """Applies rules to the facts of a knowledge base; shared by predictors that only differ in weights."""
+    """Applies rules to the facts of a knowledge base. Predictors that only differ in weights share one.
+
+    Args:
+        rules: The rules.
+        knowledge_base: The facts.
+        max_paths: Maximum number of paths that are followed from one entity when a rule is applied.
+        num_threads: Number of threads. It does not change the result.
+    """
 
     def __init__(
         self, rules: RuleSet, knowledge_base: KnowledgeBase, *, max_paths: int = 10_000, num_threads: int = 2
@@ -83,18 +94,24 @@ class RuleApplier:
         self._known_graph: tuple[KnownAnswers, Any] | None = None
 
     def known_graph(self, known: KnownAnswers) -> Any:
-        """Return the C++ graph of known answers; the last one is cached."""
+        """Return the known triples as a graph of the C++ extension. The most recent graph is cached."""
         if self._known_graph is None or self._known_graph[0] is not known:
             self._known_graph = known, build_graph(known.triples, self.rules.vocabulary)
         return self._known_graph[1]
 
 
 class RulePredictor:
-    """Predicts links with rules whose bodies are true according to the facts of a knowledge base.
+    """Link predictor with rules: an answer is predicted by all rules whose body is true in the facts.
 
-    Use `RulePredictor.fit` to create one. The predictor compares rule lists without tables of scores
-    (`count_ranks`), because `maxplus` is lexicographic and has no exact score, and because tables would not
-    be feasible for millions of rules. `score_tails` and `score_heads` return approximate scores.
+    Create it with `RulePredictor.fit`. Evaluations use `count_ranks`, which compares the lists of rules that
+    predict two answers without a table of scores, because `maxplus` is a lexicographic comparison without an
+    exact score. `score_tails` and `score_heads` return scores that are approximate for `maxplus`.
+
+    Args:
+        applier: Applies the rules to the facts.
+        aggregation: How to combine several rules; one of `AGGREGATORS` except `per_relation`.
+        weights: Two weights per rule; see `rule_weights`.
+        selected: Settings that were selected on validation data, for the report of an evaluation.
     """
 
     def __init__(
@@ -121,17 +138,23 @@ class RulePredictor:
         num_threads: int = 2,
         time_limit: TimeLimit | None = None,
     ) -> "RulePredictor | PerRelationPredictor | Ensemble":
-        """Create a predictor; select open settings on the validation queries.
+        """Create a predictor. Settings that depend on data are selected on the validation queries.
 
         Args:
             rules: Mined rules.
-            knowledge_base: Its facts are what the rules are applied to.
-            aggregation: One of `AGGREGATORS`.
-            kge: An embedding to combine with the rules, with a weight for each relation and side.
-            power: Exponent of `power`: 1 is noisy-or, larger values are closer to `maxplus`.
-            max_paths: Paths from one entity that a body is followed along.
-            num_threads: Threads; does not change the result.
-            time_limit: Receives progress messages.
+            knowledge_base: The facts that the rules are applied to, and the validation queries.
+            aggregation: How to combine several rules; one of `AGGREGATORS`.
+            kge: An embedding to combine with the rules, with a weight for each relation and side. None uses
+                only the rules.
+            power: Exponent of the aggregation `power`. 1 is the same as `noisyor`; larger values are closer
+                to `maxplus`.
+            max_paths: Maximum number of paths that are followed from one entity when a rule is applied.
+            num_threads: Number of threads. It does not change the result.
+            time_limit: Receives progress messages. The limit itself is ignored.
+
+        Returns:
+            A `RulePredictor`; a `PerRelationPredictor` for the aggregation `per_relation`; or an `Ensemble`
+            if an embedding is given.
         """
         if aggregation not in AGGREGATORS:
             raise ValueError(f"aggregation must be one of {', '.join(AGGREGATORS)}, got {aggregation!r}")
@@ -170,7 +193,7 @@ class RulePredictor:
 
     @property
     def description(self) -> str:
-        """Short description for results."""
+        """Short description of the predictor, for the report of an evaluation."""
         return f"{len(self._applier.rules)} rules, {self.aggregation}"
 
     @property
@@ -180,9 +203,12 @@ class RulePredictor:
     def count_ranks(
         self, queries: LinkPredictionQueries, known: KnownAnswers, time_limit: TimeLimit | None = None
     ) -> RankCounts:
-        """Rank all answers by comparing lists of rules in C++.
+        """Rank all true answers by comparing lists of rules in C++, without a table of scores.
 
-        There is no table of scores: `maxplus` compares lists lexicographically and has no single score.
+        Args:
+            queries: The queries and their true answers.
+            known: Known answers, which are removed from the rankings.
+            time_limit: Receives progress messages. The limit itself is ignored.
         """
         shape = len(queries.targets)
         higher, tied = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -207,17 +233,26 @@ class RulePredictor:
         )
 
     def raw_scores(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Return the aggregated scores of all entities for (entity, directed relation) pairs."""
+        """Return the aggregated scores of all entities as answers of (entity, directed relation) pairs.
+
+        The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads.
+        """
         table = np.zeros((len(pairs), self._applier.rules.vocabulary.num_entities), np.float32)
         self._applier.native.score(np.ascontiguousarray(pairs, np.int32), self._method, self.weights, table)
         return table
 
     def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return log-scaled scores of all entities as tails; approximate for `maxplus`."""
+        """Return log-scaled scores of all entities as tails of (relation, head, ?).
+
+        For `maxplus`, they are approximate.
+        """
         return self._log_scores(np.stack([np.asarray(heads), 2 * np.asarray(relations)], axis=1))
 
     def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return log-scaled scores of all entities as heads; approximate for `maxplus`."""
+        """Return log-scaled scores of all entities as heads of (relation, ?, tail).
+
+        For `maxplus`, they are approximate.
+        """
         return self._log_scores(np.stack([np.asarray(tails), 2 * np.asarray(relations) + 1], axis=1))
 
     def _log_scores(self, pairs: np.ndarray) -> np.ndarray:
@@ -226,7 +261,15 @@ class RulePredictor:
         return scores
 
     def predict(self, entity: int, directed_relation: int) -> dict[int, list[int]]:
-        """Return the answers of one query, each with the indices of its rules, most confident first."""
+        """Return the predicted answers of one query.
+
+        Args:
+            entity: The entity of the query.
+            directed_relation: 2r to ask for the tails of relation r, or 2r + 1 to ask for its heads.
+
+        Returns:
+            The indices of the rules that predict each answer, most confident first.
+        """
         answers, starts, rules = self._applier.native.predict(entity, directed_relation)
         return {
             answer: rules[starts[number] : starts[number + 1]].tolist()
@@ -235,7 +278,7 @@ class RulePredictor:
 
 
 class PerRelationPredictor:
-    """Uses, for each relation and side, the aggregation that is best on validation data."""
+    """Link predictor that uses, for each relation and side, the best aggregation on validation data."""
 
     def __init__(
         self, predictors: list[RulePredictor], choice: np.ndarray, selected: dict[str, Any], num_rules: int
@@ -245,7 +288,7 @@ class PerRelationPredictor:
 
     @classmethod
     def fit(cls, applier: RuleApplier, time_limit: TimeLimit | None = None) -> "PerRelationPredictor":
-        """Select an aggregation of `PER_RELATION_CHOICES` for each directed relation."""
+        """Select one of `PER_RELATION_CHOICES` for each directed relation on the validation queries."""
         predictors = [
             RulePredictor(applier, name, rule_weights(applier, name, power=power))
             for name, power in PER_RELATION_CHOICES
@@ -263,7 +306,10 @@ class PerRelationPredictor:
     def count_ranks(
         self, queries: LinkPredictionQueries, known: KnownAnswers, time_limit: TimeLimit | None = None
     ) -> RankCounts:
-        """Rank all answers with the predictor of their relation."""
+        """Rank each true answer with the predictor that was selected for its relation and side.
+
+        See `RulePredictor.count_ranks` for the arguments.
+        """
         used = np.unique(self._choice).tolist()
         counts = [self._predictors[number].count_ranks(queries, known, time_limit) for number in used]
         grouped = np.repeat(queries.pairs[:, 1].astype(np.int64), np.diff(queries.starts))
@@ -271,11 +317,11 @@ class PerRelationPredictor:
         return merge_counts(counts, np.searchsorted(used, self._choice)[relations])
 
     def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return the scores of the selected predictors."""
+        """Return the scores of all entities as tails, by the predictor selected for each relation."""
         return self._score(np.asarray(relations), heads, 0)
 
     def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return the scores of the selected predictors."""
+        """Return the scores of all entities as heads, by the predictor selected for each relation."""
         return self._score(np.asarray(relations), tails, 1)
 
     def _score(self, relations: np.ndarray, entities: Any, side: int) -> np.ndarray:
@@ -294,7 +340,15 @@ def rule_weights(
     power: float = DEFAULT_POWER,
     time_limit: TimeLimit | None = None,
 ) -> Float64[np.ndarray, " twice_rules"]:
-    """Return two weights per rule, for queries about its tail and about its head."""
+    """Return two weights per rule: one for queries about the tail, and one for queries about the head.
+
+    Args:
+        applier: Applies the rules to the facts.
+        aggregation: How to combine several rules.
+        learning: Settings of the aggregation `learned`.
+        power: Exponent of the aggregation `power`.
+        time_limit: Receives progress messages. The limit itself is ignored.
+    """
     rules = applier.rules
     if aggregation == "maxplus":
         return np.repeat(rules.confidence, 2)

@@ -1,4 +1,4 @@
-"""Mined rules as arrays, and their conversion from and to the rules of `rules.txt`."""
+"""Rule sets: mined rules as arrays, and their conversion from and to `Rule` objects."""
 
 import dataclasses
 import itertools
@@ -14,36 +14,44 @@ from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.vocabulary import Vocabulary
 
 MAX_BODY_LENGTH = 5
-"""Body atoms of a path rule; the C++ code reserves this many columns."""
+"""Maximum number of body atoms of a path rule. The C++ code reserves this many columns."""
 HEAD, BODY = 0, slice(1, 1 + MAX_BODY_LENGTH)
 HEAD_CONSTANT, BODY_CONSTANT = 1 + MAX_BODY_LENGTH, 2 + MAX_BODY_LENGTH
-"""Columns of a rule. Relation r is 2r, or 2r + 1 if it is followed backwards; unused columns are -1."""
+"""Columns of a row of `RuleSet.rows`.
+
+Relation r is stored as 2r, or as 2r + 1 if it is followed backwards. Unused columns are -1.
+"""
 NUM_COLUMNS = 3 + MAX_BODY_LENGTH
 
 
 class ParsedRules(NamedTuple):
-    """Rules as arrays, and the rules that cannot be represented."""
+    """Result of `RuleSet.from_rules`."""
 
     rules: "RuleSet"
+    """The converted rules."""
     unsupported: tuple[Rule, ...]
+    """Rules that a `RuleSet` cannot represent."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RuleSet:
-    """Rules with their confidences, the most confident first.
+    """Rules with their confidences, sorted by descending confidence.
 
-    A rule is a path from X to Y, `h(X,Y) <- b(X,A), c(B,A), d(B,Y)`, or has constants, `h(X,c) <- b(X,d)` or
-    `h(X,c) <- b(X,Y)`. Relations may be followed in both directions. Different variables stand for different
-    entities.
+    There are two kinds of rules. The body of a path rule, such as `h(X,Y) <- b(X,A), c(B,A), d(B,Y)`, is a
+    path from X to Y. Rules with constants have the form `h(X,c) <- b(X,d)` or `h(X,c) <- b(X,Y)`. Relations
+    may be followed in both directions. Different variables stand for different entities.
     """
 
     vocabulary: Vocabulary
+    """Ids of the relations and constants."""
     rows: Int32[np.ndarray, "rules columns"]
+    """Encoded rules; see `HEAD`, `BODY`, `HEAD_CONSTANT` and `BODY_CONSTANT`."""
     confidence: Float64[np.ndarray, " rules"]
     counts: Int64[np.ndarray, "rules 3"] | None = None
-    """Support, predictions, and predictions whose X has the relation (-1: not counted); None if parsed."""
+    """For each rule, its support, its number of predictions, and the number of predictions whose X has a fact
+    of the predicted relation (-1 if not counted). None if the rules were not mined."""
     is_complete: bool = True
-    """False if the time limit was reached during mining."""
+    """False if mining stopped early because of its time limit."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -59,14 +67,17 @@ class RuleSet:
         max_rules: int | None = None,
         is_complete: bool = True,
     ) -> "RuleSet":
-        """Sort rules by confidence, then by support, then in the given order; keep the first `max_rules`."""
+        """Create a rule set from unsorted rules and keep the first `max_rules`. None keeps all rules.
+
+        Rules are sorted by descending confidence and then by descending support. The sort is stable.
+        """
         support = np.zeros(len(rows), np.int64) if counts is None else counts[:, 0]
         order = np.lexsort((-support, -confidence))[:max_rules]
         kept = None if counts is None else counts[order]
         return cls(vocabulary, rows[order], confidence[order], kept, is_complete)
 
     def __getitem__(self, index: int) -> Rule:
-        """Return a rule with names; it is called r1, r2, ... by its position."""
+        """Return the rule at an index as a `Rule`. The first rule is called `r1`."""
         return self._decode(index, self._variable_names)
 
     def __iter__(self) -> Iterator[Rule]:
@@ -107,13 +118,16 @@ class RuleSet:
         return Atom(self.vocabulary.predicates[relation // 2], *arguments)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the rules as a `rules.txt` in which the weights are the confidences."""
+        """Write the rules in the format of `rules.txt`, with their confidences as weights."""
         with atomic_write(path, "w") as file:
             file.writelines(f"{rule}\n" for rule in self)
 
     @classmethod
     def from_rules(cls, rules: Iterable[Rule], vocabulary: Vocabulary) -> ParsedRules:
-        """Convert rules; of equivalent rules, only the one with the largest weight is kept."""
+        """Convert rules to a rule set, with their weights as confidences.
+
+        Of equivalent rules, only the one with the largest weight is kept.
+        """
         rows: dict[tuple[int, ...], float] = {}
         unsupported = []
         for rule in rules:
@@ -130,7 +144,7 @@ class RuleSet:
 
 
 def _encode_rule(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
-    """Return the row of a rule; None if it has another form or cannot predict anything."""
+    """Return the row of a rule; None if a `RuleSet` cannot represent the rule."""
     names = {name for atom in (rule.head, *rule.body) for name in atom[1:] if name in rule.constants}
     predicates = {atom.predicate for atom in (rule.head, *rule.body)}
     if not predicates <= vocabulary.predicate_ids.keys() or not names <= vocabulary.entity_ids.keys():
@@ -182,7 +196,10 @@ def _encode_path(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
 
 
 def _follow(atom: Atom, current: str, vocabulary: Vocabulary) -> tuple[int, str] | None:
-    """Return the directed relation and the term that an atom leads to from a term."""
+    """Follow an atom from one of its terms to the other; return the directed relation and the other term.
+
+    Returns None if the atom does not contain the term.
+    """
     if current not in atom[1:]:
         return None
     backwards = atom.second == current

@@ -1,1 +1,1 @@
-"""Destinations of logged events: files, images, the terminal and experiment trackers."""
+"""Handlers, which write logged events to files, images, the terminal and experiment trackers."""

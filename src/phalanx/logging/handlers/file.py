@@ -1,4 +1,4 @@
-"""Files in the run folder: metrics, evaluations, episodes, steps, tasks and the config."""
+"""Handler that writes metrics, evaluations, episodes, steps, tasks and the config to files."""
 
 import os
 import pickle
@@ -35,15 +35,16 @@ _STATES = ("initial_state", "final_state", "before_state", "after_state", "step_
 class FileHandler(Handler):
     """Writes metrics, evaluations, episodes, steps, tasks and the config to files in a folder.
 
-    A file is created with its first record. If the folder already contains files of the same run, records are
-    appended.
+    Episodes, steps and tasks are written in the format `log_format`, for example to `episodes.jsonl`. A file
+    is created with its first record. Records are appended to files that already exist.
 
     Args:
-        output_dir: Folder, created if necessary.
-        config: Logging settings, or a config with a `logging` section. It is also written to `config.yaml`.
-        rotate_bytes: Rotate files before they grow beyond this size. Default: never. Files of pickled records
-            are not rotated.
-        clock: Returns the time stamp of a record in seconds.
+        output_dir: Folder for the files. It is created if necessary.
+        config: Logging settings, or a config with a `logging` section, which is also written to
+            `config.yaml`. None means the default settings.
+        rotate_bytes: Rotate a file before it grows beyond this size in bytes. None means that files are not
+            rotated. Files of pickled records are never rotated.
+        clock: Function that returns the timestamp of a record in seconds.
     """
 
     def __init__(
@@ -64,19 +65,23 @@ class FileHandler(Handler):
         self.log_config(config, {})
 
     def log_config(self, config: Any, metadata: Record) -> None:
-        """Write a config to `config.yaml`.
+        """Write a config to `config.yaml`. The metadata is not written.
 
-        If there is one with other settings already, as in a run that was extended, write `config.2.yaml`.
+        If `config.yaml` already exists with different settings, for example because a run was extended, the
+        config is written to `config.2.yaml`, `config.3.yaml` and so on.
         """
         if isinstance(config, Config):
             self._write_config(config)
 
     def log_task_start(self, task_data: Record) -> None:
-        """Write a record to `tasks`."""
+        """Write a record to the `tasks` file, without states."""
         self._write("tasks", {"event": "task", **_without(task_data, _STATES)})
 
     def log_step(self, step_data: Record) -> None:
-        """Write a record to `steps` if the settings select any of its fields, or it is a key moment."""
+        """Write a record to the `steps` file if `step_fields` is not empty or the step is a key moment.
+
+        A key moment is a step that solves or ends an episode. See `LoggingConfig.log_key_moments`.
+        """
         fields = self.settings.step_fields
         is_key_moment = bool(step_data.get("done")) or bool(step_data.get("success"))
         if not fields and not (self.settings.log_key_moments and is_key_moment):
@@ -91,7 +96,7 @@ class FileHandler(Handler):
         self._write("steps", {"event": "step", **record})
 
     def log_episode_summary(self, summary_data: Record) -> None:
-        """Write a record to `episodes`, with the arrays of the states if the settings include them."""
+        """Write a record to the `episodes` file. It contains states only if `include_full_states` is set."""
         record: dict[str, Any] = {"event": "episode", **_without(summary_data, _STATES)}
         if self.settings.include_full_states:
             for name in ("initial_state", "final_state"):
@@ -147,9 +152,10 @@ class FileHandler(Handler):
 
 
 class PickleFile:
-    """A file to which pickled objects are appended; `pickle.load` returns them one after the other.
+    """A file to which pickled objects are appended. Each call of `pickle.load` returns the next object.
 
-    Opening the file removes an incomplete last object of a killed process. Symbolic links are not followed.
+    If a process was killed while writing, opening the file removes the incomplete last object. Symbolic links
+    are not followed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -166,7 +172,7 @@ class PickleFile:
         self._file.seek(end)
 
     def write(self, value: Any) -> None:
-        """Append an object."""
+        """Append an object and flush the file."""
         self._file.write(pickle.dumps(value))
         self._file.flush()
 

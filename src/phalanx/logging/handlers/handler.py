@@ -1,4 +1,4 @@
-"""The interface of handlers, and the images that they receive."""
+"""`Handler`, the base class of handlers, and `Picture`, the images that handlers receive."""
 
 import functools
 import re
@@ -10,7 +10,10 @@ import numpy as np
 from phalanx.logging.records import Metrics, Record
 
 Render = Callable[[Any, str], Any]
-"""Renders a state in mode `svg` or `rgb_array`, as `Environment.render` does; None if it cannot."""
+"""Function such as `Environment.render` that renders a state in mode `svg` or `rgb_array`.
+
+It returns None if it does not support the mode.
+"""
 
 _SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
 
@@ -18,11 +21,11 @@ _SVG = re.compile(r"<svg\b.*</svg>", re.DOTALL)
 class Handler:
     """Base class of handlers. A subclass overrides the methods of the events that it handles.
 
-    A handler may raise any error. The logger reports it and continues.
+    A handler may raise any exception. The logger reports it and continues.
     """
 
     def log_config(self, config: Any, metadata: Record) -> None:
-        """Log the settings of a run, a config or a mapping, and metadata: machine, data and network."""
+        """Log the settings of a run, given as a `Config` or a mapping, and metadata such as the machine."""
 
     def log_task_start(self, task_data: Record) -> None:
         """Log the start of an episode."""
@@ -37,7 +40,7 @@ class Handler:
         """Log the metrics of an update, aggregated over the batch."""
 
     def log_evaluation(self, record: Record) -> None:
-        """Log an evaluation: `step`, `split`, `mode` and metrics."""
+        """Log an evaluation. The record contains `step`, `split`, `mode` and the metrics."""
 
     def log_picture(self, name: str, picture: "Picture", step: int) -> None:
         """Log an image. Images of sampled episodes are logged after the episode itself."""
@@ -47,24 +50,25 @@ class Handler:
 
 
 class EpisodeCounter:
-    """Numbers the sampled episodes of each update, so that their names do not collide."""
+    """Counter that numbers the sampled episodes of each update, so that their names do not collide."""
 
     def __init__(self) -> None:
         self._last = (-1, -1)
 
     def next(self, summary_data: Record) -> tuple[int, int]:
-        """Return the update in which an episode was sampled and the episode's index within the update."""
+        """Return the update in which the episode was sampled and the episode's index in this update."""
         step = int(summary_data.get("episode_num", 0))
         self._last = (step, self._last[1] + 1 if step == self._last[0] else 0)
         return self._last
 
 
 class Picture:
-    """An image. A state is rendered on first use, in the format that a handler reads.
+    """An image, available as SVG, pixels or both. A state is rendered when `svg` or `pixels` is first read.
 
     Args:
-        source: SVG text, a uint8 array [rows, columns, 3], or a state.
-        render: Renders the state. Default: its `_repr_svg_` or `_repr_html_`.
+        source: SVG text, a uint8 array `[rows, columns, 3]`, or a state.
+        render: Function that renders the state. By default, the state's `_repr_svg_` or `_repr_html_` is
+            called.
     """
 
     def __init__(self, source: Any, render: Render | None = None) -> None:
@@ -73,12 +77,12 @@ class Picture:
 
     @property
     def is_state(self) -> bool:
-        """True if the image is rendered from a state."""
+        """Whether the image is rendered from a state."""
         return not isinstance(self._source, str | np.ndarray)
 
     @functools.cached_property
     def svg(self) -> str | None:
-        """The image as SVG; None for an array or a state that cannot be rendered as SVG."""
+        """The image as SVG text. None for an array or for a state that cannot be rendered as SVG."""
         if isinstance(self._source, str):
             return extract_svg(self._source)
         if not self.is_state:
@@ -93,7 +97,7 @@ class Picture:
 
     @functools.cached_property
     def pixels(self) -> np.ndarray | None:
-        """The image as a uint8 array [rows, columns, 3]; None if it is available only as SVG."""
+        """The image as a uint8 array `[rows, columns, 3]`. None if the image has no pixels."""
         pixels = self._source
         if isinstance(pixels, str):
             return None
@@ -103,7 +107,7 @@ class Picture:
 
 
 def extract_svg(drawing: Any) -> str:
-    """Return the `<svg>` element of text or of a drawing with an `as_svg` method."""
+    """Return the `<svg>` element of a text, or of a drawing object with an `as_svg` method."""
     text = drawing if isinstance(drawing, str) else drawing.as_svg()
     match = _SVG.search(text)
     if match is None:
@@ -112,5 +116,5 @@ def extract_svg(drawing: Any) -> str:
 
 
 def config_values(config: Any) -> dict[str, Any]:
-    """Return the values of a config or mapping as nested JSON values."""
+    """Return the settings of a config or mapping as a dictionary."""
     return dict(config) if isinstance(config, Mapping) else config.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""Experiment tracking with MLflow: a tracking server, or a database in the run folder."""
+"""Experiment tracking with MLflow, using a tracking server or a database in the run folder."""
 
 import os
 import time
@@ -15,16 +15,18 @@ _MAX_PARAMS_PER_CALL = 100
 
 
 class MLflowHandler(Tracker):
-    """Logs a run to MLflow. Images are SVG files among its artifacts.
+    """Logs a run to MLflow. Images are logged as SVG artifacts.
 
     Args:
-        output_dir: Folder of the database that is used if there is no tracking server. Show it with
+        output_dir: Folder of the SQLite database that is used if there is no tracking server. To view it, run
             `mlflow ui --backend-store-uri sqlite:///OUTPUT_DIR/mlflow.db`.
-        tracking_uri: Address of the tracking server. Default: `MLFLOW_TRACKING_URI`, or the database.
-        experiment: Default: `MLFLOW_EXPERIMENT_NAME`, or `phalanx`.
-        name: Name of the run.
-        run_id: Continue this run instead of starting a new one.
-        tags: Tags of the run.
+        tracking_uri: Address of the tracking server. Defaults to the environment variable
+            `MLFLOW_TRACKING_URI`; if that is not set either, the database is used.
+        experiment: Name of the experiment. Defaults to the environment variable `MLFLOW_EXPERIMENT_NAME`, or
+            `phalanx`.
+        name: Name of the run. If None, MLflow chooses one.
+        run_id: MLflow's id of a run to continue. None starts a new run.
+        tags: Tags of a new run.
     """
 
     def __init__(
@@ -61,7 +63,14 @@ class MLflowHandler(Tracker):
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "MLflowHandler":
-        """Create the tracker of a run folder. A resumed run continues; seeds have their group as a tag."""
+        """Create the handler of a run folder. A resumed run continues the same MLflow run.
+
+        Args:
+            folder: Run folder.
+            name: Name of the run.
+            group: Name of the parent folder if the run is one of several seeds, otherwise None. It is logged
+                as the tag `group`, and all seeds share one database in the parent folder.
+        """
         for part in ("mlflow", "mlflow.db"):
             reject_symlink((folder if group is None else folder.parent) / part)
         run_id = load_run_id(folder, "mlflow")
@@ -74,7 +83,10 @@ class MLflowHandler(Tracker):
         return handler
 
     def log_config(self, config: Any, metadata: Record) -> None:
-        """Log the settings as parameters, which MLflow does not allow to change, and `metadata.json`."""
+        """Log the settings as parameters and the metadata as the artifact `metadata.json`.
+
+        Parameters that the run already has are skipped, because MLflow does not allow changing them.
+        """
         logged = self._client.get_run(self.run_id).data.params
         settings = flatten_settings(config_values(config))
         params = [
@@ -87,7 +99,7 @@ class MLflowHandler(Tracker):
         self._client.log_dict(self.run_id, to_json_value(metadata), "metadata.json")
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """Log an image as an SVG artifact."""
+        """Log an image as an SVG artifact. Images without SVG are skipped."""
         if picture.svg is not None:
             self._client.log_text(self.run_id, picture.svg, f"pictures/{name}_{step:06d}.svg")
 

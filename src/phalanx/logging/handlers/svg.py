@@ -1,4 +1,4 @@
-"""Images of sampled episodes as SVG files."""
+"""Handler that writes images of sampled episodes to SVG files."""
 
 import os
 from collections.abc import Callable
@@ -11,18 +11,19 @@ from phalanx.logging.handlers.handler import Handler, Picture, extract_svg
 from phalanx.logging.records import Record
 
 Draw = Callable[[Any], Any]
-"""Draws a state; returns SVG text or a drawing with an `as_svg` method."""
+"""Function that draws a state and returns SVG text or a drawing object with an `as_svg` method."""
 
 
 class SVGHandler(Handler):
-    """Writes `episode_000050_env_0003/{initial,step_0001,...,final}.svg` for each episode with states.
+    """Writes the states of episodes and other images to SVG files.
 
-    Other images are written to `NAME_000050.svg`.
+    The states of environment 3 sampled in update 50 are written to `initial.svg`, `step_0001.svg`, ... and
+    `final.svg` in the folder `episode_000050_env_0003/`. Other images are written to `NAME_000050.svg`.
 
     Args:
         output_dir: Folder for the files.
-        draw: Draws a state, for example `phalanx.arc.rendering.draw_state`. Default: the state's `_repr_svg_`
-            or `_repr_html_`.
+        draw: Function that draws a state, for example `phalanx.arc.rendering.draw_state`. By default, the
+            state's `_repr_svg_` or `_repr_html_` is called.
     """
 
     def __init__(self, output_dir: str | os.PathLike[str], draw: Draw | None = None) -> None:
@@ -31,18 +32,18 @@ class SVGHandler(Handler):
         self._episode = 0
 
     def log_task_start(self, task_data: Record) -> None:
-        """Set the episode that the following steps belong to."""
+        """Remember the `episode_num` of the steps that follow."""
         self._episode = int(task_data.get("episode_num", 0))
 
     def log_step(self, step_data: Record) -> None:
-        """Draw the state after a step, if it is given."""
+        """Draw the `after_state` of a step, if there is one."""
         if step_data.get("after_state") is not None:
             folder = self._episode_dir({"episode_num": self._episode, **step_data})
             name = f"step_{int(step_data.get('step_num', 0)):04d}"
             self._save(folder / f"{name}.svg", self._svg(step_data["after_state"]))
 
     def log_episode_summary(self, summary_data: Record) -> None:
-        """Draw the states of an episode that are given: initial, after each step, and final."""
+        """Draw the `initial_state`, `step_states` and `final_state` of an episode, if they are given."""
         states = {
             name: summary_data[f"{name}_state"]
             for name in ("initial", "final")
@@ -53,7 +54,7 @@ class SVGHandler(Handler):
             self._save(self._episode_dir(summary_data) / f"{name}.svg", self._svg(state))
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """Write an image. States are skipped, because they are drawn with their episode."""
+        """Write an SVG image. States are skipped, because they are drawn by `log_episode_summary`."""
         if not picture.is_state and picture.svg is not None:
             self._save(self.output_dir / f"{name}_{step:06d}.svg", picture.svg)
 
@@ -80,9 +81,10 @@ class SVGHandler(Handler):
 
 
 def _step_states(summary_data: Record) -> list[Any]:
-    """Return the states of an episode, given as a list or as one pytree with a leading time axis.
+    """Return the states after each step of an episode; an empty list if the episode has no `step_states`.
 
-    The time axis has the length of the longest episode in the batch; other episodes end at `total_steps`.
+    `step_states` is a list of states or one pytree with a leading time axis. The time axis is as long as the
+    longest episode in the batch, so it is cut off after `total_steps`.
     """
     import jax
 

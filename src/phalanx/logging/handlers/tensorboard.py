@@ -16,15 +16,17 @@ from phalanx.logging.handlers.tracker import Tracker, import_library
 from phalanx.logging.records import Record, flatten_settings, to_json_value
 
 _HPARAM_METRICS = ("batch/success_rate", "batch/reward_mean", "evaluation/held-out/greedy/success_rate")
-"""Metrics in TensorBoard's table of hyperparameters."""
+"""Metrics that TensorBoard shows next to the hyperparameters of a run."""
 
 
 class TensorBoardHandler(Tracker):
-    """Writes TensorBoard event files: scalars, hyperparameters, and images that have pixels.
+    """Writes scalars, hyperparameters and images to TensorBoard event files.
+
+    Images that are available only as SVG are skipped.
 
     Args:
         output_dir: Folder for the event files.
-        flush_seconds: Maximum time between two writes to disk.
+        flush_seconds: Number of seconds between two writes to disk.
     """
 
     def __init__(self, output_dir: str | os.PathLike[str], *, flush_seconds: int = 30) -> None:
@@ -34,7 +36,10 @@ class TensorBoardHandler(Tracker):
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "TensorBoardHandler":
-        """Create the tracker of a run folder. A resumed run adds an event file."""
+        """Create the handler of a run folder, which writes to its subfolder `tensorboard`.
+
+        A resumed run adds an event file. `name` and `group` are not used.
+        """
         reject_symlink(folder / "tensorboard")
         return cls(folder / "tensorboard")
 
@@ -48,7 +53,7 @@ class TensorBoardHandler(Tracker):
         self._writer.add_text("metadata", f"```\n{text}\n```")
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """Log the pixels of an image, if it has any."""
+        """Log the pixels of an image. Images without pixels are skipped."""
         if picture.pixels is None:
             return
         height, width, _ = picture.pixels.shape
@@ -68,7 +73,7 @@ class TensorBoardHandler(Tracker):
 
 
 def encode_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
-    """Encode an image as PNG. TensorBoard's own writer would require an imaging library."""
+    """Encode an image as PNG. The writer of tensorboardX would require an imaging library."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

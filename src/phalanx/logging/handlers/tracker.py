@@ -1,6 +1,6 @@
-"""Base class of experiment trackers, and `make_tracker` with the list of trackers.
+"""Base class of the handlers for experiment trackers, and `make_tracker`, which creates them by name.
 
-The library of a tracker is imported when the tracker is created.
+The library of a tracker, such as `wandb`, is imported when its handler is created.
 """
 
 import abc
@@ -21,17 +21,17 @@ TRACKERS = {
     "tensorboard": ("phalanx.logging.handlers.tensorboard", "TensorBoardHandler"),
     "mlflow": ("phalanx.logging.handlers.mlflow", "MLflowHandler"),
 }
-"""Module and class of each tracker, by the name that `--tracker` accepts."""
+"""Module and class of the handler of each tracker, by the name that `--tracker` accepts."""
 
 _IDS_FILE = "trackers.json"
 _SEED_DIR = re.compile(r"seed_\d+")
 
 
 class Tracker(Handler, abc.ABC):
-    """A handler for an experiment tracker.
+    """Base class of handlers that log to an experiment tracker.
 
-    Names of metrics: `batch/<name>` for an update, `episode_<index>/<name>` for sampled episodes,
-    `evaluation/<split>/<mode>/<name>` for evaluations, `step/<name>` for single steps.
+    Metrics of an update are logged as `batch/<name>`, those of sampled episodes as `episode_<index>/<name>`,
+    those of evaluations as `evaluation/<split>/<mode>/<name>`, and those of single steps as `step/<name>`.
     """
 
     def __init__(self) -> None:
@@ -40,20 +40,26 @@ class Tracker(Handler, abc.ABC):
     @classmethod
     @abc.abstractmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "Tracker":
-        """Create the tracker of a run folder. A resumed run continues in the same run of the tracker."""
+        """Create the handler of a run folder. A resumed run continues the same run in the tracker.
+
+        Args:
+            folder: Run folder.
+            name: Name of the run.
+            group: Name of the group of runs, if the run is one of several seeds. Otherwise None.
+        """
 
     @abc.abstractmethod
     def _log_scalars(self, values: dict[str, float], step: int) -> None:
-        """Send metrics of an update to the tracker."""
+        """Send scalars to the tracker. `step` is their position on the horizontal axis."""
 
     def log_step(self, step_data: Record) -> None:
-        """Log the scalars of a step under the number of the step."""
+        """Log the scalars of an environment step, with `step_num` on the horizontal axis."""
         scalars = select_scalars(step_data)
         step = int(scalars.pop("step_num", 0))
         self._log_scalars(_add_prefix("step", scalars), step)
 
     def log_episode_summary(self, summary_data: Record) -> None:
-        """Log the scalars of an episode."""
+        """Log the scalars of a finished episode."""
         step, index = self._episode_counter.next(summary_data)
         scalars = {k: value for k, value in select_scalars(summary_data).items() if k != "episode_num"}
         self._log_scalars(_add_prefix(f"episode_{index}", scalars), step)
@@ -63,17 +69,18 @@ class Tracker(Handler, abc.ABC):
         self._log_scalars(_add_prefix("batch", metrics), step)
 
     def log_evaluation(self, record: Record) -> None:
-        """Log the metrics of an evaluation, including those of groups but not those of single tasks."""
+        """Log the metrics of an evaluation, including those of groups of tasks but not of single tasks."""
         prefix = f"evaluation/{record.get('split', 'held-out')}/{record.get('mode', 'greedy')}"
         self._log_scalars(_add_prefix(prefix, evaluation_scalars(record)), int(record["step"]))
 
 
 def make_tracker(kind: str, folder: str | os.PathLike[str]) -> Handler:
-    """Create the tracker of a run folder.
+    """Create the handler that logs a run to an experiment tracker.
 
     Args:
         kind: Name of the tracker: `wandb`, `tensorboard` or `mlflow`.
-        folder: Run folder. The folders of seeds become runs of one group.
+        folder: Run folder, created if necessary. If it is named `seed_<number>`, the run belongs to a group
+            that is named after the parent folder.
     """
     if kind not in TRACKERS:
         raise ValueError(f"unknown tracker {kind!r}; choose one of {', '.join(TRACKERS)}")
@@ -87,12 +94,12 @@ def make_tracker(kind: str, folder: str | os.PathLike[str]) -> Handler:
 
 
 def load_run_id(folder: Path, kind: str) -> str | None:
-    """Return the tracker's id of the run in a folder; None if the run is new to the tracker."""
+    """Return the id of a run in the tracker `kind`; None if no id was saved in the run folder."""
     return _load_ids(folder / _IDS_FILE).get(kind)
 
 
 def save_run_id(folder: Path, kind: str, run_id: str) -> None:
-    """Save the tracker's id of a run, with which the run continues when it is resumed."""
+    """Save the id of a run in the tracker `kind`, so that a resumed run continues the same tracker run."""
     path = folder / _IDS_FILE
     ids = _load_ids(path)
     with atomic_write(path, "w") as file:
@@ -107,7 +114,15 @@ def _load_ids(path: Path) -> dict[str, str]:
 
 
 def import_library(module: str, extra: str) -> Any:
-    """Import a tracker's library; if it is not installed, raise an error with the install command."""
+    """Import the library of a tracker.
+
+    Args:
+        module: Name of the module.
+        extra: Optional dependency group of `phalanx` that installs the library.
+
+    Raises:
+        ModuleNotFoundError: If the library is not installed. The message contains the install command.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -18,12 +18,13 @@ class WandbHandler(Tracker):
     """Logs a run to Weights & Biases. Images are logged as SVG.
 
     Args:
-        output_dir: Folder for W&B's files.
-        config: Settings of the run.
-        project: Project name. Default: `WANDB_PROJECT`, or `phalanx`.
-        name: Name of the run.
-        mode: Default: `WANDB_MODE`. `offline` writes to `output_dir` and needs neither network nor account.
-        run: A run that is already open; it is not closed with the handler.
+        output_dir: Folder for W&B's files. None leaves the choice to W&B.
+        config: Settings of the run. None means no settings.
+        project: Name of the project. Defaults to the environment variable `WANDB_PROJECT`, or `phalanx`.
+        name: Name of the run. If None, W&B chooses one.
+        mode: Mode of `wandb.init`. `offline` writes to `output_dir` and needs neither a network connection
+            nor an account. Defaults to the environment variable `WANDB_MODE`.
+        run: W&B run to log to, which stays open when the handler is closed. None starts a new run.
         settings: Other arguments of `wandb.init`.
     """
 
@@ -58,9 +59,14 @@ class WandbHandler(Tracker):
 
     @classmethod
     def for_run(cls, folder: Path, name: str, group: str | None) -> "WandbHandler":
-        """Create the tracker of a run folder. W&B's environment variables take precedence.
+        """Create the handler of a run folder. A resumed run continues the same W&B run.
 
-        A resumed run continues the same W&B run; seeds are runs of one group.
+        W&B's environment variables, such as `WANDB_NAME`, take precedence over the arguments.
+
+        Args:
+            folder: Run folder.
+            name: Name of the run.
+            group: Name of the group of runs, if the run is one of several seeds. Otherwise None.
         """
         env = os.environ.get
         reject_symlink(folder / "wandb")
@@ -80,18 +86,18 @@ class WandbHandler(Tracker):
         return handler
 
     def log_config(self, config: Any, metadata: Record) -> None:
-        """Log the settings as W&B's config, with the metadata under `metadata`."""
+        """Log the settings as the config of the W&B run, with the metadata under the key `metadata`."""
         if self.run is not None:
             values = {**config_values(config), "metadata": to_json_value(metadata)}
             self.run.config.update(values, allow_val_change=True)
 
     def log_picture(self, name: str, picture: Picture, step: int) -> None:
-        """Log an image as SVG, which W&B shows as HTML."""
+        """Log an image as SVG, which W&B shows as HTML. Images without SVG are skipped."""
         if self.run is not None and picture.svg is not None:
             self.run.log({name: import_library("wandb", "wandb").Html(picture.svg, inject=False)}, step=step)
 
     def log_step(self, step_data: Record) -> None:
-        """Log the scalars of a step together with the next update, because W&B has one row per update."""
+        """Add the scalars of an environment step to the next update, because W&B has one row per update."""
         if self.run is not None:
             scalars = {f"step/{name}": value for name, value in select_scalars(step_data).items()}
             self.run.log(scalars, commit=False)
@@ -101,7 +107,7 @@ class WandbHandler(Tracker):
             self.run.log(values, step=step)
 
     def close(self) -> None:
-        """Finish the run if the handler opened it."""
+        """Finish the W&B run if the handler started it."""
         if self.run is not None and self._owns_run:
             self.run.finish()
         self.run = None

@@ -1,4 +1,4 @@
-"""Charts of the report: assignment of metrics to charts, downsampled curves, titles and units."""
+"""Assigns metrics to the charts of the report, and computes their titles, units and downsampled curves."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,13 +10,13 @@ from phalanx.logging.report.tables import Table, downsample_rows
 MAX_POINTS = 2000
 """Maximum number of points of a curve."""
 GROUPS = ("Episodes", "Optimization", "Throughput", "Other")
-"""Groups of charts, in order."""
+"""Groups of metric charts, in the order of the page."""
 
 _STATISTICS = {"std": "std", "min": "low", "max": "high"}
 _OPTIMIZATION = ("loss", "entropy", "kl", "clip", "variance", "gradient", "grad_norm", "learning_rate", "lr")
 _FIRST = ("success_rate", "reward", "similarity", "episode_length")
 _FULL_RANGE = ("success_rate", "similarity", "accuracy", "mrr")
-"""Metrics whose vertical axis shows 0 to 1."""
+"""Prefixes of metrics whose vertical axis always shows 0 to 1."""
 _MAX_GROUP_CURVES = 8
 # Counts are exact, and seconds have a resolution of milliseconds for a day.
 _AXIS_DIGITS = {"update": 15, "steps": 15, "seconds": 8}
@@ -33,7 +33,10 @@ _ABBREVIATIONS = ("kl", "lr", "mrr", "mfu")
 
 
 def metric_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """Create one chart per metric. The mean, std, min and max of a metric share one chart with a band."""
+    """Create one chart per metric, with one curve per run.
+
+    The mean, std, min and max of a metric share one chart, in which the mean has a band.
+    """
     names = list(dict.fromkeys(name for table in tables for name in table.columns if not _is_bound(name)))
     charts = []
     for key, columns in _group_statistics(names).items():
@@ -58,7 +61,10 @@ def metric_charts(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def evaluation_charts(runs: Sequence[Mapping[tuple[str, str], Table]]) -> list[dict[str, Any]]:
-    """Create the charts of the evaluations, with one curve per run, split and mode."""
+    """Create the charts of the evaluations, with one curve for each run, split and mode.
+
+    For a single run, there is also a chart with the success rates of the groups of tasks.
+    """
     keys = list(dict.fromkeys(key for tables in runs for key in tables))
     has_one_split = len({split for split, _ in keys}) < 2
     charts = []
@@ -114,12 +120,12 @@ def _evaluation_chart(key: str, title: str, series: list[dict[str, Any]], unit: 
 
 
 def _is_bound(column: str) -> bool:
-    """Return whether a column is a bound of another column's confidence interval."""
+    """Return whether a column contains a bound of the confidence interval of another column."""
     return column.endswith((":low", ":high"))
 
 
 def _with_interval(table: Table, columns: Mapping[str, str]) -> Mapping[str, str]:
-    """Replace the band of a curve by the confidence interval across seeds, if the table has one."""
+    """Replace the band of a curve with the confidence interval across seeds, if the table has one."""
     interval = {part: f"{columns['value']}:{part}" for part in ("low", "high")}
     if not table.columns.keys() >= set(interval.values()):
         return columns
@@ -127,12 +133,24 @@ def _with_interval(table: Table, columns: Mapping[str, str]) -> Mapping[str, str
 
 
 def primary_evaluation(keys: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """Return the split and mode to summarize a run by: if possible, greedy on held-out tasks."""
+    """Return the split and mode that summarize a run.
+
+    Mode `greedy` is preferred, and then split `held-out`.
+    """
     return min(keys, key=lambda key: (key[1] != "greedy", key[0] != "held-out"))
 
 
 def downsample_series(table: Table, columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return a curve with at most `MAX_POINTS` points. `share_axes` replaces its table and rows."""
+    """Return the curve of a metric, downsampled to at most `MAX_POINTS` points.
+
+    Args:
+        table: Table that contains the metric.
+        columns: Names of the columns of the curve (`value`) and its band (`std`, `low`, `high`).
+
+    Returns:
+        The values by part (`value`, `std`, `low`, `high`), together with the `table` and the selected `rows`,
+        which `share_axes` replaces.
+    """
     rows = np.flatnonzero(table.present[columns["value"]])
     parts = {part: table.columns[name][rows] for part, name in columns.items() if name in table.columns}
     selected = downsample_rows([values for part, values in parts.items() if part != "std"], MAX_POINTS)
@@ -143,9 +161,9 @@ def downsample_series(table: Table, columns: Mapping[str, str]) -> dict[str, Any
 
 
 def share_axes(charts: list[dict[str, Any]]) -> list[dict[str, list[float | int | None]]]:
-    """Replace the tables of all curves by indices into shared axes, and return the axes.
+    """Replace the `table` and `rows` of all curves with indices into shared axes, and return the axes.
 
-    Dozens of curves have the same axes, which would otherwise take most of the page.
+    Dozens of curves have the same axes, which would otherwise make up most of the page.
     """
     all_series = [series for chart in charts for series in chart["series"]]
     tables = list({id(series["table"]): series["table"] for series in all_series}.values())
@@ -167,7 +185,9 @@ def share_axes(charts: list[dict[str, Any]]) -> list[dict[str, list[float | int 
 
 
 def round_numbers(values: np.ndarray, digits: int = 6) -> list[float | int | None]:
-    """Round numbers so that their JSON is short. Numbers that are not finite become None.
+    """Round numbers to `digits` significant digits to keep their JSON short.
+
+    Whole numbers become integers, and numbers that are not finite become None.
 
     >>> round_numbers(np.array([1 / 3, 2.0, np.nan]))
     [0.333333, 2, None]
@@ -197,7 +217,7 @@ def format_title(name: str) -> str:
 
 
 def chart_group(key: str) -> str:
-    """Return the group of charts that a metric belongs to."""
+    """Return the group in `GROUPS` that the chart of a metric belongs to."""
     if key.endswith("_per_second"):
         return "Throughput"
     if any(part in key for part in _OPTIMIZATION):
@@ -206,7 +226,7 @@ def chart_group(key: str) -> str:
 
 
 def _group_statistics(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Assign metrics to charts: the metrics of a chart's value, std, low and high.
+    """Assign metrics to charts. Each chart maps `value`, `std`, `low` and `high` to names of metrics.
 
     >>> _group_statistics(["reward_mean", "reward_std", "entropy", "loss_mean"])["reward"]
     {'value': 'reward_mean', 'std': 'reward_std'}
@@ -225,7 +245,10 @@ def _group_statistics(names: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def _unit(key: str, tables: Sequence[Table], column: str) -> str:
-    """Return `fraction`, which is shown in percent, for metrics that are named like one and in [0, 1]."""
+    """Return the unit of a metric: `fraction`, which the page shows as a percentage, or an empty string.
+
+    A metric is a fraction if its name says so (for example `success_rate`) and all values are in [0, 1].
+    """
     is_fraction = key.startswith((*_FULL_RANGE, "hits")) or key.endswith(("_rate", "_fraction"))
     if not is_fraction or key == "learning_rate":
         return ""

@@ -1,4 +1,4 @@
-"""Building of the HTML page from the data of one or several runs."""
+"""Builds the HTML page of the report from the data of one or several runs."""
 
 import base64
 import datetime
@@ -36,7 +36,7 @@ from phalanx.logging.report.seed_statistics import success_interval
 from phalanx.logging.report.tables import drop_repeated_updates, evaluation_key, group_scores, parse_finite
 
 SCRIPTS = ("dom.js", "charts.js", "episodes.js", "config_table.js")
-"""Scripts of the page in order. Those of panels and `page.js` follow."""
+"""Scripts of the page in loading order. The scripts of panels and then `page.js` follow."""
 STATUSES = ("running", "finished", "interrupted")
 
 _MAX_NAME_LENGTH = 120
@@ -48,8 +48,8 @@ def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
 
     Args:
         runs: Run folders.
-        out: Path of the page. Default: `report.html` in the run folder; for several runs,
-            `compare-OTHERS.html` in the first one.
+        out: Path of the page. By default, the page is `report.html` in the run folder or, for several runs,
+            `compare-OTHERS.html` in the first run folder, where `OTHERS` are the names of the other folders.
 
     Returns:
         The path of the page.
@@ -63,7 +63,7 @@ def write_report(runs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[
 
 
 def report_path(runs: Sequence[RunData], out: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of the report of some runs."""
+    """Return the path to which `write_report` writes the page. `out` is returned if it is not None."""
     if not runs:
         raise ValueError("a report needs at least one run folder")
     if out is not None:
@@ -76,7 +76,7 @@ def report_path(runs: Sequence[RunData], out: str | os.PathLike[str] | None = No
 
 
 def build_page(runs: Sequence[RunData]) -> str:
-    """Build the page as HTML text. Equal runs give identical pages."""
+    """Build the page as HTML text. The same data always results in the same page."""
     # The data of panels was validated when it was read, and may be longer than other texts.
     panels: dict[str, list[dict[str, Any]]] = {}
     for index, run in enumerate(runs):
@@ -115,7 +115,7 @@ def _submission_sections(run: RunData) -> str:
 
 
 def page_data(runs: Sequence[RunData]) -> dict[str, Any]:
-    """Return the data of the page as JSON values."""
+    """Return the data that the page's scripts read, except panels, as JSON values."""
     labels = _labels(runs)
     charts = evaluation_charts([run.evaluations for run in runs])
     charts += metric_charts([run.metrics for run in runs])
@@ -146,7 +146,10 @@ def page_data(runs: Sequence[RunData]) -> dict[str, Any]:
 
 
 def _escape_texts(value: Any) -> Any:
-    """Escape control characters in all texts and limit their lengths. Compressed images are kept."""
+    """Escape control characters in all strings and limit their lengths, recursively.
+
+    Compressed images (`images`) are not changed.
+    """
     if isinstance(value, str):
         return value if value.isprintable() and len(value) <= _MAX_TEXT_LENGTH else _escape(value)
     if isinstance(value, dict):
@@ -163,7 +166,11 @@ def _escape(text: str) -> str:
 
 
 def _labels(runs: Sequence[RunData]) -> list[str]:
-    """Return distinct names of the runs: their own, their folders', or numbered."""
+    """Return distinct labels of the runs.
+
+    If the names of the runs are not distinct, the names of their folders are used. Names that still occur
+    several times are numbered.
+    """
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
         names = [run.path.name for run in runs]
@@ -186,7 +193,10 @@ def _read_template(name: str) -> str:
 
 
 def tiles(run: RunData) -> list[dict[str, str]]:
-    """Return the known key figures of a run, each with a label, a value and a detail."""
+    """Return the key figures of a run, such as the success rate, each with a `label`, `value` and `detail`.
+
+    Figures that are not known are omitted.
+    """
     steps, seconds = (
         _metadata_or_last(run, "env_steps", "steps"),
         _metadata_or_last(run, "seconds", "seconds"),
@@ -209,7 +219,7 @@ def tiles(run: RunData) -> list[dict[str, str]]:
 
 
 def subtitle(run: RunData) -> list[str]:
-    """Return the known times, machine and version of a run."""
+    """Return the start time, time of the last change, hardware and Phalanx version of a run, if known."""
     machine = run.metadata.get("machine")
     machine = machine if isinstance(machine, Mapping) else {}
     times = [
@@ -227,13 +237,16 @@ def subtitle(run: RunData) -> list[str]:
 
 
 def run_status(run: RunData) -> str:
-    """Return the status in `run.json`, or `unknown`."""
+    """Return the status in `run.json` if it is one of `STATUSES`, otherwise `unknown`."""
     status = run.metadata.get("status")
     return status if status in STATUSES else "unknown"
 
 
 def group_bars(run: RunData) -> list[dict[str, Any]]:
-    """Return the success rates by group in the first and last evaluation of each split and mode."""
+    """Return the data of the bar charts, which show the success rate of each group of tasks.
+
+    There is one chart for each pair of split and mode. It compares the last evaluation with the first one.
+    """
     by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in run.evaluation_records:
         by_key.setdefault(evaluation_key(record), []).append(record)
@@ -252,7 +265,7 @@ def group_bars(run: RunData) -> list[dict[str, Any]]:
 
 
 def format_compact(value: float) -> str:
-    """Format a number with at most three digits and a unit prefix.
+    """Format a number. Numbers of at least 10,000 have three significant digits and a unit prefix.
 
     >>> format_compact(950), format_compact(12_345), format_compact(3_200_000), format_compact(2e9)
     ('950', '12.3 k', '3.2 M', '2 G')
@@ -280,7 +293,10 @@ def format_duration(seconds: float) -> str:
 
 
 def _count_tile(label: str, number: float) -> tuple[str, str, str]:
-    """Return a count in short form, with the exact value as detail if it differs."""
+    """Return a tile (label, value, detail) with a short form of a count, and the exact count as detail.
+
+    The detail is empty if the short form is exact.
+    """
     short, exact = format_compact(number), f"{number:,.0f}"
     return (label, short, "" if exact == short else exact)
 

@@ -1,8 +1,9 @@
 """Panels that environments add to the report.
 
-An environment registers the name of a file in the run folder and the address of a function that reads it. The
-function must not import JAX. It validates the file, which may be untrusted, and returns the data and the
-scripts of the panel; code never comes from a run folder.
+An environment registers the name of a file in the run folder and the address (`package.module:name`) of a
+function that reads it. The function must not import JAX. It validates the file, which may be untrusted, and
+returns the data and the scripts of the panel. Scripts are part of the package and are never read from a run
+folder.
 """
 
 import dataclasses
@@ -16,22 +17,32 @@ from phalanx.registry import import_object, registered_environments
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Data and scripts of a panel in the page."""
+    """Data and scripts of a panel in the report page."""
 
     name: str
     """Key of the data in the page's `DATA.panels`."""
     data: dict[str, Any]
-    """Validated data; must be JSON."""
+    """Validated data as JSON values."""
     scripts: tuple[Path, ...]
-    """Packaged scripts, in order. The last one appends a function that adds a section to `panelSections`."""
+    """JavaScript files of the package, in loading order. The last one must push a function that adds the
+    panel's section to the page onto the array `panelSections`."""
 
 
 PanelReader = Callable[[Path, list[str]], Panel | None]
-"""Function of the run folder and a list, to which it appends notes about files that it cannot use."""
+"""Function that reads a panel from a run folder.
+
+Its second argument is a list to which it appends descriptions of files that it cannot use. It returns None if
+there is no panel to show.
+"""
 
 
 def read_panels(folder: Path, notes: list[str]) -> list[Panel]:
-    """Read the panels whose file exists in a run folder."""
+    """Read all registered panels whose file exists in a run folder.
+
+    Args:
+        folder: Run folder.
+        notes: List to which descriptions of unusable files are appended.
+    """
     found = []
     for file, address in _panel_readers().items():
         if os.path.lexists(folder / file):
@@ -43,12 +54,12 @@ def read_panels(folder: Path, notes: list[str]) -> list[Panel]:
 
 
 def panel_scripts(panels: Sequence[Panel]) -> str:
-    """Concatenate the scripts of the panels, each once."""
+    """Concatenate the scripts of the panels. A script that several panels use is included once."""
     scripts = dict.fromkeys(script for panel in panels for script in panel.scripts)
     return "\n".join(script.read_text(encoding="utf-8") for script in scripts)
 
 
 def _panel_readers() -> dict[str, str]:
-    """Return the addresses of the registered functions by the name of their file."""
+    """Return the addresses of the registered panel readers, by the name of the file that they read."""
     specs = (spec.report_panel for spec in registered_environments())
     return dict(panel for panel in specs if panel is not None)

@@ -1,4 +1,4 @@
-"""Compact view of a run for notebooks: name, key figures and its main curve as static SVG."""
+"""Compact view of a run for notebooks, with its name, key figures and most important curve as static SVG."""
 
 from phalanx.logging.report.charts import format_title, primary_evaluation
 from phalanx.logging.report.page import run_status, tiles
@@ -15,12 +15,12 @@ _HEADLINE_METRICS = (
     "reward_mean",
     "policy_loss",
 )
-"""Metrics to show, in order of preference."""
+"""Metrics for the curve, in order of preference."""
 _MAX_TILES = 6
 
 
 def render_run_card(run: RunData) -> str:
-    """Render a run as HTML without scripts, which saved notebooks keep."""
+    """Render a run as HTML without scripts, so that it remains visible in saved notebooks."""
     blocks = [text_block(f"{run.name}: {run_status(run)}", 15, bold=True)]
     figures = [
         card(
@@ -52,7 +52,10 @@ def render_run_card(run: RunData) -> str:
 
 
 def _headline_curve(run: RunData) -> tuple[str, Table, str] | None:
-    """Return the source, table and name of the metric to show. Evaluations take precedence."""
+    """Return the title suffix, table and name of the metric to show; None if the run has no metrics.
+
+    Metrics of evaluations take precedence over training metrics.
+    """
     tables = []
     if run.evaluations:
         key = primary_evaluation(run.evaluations)

@@ -1,6 +1,7 @@
-"""Reading of a run folder: metrics, evaluations, sampled episodes, submissions, config and metadata.
+"""Reads the metrics, evaluations, sampled episodes, submissions, config and metadata of a run folder.
 
-A run folder may be untrusted: symbolic links are not followed, file sizes are limited, nothing is written.
+A run folder may be untrusted. Symbolic links are therefore not followed, file sizes are limited, and nothing
+is written to the folder.
 """
 
 import base64
@@ -31,9 +32,9 @@ from phalanx.logging.report.tables import (
 RUN_FILES = ("run.json", "batch_metrics.jsonl", "evaluations.jsonl", "episodes.jsonl", "config.yaml")
 """Files of a run. A folder that contains any of them is a run folder."""
 MAX_EPISODES = 60
-"""Maximum number of episodes in a page, over all runs."""
+"""Maximum total number of episodes in a page that shows several runs."""
 MAX_IMAGE_BYTES = 3_000_000
-"""Maximum size of the compressed images in a page, over all runs."""
+"""Maximum total size of the compressed images in a page, in bytes, summed over all runs."""
 
 _MAX_FRAMES = 2000
 _MAX_LINES, _MAX_LINE_LENGTH, _MAX_TITLE_LENGTH = 20, 500, 200
@@ -46,20 +47,20 @@ _EpisodeKey = tuple[int, int | None]
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeData:
-    """A sampled episode."""
+    """A sampled episode of a run."""
 
     update: int
-    """Update in which the episode was sampled."""
+    """Number of the update in which the episode was sampled."""
     environment: int | None
-    """Index of the environment, if known."""
+    """Index of the environment; None if unknown."""
     record: dict[str, Any]
-    """Record in `episodes.jsonl`; empty if there is none."""
+    """Record of the episode in `episodes.jsonl`; empty if there is none."""
     folder: Path | None
-    """Folder of the images; None if there are none."""
+    """Folder with the images of the episode; None if there is none."""
 
     @property
     def solved(self) -> bool | None:
-        """True if the episode was solved; None if unknown."""
+        """Whether the episode was solved; None if unknown."""
         success = self.record.get("success")
         return success if isinstance(success, bool) else None
 
@@ -70,9 +71,9 @@ class SubmissionData:
 
     title: str
     lines: list[str]
-    """Summary of the results."""
+    """Lines of text that summarize the results."""
     images: dict[str, bytes]
-    """SVG files by name."""
+    """Contents of the SVG files `failures.svg` and `operations.svg`, if present, by name without suffix."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,25 +85,25 @@ class RunData:
     metadata: dict[str, Any]
     """Contents of `run.json`."""
     config: dict[str, str]
-    """Settings as text by dotted key."""
+    """Settings as strings, by dotted key such as `optimizer.lr`."""
     metrics: Table
-    """Metrics of the updates."""
+    """Training metrics, with one row per logged update."""
     evaluations: dict[tuple[str, str], Table]
-    """Evaluations by split and mode."""
+    """Metrics of the evaluations, with one table for each pair of split and mode."""
     evaluation_records: list[dict[str, Any]]
     """Records of `evaluations.jsonl`."""
     episodes: list[EpisodeData]
     """Sampled episodes, newest first."""
     notes: list[str]
-    """Descriptions of missing and unreadable files."""
+    """Remarks for the reader of the report, such as missing or unreadable files."""
     submissions: list[SubmissionData] = dataclasses.field(default_factory=list)
-    """Submissions to datasets."""
+    """Submissions that `phalanx eval` has written to the run folder."""
     panels: list[Panel] = dataclasses.field(default_factory=list)
     """Panels that the run's environment adds to the page."""
 
     @property
     def name(self) -> str:
-        """Name of the run; by default that of its folder."""
+        """Name of the run in `run.json`, or the name of the folder if there is none."""
         return str(self.metadata.get("name") or self.path.name)
 
     def __repr__(self) -> str:
@@ -120,10 +121,10 @@ class RunData:
 def read_run(path: str | os.PathLike[str]) -> RunData:
     """Read a run folder. A run with several seeds is summarized over its seeds.
 
-    Missing and invalid files are described in `notes`.
+    Missing and invalid files do not raise an error. They are described in `RunData.notes`.
 
     Raises:
-        ValueError: If the path is not a run folder.
+        ValueError: If the path is not a run folder, or is a symbolic link inside a run folder.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -184,12 +185,18 @@ def find_episodes(folder: Path, records: Iterable[dict[str, Any]]) -> list[Episo
 def embed_episodes(
     episodes: list[EpisodeData], run: int, max_episodes: int, max_bytes: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Convert the newest episodes to JSON for the page, within the limits.
+    """Convert the newest episodes to JSON values for the page, up to a number of episodes and bytes.
 
     The images of an episode are compressed together, because consecutive images differ little.
 
+    Args:
+        episodes: Episodes of a run, newest first.
+        run: Index of the run in the page.
+        max_episodes: Maximum number of episodes.
+        max_bytes: Maximum total size of the compressed images.
+
     Returns:
-        The episodes and the number of omitted ones.
+        The converted episodes, and the number of episodes that were omitted.
     """
     embedded: list[dict[str, Any]] = []
     num_bytes = 0
@@ -219,7 +226,12 @@ def embed_episodes(
 
 
 def find_submissions(folder: Path, notes: list[str]) -> list[SubmissionData]:
-    """Read the submissions of a run in order of their names."""
+    """Read the submissions of a run, sorted by folder name.
+
+    Args:
+        folder: Folder with one subfolder per submission.
+        notes: List to which descriptions of invalid files are appended.
+    """
     submissions = []
     for path in sorted(_subfolders(folder)):
         summary = read_object(path / "summary.json", notes) if is_regular_file(path / "summary.json") else {}
@@ -250,7 +262,7 @@ def _episode_key(record: dict[str, Any]) -> _EpisodeKey | None:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    """Return the folders in a folder. Neither it nor they may be symbolic links."""
+    """Return the subfolders of a folder that are not symbolic links; none if the folder itself is a link."""
     if not folder.is_dir() or folder.is_symlink():
         return []
     return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -271,8 +283,8 @@ def _read_frames(folder: Path | None) -> tuple[list[list[Any]], list[str]]:
     """Read the images of an episode.
 
     Returns:
-        Name and image index of each frame, and the images. Equal images are stored once; a last step that
-        equals the final state is one frame.
+        The frames, each as a name and an index into the images, and the images. Equal images are stored only
+        once. If the image of the last step equals that of the final state, the two are merged into one frame.
     """
     if folder is None:
         return [], []
@@ -301,7 +313,7 @@ def _compress(images: list[str]) -> str:
 
 
 def _find_seeds(folder: Path) -> list[Path]:
-    """Return the folders of a run's seeds in order; none if the run has metrics of its own."""
+    """Return the seed folders of a run, sorted by seed; an empty list if the run has its own metrics."""
     if _has_file(folder, "batch_metrics.jsonl"):
         return []
     seeds = {
@@ -322,7 +334,10 @@ def _has_file(folder: Path, name: str) -> bool:
 
 
 def _read_config(folder: Path, notes: list[str]) -> dict[str, str]:
-    """Read the newest config. If a run was continued with other settings, there is a `config.2.yaml`."""
+    """Read the newest config of a run, as strings by dotted key.
+
+    A run that was continued with other settings has a `config.2.yaml`, `config.3.yaml` and so on.
+    """
     paths = {int(match[1] or 1): path for path in folder.iterdir() if (match := _CONFIG.fullmatch(path.name))}
     if not paths:
         return {}

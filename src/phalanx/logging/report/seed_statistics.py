@@ -1,4 +1,4 @@
-"""Summary of a run with several seeds: interquartile means with bootstrap confidence intervals."""
+"""Summarizes a run with several seeds by interquartile means with bootstrap confidence intervals."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,21 @@ from phalanx.logging.report.tables import Table, drop_repeated_updates, parse_fi
 from phalanx.statistics import bootstrap_interval, interquartile_mean
 
 LOW, HIGH = ":low", ":high"
-"""Suffixes of the columns with the bounds of a confidence interval."""
+"""Suffixes of the columns that contain the lower and upper bounds of a confidence interval."""
 _SPREAD_SUFFIXES = ("_std", "_min", "_max")
 _MAX_ROWS = 500
 
 
 def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunData]) -> RunData:
-    """Summarize the seeds of a run. Updates and evaluations that a seed lacks are omitted."""
+    """Summarize the seeds of a run as one run.
+
+    Updates and evaluations that are missing in any seed are omitted.
+
+    Args:
+        folder: Run folder that contains the folders of the seeds.
+        metadata: Contents of the `run.json` of this folder.
+        seeds: Contents of the folders of the seeds.
+    """
     keys = [key for key in seeds[0].evaluations if all(key in run.evaluations for run in seeds)]
     episodes = sorted(
         (episode for run in seeds for episode in run.episodes), key=lambda episode: -episode.update
@@ -42,7 +50,10 @@ def merge_seeds(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[RunDa
 
 
 def success_interval(run: RunData, table: Table) -> str:
-    """Format the confidence interval of the last success rate; empty for a run with one seed."""
+    """Format the confidence interval of the last success rate in a table.
+
+    Returns an empty string if the run was not summarized over several seeds.
+    """
     bounds = [table.last(f"success_rate{suffix}") for suffix in (LOW, HIGH)]
     if None in bounds or "num_seeds" not in run.metadata:
         return ""
@@ -50,7 +61,7 @@ def success_interval(run: RunData, table: Table) -> str:
 
 
 def _merge_tables(tables: Sequence[Table]) -> Table:
-    """Summarize the updates that all tables contain, at most `_MAX_ROWS` of them."""
+    """Summarize the updates that all tables contain. Keep at most `_MAX_ROWS` evenly spaced updates."""
     updates = functools.reduce(np.intersect1d, [table.axes["update"] for table in tables])
     if len(updates) > _MAX_ROWS:
         updates = updates[np.unique(np.linspace(0, len(updates) - 1, _MAX_ROWS).astype(int))]
@@ -72,7 +83,7 @@ def _merge_tables(tables: Sequence[Table]) -> Table:
 
 
 def _merge_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Summarize each evaluation that all seeds contain."""
+    """Summarize the evaluations that all seeds contain, given the evaluation records of each seed."""
     by_key: list[dict[tuple[Any, ...], dict[str, Any]]] = []
     for records in seeds:
         groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
@@ -93,7 +104,11 @@ def _merge_evaluations(seeds: Sequence[list[dict[str, Any]]]) -> list[dict[str, 
 
 
 def _merge_values(values: Sequence[Any]) -> Any:
-    """Summarize numbers, recursively in mappings; take other values from the first seed."""
+    """Summarize the values of one field over the seeds.
+
+    Numbers become their interquartile mean, and mappings are summarized recursively. Other values are taken
+    from the first seed.
+    """
     if all(isinstance(value, Mapping) for value in values):
         names = [name for name in values[0] if all(name in value for value in values)]
         return {name: _merge_values([value[name] for value in values]) for name in names}

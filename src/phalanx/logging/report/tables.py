@@ -1,4 +1,4 @@
-"""Tolerant reading of JSON Lines files, and their records as columns of numbers."""
+"""Reads JSON Lines files, skipping invalid lines, and converts their records to columns of numbers."""
 
 import dataclasses
 import json
@@ -25,12 +25,12 @@ def _accept_all(record: dict[str, Any]) -> bool:
 
 
 def has_step(record: Mapping[str, Any]) -> bool:
-    """Return whether a record has the number of its update."""
+    """Return whether a record contains the number of its update as an integer `step`."""
     return isinstance(record.get("step"), int) and not isinstance(record["step"], bool)
 
 
 def has_metrics(record: Mapping[str, Any]) -> bool:
-    """Return whether a record contains metrics of an update."""
+    """Return whether a record contains the number of its update and a mapping `metrics`."""
     return has_step(record) and isinstance(record.get("metrics"), Mapping)
 
 
@@ -38,7 +38,12 @@ def read_valid_records(path: Path, notes: list[str], is_valid: IsValid = _accept
     """Read the valid records of a JSON Lines file, including rotated files.
 
     Unlike `read_records`, this function skips invalid lines, because a report is most useful for a run that
-    failed. It appends a note for each problem. A missing file has no records.
+    failed. If the file does not exist, it returns an empty list.
+
+    Args:
+        path: Path of the file.
+        notes: List to which descriptions of problems are appended.
+        is_valid: Function that returns whether a record is valid. By default, all JSON objects are valid.
     """
     if not _exists(path):
         return []
@@ -55,7 +60,11 @@ def read_valid_records(path: Path, notes: list[str], is_valid: IsValid = _accept
 
 
 def read_object(path: Path, notes: list[str]) -> dict[str, Any]:
-    """Read a JSON object from a file; append a note and return `{}` if the file is invalid."""
+    """Read a JSON object from a file.
+
+    Returns `{}` if the file does not exist or is invalid. If it is invalid, a description of the problem is
+    appended to `notes`.
+    """
     if not path.exists():
         return {}
     if not is_regular_file(path) or path.stat().st_size > MAX_BYTES:
@@ -68,7 +77,7 @@ def read_object(path: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def parse_number(value: Any) -> float | None:
-    """Convert a JSON value to a float; NaN if it is not finite, None if it is not a number.
+    """Convert a JSON value to a float. Return NaN if it is not finite and None if it is not a number.
 
     >>> parse_number(3), parse_number("nan"), parse_number("inf"), parse_number("three"), parse_number(None)
     (3.0, nan, nan, None, None)
@@ -91,9 +100,10 @@ def parse_finite(value: Any) -> float | None:
 
 
 def drop_repeated_updates(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records in order of their updates, without those that were repeated.
+    """Remove records of updates that were repeated later.
 
-    A run that resumes from a checkpoint repeats the updates after it; the later records count.
+    A run that resumes from a checkpoint repeats the updates after the checkpoint. The records from after the
+    resumption replace the earlier ones, so the returned records are in order of their updates.
     """
     kept: list[dict[str, Any]] = []
     for record in records:
@@ -130,7 +140,7 @@ def _parse_object(line: str) -> dict[str, Any] | None:
 
 
 Column = Float64[np.ndarray, " rows"]
-"""One value per row, NaN where there is no finite value."""
+"""Column of a `Table`: one value per row, with NaN where there is no finite value."""
 
 AXES = ("update", "steps", "seconds")
 _STEPS, _SECONDS = "env_steps", "seconds"
@@ -139,24 +149,26 @@ _EVALUATION_METRICS = ("success_rate", "similarity", "steps_to_solve", "mean_pro
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Metrics by update."""
+    """Table of metrics with one row per update."""
 
     axes: dict[str, np.ndarray]
-    """Known horizontal axes, some of `AXES`; `update` is always known."""
+    """Values of the horizontal axes in each row, by name. `update` is always present; `steps` (environment
+    steps) and `seconds` (training time) are present if they are known."""
     columns: dict[str, np.ndarray]
-    """Values of each metric."""
+    """Values of each metric in each row, by name. NaN where there is no finite value."""
     present: dict[str, np.ndarray]
-    """Rows that contain each metric. NaN in such a row is a gap in the curve."""
+    """For each metric, a boolean mask of the rows in which it was logged. NaN in such a row is shown as a gap
+    in the curve."""
 
     def __len__(self) -> int:
         return len(self.axes["update"])
 
     def first(self, name: str) -> float | None:
-        """Return the first finite value of a metric."""
+        """Return the first finite value of a metric; None if there is none."""
         return self._finite_value(name, 0)
 
     def last(self, name: str) -> float | None:
-        """Return the last finite value of a metric."""
+        """Return the last finite value of a metric; None if there is none."""
         return self._finite_value(name, -1)
 
     def _finite_value(self, name: str, index: int) -> float | None:
@@ -186,10 +198,10 @@ def metrics_table(records: Iterable[dict[str, Any]]) -> Table:
 
 
 def evaluation_tables(records: Iterable[dict[str, Any]], metrics: Table) -> dict[tuple[str, str], Table]:
-    """Convert the records of `evaluations.jsonl` to a table per split and mode.
+    """Convert the records of `evaluations.jsonl` to one table for each pair of split and mode.
 
-    The success rates of groups are columns `group:NAME`. Axes that the records do not contain are
-    interpolated from the metrics.
+    The success rate of a group of tasks is the column `group:NAME`. Axes that the records do not contain are
+    interpolated from the table of training metrics.
     """
     by_key: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
@@ -199,7 +211,7 @@ def evaluation_tables(records: Iterable[dict[str, Any]], metrics: Table) -> dict
 
 
 def evaluation_key(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the split and mode of an evaluation."""
+    """Return the split and mode of an evaluation record. They default to `held-out` and `greedy`."""
     return str(record.get("split", "held-out")), str(record.get("mode", "greedy"))
 
 
@@ -226,7 +238,7 @@ def _evaluation_table(rows: list[dict[str, Any]], metrics: Table) -> Table:
 
 
 def group_scores(evaluation: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the scores of each group of tasks in an evaluation."""
+    """Return the scores of each group of tasks in an evaluation record, by name of the group."""
     groups = evaluation.get("groups")
     if not isinstance(groups, Mapping):
         return {}
@@ -255,7 +267,11 @@ def _columns(rows: list[dict[str, Any]]) -> tuple[dict[str, np.ndarray], dict[st
 def _take_axis(
     columns: dict[str, np.ndarray], present: dict[str, np.ndarray], name: str
 ) -> np.ndarray | None:
-    """Remove a column and return it as an axis. A column with gaps or decreasing values stays a metric."""
+    """Remove a column from the metrics and return it as an axis.
+
+    Returns None, and keeps the column, if it has gaps or decreasing values. Also returns None if it does not
+    exist.
+    """
     values = columns.get(name)
     if values is None or not np.isfinite(values).all() or (np.diff(values) < 0).any():
         return None
@@ -274,17 +290,25 @@ def _seconds_since_first(timestamps: list[Any]) -> np.ndarray | None:
 def _interpolate(
     points: Float64[np.ndarray, " points"], update: Column, axis: Column
 ) -> Float64[np.ndarray, " points"]:
-    """Return the values of an axis at some updates. All axes start at 0 before the first update."""
+    """Interpolate an axis at the updates `points`. The axis is assumed to be 0 at update 0."""
     if update[0] > 0:
         update, axis = np.append(0.0, update), np.append(0.0, axis)
     return np.interp(points, update, axis)
 
 
 def downsample_rows(columns: list[np.ndarray], max_rows: int) -> Int64[np.ndarray, " kept"]:
-    """Select rows that preserve the shape of all columns: the minimum and maximum of each interval.
+    """Select the rows of a curve to draw, so that the shape of all columns is preserved.
 
-    The first and the last row are always selected, and so is a gap (NaN) in each interval of the first column
-    that has one.
+    The rows are divided into intervals, and the minimum and maximum of each column in each interval are
+    selected. The first and the last row are always selected. If the first column has gaps (NaN) in an
+    interval, the first gap is selected as well.
+
+    Args:
+        columns: Columns of equal length.
+        max_rows: Maximum number of selected rows, at least `2 * len(columns) + 3`.
+
+    Returns:
+        The indices of the selected rows in ascending order.
 
     >>> downsample_rows([np.array([0.0, 1, 2, 9, 4, 5, -7, 7, 8, 9])], 6).tolist()
     [0, 3, 6, 9]

@@ -8,11 +8,11 @@ from phalanx.data.bucket_search import (
     suggest_bucket_edges,
 )
 from phalanx.data.length_analysis import (
-    Bar,
     BucketAnalysis,
     BucketEfficiency,
     HistogramBin,
     LengthHistogram,
+    TextBar,
     analyze_bucket_efficiency,
     bar_lines,
     compute_length_histogram,
@@ -27,7 +27,7 @@ def visualize_buckets(lengths: Lengths, bucket_spec: BucketSpec, width: int = 50
     bars = []
     for bucket in analyze_bucket_efficiency(lengths, bucket_spec).buckets:
         efficiency = format_percent(bucket.efficiency) if bucket.sample_count else "empty"
-        bars.append(Bar(bucket.label, bucket.sample_count, f"{bucket.sample_count:,} {efficiency:>6}"))
+        bars.append(TextBar(bucket.label, bucket.sample_count, f"{bucket.sample_count:,} {efficiency:>6}"))
     return "\n".join(["Samples in each bucket, and its efficiency", *bar_lines(bars, width)])
 
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 
-def drawn_weights(make: Callable[..., Any], *settings: Any, seed: int = 0) -> Any:
+def random_weights(make: Callable[..., Any], *settings: Any, seed: int = 0) -> Any:
     """Create a network with random weights.
 
     The weights come from NumPy, because JAX's generator would be compiled for every shape.

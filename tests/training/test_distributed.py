@@ -111,7 +111,7 @@ TRAIN_ON_DEVICES = """
 import sys
 import jax
 from phalanx.training import DeviceMesh, train
-from tests.training.test_parallel import create_ppo
+from tests.training.test_distributed import create_ppo
 for count in (1, 4):
     train(create_ppo(DeviceMesh(jax.devices()[:count])), f"{sys.argv[1]}/{count}")
 """
