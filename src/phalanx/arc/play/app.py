@@ -77,8 +77,8 @@ def _bindings() -> Iterable[Binding]:
 
 
 class PlayApp(App[None]):
-    """Textual application in which a player solves ARC tasks one after another. Solved episodes can be saved
-    to a file.
+    """Textual application in which a player solves ARC tasks one after another. Complete episodes can be
+    saved to a file.
 
     Args:
         tasks: Test pairs to solve, in this order.

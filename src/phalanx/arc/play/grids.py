@@ -47,7 +47,7 @@ def terminal_palette(palette: Palette, color_system: str | None) -> Palette:
 
     Args:
         palette: Palette to display.
-        color_system: Color system of the terminal, as in `rich.console.Console.color_system`.
+        color_system: Name of the color system that Rich has detected; None if there are no colors.
     """
     return palette if color_system in (None, "truecolor") else _PALETTES_256[palette.name]
 

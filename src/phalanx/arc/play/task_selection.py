@@ -11,7 +11,7 @@ from phalanx.arc.task_files import ALL
 from phalanx.arc.tasks import ArcTask
 
 NUM_GENERATED = 60
-"""Number of tasks to generate. All families are used in turn."""
+"""Number of tasks to generate, from the selected families in turn."""
 
 
 def select_tasks(
