@@ -50,7 +50,8 @@ class DatasetConfig(Config):
     """Size of the canvas, and the default tasks of an environment."""
 
     max_grid_height: int = MAX_GRID_SIDE
-    """Height of the canvas in cells, 1 to 30. Every grid of every task must fit on the canvas."""
+    """Height in cells, 1 to 30, of the canvas on which all grids are stored. Every grid of every task must
+    fit."""
     max_grid_width: int = MAX_GRID_SIDE
     """Width of the canvas in cells, 1 to 30."""
     source: str = GENERATED
@@ -130,7 +131,7 @@ class RewardConfig(Config):
     step_penalty: float = -0.01
     """Reward of every valid step, in addition to the other terms."""
     success_bonus: float = 10.0
-    """Reward for ending an episode with the task or pair solved."""
+    """Reward for ending an episode with a correct solution."""
     efficiency_bonus: float = 0.0
     """Additional reward for solving an episode in at most `efficiency_bonus_threshold` steps."""
     efficiency_bonus_threshold: int = Field(default=50, ge=0)
@@ -145,8 +146,8 @@ class RewardConfig(Config):
 
 
 class ObservationConfig(Config):
-    """Parts of an observation. If none besides the working grid is enabled, an observation is a single array;
-    otherwise, it is an `ArcObservation`."""
+    """Parts of an observation. If no part besides the working grid is enabled, an observation is a single
+    array; otherwise, it is an `ArcObservation`."""
 
     working_grid: bool = True
     """Whether to include the working grid. If all parts are disabled, an observation is an empty array."""
@@ -199,7 +200,7 @@ class ArcConfig(Config):
 
     @property
     def grid_shape(self) -> tuple[int, int]:
-        """Height and width of the canvas."""
+        """Height and width of the canvas, which has the same size for all tasks."""
         return self.dataset.max_grid_height, self.dataset.max_grid_width
 
     def environment_for(self, task: Any = None) -> "ArcEnvironment":

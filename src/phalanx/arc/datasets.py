@@ -1,4 +1,4 @@
-"""Named datasets of ARC tasks: lists, downloads and loads them."""
+"""Lists, downloads and loads named datasets of ARC tasks."""
 
 import contextlib
 import dataclasses

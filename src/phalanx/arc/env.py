@@ -74,6 +74,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     """ARC tasks as a grid-editing environment. The agent edits a working grid until it equals the output of a
     pair.
 
+    Grids of different sizes are stored in the top-left corner of a canvas, which has the same size for all
+    tasks (`config.grid_shape`).
+
     - Observation: the working grid, int8 [rows, columns] with -1 outside the grid, and other parts if
       `config.observation` enables them.
     - Action: one of 42 operations on a point, a bounding box or a mask of cells.

@@ -70,7 +70,7 @@ class ArcScore(TypedDict):
     num_episodes: int
     """Number of episodes."""
     success_rate: float
-    """Fraction of episodes that ended solved."""
+    """Fraction of episodes that were solved."""
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
@@ -91,7 +91,7 @@ class ArcResult:
     num_samples: int
     """Number of attempts per starting position."""
     success_rate: float
-    """Fraction of episodes that ended solved."""
+    """Fraction of episodes that were solved."""
     success_rate_se: float | None
     """Standard error of the success rate, clustered by task; None if there is only one task."""
     similarity: float
@@ -102,9 +102,9 @@ class ArcResult:
     """For each k, the probability that at least one of k attempts succeeds, averaged over starting
     positions."""
     groups: dict[str, ArcScore]
-    """Scores of each task family, in order of first appearance."""
+    """Scores of each task family, by name, in order of first appearance."""
     tasks: dict[str, ArcScore]
-    """Scores of each task id, in the order of the environment's tasks."""
+    """Scores of each task, by task id, in the order of the environment's tasks."""
     baselines: dict[str, float]
     """Success rates of two trivial policies: `copy_input` submits the unchanged input, and `do_nothing` never
     submits."""

@@ -48,8 +48,8 @@ class StepInfo:
     truncated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
     """Whether the episode ended because it reached the step limit."""
     solved: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether the episode ended solved: the working grid or, in evaluation mode, every submitted test output
-    is correct."""
+    """Whether the episode has ended with a correct solution: the working grid or, in evaluation mode, every
+    submitted test output is correct."""
 
     if not TYPE_CHECKING:
 
@@ -111,7 +111,7 @@ class Transition(eqx.Module):
     is_submission: Bool[Array, "*batch"]
     """Whether the step was a submission."""
     solved: Bool[Array, "*batch"]
-    """Whether the episode has ended solved."""
+    """Whether the episode has ended with a correct solution."""
     terminated: Bool[Array, "*batch"]
     """Whether the episode has ended with a submission or a solved grid."""
     truncated: Bool[Array, "*batch"]
@@ -197,7 +197,7 @@ def compute_reward(
 def default_reward(
     config: ArcConfig, weights: RewardWeights, transition: Transition
 ) -> Float32[Array, "*batch"]:
-    """Compute the default reward of steps of episodes that had not ended."""
+    """Compute the default reward of each step, for episodes that were still running before the step."""
     weight = dict(zip(REWARD_WEIGHTS, weights, strict=True))
     step = jnp.zeros_like(transition.similarity_after)
     if not config.reward.reward_on_submit_only:

@@ -122,8 +122,8 @@ class ArcState(eqx.Module):
 
     @property
     def solved(self) -> Bool[Array, "*batch"]:
-        """Whether the episode ended solved: the working grid or, in evaluation mode, every submitted test
-        output is correct."""
+        """Whether the episode has ended with a correct solution: the working grid or, in evaluation mode,
+        every submitted test output is correct."""
         return self.terminated & (self.similarity == 1.0)
 
     @property

@@ -83,7 +83,7 @@ class Submission:
     """Submitted answers to the tasks of a dataset."""
 
     answers: tuple[TaskSubmission, ...]
-    """Answers to each task."""
+    """Submitted answers, one entry per task."""
     operations: dict[str, int]
     """Number of times that each operation was used, by display name."""
     dataset: str = ""
@@ -496,7 +496,7 @@ def _step(
 
 @eqx.filter_jit
 def _jit_step(environment: ArcEnvironment, states: ArcState, action: MaskAction) -> tuple[ArcState, Array]:
-    """Advance a batch of environments by one step. Returns the new states, and whether each episode ended
-    solved."""
+    """Advance a batch of environments by one step. Returns the new states, and whether each episode has ended
+    with a correct solution."""
     states, _, _, _, info = environment.batch_step(states, action)
     return environment.detach_names(states), jnp.asarray(info.solved)

@@ -21,7 +21,7 @@ class Tool:
     """Id of the tool's operation. If the tool has a color, this is the operation for color 0. None for the
     move tool."""
     has_color: bool = False
-    """Whether the tool has a color."""
+    """Whether the tool uses the selected color."""
     single: bool = False
     """Whether the tool is applied to the cursor's cell only, not to the entire selection."""
 
@@ -116,7 +116,7 @@ class Cursor:
     anchor: tuple[int, int] = (0, 0)
     """Row and column of the opposite corner of the selected box."""
     loose: frozenset[tuple[int, int]] = frozenset()
-    """Selected single cells."""
+    """Cells that are selected individually, as (row, column)."""
 
     @classmethod
     def at(cls, row: int, col: int) -> "Cursor":

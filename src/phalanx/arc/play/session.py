@@ -17,7 +17,7 @@ from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask
 
 Cells = Bool[np.ndarray, "rows columns"]
-"""Mask of the canvas."""
+"""Boolean mask over the cells of the canvas."""
 
 
 class PlayError(Exception):

@@ -81,7 +81,7 @@ class StateSnapshot:
     done: bool
     """Whether the episode has ended."""
     solved: bool
-    """Whether the episode has ended solved."""
+    """Whether the episode has ended with a correct solution."""
 
     @property
     def operation_name(self) -> str:

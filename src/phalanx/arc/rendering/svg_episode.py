@@ -57,7 +57,7 @@ class EpisodeFrame:
     done: bool = False
     """Whether the episode has ended."""
     solved: bool = False
-    """Whether the episode has ended solved."""
+    """Whether the episode has ended with a correct solution."""
     num_selected: int = 0
     """Number of selected cells on the canvas, including those outside the grid."""
 
@@ -110,7 +110,7 @@ def frame(
         reward: Reward of the step; None if it is not shown.
         similarity: Similarity to the target after the step; None if it is not shown.
         done: Whether the episode has ended.
-        solved: Whether the episode has ended solved.
+        solved: Whether the episode has ended with a correct solution.
     """
     return EpisodeFrame(
         grid=as_cells(grid),
