@@ -247,7 +247,7 @@ class BatchReader:
                 f"of "
                 f"epoch {epoch} of plan {self.fingerprint}; {self._remedy()}"
             )
-        return _create_batch(members)
+        return create_batch(members)
 
     def largest_token(self) -> int:
         """Return the largest token id in any batch.
@@ -325,7 +325,8 @@ def _read_members(path: Path, *, damaged_is_none: bool = False) -> dict[str, np.
         raise CorruptFileError(f"{path} is corrupt ({error}); {_REMEDY}") from error
 
 
-def _create_batch(members: dict[str, np.ndarray]) -> TokenBatch:
+def create_batch(members: Mapping[str, np.ndarray]) -> TokenBatch:
+    """Create a batch from the members of its file."""
     input_ids, lengths = members["input_ids"], members["lengths"].astype(np.int32)
     packed = "segment_ids" in members
     offsets = np.searchsorted(members["sample_rows"], np.arange(len(input_ids) + 1)).astype(np.int64)
