@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import (
+    INFO_FIELDS,
     SampleSource,
     StreamMetrics,
     StreamSample,
@@ -25,10 +26,6 @@ from phalanx.puzzles.server.client import ClosedOnExit
 
 _READ_AHEAD = 64
 _LEVELS = {"trivial": 0.1, "easy": 0.3, "medium": 0.5, "hard": 0.7, "expert": 0.9}
-_INFO_FIELDS = (
-    *("timestamp", "episode_id", "episode_status", "step_index", "total_steps"),
-    *("reward", "success", "priority", "replay_count"),
-)
 
 
 class OfflineDatasetStream:
@@ -156,7 +153,7 @@ class OfflineDatasetStream:
     def _create_sample(self, row: dict[str, Any], number: int) -> StreamSample:
         meta = row["meta"] if isinstance(row.get("meta"), dict) else {}
         fields = {**row, **meta}
-        info = {name: fields[name] for name in _INFO_FIELDS if fields.get(name) is not None}
+        info = {name: fields[name] for name in INFO_FIELDS if fields.get(name) is not None}
         level = fields.get("difficulty_score", fields.get("difficulty"))
         if isinstance(level, str):
             if level.lower() not in _LEVELS:
@@ -172,10 +169,8 @@ class OfflineDatasetStream:
             loss_mask=row.get("loss_mask", [1] * len(ids)),
             segment_ids=row.get("segment_ids", (row.get("columns") or {}).get("segment_ids")),
             sample_id=str(name),
-            dataset_id=str(fields.get("dataset_id", self.dataset_id)),
-            source="gym" if source == "environment" else source,
-            difficulty=level,
-            **info,
+            source=source,
+            **{**info, "dataset_id": str(fields.get("dataset_id", self.dataset_id)), "difficulty": level},
         )
 
     def _read_texts(self) -> Iterator[StreamSample]:

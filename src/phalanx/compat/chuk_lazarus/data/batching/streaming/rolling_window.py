@@ -85,11 +85,6 @@ class RollingBatchPlanWindow(RenamedAttributes):
         return WindowState(**self.planner.state_dict())
 
     @property
-    def has_window(self) -> bool:
-        """Whether a window has been planned."""
-        return self.planner.has_plan
-
-    @property
     def can_build_window(self) -> bool:
         """Whether `next_window` returns immediately."""
         return self.planner.can_plan
