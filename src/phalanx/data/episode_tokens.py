@@ -65,7 +65,7 @@ class EpisodeTokenizer(Protocol):
     def difficulty(self, seen: Any) -> Float64[np.ndarray, " episodes"]:
         """Return the difficulty of each episode from 0 to 1, given its first observation.
 
-        NaN if it is unknown.
+        The difficulty is NaN if it is unknown.
         """
         ...
 

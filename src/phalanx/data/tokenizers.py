@@ -127,7 +127,10 @@ class ByteTokenizer(Tokenizer):
         return bytes(self._check(ids)).decode(errors="replace")
 
     def _check(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> list[int]:
-        """Validate token ids and remove special tokens. The other ids are returned counted from 0."""
+        """Validate token ids, and convert them to byte values or character indices.
+
+        Special tokens are removed.
+        """
         tokens = np.asarray(ids, np.int64).tolist()
         for index, token in enumerate(tokens):
             if not 0 <= token < self.vocab_size:

@@ -57,7 +57,7 @@ class _LimitedTarInfo(tarfile.TarInfo):
             tarfile.XGLTYPE,
             tarfile.SOLARIS_XHDTYPE,
         ):
-            raise ValueError(f"a name or attributes of {found.size:,} bytes")
+            raise ValueError(f"the name or attributes of a member have {found.size:,} bytes")
         return found
 
 

@@ -505,7 +505,7 @@ class BatchPlanState(FrozenModel):
     step: int = Field(ge=0)
     """Number of batches that each rank has used in this epoch since the number of ranks last changed."""
     shard: ShardSpec
-    """How batches are divided among ranks."""
+    """Current sharding settings."""
     earlier: tuple[tuple[int, ShardSpec], ...] = ()
     """Pairs of a number of steps and a `ShardSpec`, one for each previous number of ranks in this epoch."""
 
@@ -609,7 +609,7 @@ class BatchPlanIterator(Iterator[BatchSpec]):
                 self._number += 1
                 self._step, self._earlier, self._current = 0, (), None
         if count > 0:
-            raise ValueError(f"the plan has {count} batches fewer than were skipped")
+            raise ValueError(f"cannot skip that many batches: the plan ends {count} batches earlier")
 
     def remaining_batches(self) -> Iterator[tuple[EpochPlan, int]]:
         """Yield the epoch and the index of each remaining batch, without creating the batches."""

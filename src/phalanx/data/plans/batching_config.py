@@ -142,7 +142,7 @@ class BatchingConfig(Config):
 
     @property
     def is_predictable(self) -> bool:
-        """Whether batches are cut from buckets."""
+        """Whether `mode` is `predictable`, so that batches are formed from samples in the same bucket."""
         return self.mode is BatchingMode.PREDICTABLE
 
     @cached_property

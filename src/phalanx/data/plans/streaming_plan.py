@@ -76,8 +76,8 @@ class StreamingPlanConfig(Config):
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
     packing_buffer_size: int = Field(default=1024, ge=1)
-    """Number of rows of which the tokens are read, packed and shuffled together and kept in memory. A larger
-    value means less padding and better shuffling."""
+    """Size of a pool of samples that are read, packed and shuffled together, as a number of rows. One pool is
+    kept in memory. A larger value means less padding and better shuffling."""
     seed: int = Field(default=42, ge=0)
     """Seed of the shuffle of each pool's packs."""
 
