@@ -14,9 +14,9 @@ from phalanx.puzzles.kinds.grid import (
 
 
 class Hitori(GridPuzzle):
-    """Shade cells until no number appears twice among the white cells of a line.
+    """Hitori: shade cells until no number appears twice among the white cells of a row or column.
 
-    `given` has the numbers. A state is 1 for each shaded cell and 0 for the others.
+    `given` contains the numbers. A state is 1 for each shaded cell and 0 for each white cell.
     """
 
     name = "hitori"
