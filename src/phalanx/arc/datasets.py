@@ -433,8 +433,8 @@ def _count_tasks(staging: Path, source: str) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _created_folder(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents, for the duration of a `with` block. If the block fails, the folders
-    that did not exist before are removed."""
+    """Context manager that creates a folder and its parents. If the `with` block fails, the folders that did
+    not exist before are removed."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:

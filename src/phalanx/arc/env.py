@@ -408,8 +408,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return create_network(config, settings, key)
 
     def held_out(self, settings: EvaluationConfig) -> "ArcEnvironment":
-        """Return the environment for held-out evaluation: in evaluation mode, with the tasks that `settings`
-        selects. The result is cached."""
+        """Return an environment in evaluation mode, with the held-out tasks that `settings` selects. The
+        result is cached."""
         assert isinstance(settings, ArcEvaluationConfig)
         return held_out_environment(self.config, settings)
 

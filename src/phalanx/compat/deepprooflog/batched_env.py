@@ -324,11 +324,9 @@ class QuerySchedule:
                 "queries with names need an index manager; create the environment with "
                 "BatchedVecEnv(index_manager=..., ...), or assign an array of indices (n, 3)"
             )
-        return self._index_manager.encode([_parse(query) for query in self.queries])
-
-
-def _parse(query: Atom | str) -> Atom:
-    return parse_atom(query) if isinstance(query, str) else query
+        return self._index_manager.encode(
+            [parse_atom(query) if isinstance(query, str) else query for query in self.queries]
+        )
 
 
 def _check_length(encoded: np.ndarray, given: np.ndarray, name: str) -> None:

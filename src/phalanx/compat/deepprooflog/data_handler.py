@@ -73,7 +73,7 @@ class DataHandler(KnowledgeBase):
     def queries(self, split: str) -> tuple[Atom, ...]:
         """Return the queries of a split with the requested depths."""
         selected: Mapping[str, tuple[Atom, ...]] = self.__dict__["_selected"]
-        return selected.get(split) or super().queries(split)
+        return selected[split] if split in selected else super().queries(split)
 
     dataset = alias("name")
     # Each training query is also a fact, and must be proved without it.

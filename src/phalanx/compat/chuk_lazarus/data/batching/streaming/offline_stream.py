@@ -17,6 +17,7 @@ from phalanx.compat.chuk_lazarus.data.batching.streaming.types import (
     StreamSample,
     StreamState,
 )
+from phalanx.compat.renamed import alias
 from phalanx.config import format_validation_error
 from phalanx.data.readers import iter_rows
 from phalanx.data.samples import read_samples
@@ -187,15 +188,8 @@ class AsyncOfflineDatasetStream(ClosedOnExit):
     def __init__(self, *source: Any, **settings: Any) -> None:
         self._stream = OfflineDatasetStream(*source, **settings)
 
-    @property
-    def state(self) -> StreamState:
-        """Current state."""
-        return self._stream.state
-
-    @property
-    def metrics(self) -> StreamMetrics:
-        """Counters."""
-        return self._stream.metrics
+    state = alias("_stream.state")
+    metrics = alias("_stream.metrics")
 
     async def __aiter__(self) -> AsyncIterator[StreamSample]:
         samples = iter(self._stream)
