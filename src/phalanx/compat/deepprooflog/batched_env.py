@@ -29,6 +29,15 @@ from phalanx.proofs.queries import SampledQuery
 STEP_COUNT_KEY, KGE_SCORE_KEY = "episode_step", "kge_log_score"
 
 
+def _schedule_setting(name: str, description: str) -> property:
+    """Return a property that reads and assigns a setting of the environment's `QuerySchedule`."""
+    return property(
+        lambda env: getattr(env._require_schedule(), name),
+        lambda env, value: setattr(env._require_schedule(), name, value),
+        doc=description,
+    )
+
+
 class BatchedVecEnv(EnvironmentVecEnv):
     """A batch of proof environments that TorchRL steps as one.
 
@@ -175,41 +184,10 @@ class BatchedVecEnv(EnvironmentVecEnv):
         if self._schedule is not None:
             self._schedule.seed(self._seed)
 
-    @property
-    def queries(self) -> Any:
-        """The queries that episodes start from."""
-        return self._require_schedule().queries
-
-    @queries.setter
-    def queries(self, queries: Any) -> None:
-        self._require_schedule().queries = queries
-
-    @property
-    def labels(self) -> Any:
-        """Labels of the queries, true or false; None if all are true."""
-        return self._require_schedule().labels
-
-    @labels.setter
-    def labels(self, labels: Any) -> None:
-        self._require_schedule().labels = labels
-
-    @property
-    def query_depths(self) -> Any:
-        """Proof depths of the queries; None for those of the data handler."""
-        return self._require_schedule().depths
-
-    @query_depths.setter
-    def query_depths(self, depths: Any) -> None:
-        self._require_schedule().depths = depths
-
-    @property
-    def mode(self) -> str:
-        """`train` or `eval`."""
-        return self._require_schedule().mode
-
-    @mode.setter
-    def mode(self, mode: str) -> None:
-        self._require_schedule().mode = mode
+    queries = _schedule_setting("queries", "Queries that episodes start from.")
+    labels = _schedule_setting("labels", "Labels of the queries, true or false; None if all are true.")
+    query_depths = _schedule_setting("depths", "Depths of the queries; None for those of the data handler.")
+    mode = _schedule_setting("mode", "`train` or `eval`.")
 
     def _require_schedule(self) -> "QuerySchedule":
         if self._schedule is None:
@@ -346,11 +324,9 @@ class QuerySchedule:
                 "queries with names need an index manager; create the environment with "
                 "BatchedVecEnv(index_manager=..., ...), or assign an array of indices (n, 3)"
             )
-        return self._index_manager.encode([_parse(query) for query in self.queries])
-
-
-def _parse(query: Atom | str) -> Atom:
-    return parse_atom(query) if isinstance(query, str) else query
+        return self._index_manager.encode(
+            [parse_atom(query) if isinstance(query, str) else query for query in self.queries]
+        )
 
 
 def _check_length(encoded: np.ndarray, given: np.ndarray, name: str) -> None:
