@@ -99,7 +99,7 @@ class EnvSpecPart(NamedTuple):
     name: str
     """Name of a text environment, id of a JAX environment, or address of a class (`module:Class`)."""
     interface: Literal["jax", "text", "class"]
-    """Which of these three `name` is."""
+    """What `name` refers to: a JAX environment (`jax`), a text environment (`text`) or a class (`class`)."""
     settings: Mapping[str, str]
     """Settings that follow the name in the spec, such as the difficulty."""
 

@@ -177,8 +177,9 @@ def _eliminate(size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]
     """Solve the linear system of a board by Gaussian elimination over GF(2).
 
     Returns:
-        For each pivot press, the press and a bit mask of lights: the cell is pressed if an odd number of
-        these lights is on. Also, as bit masks, a basis of the sets of presses that change no light.
+        The first item contains, for each pivot column, the cell to press and a bit mask of lights. The cell
+        is pressed if an odd number of these lights is on. The second item is a basis of the null space: bit
+        masks of presses that together change no light.
     """
     cells = size * size
     # The effect matrix is symmetric: row `light` has the presses that toggle it, and the lights that were

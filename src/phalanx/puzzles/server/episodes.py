@@ -51,7 +51,7 @@ class StepRewards:
     solved: float = 1.0
     """Reward of the move that solves the puzzle."""
     valid: float = 0.0
-    """Reward of any other move that the server accepts."""
+    """Reward of a move that the server accepts but that does not solve the puzzle."""
     invalid: float = -0.1
     """Reward of a command that is not a move or that the server rejects."""
     lost: float = -1.0
