@@ -180,7 +180,7 @@ def list_presets(group: str) -> tuple[str, ...]:
 
 
 def to_yaml(config: BaseModel, *, changed_only: bool = False) -> str:
-    """Format a config as YAML. With `changed_only`, only settings that differ from the defaults are included."""
+    """Format a config as YAML. With `changed_only`, settings that have their default value are omitted."""
     from omegaconf import OmegaConf
 
     values = config.model_dump(mode="json")
@@ -206,7 +206,7 @@ def save_config(
 
 
 def list_settings(cls: type[BaseModel]) -> Iterator[Setting]:
-    """Iterate over all settings of a config class, including those in nested sections, in order."""
+    """Iterate over all settings of a config class in the order of its fields, including nested sections."""
     for path, section, name, default in _walk_settings(cls):
         field = section.model_fields[name]
         yield Setting(path, _type_name(field.annotation), default, field.description or "")
@@ -513,7 +513,7 @@ def _check_section_keys(
 
 
 def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str = "") -> str | None:
-    """Return an error message if the values contain a renamed or removed setting of this class."""
+    """Return an error message if the values contain a renamed or removed setting of this class, or None."""
     renamed, removed = _old_names(cls)
     if not renamed and not removed:
         return None

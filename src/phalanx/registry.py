@@ -217,10 +217,13 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
     """Return the full name and the class of a JAX environment.
 
     Args:
-        name: Id with or without version, `package.module:Name` or `path/file.py:Name`.
+        name: Id with or without version, or address `package.module:Name` or `path/file.py:Name`.
 
     Returns:
         The id with its version, or the address with an absolute path, and the class.
+
+    Raises:
+        ValueError: If the name is unknown or does not refer to a JAX environment.
     """
     found: Any
     if ":" in name:

@@ -47,7 +47,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def clean(content: str) -> str:
-    """Replace characters that are not allowed in XML."""
+    """Replace characters that are not allowed in XML with the Unicode replacement character."""
     return _NOT_XML.sub("�", content)
 
 
@@ -298,7 +298,7 @@ def line_chart(
 
 
 def to_html(drawing: draw.Drawing) -> str:
-    """Return a drawing as HTML for a notebook, without the XML header, which is not allowed there."""
+    """Return a drawing as HTML for a notebook. The XML header is omitted, because HTML does not allow it."""
     return f'<div style="max-width:100%;margin:4px 0">{drawing.as_svg(header="")}</div>'
 
 

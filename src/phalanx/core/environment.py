@@ -234,7 +234,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     @property
     def render_modes(self) -> tuple[str, ...]:
-        """Modes that `render` supports: any of `svg`, `ansi` and `rgb_array`."""
+        """Modes that `render` supports. Possible modes are `svg`, `ansi` and `rgb_array`."""
         return ()
 
     def render(self, state: State, mode: str = "svg") -> Any:
@@ -264,7 +264,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     @property
     def has_text(self) -> bool:
-        """Whether states and actions can be converted to text with the methods below."""
+        """Whether `observation_text`, `action_text` and `parse_action` are implemented."""
         return False
 
     def observation_text(self, state: State) -> str:

@@ -219,7 +219,7 @@ class TextVectorEnvironment:
 
     @property
     def prompts(self) -> list[str]:
-        """Current prompt of each row, including the rules."""
+        """Current prompt of each row. It can be answered without earlier prompts."""
         return [environment.prompt for environment in self.environments]
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:

@@ -47,7 +47,7 @@ class TextEnvConfig(Config):
     move per answer (`multi`)."""
 
     def make(self, prompt_format: PromptFormat = "compact") -> TextVectorEnvironment:
-        """Create the environment."""
+        """Create the vector environment that these settings describe."""
         if self.environment_type is None:
             return make_text_vector_env(
                 self.id, difficulty=self.difficulty, turns=self.turns, prompt_format=prompt_format

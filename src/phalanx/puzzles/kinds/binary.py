@@ -14,7 +14,7 @@ class Binary(GridPuzzle):
     """
 
     name = "binary"
-    description = "zeros and ones, as many of each in a line, never three alike in a row"
+    description = "as many zeros as ones in every row and column, never three equal digits in a row"
     symbols = ".01"
     difficulties: ClassVar = {
         "easy": {"size": 4, "blanks": 8},

@@ -1,4 +1,4 @@
-"""Bridges (hashiwokakero)."""
+"""Bridges puzzles (hashiwokakero)."""
 
 import functools
 import re
@@ -85,7 +85,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
     """
 
     name = "bridges"
-    description = "join all islands by as many bridges as their numbers say"
+    description = "connect islands such that each has as many bridges as its number says"
     difficulties: ClassVar = {
         "easy": {"size": 5, "islands": 5},
         "medium": {"size": 7, "islands": 9},

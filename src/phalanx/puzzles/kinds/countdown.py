@@ -28,7 +28,7 @@ class Countdown(PuzzleKind[Numbers, Step]):
     """
 
     name = "countdown"
-    description = "combine all numbers by + - * / until the target is left"
+    description = "combine all numbers with + - * / until only the target is left"
     has_unique_solution = False
     difficulties: ClassVar = {
         "easy": {"numbers": 3, "max_number": 10, "min_target": 5, "max_target": 50},

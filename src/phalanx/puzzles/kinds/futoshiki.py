@@ -1,4 +1,4 @@
-"""Futoshiki."""
+"""Futoshiki puzzles."""
 
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ class Futoshiki(LatinPuzzle):
     """
 
     name = "futoshiki"
-    description = "each digit once in every row and column, and signs between neighbors"
+    description = "each digit once in every row and column, with inequality signs between neighbors"
     difficulties: ClassVar = {
         "easy": {"size": 4, "signs": 5, "blanks": 9},
         "medium": {"size": 5, "signs": 8, "blanks": 19},

@@ -1,4 +1,4 @@
-"""Hitori."""
+"""Hitori puzzles."""
 
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ class Hitori(GridPuzzle):
     """
 
     name = "hitori"
-    description = "shade cells until no number is left twice in a line"
+    description = "shade cells until no number appears twice in a row or column"
     symbols = ".#"
     difficulties: ClassVar = {
         "easy": {"size": 4, "shaded": 4},

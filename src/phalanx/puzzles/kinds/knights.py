@@ -1,4 +1,4 @@
-"""Knights and knaves.
+"""Knights and knaves puzzles.
 
 The truth table of a statement is an integer with one bit per assignment of roles to people. In an assignment,
 bit `i` is 1 if person `i` is a knight.
@@ -36,7 +36,7 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
     """
 
     name = "knights"
-    description = "knights say what is true, knaves what is false; find out who is who"
+    description = "knights tell the truth and knaves lie; find out who is who"
     difficulties: ClassVar = {
         "easy": {"people": 3, "forms": 2},
         "medium": {"people": 4, "forms": 4},

@@ -1,4 +1,4 @@
-"""Lights Out. The solver finds the fewest presses with linear algebra over GF(2)."""
+"""Lights Out puzzles. The solver finds the fewest presses with linear algebra over GF(2)."""
 
 import functools
 import operator
@@ -21,7 +21,7 @@ class LightsOut(PuzzleKind[Cells, int]):
     """
 
     name = "lights_out"
-    description = "press lights, which switch their neighbors too, until all are off"
+    description = "press lights, which also toggles their neighbors, until all are off"
     has_unique_solution = False
     difficulties: ClassVar = {
         "easy": {"size": 3, "presses": 3},

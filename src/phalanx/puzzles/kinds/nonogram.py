@@ -1,4 +1,4 @@
-"""Nonograms."""
+"""Nonogram puzzles."""
 
 import itertools
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class Nonogram(GridPuzzle):
     """
 
     name = "nonogram"
-    description = "fill cells such that each line has the runs that its clue names"
+    description = "fill cells such that the runs of filled cells in each row and column match its clue"
     symbols = ".#"
     difficulties: ClassVar = {
         "easy": {"size": 4, "filled": 60},

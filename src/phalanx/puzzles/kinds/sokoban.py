@@ -1,4 +1,4 @@
-"""Sokoban."""
+"""Sokoban puzzles."""
 
 import re
 from typing import Any, ClassVar, NamedTuple

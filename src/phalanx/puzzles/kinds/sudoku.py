@@ -1,4 +1,4 @@
-"""Sudoku."""
+"""Sudoku puzzles."""
 
 import functools
 from collections.abc import Sequence

@@ -410,7 +410,7 @@ class PuzzleClient(ClosedOnExit):
             await self._restore(self._puzzle)
 
     async def _restore(self, puzzle: _Puzzle) -> None:
-        """Restore the puzzle on a new connection."""
+        """Restore the puzzle on a new connection by repeating all its commands."""
         self.puzzles_replayed += 1
         shown = await self._start(puzzle.game, puzzle.start)
         for command in puzzle.commands:

@@ -75,7 +75,7 @@ class EpisodeStep:
 
 @dataclasses.dataclass(frozen=True)
 class PuzzleEpisode:
-    """A finished episode."""
+    """A finished episode on a puzzle server."""
 
     episode_id: str
     game: str
@@ -289,7 +289,7 @@ async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleRes
 
 
 def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
-    """Return the reward of a move."""
+    """Return the reward of a move, given its result."""
     if result.game_over:
         return rewards.lost
     if not result.success:

@@ -175,7 +175,7 @@ class PuzzleObservation(_Message):
     moves: int = 0
     """Number of moves as counted by the server. Version 0.10 counts most of them twice."""
     invalid_moves: int = 0
-    """Number of rejected moves."""
+    """Number of moves that the server rejected."""
     hints_used: int = 0
     """Number of hints that were requested so far."""
     hints_remaining: int = 0
@@ -206,7 +206,7 @@ class PuzzleCompletion(_Message):
 
 
 class PuzzleResult(_Message):
-    """Result of a command."""
+    """Result of a command that was sent to the server."""
 
     success: bool
     """Whether the command was accepted."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 IAC = 255
 """First byte of a telnet command ("interpret as command"). In text, this byte is sent twice."""
 SB, SE = 250, 240
-"""Start and end of a subnegotiation."""
+"""Command bytes that start and end a telnet subnegotiation."""
 LINEMODE = 34
 """Telnet option for line mode, in which a server neither echoes input nor sends prompts."""
 KEEPALIVE = bytes([IAC, 241]) * 5
@@ -51,7 +51,7 @@ class Negotiation:
     option: int
 
     def encode(self) -> bytes:
-        """Return the three bytes to send."""
+        """Return the command as three bytes."""
         return bytes([IAC, self.verb, self.option])
 
 
