@@ -106,7 +106,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     @classmethod
     def from_environment(
-        cls, environment: ProofEnvironment, batch_size: Any, *, seed: int = 0, device: Any = "cpu"
+        cls, environment: Environment, batch_size: Any, *, seed: int = 0, device: Any = "cpu"
     ) -> "BatchedVecEnv":
         """Wrap an existing proof environment, with its own queries."""
         if not isinstance(environment, ProofEnvironment):
