@@ -139,8 +139,8 @@ class Sokoban(PuzzleKind[SokobanState, int]):
     def parse_answer(self, puzzle: Puzzle, text: str) -> SokobanState:
         """Parse a solution and return the state after its moves.
 
-        Moves are words (`up left`) or letters (`ul`). A letter may be followed by the row and column of the
-        cell that the move leads to (`u32`).
+        Moves are words ("up left") or letters ("ul"). A letter may be followed by the row and column of the
+        cell that the move leads to ("u32").
         """
         state = self.initial_state(puzzle)
         parts = re.split(r"[\s,]+", text.strip())

@@ -27,7 +27,7 @@ class InvalidReplyError(PuzzleServerConnectionError):
 
 
 class PuzzleServerUnavailableError(ConnectionError):
-    """Raised if all attempts of a request failed. The error of the last attempt is its `__cause__`."""
+    """Raised if all attempts of a request failed. Its cause is the error of the last attempt."""
 
 
 class ProtocolError(ConnectionError):
