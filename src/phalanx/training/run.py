@@ -58,7 +58,7 @@ def train(
 ) -> TrainResult:
     """Train until the last update. On SIGINT or SIGTERM, save a checkpoint and stop.
 
-    With `num_seeds` > 1, each seed is a complete run in a subfolder `seed_0`, `seed_1`, ..., with the same
+    With `num_seeds` > 1, each seed is a complete run in a subfolder `seed_0/`, `seed_1/`, ..., with the same
     result as a separate run with that seed. The seeds take turns, one update each, and share compiled
     programs.
 

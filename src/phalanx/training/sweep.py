@@ -125,7 +125,7 @@ class Sweep:
     """A hyperparameter sweep.
 
     The sweep is an Optuna study in the file `sweep.log` of its folder. Its trials are training runs in the
-    subfolders `trial_000`, `trial_001`, ...
+    subfolders `trial_000/`, `trial_001/`, ...
 
     To continue a sweep that was stopped, create it again with the same arguments. Trials that were stopped or
     failed are then started again. The sampler of each trial has the seed `seed + number`, so if trials run
