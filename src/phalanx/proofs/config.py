@@ -72,8 +72,8 @@ class QueryConfig(Config):
     """Arguments that are replaced in a negative: the first (`head`), the last (`tail`), one of them at random
     (`either`), or both (`both`)."""
     min_depth: int | None = None
-    """Minimum proof depth of positives. Queries without a known proof depth have depth -1. None means no
-    limit."""
+    """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
+    None means no limit."""
     max_depth: int | None = None
     """Maximum proof depth of positives. None means no limit."""
     depth_weights: tuple[tuple[int, float], ...] = ()
@@ -116,8 +116,8 @@ class CurriculumStage(Config):
     Training takes `num_steps` steps in each environment per update, so the stage begins with update
     `from_step / num_steps`."""
     min_depth: int | None = None
-    """Minimum proof depth of positives. Queries without a known proof depth have depth -1. None means no
-    limit."""
+    """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
+    None means no limit."""
     max_depth: int | None = None
     """Maximum proof depth of positives. None means no limit."""
     depth_weights: tuple[tuple[int, float], ...] = ()
@@ -170,8 +170,8 @@ class ProofConfig(Config):
     """Time limit in seconds for computing the proof depths of a split. Queries that are not finished have
     depth -1. None means no limit."""
     kge: str | None = None
-    """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close ground goals
-    without a proof. None means no embedding."""
+    """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close a ground
+    goal, which removes it without a proof. None means no embedding."""
     curriculum: tuple[CurriculumStage, ...] = ()
     """Stages of a curriculum over proof depths. Before the first stage, `queries` applies."""
     max_goals: int = Field(default=6, ge=1, le=64)

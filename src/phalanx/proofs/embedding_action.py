@@ -20,7 +20,7 @@ from phalanx.proofs.state import ExpandRequest, SearchNode
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KGELeafScorer(Fingerprinted):
-    """Adds the KGE action to a proof environment: an embedding can close the first goal if it is ground.
+    """Adds the KGE action, which closes (removes) a ground first goal without proving it.
 
     A state whose first goal is ground has an additional successor after all others, in which this goal has a
     `_kge` predicate. The action removes the goal and adds its log-probability to the score of the episode. It

@@ -116,7 +116,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored by comparisons."""
     kge_scorer: KGELeafScorer | None = None
-    """The embedding that can close goals; None if there is no embedding."""
+    """The embedding that can close ground goals without a proof; None if there is no embedding."""
     knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
     """Facts, rules and queries of all splits, for evaluations. Ignored by comparisons."""
 
@@ -163,7 +163,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         vocabulary: ProofVocabulary | None = None,
         kge: KGE | None = None,
     ) -> "ProofEnvironment":
-        """Create an environment from arrays of state indices.
+        """Create an environment from arrays of atoms that are encoded by a `ProofVocabulary`.
 
         Args:
             config: The settings. The backend `auto` is replaced by the one that is used.
@@ -175,7 +175,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             domains: Domain number of each constant. A negative replaces a constant by one of the same domain.
                 None means that all constants are in one domain.
             vocabulary: Names of predicates and constants, for text and rendering.
-            kge: An embedding that can close goals. None means no embedding.
+            kge: An embedding that can close ground goals without a proof. None means no embedding.
         """
         all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
         arities = None if vocabulary is None else vocabulary.predicate_arities
@@ -208,8 +208,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 negatives.
             config: The settings. Its curriculum, dataset and split are ignored.
             split: `train`, `valid` or `test`.
-            vocabulary: The state indices. None creates them from the knowledge base and `max_goals`.
-            kge: An embedding that can close goals. None uses the embedding of `config.kge`, if there is one.
+            vocabulary: Encodes the atoms of states. None creates it from the knowledge base and `max_goals`.
+            kge: An embedding that can close ground goals without a proof. None uses the embedding of
+                `config.kge`, if there is one.
             settings: Fields of `ProofConfig` that override `config`.
         """
         config = config_from(ProofConfig, config, settings={**settings, "split": split})
@@ -474,7 +475,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return () if self.vocabulary is None else ("svg", "ansi")
 
     def render(self, state: ProofState, mode: str = "svg") -> str | None:
-        """Render a single state as `svg` or `ansi` text, which also lists the successors.
+        """Render a single state: `svg` draws its goals, and `ansi` lists its goals and successors as text.
 
         Returns None if the environment has no vocabulary.
         """

@@ -39,7 +39,7 @@ class ShortestProofExpert:
         self._paths: collections.OrderedDict[bytes, Path | None] = collections.OrderedDict()
 
     def init(self, states: ProofState) -> tuple[()]:
-        """Return an empty memory."""
+        """Return an empty memory, because the expert is stateless."""
         return ()
 
     def label(self, states: ProofState, memory: Any) -> ExpertLabels:
@@ -58,7 +58,7 @@ class ShortestProofExpert:
         return np.zeros(len(labels.mask), bool)
 
     def advance(self, memory: Any, labels: ExpertLabels, actions: Any, reset: Any) -> tuple[()]:
-        """Return an empty memory."""
+        """Return an empty memory, because the expert is stateless."""
         return ()
 
     def _find_paths(self, queries: np.ndarray) -> list[Path | None]:

@@ -139,7 +139,7 @@ class ProofLinkPrediction:
     program: Program
     """Encoded facts and rules."""
     kge_action: KGE | None = None
-    """The embedding that can close goals during a search. None unless the policy was trained with one."""
+    """The embedding that can close ground goals in a search. None unless the policy was trained with one."""
 
     @classmethod
     def create(
@@ -154,10 +154,10 @@ class ProofLinkPrediction:
 
         Args:
             knowledge_base: Facts, rules and queries.
-            vocabulary: The state indices.
+            vocabulary: Encodes the atoms of proof states.
             environment: Settings of the environment that the policy was trained in.
             config: Settings of the evaluation. None uses the defaults.
-            kge_action: The embedding that can close goals during a search. None means no embedding.
+            kge_action: The embedding that can close ground goals in a search. None means no embedding.
         """
         check_binary(vocabulary.kg, "link prediction")
         program = Program.from_knowledge_base(knowledge_base, vocabulary)
@@ -320,10 +320,10 @@ def evaluate_with_config(
         config: The settings of `phalanx eval`.
         environment: Settings of the environment that the policy was trained in.
         knowledge_base: Knowledge base of the run. It is not used if `config.dataset` is set.
-        vocabulary: The state indices that the policy was trained with.
+        vocabulary: Vocabulary that the policy was trained with.
         policy: The policy; None if the run did not train one.
         kge: The embedding; None if the run did not train one. It is not used if `config.kge` is set.
-        kge_action: The embedding that can close goals during a search. None means no embedding.
+        kge_action: The embedding that can close ground goals in a search. None means no embedding.
     """
     mode = config.mode or ("kge" if policy is None else "policy")
     if mode == "policy" and policy is None:
@@ -416,7 +416,7 @@ def policy_scorer(
         beam: Settings of the beam search. None uses the defaults.
         rules: Rules encoded with the ids of `Vocabulary`. If they are given, the search is skipped for
             triples that have no proof within its depth.
-        kge: An embedding that can close goals. None means no embedding.
+        kge: An embedding that can close ground goals without a proof. None means no embedding.
         max_depth_seconds: Time limit in seconds for finding triples without a proof. Triples for which this
             is not decided are searched. None means no limit.
         unproved_score: Score of triples without a proof.

@@ -78,7 +78,7 @@ class EmbeddingTables(eqx.Module):
     Args:
         kind: How atoms are embedded, which determines the initial scale.
         dim: Size of a row. For `rotate`, predicates have half as many numbers, which are angles.
-        vocabulary: The state indices.
+        vocabulary: Provides the numbers of predicates and terms.
         key: PRNG key for the initial parameters.
     """
 
@@ -408,7 +408,7 @@ class ProofNetwork(eqx.Module):
 
     Args:
         config: The settings.
-        vocabulary: The state indices.
+        vocabulary: Provides the numbers of predicates and terms.
         key: PRNG key for the initial parameters.
     """
 

@@ -74,8 +74,8 @@ class ProgramArrays(NamedTuple):
 class Program(Fingerprinted, StateIndices):
     """Facts and rules, indexed for resolution.
 
-    Programs are compared by content and are static under `jit`. Atoms are encoded with state indices. All
-    atoms have two terms, or all have three.
+    Programs are compared by content and are static under `jit`. Atoms are encoded by a `ProofVocabulary`.
+    All atoms have two terms, or all have three.
     """
 
     facts: np.ndarray

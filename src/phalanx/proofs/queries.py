@@ -60,8 +60,8 @@ class KnownArrays(eqx.Module):
 class NegativeSampler(Fingerprinted):
     """The known triples, which are never sampled as negatives.
 
-    Instances are compared by content and are static under `jit`. Triples are encoded with state indices,
-    which start at 1.
+    Instances are compared by content and are static under `jit`. Triples are encoded with the
+    indices of `ProofVocabulary`, which start at 1.
     """
 
     triples: np.ndarray
@@ -183,7 +183,7 @@ def corrupt(
         bits: Random integers.
 
     Returns:
-        The corruption, and whether there is one. If there is none, the triple is meaningless.
+        The corruption, and whether there is one. If there is none, the returned triple must not be used.
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)

@@ -160,9 +160,9 @@ def beam_search(
         config: Settings of the proof environment, which determine the successors of a state.
         program: Facts and rules.
         policy: The policy.
-        queries: Ground atoms, encoded with state indices.
+        queries: Ground atoms, encoded by a `ProofVocabulary`.
         search: Settings of the search. None uses the defaults.
-        kge: An embedding that can close goals, as in the environment. `log_prob` then includes its
+        kge: An embedding that can close ground goals without a proof. `log_prob` then includes its
             log-probabilities. None means no embedding.
         batch_size: Number of queries that are searched at a time. None uses as many as fit into memory.
 

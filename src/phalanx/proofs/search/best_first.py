@@ -99,7 +99,7 @@ def best_first_search(
         config: Settings of the proof environment, which determine the successors of a state.
         program: Facts and rules.
         heuristic: Determines the order in which nodes are expanded.
-        queries: Ground atoms, encoded with state indices.
+        queries: Ground atoms, encoded by a `ProofVocabulary`.
         search: Settings of the search. None uses the defaults.
 
     Returns:
