@@ -1,7 +1,7 @@
-"""JAX environments for reasoning, token batches for language models, and training runs.
+"""JAX environments for reasoning, token batches for language models, and training algorithms.
 
-The names below are loaded on first use, so that importing the package is fast. The built-in environments are
-registered as strings and imported when they are created.
+The public names are imported on first use, so that importing the package is fast. The built-in environments
+are registered by the addresses of their classes, which are imported when an environment is created.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Frozen settings models, their presets, `key=value` overrides and readable validation errors."""
+"""Config classes, and functions that load configs from presets, YAML files and `key=value` overrides."""
 
 import difflib
 import functools
@@ -20,17 +20,17 @@ from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.io.untrusted import read_text
 
 PRESET_FOLDER = Path(__file__).parent / "presets"
-"""Folder of the named presets: one folder per preset group, one YAML file per preset."""
+"""Folder of the named presets. It has one folder per preset group, with one YAML file per preset."""
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 
 _unregistered_configs: list[type] = []
-"""Config classes defined before JAX was imported."""
+"""Config classes that were defined before JAX was imported and are not yet registered with JAX."""
 
 
 def register_configs_with_jax() -> None:
-    """Register all config classes defined so far as static under `jax.jit`."""
+    """Register all config classes that were defined so far as static pytrees, for use with `jax.jit`."""
     import jax
 
     while _unregistered_configs:
@@ -38,29 +38,37 @@ def register_configs_with_jax() -> None:
 
 
 class FrozenModel(BaseModel):
-    """An immutable Pydantic model that rejects unknown fields and documents fields with docstrings."""
+    """Base class of immutable Pydantic models that reject unknown fields.
+
+    The docstrings of fields are their descriptions.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Config(FrozenModel):
-    """Base class for settings: immutable, hashable and static under `jax.jit`."""
+    """Base class of configs, which are immutable, hashable and static under `jax.jit`.
+
+    A section of a config is a field that is itself a config.
+    """
 
     preset_group: ClassVar[str | None] = None
-    """Folder in `presets/` with the named presets of this class, such as `"arc"` or `"ppo"`."""
+    """Folder in `presets/` with the named presets of this class, such as `"arc"` or `"ppo"`. None means that
+    the class has no named presets."""
     renamed_settings: ClassVar[Mapping[str, str]] = {}
-    """Old setting names and their new names, both as dotted paths from this class.
+    """Old names of settings and their new names, both as dotted names relative to this class.
 
-    A section renames everything in it: `{"ppo.clip": "clip_eps", "arc": "env"}` also maps
-    `arc.dataset.split` to `env.dataset.split`. An old name is rejected with its new name. Entries of base
-    classes and of nested sections apply as well.
+    An old name is rejected with an error message that contains the new name. If a section was renamed, one
+    entry covers all settings in it: `{"arc": "env"}` also maps `arc.dataset.split` to `env.dataset.split`.
+    Entries of base classes and of nested sections apply as well.
     """
     removed_settings: ClassVar[Mapping[str, str]] = {}
-    """Settings that no longer exist and the rest of the error message: `"was removed; set x instead"`."""
+    """Dotted names of settings that no longer exist. The value is the part of the error message that follows
+    the name, such as `"was removed; set x instead"`."""
 
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Short names for `load_config` and the settings that they stand for, such as `lr` for
-    `optimizer.learning_rate`. Entries of base classes apply as well."""
+    """Short names that `load_config` accepts, and the dotted names of the settings that they stand for, such
+    as `lr` for `optimizer.learning_rate`. Entries of base classes apply as well."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -85,7 +93,7 @@ class Config(FrozenModel):
         return self._digest
 
     def model_copy(self, **kwargs: Any) -> Any:
-        """Return a copy, with the fields in `update={...}` replaced."""
+        """Return a copy in which the values in `update={...}` replace fields."""
         copied = super().model_copy(**kwargs)
         copied.__dict__.pop("_digest", None)
         return copied
@@ -97,10 +105,11 @@ class Setting(NamedTuple):
     name: str
     """Dotted name, as used in an override."""
     type: str
+    """Type of the values, as text."""
     default: Any
     """Default value, or `...` if the setting is required."""
     text: str
-    """The field's docstring."""
+    """Docstring of the field."""
 
 
 def load_config(
@@ -111,17 +120,19 @@ def load_config(
     *,
     settings: Mapping[str, Any] | None = None,
 ) -> AnyConfig:
-    """Create a config from defaults, a preset, settings and overrides; later ones take precedence.
+    """Create a config from defaults, a preset, settings and overrides, in ascending order of precedence.
 
     Args:
         cls: Class of the config.
-        preset: Name of a preset in the class's `preset_group`, or path of a YAML file.
+        preset: Name of a preset in the `preset_group` of the class, or path of a YAML file. None uses no
+            preset.
         overrides: Strings of the form `key.sub=value`, where the value is YAML.
         base: Config to start from instead of the defaults.
-        settings: Python values by name. A section given as a mapping changes only the keys in it.
+        settings: Python values by name. If a section is given as a mapping, only the keys in the mapping
+            change.
 
     Raises:
-        ValueError: If a key is unknown or a value is invalid. The message has the dotted name.
+        ValueError: If a key is unknown or a value is invalid. The message contains its dotted name.
     """
     values = _section_defaults(cls) if base is None else base.model_dump()
     if preset is not None:
@@ -138,7 +149,7 @@ def load_config(
 
 
 def read_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the values of a preset of a class, or of a YAML file, without checking them."""
+    """Read the values in a preset of a class, or in a YAML file, without validating them."""
     path = _preset_path(cls, preset)
     values = _read_config_file(path)
     if not isinstance(values, Mapping):
@@ -147,7 +158,7 @@ def read_preset(cls: type[BaseModel], preset: str | os.PathLike[str]) -> dict[st
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Parse overrides of the form `key.sub=value` into nested values; later ones take precedence."""
+    """Parse overrides of the form `key.sub=value` into nested dictionaries. Later ones take precedence."""
     values: dict[str, Any] = {}
     for override in overrides:
         values = _merge(values, _parse_override(override))
@@ -155,12 +166,12 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def suggest_key(cls: type[BaseModel], key: str) -> str:
-    """Suggest a setting with a name similar to an unknown one: `did you mean 'optimizer.learning_rate'?`."""
+    """Return a hint about an unknown setting, such as `did you mean 'optimizer.learning_rate'?`."""
     return _suggest_key(cls, cls, "", key)
 
 
 def list_presets(group: str) -> tuple[str, ...]:
-    """Return the names of the presets in a group, sorted."""
+    """Return the sorted names of the presets in a group. Raise `ValueError` if there is no such group."""
     folder = PRESET_FOLDER / group
     if not folder.is_dir():
         groups = sorted(path.name for path in PRESET_FOLDER.iterdir() if path.is_dir())
@@ -169,7 +180,7 @@ def list_presets(group: str) -> tuple[str, ...]:
 
 
 def to_yaml(config: BaseModel, *, changed_only: bool = False) -> str:
-    """Format a config as YAML; with `changed_only`, only the settings that differ from the defaults."""
+    """Format a config as YAML. With `changed_only`, settings that have their default value are omitted."""
     from omegaconf import OmegaConf
 
     values = config.model_dump(mode="json")
@@ -186,8 +197,8 @@ def save_config(
     Args:
         config: The config.
         path: Path of the file.
-        changed_only: Write only the settings that differ from the defaults.
-        group: Add Hydra's header `# @package GROUP`.
+        changed_only: Whether to write only the settings that differ from the defaults.
+        group: If given, the file begins with Hydra's header `# @package GROUP`.
     """
     header = f"# @package {group}\n" if group else ""
     with atomic_write(path, "w") as file:
@@ -195,21 +206,27 @@ def save_config(
 
 
 def list_settings(cls: type[BaseModel]) -> Iterator[Setting]:
-    """Iterate over all settings of a config class, including those in nested sections, in order."""
+    """Iterate over all settings of a config class in the order of its fields, including nested sections."""
     for path, section, name, default in _walk_settings(cls):
         field = section.model_fields[name]
         yield Setting(path, _type_name(field.annotation), default, field.description or "")
 
 
 def check_type(value: object, cls: type, name: str) -> None:
-    """Raise `TypeError` if an argument is not an instance of `cls`."""
+    """Raise `TypeError` if an argument is not an instance of `cls`.
+
+    Args:
+        value: Value of the argument.
+        cls: Required class.
+        name: Name of the argument, for the error message.
+    """
     if not isinstance(value, cls):
         hint = f"; use {cls.__name__}(**{name})" if isinstance(value, Mapping) else ""
         raise TypeError(f"{name} must be a {cls.__name__}, got {value!r:.60} ({type(value).__name__}){hint}")
 
 
 def save_model(model: BaseModel, path: str | os.PathLike[str]) -> None:
-    """Write a model to a checksummed JSON file, atomically."""
+    """Write a Pydantic model to a JSON file with a checksum. The file is written atomically."""
     with atomic_write(path, "w", checksum=True) as file:
         write_json(file, model.model_dump(mode="json"), indent=2)
 
@@ -217,13 +234,16 @@ def save_model(model: BaseModel, path: str | os.PathLike[str]) -> None:
 def load_model(
     cls: type[AnyModel], path: str | os.PathLike[str], what: str, hint: str = "write it again"
 ) -> AnyModel:
-    """Read a model that `save_model` wrote.
+    """Read a Pydantic model from a file that `save_model` wrote.
 
     Args:
         cls: Class of the model.
         path: Path of the file.
-        what: Description of the file for error messages: `PATH is not WHAT: ...`.
-        hint: What to do if the file is corrupt, for error messages.
+        what: Description of the file for error messages, which read `PATH is not WHAT: ...`.
+        hint: Advice for the case that the file is corrupt, for error messages.
+
+    Raises:
+        ValueError: If the file is corrupt or does not contain a valid model.
     """
     try:
         return cls.model_validate_json(json.dumps(read_verified_json(path, hint)))
@@ -232,7 +252,10 @@ def load_model(
 
 
 def format_validation_error(error: ValidationError, cls: type[BaseModel]) -> str:
-    """Format each problem on its own line: `dataset.max_grid_height must be between 1 and 30, got 40`."""
+    """Format a Pydantic error with one line per problem.
+
+    A line reads, for example, `dataset.max_grid_height must be between 1 and 30, got 40`.
+    """
     return "\n".join(_format_problem(detail, cls) for detail in error.errors())
 
 
@@ -276,7 +299,7 @@ def _format_problem(detail: Any, cls: type[BaseModel]) -> str:
 
 
 def _dotted_name(location: tuple[int | str, ...]) -> str:
-    """Join a location: `("action", "allowed_operations", 0)` is `action.allowed_operations[0]`."""
+    """Join the parts of a location: `("action", "operations", 0)` becomes `action.operations[0]`."""
     name = ""
     for part in location:
         name += f"[{part}]" if isinstance(part, int) else f".{part}" if name else part
@@ -284,7 +307,7 @@ def _dotted_name(location: tuple[int | str, ...]) -> str:
 
 
 def _range(location: tuple[int | str, ...], cls: type[BaseModel]) -> str:
-    """Describe the range of a field that has both a lower and an upper bound."""
+    """Describe the range of a field with a lower and an upper bound. Empty if it does not have both."""
     field = _find_field(location, cls)
     low = next((m.ge for m in field.metadata if isinstance(m, Ge)), None) if field else None
     high = next((m.le for m in field.metadata if isinstance(m, Le)), None) if field else None
@@ -317,7 +340,11 @@ def _find_field(location: tuple[int | str, ...], cls: type[BaseModel]) -> Any:
 def _walk_settings(
     cls: type[BaseModel], prefix: str = "", values: BaseModel | None = None
 ) -> Iterator[tuple[str, type[BaseModel], str, Any]]:
-    """Yield (dotted name, section class, field name, default) of every setting that is not a section."""
+    """Iterate over all settings that are not sections, including those in nested sections.
+
+    Yields:
+        The dotted name, the class that contains the field, the name of the field and the default value.
+    """
     for name, field in cls.model_fields.items():
         default = _default(field) if values is None else getattr(values, name)
         section = _section_class(field.annotation)
@@ -333,7 +360,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _section_class(annotation: Any) -> type[BaseModel] | None:
-    """Return the model class if the field is a section, optional or not, and None for other settings."""
+    """Return the class of a section, which may be optional, or None if the field is not a section."""
     choices = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     models = [c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)]
     return models[0] if len(models) == 1 else None
@@ -357,8 +384,8 @@ def _type_name(annotation: Any) -> str:
 def _section_defaults(cls: type[BaseModel]) -> dict[str, Any]:
     """Return the default values of all sections.
 
-    A section's default may differ from the defaults of its class, and a preset that sets one of its keys
-    must keep the others.
+    They are needed because the default of a section may differ from the defaults of its class. If a preset
+    sets one key of the section, the other keys must keep the section's defaults.
     """
     defaults = {name: _default(field) for name, field in cls.model_fields.items()}
     return {name: value.model_dump() for name, value in defaults.items() if isinstance(value, BaseModel)}
@@ -404,7 +431,7 @@ def _read_config_file(path: Path) -> Any:
 
 
 def _find_reference(value: Any, name: str = "") -> str | None:
-    """Return the dotted name of the first value that contains an OmegaConf reference."""
+    """Return the dotted name of the first value that contains an OmegaConf reference, or None."""
     if isinstance(value, str):
         return name if re.search(r"(?<!\\)(?:\\\\)*\$\{", value) else None
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -434,7 +461,15 @@ def _parse_override(override: str) -> Any:
 
 
 def _check_keys(cls: type[BaseModel], values: Any, source: str) -> dict[str, Any]:
-    """Raise if a key is unknown; return the values as a dictionary. Pydantic checks the values later."""
+    """Return values as a dictionary with aliases expanded. Raise `ValueError` if a key is unknown.
+
+    The values themselves are validated later, by Pydantic.
+
+    Args:
+        cls: Class of the config.
+        values: Nested values by name.
+        source: Beginning of error messages, such as the path of the file.
+    """
     if not isinstance(values, Mapping):
         raise ValueError(f"{source}expected settings as `key: value`, got {values!r}")
     values = _expand_aliases(cls, values)
@@ -443,7 +478,7 @@ def _check_keys(cls: type[BaseModel], values: Any, source: str) -> dict[str, Any
 
 
 def _expand_aliases(cls: type[BaseModel], values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replace short names with the settings that they stand for."""
+    """Replace aliases with the settings that they stand for."""
     aliases: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         aliases.update(vars(base).get("aliases", {}))
@@ -478,7 +513,7 @@ def _check_section_keys(
 
 
 def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str = "") -> str | None:
-    """Return an error message if the values contain a renamed or removed setting of this class."""
+    """Return an error message if the values contain a renamed or removed setting of this class, or None."""
     renamed, removed = _old_names(cls)
     if not renamed and not removed:
         return None
@@ -495,7 +530,11 @@ def _old_name_error(cls: type[BaseModel], values: Mapping[Any, Any], prefix: str
 
 @functools.cache
 def _old_names(cls: type[BaseModel]) -> tuple[dict[str, str], dict[str, str]]:
-    """Merge the tables of a class and its base classes. A subclass may use an old name for a new setting."""
+    """Merge `renamed_settings` and `removed_settings` of a class and its base classes.
+
+    Renamed settings whose old name is a field of the class are omitted, because a subclass may use an old
+    name for a new setting.
+    """
     renamed: dict[str, str] = {}
     removed: dict[str, str] = {}
     for base in reversed(cls.__mro__):
@@ -513,7 +552,7 @@ def _leaf_paths(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _suggest_key(root: type[BaseModel], cls: type[BaseModel], prefix: str, key: str) -> str:
-    """Suggest a key of the same section, or else a setting with a similar name in another section."""
+    """Suggest a similar key in the same section, or else a similar setting in another section."""
     close = difflib.get_close_matches(key, cls.model_fields, 1)
     if close:
         return f"did you mean '{prefix}{close[0]}'?"
@@ -527,7 +566,7 @@ def _suggest_key(root: type[BaseModel], cls: type[BaseModel], prefix: str, key: 
 
 
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings; other values in `new` replace those in `old`."""
+    """Merge nested mappings. Values in `new` that are not mappings replace those in `old`."""
     result = dict(old)
     for key, value in new.items():
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)

@@ -15,7 +15,7 @@ _SWITCH = "PHALANX_NATIVE"
 
 @functools.cache
 def _load() -> ModuleType | str:
-    """Return the extension module, or the reason why it cannot be loaded."""
+    """Return the extension module, or a string with the reason why it cannot be loaded."""
     try:
         import phalanx._native as _native
     except ModuleNotFoundError:
@@ -47,7 +47,8 @@ def native_module() -> ModuleType | None:
 def require_native(feature: str) -> ModuleType:
     """Return the compiled extension for a feature that has no other implementation.
 
-    `PHALANX_NATIVE=0` selects the XLA backends and does not disable such features.
+    `PHALANX_NATIVE=0` does not disable such features. It only disables the native backend of operations that
+    also have an XLA implementation.
 
     Args:
         feature: Name of the feature, for the error message.

@@ -1,6 +1,7 @@
-"""Environments and algorithms by name: `arc-v2`, `arc`, `package.module:Name` or `path/file.py:Name`.
+"""Registry that finds and creates environments by name.
 
-Listing the registered ids imports no environment.
+A name is an id such as `arc-v2`, an id without its version such as `arc`, or the address of a class,
+`package.module:Name` or `path/file.py:Name`. Listing the registered ids does not import the environments.
 """
 
 import dataclasses
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
     AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 
 EntryPoint = Callable[..., Any] | str
-"""A class or function that creates environments, or its address `package.module:name`."""
+"""Class or function that creates environments, or its address `package.module:name`."""
 
 ENTRY_POINTS = "phalanx.environments"
-"""Entry-point group in which other packages name environments: `maze-v1 = "mazes.environment:Maze"`."""
+"""Entry-point group in which other packages register environments, such as
+`maze-v1 = "mazes.environment:Maze"`."""
 
 ALGORITHMS = {
     "ppo": "phalanx.training.ppo:PPO",
@@ -46,33 +48,37 @@ _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*?)-v(?P<version>[1-9]\d*)")
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """A registered environment."""
+    """Registration of an environment."""
 
     id: str
     """Name and version, such as `arc-v2`."""
     entry_point: EntryPoint
     description: str = ""
     settings: tuple[str, ...] = ()
-    """Settings that a text spec can give after the name, separated by colons, as in `sudoku:easy:single`."""
+    """Names of the settings that can follow the name in the spec of a text environment, separated by colons.
+    For example, `sudoku:easy:single` sets `difficulty` and `turns`."""
     report_panel: tuple[str, str] | None = None
-    """Name of a file in the run folder and `package.module:name` of the JAX-free function that reads it."""
+    """Panel of the report page, or None if there is none: the name of a file in the run folder, and the
+    address of the function that reads it. The function must not import JAX."""
     interface: Literal["jax", "text"] = "jax"
-    """`jax` environments are created with `make`, `text` environments with `make_text_env`."""
+    """Kind of environment: `jax` environments are created with `make`, and `text` environments with
+    `make_text_env`."""
     vector_entry_point: str = ""
-    """Address of the vector version of a text environment, which takes a list of specs."""
+    """Address of the vector version of a text environment, which takes a list of specs. Empty if there is
+    none."""
 
     @property
     def name(self) -> str:
-        """The id without the version."""
+        """Id without the version."""
         return self.id.rpartition("-v")[0]
 
     @property
     def version(self) -> int:
-        """The version in the id."""
+        """Version in the id."""
         return int(self.id.rpartition("-v")[2])
 
     def load(self) -> Callable[..., Any]:
-        """Return the class or function that creates the environment, imported on first use."""
+        """Import and return the class or function that creates the environment."""
         entry_point = self.entry_point
         return import_object(entry_point) if isinstance(entry_point, str) else entry_point
 
@@ -104,19 +110,19 @@ def register(
 ) -> None:
     """Register an environment under an id that ends in its version, such as `maze-v1`.
 
-    Registering the same class or function again replaces it, so that a notebook cell can be run twice. An id
-    that belongs to another one is an error.
+    An id can be registered again for the same class or function, so that a notebook cell can be run twice. It
+    is an error to register it for another one.
 
     Args:
         id: Name and version.
         entry_point: An `Environment` class, a function that returns an environment, or the address
             `package.module:name` of one, which is imported on first use.
-        description: One line for `phalanx info`.
-        settings: Settings that a text spec can give after the name.
-        report_panel: Name of a file in the run folder and address of the function that reads it for the
-            report page.
+        description: One-line description, which `phalanx info` shows.
+        settings: Names of the settings that can follow the name in the spec of a text environment.
+        report_panel: Name of a file in the run folder, and address of the function that reads it for the
+            report page. None if the environment adds no panel to the report page.
         interface: `jax` or `text`.
-        vector_entry_point: Address of the vector version of a text environment.
+        vector_entry_point: Address of the vector version of a text environment. Empty if there is none.
 
     >>> register("doctest-maze-v1", "mazes.environment:Maze", "find the exit")
     >>> [spec.description for spec in registered_environments() if spec.name == "doctest-maze"]
@@ -137,15 +143,15 @@ def register(
 def register_group(
     name: str, members: str, entry_point: str, settings: Sequence[str], vector_entry_point: str
 ) -> None:
-    """Register text environments that share an entry point, without importing them now.
+    """Register a group of text environments that share an entry point. They are imported on first use.
 
     Args:
-        name: Stands for all members in a text spec.
-        members: `package.module:name` of a mapping from names to objects with a `version` and a
-            `description`. `sudoku` is registered as `sudoku-v1`.
-        entry_point: `package.module:name` of a function that takes the name of a member and settings.
-        settings: Settings that a text spec can give after the name.
-        vector_entry_point: `package.module:name` of the vector version.
+        name: Name of the group. In the spec of a text environment, it stands for all members.
+        members: Address (`package.module:name`) of a mapping from the names of the members to objects with a
+            `version` and a `description`. A member `sudoku` with version 1 has the id `sudoku-v1`.
+        entry_point: Address of a function that takes the name of a member and settings.
+        settings: Names of the settings that can follow the name of a member in a spec.
+        vector_entry_point: Address of the vector version.
     """
     spec = EnvSpec(
         f"{name}-v1",
@@ -158,12 +164,12 @@ def register_group(
 
 
 def group_members(name: str) -> tuple[str, ...]:
-    """Return the names of a group's members; empty if there is no such group."""
+    """Return the names of the members of a group. The result is empty if there is no such group."""
     return tuple(import_object(_groups[name][0])) if name in _groups else ()
 
 
 def find_text_environment(name: str) -> EnvSpec | None:
-    """Find a text environment by its id or by its name without the version."""
+    """Find a text environment by its id or by its name without the version. Return None if there is none."""
     for members, spec in _groups.values():
         for member, kind in import_object(members).items():
             if name in (member, f"{member}-v{kind.version}"):
@@ -181,10 +187,10 @@ def find_text_environment(name: str) -> EnvSpec | None:
 
 
 def find_environment(name: str) -> EnvSpec:
-    """Find a registered environment by its id, or by its name for the highest version.
+    """Find a registered environment by its id, or by its name, which means the highest version.
 
     Raises:
-        ValueError: If there is none. The message has a suggestion.
+        ValueError: If there is no such environment. The message suggests a similar name.
     """
     if name not in _registered:
         _discover()
@@ -211,10 +217,13 @@ def environment_class(name: str) -> tuple[str, "type[Environment]"]:
     """Return the full name and the class of a JAX environment.
 
     Args:
-        name: Id with or without version, `package.module:Name` or `path/file.py:Name`.
+        name: Id with or without version, or address `package.module:Name` or `path/file.py:Name`.
 
     Returns:
         The id with its version, or the address with an absolute path, and the class.
+
+    Raises:
+        ValueError: If the name is unknown or does not refer to a JAX environment.
     """
     found: Any
     if ":" in name:
@@ -262,7 +271,10 @@ def settings_class(environment: type[Any], base: type[Any]) -> type[Any]:
 
 
 def registered_environments(interface: str = "jax") -> tuple[EnvSpec, ...]:
-    """Return all registered environments, including those of other packages, sorted by id."""
+    """Return all registered environments with an interface, `jax` or `text`, sorted by id.
+
+    Environments of other installed packages are included. Members of groups are not.
+    """
     _discover()
     return tuple(_registered[id] for id in sorted(_registered) if _registered[id].interface == interface)
 
@@ -273,11 +285,12 @@ def make(name: str, /, config: Any = None, overrides: Sequence[str] = (), **sett
     Args:
         name: Id such as `arc-v2` or `arc`, or the address of an `Environment` class: `package.module:Name`
             or `path/file.py:Name`.
-        config: A config of the environment's `config_type`, the name of a preset or the path of a YAML file.
-        overrides: Settings as on the command line: `["episode.max_episode_steps=20"]`.
-        settings: Settings by keyword, such as `dataset={"families": ("recolor",)}`, and the objects that
-            the environment's `from_config` takes, such as `tasks` for ARC. If the environment has no
-            `config_type`, arguments of its constructor.
+        config: Instance of the environment's `config_type`, name of a preset, or path of a YAML file. None
+            uses the defaults.
+        overrides: Settings as on the command line, such as `["episode.max_episode_steps=20"]`.
+        settings: Settings by keyword, such as `dataset={"families": ("recolor",)}`, and keyword arguments of
+            the environment's `from_config`, such as `tasks` for ARC. If the environment has no `config_type`,
+            these are arguments of its constructor.
 
     Raises:
         TypeError: If a keyword argument is unknown.
@@ -338,7 +351,18 @@ def config_from(
     overrides: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
 ) -> "AnyConfig":
-    """Return a config given as an instance, the name of a preset, a YAML file or None, with changes."""
+    """Create a config from any of the forms in which users can pass it, and apply changes.
+
+    Args:
+        cls: Class of the config.
+        config: Instance of `cls`, name of a preset, or path of a YAML file. None uses the defaults.
+        overrides: Strings of the form `key.sub=value`.
+        settings: Python values by name, which the overrides take precedence over.
+
+    Raises:
+        TypeError: If `config` is an instance of another class.
+        ValueError: If a key is unknown or a value is invalid.
+    """
     from phalanx.config import load_config
 
     if config is None or isinstance(config, str | os.PathLike):
@@ -350,7 +374,9 @@ def config_from(
 
 
 def import_object(address: str) -> Any:
-    """Import `package.module:name` or `path/file.py:name`. The folder of a file is added to `sys.path`.
+    """Import and return the object with an address `package.module:name` or `path/file.py:name`.
+
+    The folder of a file is added to `sys.path`.
 
     Raises:
         ValueError: If the module or the name does not exist.
@@ -414,7 +440,10 @@ def _absolute_address(address: str) -> str:
 
 
 def _address(entry_point: EntryPoint) -> str:
-    """Return where a class or function is defined: a notebook cell that runs again defines it again."""
+    """Return the address of a class or function.
+
+    Addresses are compared instead of objects, because a notebook cell that runs again creates a new object.
+    """
     if isinstance(entry_point, str):
         return entry_point
     return f"{entry_point.__module__}:{getattr(entry_point, '__qualname__', repr(entry_point))}"
@@ -422,7 +451,7 @@ def _address(entry_point: EntryPoint) -> str:
 
 @functools.cache
 def _discover() -> None:
-    """Register the environments of other installed packages. Ids registered in this process win."""
+    """Register the environments of other installed packages, unless their ids are already registered."""
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         if entry.name not in _registered:
             register(entry.name, entry.value, f"from {entry.value.partition('.')[0]}")

@@ -77,7 +77,7 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     Args:
         num_samples: Number of attempts that were made. Must be at least `k`.
         num_correct: Number of those attempts that were correct.
-        k: Number of attempts of which one must be correct.
+        k: Number of attempts, of which at least one must be correct.
 
     >>> pass_at_k(num_samples=4, num_correct=1, k=2)
     0.5
@@ -97,7 +97,7 @@ def mean_pass_at_k(num_samples: int, num_correct: Iterable[int], k: int) -> floa
     Args:
         num_samples: Number of attempts per problem.
         num_correct: Number of correct attempts of each problem.
-        k: Number of attempts of which one must be correct.
+        k: Number of attempts, of which at least one must be correct.
 
     >>> mean_pass_at_k(num_samples=4, num_correct=[0, 1, 4], k=2)
     0.5

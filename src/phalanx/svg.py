@@ -1,4 +1,4 @@
-"""SVG drawings: colors and fonts, text of a known width, layout blocks and line charts."""
+"""Building blocks of SVG drawings: colors and fonts, text with a known width, layout and line charts."""
 
 import dataclasses
 import functools
@@ -47,7 +47,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def clean(content: str) -> str:
-    """Replace characters that are not allowed in XML."""
+    """Replace characters that are not allowed in XML with the Unicode replacement character."""
     return _NOT_XML.sub("�", content)
 
 
@@ -64,13 +64,20 @@ def _advance(char: str) -> float:
 
 
 def text_width(content: str, size: Number, bold: bool = False, mono: bool = False) -> float:
-    """Return an upper bound of the width of a line of text."""
+    """Return an upper bound of the width of a line of text, in pixels.
+
+    Args:
+        content: The text.
+        size: Font size in pixels.
+        bold: Whether the font is bold.
+        mono: Whether the font is monospaced.
+    """
     ems = len(content) * _MONO_EMS if mono else sum(map(_advance, content))
     return ems * size * (_BOLD if bold else 1.0)
 
 
 def truncate(content: str, size: Number, width: Number, bold: bool = False) -> str:
-    """Shorten a text with an ellipsis if it is wider than `width`.
+    """Shorten a text with an ellipsis if it is wider than `width` pixels at a font size.
 
     >>> truncate("a very long title", 10, 50)
     'a very l…'
@@ -94,7 +101,7 @@ def text_line(
     mono: bool = False,
     anchor: Anchor = "start",
 ) -> draw.Text:
-    """Create a line of text with its baseline at y."""
+    """Create a line of text whose baseline is at `y`. `anchor` is the point of the text that is at `x`."""
     family = {"font_family": MONO} if mono else {}
     weight = 600 if bold else 400
     return draw.Text(
@@ -104,13 +111,14 @@ def text_line(
 
 @dataclasses.dataclass(frozen=True)
 class SvgBlock:
-    """SVG elements inside the box from (0, 0) to (width, height)."""
+    """A rectangular layout block: SVG elements within the rectangle from (0, 0) to (width, height)."""
 
     width: Number
     height: Number
     parts: tuple[Any, ...] = ()
+    """Elements of the block."""
     card: tuple[tuple[str, str], ...] = ()
-    """SVG attributes of the card that `flow_cards` puts behind the block."""
+    """SVG attributes of the card that `card` and `flow_cards` draw behind the block, such as its color."""
 
     def at(self, x: Number, y: Number, **attributes: Any) -> draw.Group:
         """Return the block as an SVG group with its top left corner at (x, y)."""
@@ -134,10 +142,11 @@ def text_block(
     Args:
         content: The text.
         size: Font size.
-        width: Width of the block. The text is truncated to fit and aligned within it. Default: the text's.
-        bold: Use a bold font.
+        width: Width of the block. The text is truncated to fit and aligned within it. If it is None, the
+            block is as wide as the text.
+        bold: Whether to use a bold font.
         fill: Color of the text.
-        anchor: Alignment within `width`.
+        anchor: Alignment of the text within `width`.
     """
     shown = truncate(content, size, float("inf") if width is None else width, bold)
     block_width = text_width(shown, size, bold) if width is None else width
@@ -149,7 +158,7 @@ def text_block(
 def hstack(
     blocks: Sequence[SvgBlock], gap: Number = GAP, align: Literal["top", "middle", "bottom"] = "top"
 ) -> SvgBlock:
-    """Arrange blocks from left to right."""
+    """Arrange blocks from left to right, with `gap` pixels between them."""
     height = max((block.height for block in blocks), default=0)
     fraction = {"top": 0.0, "middle": 0.5, "bottom": 1.0}[align]
     x, parts = 0.0, []
@@ -162,7 +171,7 @@ def hstack(
 def vstack(
     blocks: Sequence[SvgBlock], gap: Number = 6, align: Literal["left", "middle"] = "left"
 ) -> SvgBlock:
-    """Arrange blocks from top to bottom."""
+    """Arrange blocks from top to bottom, with `gap` pixels between them."""
     width = max((block.width for block in blocks), default=0)
     y, parts = 0.0, []
     for block in blocks:
@@ -174,7 +183,16 @@ def vstack(
 def flow_cards(
     blocks: Iterable[SvgBlock], width: Number, gap: Number = GAP, padding: Number = 12
 ) -> SvgBlock:
-    """Arrange blocks as cards in rows of at most `width`. The cards in a row have the same height."""
+    """Put blocks on cards and arrange them in rows of at most `width` pixels.
+
+    The cards in a row have the same height.
+
+    Args:
+        blocks: The blocks.
+        width: Maximum width of a row.
+        gap: Distance between cards.
+        padding: Distance between the edge of a card and its block.
+    """
     rows: list[list[SvgBlock]] = []
     row_width = 0.0
     for block in blocks:
@@ -193,7 +211,7 @@ def flow_cards(
 
 
 def card(block: SvgBlock, padding: Number = 12) -> SvgBlock:
-    """Put a block on a white card with rounded corners; `block.card` overrides the style."""
+    """Put a block on a white card with rounded corners. `block.card` overrides the style of the card."""
     width, height = block.width + 2 * padding, block.height + 2 * padding
     style = {"fill": CARD, "stroke": BORDER, **dict(block.card)}
     back = draw.Rectangle(0.5, 0.5, round(width - 1, 2), round(height - 1, 2), rx=9, **style)
@@ -209,7 +227,7 @@ def badge(content: str, *, fill: str, ink: str, size: Number = 11) -> SvgBlock:
 
 
 def justify(left: SvgBlock, right: SvgBlock, width: Number) -> SvgBlock:
-    """Put one block at the left end and one at the right end of a line."""
+    """Put one block at the left end and one at the right end of a line that is `width` pixels wide."""
     height = max(left.height, right.height)
     parts = (
         left.at(0, (height - left.height) / 2),
@@ -247,16 +265,16 @@ def line_chart(
     ends: tuple[float, float] | None = None,
     ink: str = "#2f6fde",
 ) -> SvgBlock:
-    """Draw values from left to right as a line.
+    """Draw a line chart of values at equal distances.
 
     Args:
-        values: Values; those that are not finite are left out.
-        width: Width of the chart.
-        height: Height of the chart.
-        low: Lower edge of a band around the line.
+        values: Values from left to right. Values that are not finite are omitted.
+        width: Width of the chart in pixels.
+        height: Height of the chart in pixels.
+        low: Lower edge of a band around the line. The band is drawn if `low` and `high` are given.
         high: Upper edge of the band.
-        ends: Lowest and highest value of the axis. Default: those of the data.
-        ink: Color of the line.
+        ends: Values at the bottom and the top of the chart. None uses the minimum and maximum of the data.
+        ink: Color of the line and the band.
     """
     known = [float(value) for value in (*values, *(low or ()), *(high or ())) if math.isfinite(value)]
     lowest, highest = ends or (min(known, default=0.0), max(known, default=1.0))
@@ -280,7 +298,7 @@ def line_chart(
 
 
 def to_html(drawing: draw.Drawing) -> str:
-    """Return a drawing as HTML for a notebook, without the XML header, which is not allowed there."""
+    """Return a drawing as HTML for a notebook. The XML header is omitted, because HTML does not allow it."""
     return f'<div style="max-width:100%;margin:4px 0">{drawing.as_svg(header="")}</div>'
 
 

@@ -44,6 +44,7 @@ def test_queries_are_selected_by_depth_and_facts_are_kept(folder):
     data = DataHandler(path=folder, test_depth=[1, 2])
     assert data.test_queries == (parse_atom("husband(adam,eve)"),)
     assert Atom("mother", "eve", "cain") in data.known
+    assert DataHandler(path=folder, test_depth=[9]).test_queries == ()
     with pytest.raises(ValueError, match=r"genesis has no train_depths\.txt"):
         DataHandler(path=folder, train_depth={1})
 

@@ -70,9 +70,9 @@ def torchrl(environment: ArcEnvironment) -> Told:
     pytest.importorskip("torchrl")
     from tensordict import TensorDict
 
-    from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
+    from phalanx.integrations.torchrl import BatchedVecEnv
 
-    env = BatchedVecEnv.from_environment(environment, TASKS, seed=1)
+    env = BatchedVecEnv(environment, TASKS, seed=1)
     yield np.zeros(TASKS, bool), env.reset().to_dict(), np.zeros(TASKS, bool)
     names = ("operation", "r1", "c1", "r2", "c2")
     for action in actions():

@@ -60,14 +60,13 @@ def test_torchrl_mask_is_found_by_action_mask_transform() -> None:
     from tensordict import TensorDict
     from torchrl.envs import ActionMask, TransformedEnv, check_env_specs
 
-    from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv
-    from phalanx.integrations.torchrl import BatchedVecEnv as TorchRLVecEnv
+    from phalanx.integrations.torchrl import BatchedVecEnv
 
-    for env in (TorchRLVecEnv(LightsOut(), 2), BatchedVecEnv.from_environment(LightsOut(), 2)):
-        check_env_specs(env)
-        assert env.reset()["action_mask"].tolist() == [[True] * LAMPS] * 2
-        after = env.step(TensorDict({"action": torch.tensor([PRESSED, 0])}, [2]))["next"]
-        assert after["action_mask"].tolist() == MIXED
+    env = BatchedVecEnv(LightsOut(), 2)
+    check_env_specs(env)
+    assert env.reset()["action_mask"].tolist() == [[True] * LAMPS] * 2
+    after = env.step(TensorDict({"action": torch.tensor([PRESSED, 0])}, [2]))["next"]
+    assert after["action_mask"].tolist() == MIXED
     data = TransformedEnv(env, ActionMask()).rollout(10, break_when_any_done=False)
     presses = data["action"]
     going_on = ~data["next", "done"][:, :-1, 0]

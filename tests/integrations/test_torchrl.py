@@ -19,10 +19,16 @@ from torchrl.envs import ActionMask, TransformedEnv, check_env_specs  # noqa: E4
 from phalanx.arc.config import ArcConfig  # noqa: E402
 from phalanx.arc.env import ArcEnvironment  # noqa: E402
 from phalanx.arc.tasks import ArcTask  # noqa: E402
-from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv  # noqa: E402
+from phalanx.compat.deepprooflog.batched_env import BatchedVecEnv as QueryVecEnv  # noqa: E402
 from phalanx.core.environment import Environment, Key  # noqa: E402
 from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space  # noqa: E402
-from phalanx.integrations.torchrl import make_spec, to_jax, to_torch, torch_dtype  # noqa: E402
+from phalanx.integrations.torchrl import (  # noqa: E402
+    BatchedVecEnv,
+    make_spec,
+    to_jax,
+    to_torch,
+    torch_dtype,
+)
 
 
 def arc(selection: str, *, scalars: bool = False) -> BatchedVecEnv:
@@ -33,7 +39,7 @@ def arc(selection: str, *, scalars: bool = False) -> BatchedVecEnv:
         action={"selection_format": selection, "allowed_operations": (2, 3, 34)},
         observation={"scalars": scalars},
     )
-    return BatchedVecEnv.from_environment(ArcEnvironment.create(config, task), 2)
+    return BatchedVecEnv(ArcEnvironment.create(config, task), 2)
 
 
 def test_arc_has_a_point_action_as_a_record_and_its_grid_as_the_observation() -> None:
@@ -80,8 +86,8 @@ def test_incomplete_action_is_rejected() -> None:
 def test_environment_without_queries_is_reported() -> None:
     env = arc("point")
     assert not hasattr(env, "queries")
-    with pytest.raises(AttributeError, match="ArcEnvironment has no queries"):
-        env.queries = ["parent(a,b)"]
+    with pytest.raises(TypeError, match=r"ArcEnvironment has no queries; use phalanx\.integrations\.torchrl"):
+        QueryVecEnv.from_environment(env.environment, 2)
 
 
 class Inner(eqx.Module):
@@ -136,7 +142,7 @@ class Counter(Environment[CountState, Outer, Array]):
 
 
 def test_nested_composites_become_nested_keys() -> None:
-    env = BatchedVecEnv.from_environment(Counter(), 2)
+    env = BatchedVecEnv(Counter(), 2)
     check_env_specs(env)
     data = env.rollout(5)
     assert data.batch_size == (2, 3)

@@ -1,4 +1,4 @@
-"""ARC tasks as a grid-editing environment."""
+"""An environment for ARC tasks, in which the agent solves a task by editing a grid."""
 
 import lazy_loader
 

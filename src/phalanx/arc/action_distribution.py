@@ -1,6 +1,7 @@
-"""Distributions over ARC actions: an operation, then a point or a box that depends on it.
+"""Distributions over ARC actions.
 
-Given the operation, the selected cells are independent, so probabilities multiply and entropies add.
+An action consists of an operation and of a point or box whose distribution depends on the operation. Given
+the operation, the two corners of a box are independent, so their log-probabilities and entropies add up.
 """
 
 from typing import Literal
@@ -25,13 +26,14 @@ _CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_
 
 
 class CellLogits(eqx.Module):
-    """One logit per cell, so any set of cells can be preferred."""
+    """Logits of selecting a cell, with one logit per cell of the canvas."""
 
     cells: Float[Array, "groups rows columns"]
 
 
 class AxisLogits(eqx.Module):
-    """Independent logits of rows and columns, which take much less time on large canvases."""
+    """Logits of selecting a cell, as independent logits of its row and its column. Much faster than
+    `CellLogits` on large canvases, but rows and columns cannot be correlated."""
 
     rows: Float[Array, "groups rows"]
     columns: Float[Array, "groups columns"]
@@ -41,20 +43,22 @@ SelectionLogits = CellLogits | AxisLogits
 
 
 class ArcLogits(eqx.Module):
-    """Output of a network for one observation: logits of operations and of one or two cells for each."""
+    """Output of a policy network for one observation: logits of the operations, and logits of the selected
+    cells given the operation."""
 
     operations: Float[Array, " operations"]
     selections: tuple[SelectionLogits, ...]
-    """One entry for a point, two for the corners of a box."""
+    """Logits of the selected cells: one entry for a point, or two entries for the two corners of a box."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    """Row of `selections` that each operation uses; None gives each operation its own."""
+    """For each operation, the index on the `groups` axis of the `selections` that it uses. If None, the i-th
+    operation uses index i."""
 
 
 class _SelectionDistribution(eqx.Module):
-    """Log-probabilities of one selected cell, by group of operations."""
+    """Distribution of one selected cell, for each group of operations that share their selection logits."""
 
     axes: tuple[Float[Array, "groups _"], ...]
-    """Log-probabilities of cells, or of rows and columns, whose numbers may differ."""
+    """Log-probabilities: one array over all cells, or two arrays over rows and columns."""
     columns: int = eqx.field(static=True)
 
     def entropy(self) -> Float[Array, " groups"]:
@@ -81,19 +85,19 @@ class _SelectionDistribution(eqx.Module):
 
 
 class ArcDistribution(eqx.Module):
-    """Distribution over an operation and a point or box that depends on it.
+    """Distribution over ARC actions: an operation, and a point or box that depends on the operation.
 
-    Illegal operations have probability zero. Cells outside the working grid have probability zero too, except
-    for Resize, which may select any cell of the canvas.
+    Illegal operations have probability zero. Cells outside the working grid also have probability zero,
+    except for the operation Resize, which may select any cell of the canvas.
     """
 
     operations: Float[Array, " operations"]
-    """Log-probabilities of the operations `ids`."""
+    """Log-probabilities of the operations in `ids`, in the same order."""
     selections: tuple[_SelectionDistribution, ...]
     ids: tuple[int, ...] = eqx.field(static=True)
-    """Operations that the config allows."""
+    """Ids of the operations that the config allows."""
     groups: tuple[int, ...] = eqx.field(static=True)
-    """Row of `selections` that each operation uses."""
+    """For each operation in `ids`, the index on the `groups` axis of the `selections` that it uses."""
 
     @classmethod
     def from_logits(
@@ -102,12 +106,13 @@ class ArcDistribution(eqx.Module):
         ids: tuple[int, ...],
         observation: ArcObservation | Int8[Array, "rows columns"],
     ) -> "ArcDistribution":
-        """Create the distribution over the operations `ids` for an observation.
+        """Create the action distribution for one observation.
 
         Args:
-            logits: Output of a network whose operation logits are in the order of `ids`.
-            ids: Operations that the environment's config allows.
-            observation: Gives the size of the working grid and the mask of legal operations.
+            logits: Output of a network. The order of its operation logits is that of `ids`.
+            ids: Ids of the operations that the environment's config allows.
+            observation: Observation from which the size of the working grid and the mask of legal operations
+                are read. If it has no such mask, all operations in `ids` are legal.
         """
         if isinstance(observation, ArcObservation):
             working, legal = observation.working_grid, observation.legal_operations
@@ -134,13 +139,14 @@ class ArcDistribution(eqx.Module):
         return self._action(choice, cells)
 
     def mode(self) -> PointAction | BboxAction:
-        """Return the most probable operation with its most probable cells. An action of another operation may
-        be more probable."""
+        """Return the most probable operation with its most probable cells. This is not always the most
+        probable action, because the cells are chosen after the operation."""
         choice = jnp.argmax(self.operations).astype(jnp.int32)
         return self._action(choice, [selection.mode(self._group(choice)) for selection in self.selections])
 
     def log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
-        """Compute the log-probability of an action whose cells are on the canvas."""
+        """Compute the log-probability of an action, which is -inf if its operation is not in `ids`. The
+        selected cells must be on the canvas."""
         known = jnp.asarray(self.ids) == action.operation
         choice = jnp.argmax(known)
         total = jnp.where(known.any(), self.operations[choice], -jnp.inf)
@@ -149,9 +155,11 @@ class ArcDistribution(eqx.Module):
         return total
 
     def label_log_prob(self, action: PointAction | BboxAction) -> Float[Array, ""]:
-        """Compute the log-probability of an expert's action, without the cells if its operation ignores them.
+        """Compute the log-probability of an expert's action. If its operation ignores the selected cells,
+        only the log-probability of the operation counts.
 
-        Finite for invalid actions (negative fields), so that they can be masked afterward.
+        The result is finite even for padding actions, whose fields are negative, so that they can be masked
+        out afterward.
         """
         known = jnp.asarray(self.ids) == action.operation
         operation = jnp.sum(jnp.where(known, self.operations, 0.0))
@@ -160,7 +168,8 @@ class ArcDistribution(eqx.Module):
         return jnp.where(ignores_cells, operation, self.log_prob(clipped))
 
     def entropy(self) -> Float[Array, ""]:
-        """Compute the entropy of the operation, plus the expected entropy of the selected cells."""
+        """Compute the entropy of the distribution: the entropy of the operation plus the expected entropy of
+        the selected cells."""
         within = sum((selection.entropy() for selection in self.selections), jnp.zeros(len(set(self.groups))))
         probs = jnp.exp(self.operations)
         within = within[np.asarray(self.groups)]
@@ -185,11 +194,11 @@ def _cells(action: PointAction | BboxAction) -> list[tuple[Array, Array]]:
 def _selection_distribution(
     ids: tuple[int, ...], logits: SelectionLogits, inside: Bool[Array, "rows columns"]
 ) -> _SelectionDistribution:
-    """Normalize logits over the selectable cells.
+    """Normalize logits over the cells that may be selected.
 
     Args:
-        ids: One operation of each group.
-        logits: Logits by group.
+        ids: For each group, the id of one of its operations.
+        logits: Logits of each group.
         inside: Mask of the working grid.
     """
     if isinstance(logits, CellLogits):
@@ -203,8 +212,8 @@ def _selection_distribution(
 
 
 def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Assign operations to groups by category. Resize is a separate group, because it can select cells
-    outside the grid."""
+    """Assign each operation to the group of its category; return the group indices. Resize has a group of its
+    own, because it can select cells outside the working grid."""
     kinds = ["resize" if i == Operation.RESIZE else OPERATIONS[i].category for i in ids]
     order = list(dict.fromkeys(kinds))
     return tuple(order.index(kind) for kind in kinds)
@@ -213,18 +222,23 @@ def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
 def selectable_cells(
     ids: tuple[int, ...], inside: Bool[Array, " selections"]
 ) -> Bool[Array, "operations selections"]:
-    """Return the cells, rows or columns that each operation may select: those of the grid, and all for
-    Resize."""
+    """Return a mask of the cells, rows or columns that each operation may select.
+
+    Args:
+        ids: Ids of the operations.
+        inside: Mask of the cells, rows or columns that belong to the working grid. Resize may also select the
+            others.
+    """
     return inside | (np.asarray(ids) == Operation.RESIZE)[:, None]
 
 
 def joint_operation_logits(
     cells: CellLogits, ids: tuple[int, ...], inside: Bool[Array, "rows columns"]
 ) -> Float[Array, " operations"]:
-    """Compute the log-sum-exp of the logits of the cells that each operation may select.
+    """Compute, for each operation, the log-sum-exp of the logits of the cells that it may select.
 
-    Used as logits of the operations, it turns the choice of an operation and then a cell into a choice among
-    pairs of both.
+    If the results are used as the operation logits, the distribution over (operation, cell) pairs is a single
+    softmax over all cell logits.
     """
     # A large number instead of infinity, whose gradient would be NaN.
     selectable = selectable_cells(ids, inside.reshape(-1))

@@ -1,4 +1,5 @@
-"""Actions: an operation and the selected cells, as a point, a bounding box or a mask."""
+"""Actions of the ARC environment. An action is an operation and the selected cells, given as a point, a
+bounding box or a mask."""
 
 import dataclasses
 from typing import NamedTuple
@@ -20,7 +21,15 @@ _INT32 = np.iinfo(np.int32)
 
 
 def check_integers(value: ArrayLike, where: str = "an action") -> Int32[Array, "*batch"]:
-    """Convert integers to int32. Floats raise an error, and values out of range are clipped to the limits."""
+    """Convert integers to int32. Values outside the range of int32 are clipped.
+
+    Args:
+        value: Integers.
+        where: Subject of the error message.
+
+    Raises:
+        TypeError: If the values are not integers.
+    """
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if array.dtype == jnp.int32:
         return jnp.asarray(array)
@@ -33,7 +42,7 @@ def check_integers(value: ArrayLike, where: str = "an action") -> Int32[Array, "
 
 
 def cell_mask(value: ArrayLike) -> Bool[Array, "*batch rows columns"]:
-    """Convert booleans or integers to booleans; floats raise an error."""
+    """Convert booleans or integers to a boolean mask. Raises `TypeError` for floats."""
     array = value if isinstance(value, jax.Array) else np.asarray(value)
     if array.dtype != bool and not jnp.issubdtype(array.dtype, jnp.integer):
         raise TypeError(f"a selection consists of booleans, got {array.dtype}")
@@ -54,18 +63,18 @@ class PointAction(eqx.Module):
     operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Id of the operation, 0 to 41."""
     row: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """Row, counted from the top."""
+    """Row of the cell, counted from 0 at the top."""
     col: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """Column, counted from the left."""
+    """Column of the cell, counted from 0 at the left."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """Convert the cell to a mask, which is empty if the cell is outside the canvas."""
+        """Convert the cell to a mask of the canvas. The mask is empty if the cell is outside the canvas."""
         return BboxAction(self.operation, self.row, self.col, self.row, self.col).to_selection_mask(
             grid_shape
         )
 
     def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Check that the operation exists and the cell is on the canvas."""
+        """Return whether the operation exists and the cell is on the canvas."""
         rows, columns = grid_shape
         return _is_operation(self.operation) & _is_within(self.row, rows) & _is_within(self.col, columns)
 
@@ -74,7 +83,8 @@ class PointAction(eqx.Module):
 
 
 class BboxAction(eqx.Module):
-    """An operation on a bounding box, or a batch of such actions. The corners are inclusive, in any order."""
+    """An operation on a bounding box, or a batch of such actions. The box includes both corners, which may be
+    given in any order."""
 
     operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Id of the operation, 0 to 41."""
@@ -88,7 +98,7 @@ class BboxAction(eqx.Module):
     """Column of the opposite corner."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """Convert the part of the box that is on the canvas to a mask."""
+        """Convert the box to a mask of the canvas. Cells outside the canvas are dropped."""
         r1, r2 = jnp.minimum(self.r1, self.r2), jnp.maximum(self.r1, self.r2)
         c1, c2 = jnp.minimum(self.c1, self.c2), jnp.maximum(self.c1, self.c2)
         rows, columns = jnp.arange(grid_shape[0]), jnp.arange(grid_shape[1])
@@ -97,7 +107,7 @@ class BboxAction(eqx.Module):
         return in_rows[..., :, None] & in_columns[..., None, :]
 
     def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Check that the operation exists and both corners are on the canvas."""
+        """Return whether the operation exists and both corners are on the canvas."""
         rows, columns = grid_shape
         in_rows = _is_within(self.r1, rows) & _is_within(self.r2, rows)
         return (
@@ -112,21 +122,21 @@ class BboxAction(eqx.Module):
 
 
 class MaskAction(eqx.Module):
-    """An operation on any set of cells, or a batch of such actions."""
+    """An operation on an arbitrary set of cells, or a batch of such actions."""
 
     operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Id of the operation, 0 to 41."""
     selection: Bool[Array, "*batch rows columns"] = eqx.field(converter=cell_mask)
-    """Selected cells of the canvas."""
+    """Mask of the selected cells of the canvas."""
 
     def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """Return the mask, whose shape must equal the canvas's."""
+        """Return the mask. Its shape must be that of the canvas."""
         if self.selection.shape[-2:] != tuple(grid_shape):
             raise ValueError(f"the mask has shape {self.selection.shape[-2:]}, the canvas {grid_shape}")
         return self.selection
 
     def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Check that the operation exists; a mask is always on the canvas."""
+        """Return whether the operation exists. The cells of a mask are always on the canvas."""
         self.to_selection_mask(grid_shape)
         return _is_operation(self.operation)
 
@@ -139,24 +149,25 @@ Action = PointAction | BboxAction | MaskAction
 
 
 def create_point_action(operation: ArrayLike, row: ArrayLike, col: ArrayLike) -> PointAction:
-    """Create a point action from numbers or arrays."""
+    """Create a `PointAction` from numbers or arrays."""
     return PointAction(operation, row, col)  # type: ignore[arg-type]
 
 
 def create_bbox_action(
     operation: ArrayLike, r1: ArrayLike, c1: ArrayLike, r2: ArrayLike, c2: ArrayLike
 ) -> BboxAction:
-    """Create a bounding-box action from numbers or arrays."""
+    """Create a `BboxAction` from numbers or arrays."""
     return BboxAction(operation, r1, c1, r2, c2)  # type: ignore[arg-type]
 
 
 def create_mask_action(operation: ArrayLike, selection: ArrayLike) -> MaskAction:
-    """Create a mask action from numbers and a boolean array."""
+    """Create a `MaskAction` from an operation id, or an array of ids, and a boolean mask."""
     return MaskAction(operation, selection)  # type: ignore[arg-type]
 
 
 def check_bounds(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*batch"]:
-    """Check that the selected cells are on the canvas (the last two axes of `grid_shape`)."""
+    """Return whether the selected cells are on the canvas, whose height and width are the last two entries of
+    `grid_shape`. The operation is not checked."""
     valid = eqx.tree_at(lambda a: a.operation, action, jnp.zeros_like(action.operation))
     return valid.validate((grid_shape[-2], grid_shape[-1]))
 
@@ -168,7 +179,15 @@ def random_action(
     height: Int32[Array, ""],
     width: Int32[Array, ""],
 ) -> Action:
-    """Sample one of the operations and random cells of an area."""
+    """Sample an action uniformly, in the config's selection format.
+
+    Args:
+        key: Random key.
+        config: Settings of the environment.
+        operations: Ids of the operations to sample from.
+        height: Number of rows, from the top, in which cells are selected.
+        width: Number of columns, from the left, in which cells are selected.
+    """
     operation_key, row_key, column_key = jax.random.split(key, 3)
     operation = jnp.asarray(operations)[jax.random.randint(operation_key, (), 0, len(operations))]
     rows = jax.random.randint(row_key, (2,), 0, height)
@@ -200,7 +219,8 @@ def action_space(config: ArcConfig) -> Space:
 
 
 class KernelAction(NamedTuple):
-    """An action of any format, as the backends take it: a bounding box, or a mask if that is not empty."""
+    """An action in the common format that the backends take. Points and boxes are given by their corners, and
+    `mask` is empty (0x0). A mask action has a mask instead, and its corners are ignored."""
 
     operation: Int32[Array, "*batch"]
     r1: Int32[Array, "*batch"]
@@ -211,7 +231,13 @@ class KernelAction(NamedTuple):
 
 
 def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int, int]) -> KernelAction:
-    """Check the shapes of a batch of actions and convert it for the backends; a point becomes a 1x1 box."""
+    """Convert actions of any selection format to the format of the backends. A point becomes a 1x1 box.
+
+    Args:
+        action: One action, or a batch.
+        batch: Expected batch shape; empty for a single action.
+        grid_shape: Height and width of the canvas.
+    """
     operation = action.operation
     no_mask = jnp.zeros((*jnp.shape(operation), 0, 0), bool)
     if isinstance(action, PointAction):
@@ -237,13 +263,14 @@ def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int,
 
 
 def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
-    """Return a mask of the legal operations."""
+    """Return the mask of the operations that the config allows, repeated for every state of the batch."""
     legal = np.isin(np.arange(NUM_OPERATIONS), config.action.operations)
     return jnp.broadcast_to(jnp.asarray(legal), (*state.batch_shape, NUM_OPERATIONS))
 
 
 def validate_action(action: Action, state: ArcState, config: ArcConfig) -> Bool[Array, "*batch"]:
-    """Check that an action would be executed: a legal operation on cells of the canvas."""
+    """Return whether an action is valid: its operation is allowed and the selected cells are on the
+    canvas."""
     legal = legal_operations(state, config)
     operation = jnp.clip(action.operation, 0, NUM_OPERATIONS - 1)
     return action.validate(config.grid_shape) & jnp.take_along_axis(legal, operation[..., None], -1)[..., 0]

@@ -1,4 +1,4 @@
-"""Augmentation: random symmetries and color permutations of tasks, inside compiled programs."""
+"""Random symmetries and color permutations of tasks, computed inside compiled programs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,7 +16,8 @@ from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.core.environment import Key
 
 NUM_SYMMETRIES = 8
-"""Number of symmetries. Bit 0 transposes; then bit 1 flips horizontally and bit 2 vertically."""
+"""Number of symmetries of a square. The bits of a symmetry's index are applied in order: bit 0 transposes,
+bit 1 flips horizontally, bit 2 flips vertically."""
 _WORD = 32
 _TRANSPOSE = 1
 
@@ -25,17 +26,18 @@ _TRANSPOSE = 1
 def augment(
     arrays: TaskArrays, key: Key, *, symmetries: bool = True, colors: bool = True, keep_black: bool = True
 ) -> TaskArrays:
-    """Apply a random symmetry and color permutation to each task, the same to all of its pairs.
+    """Apply a random symmetry and a random color permutation to each task. All pairs of a task are
+    transformed in the same way.
 
-    Rotated grids may be taller, so the arrays need rows for the widest grid: see `num_rows` of
-    `TaskBuffer.from_tasks`. The result may not fit a canvas that is not square.
+    A transposed grid has as many rows as the original has columns. The arrays need enough rows for this: see
+    `num_rows` of `TaskBuffer.from_tasks`. If the canvas is not square, the result may not fit on it.
 
     Args:
         arrays: The tasks.
         key: Random key.
         symmetries: Whether to rotate and flip grids.
         colors: Whether to permute colors.
-        keep_black: Whether to keep color 0, which is the background of most tasks.
+        keep_black: Whether to leave color 0, which is the background of most tasks, unchanged.
     """
     count = arrays.table.shape[-2]
     symmetry_key, color_key = jax.random.split(key)
@@ -49,12 +51,12 @@ def augment(
 def transform_tasks(
     arrays: TaskArrays, symmetries: Int32[Array, " tasks"], permutations: Int32[Array, "tasks 10"]
 ) -> TaskArrays:
-    """Apply a symmetry and a color permutation to each task.
+    """Apply a given symmetry and a given color permutation to each task.
 
     Args:
         arrays: The tasks.
-        symmetries: Symmetry of each task, 0 to 7; see `NUM_SYMMETRIES`.
-        permutations: New color of each color, for each task.
+        symmetries: Index of each task's symmetry, 0 to 7; see `NUM_SYMMETRIES`.
+        permutations: For each task, the new color of each of the ten colors.
     """
     num_pairs, rows = arrays.pairs.shape[0], arrays.pairs.shape[-1]
     owner = _owners(arrays, num_pairs)
@@ -72,9 +74,15 @@ def transform_tasks(
 
 
 def augment_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> list[ArcTask]:
-    """Apply a random symmetry and color permutation to each task, and return tasks with grids.
+    """Apply `augment` to a list of tasks, and return new tasks.
 
-    Families and solutions are removed, because they may not apply to the result.
+    The new tasks have no families and no solutions, because those of the original tasks may not apply to
+    them.
+
+    Args:
+        tasks: The tasks.
+        key: Random key.
+        settings: Keyword arguments of `augment`.
     """
     num_rows = max(max(task.max_shape) for task in tasks)
     arrays = jax.device_get(augment(TaskBuffer.from_tasks(tasks, num_rows=num_rows).arrays, key, **settings))
@@ -93,7 +101,7 @@ def augment_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> list[
 
 
 def _owners(arrays: TaskArrays, num_pairs: int) -> Int32[Array, " pairs"]:
-    """Return the task of each pair; padding belongs to the last task."""
+    """Return the index of the task to which each pair belongs. Padding belongs to the last task."""
     last = arrays.table[:, 0] + arrays.table[:, 1] + arrays.table[:, 2]
     exists = jnp.arange(arrays.table.shape[0]) < arrays.num_tasks
     ends = jnp.where(exists, last, num_pairs)
@@ -111,7 +119,7 @@ def _permute_colors(
     inside: UInt32[Array, "pairs 2 1 32"],
     permutation: Int32[Array, "pairs 10"],
 ) -> UInt32[Array, "pairs 2 4 32"]:
-    """Move the cells of each color to the planes of its new color."""
+    """Replace each color by its new color."""
     result = jnp.zeros_like(planes)
     bits = np.arange(NUM_PLANES)
     for color in range(NUM_COLORS):
@@ -125,7 +133,7 @@ def _permute_colors(
 
 
 def _transpose(planes: UInt32[Array, "*any 32"]) -> UInt32[Array, "*any 32"]:
-    """Transpose 32x32 bit matrices by exchanging blocks of 16x16 first and single bits last."""
+    """Transpose 32x32 bit matrices by exchanging blocks of decreasing size, from 16x16 to single bits."""
     mask = jnp.uint32(0x0000FFFF)
     width = 16
     while width:

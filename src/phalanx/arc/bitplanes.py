@@ -42,7 +42,7 @@ def trim(grid: object) -> np.ndarray:
 
 
 def low_bits(count: Int[Array, "*batch"]) -> UInt32[Array, "*batch"]:
-    """Return integers whose lowest `count` bits are set, for counts of 0 to 31."""
+    """Return integers whose lowest `count` bits are set. Counts may be 0 to 31."""
     return (jnp.uint32(1) << count.astype(jnp.uint32)) - 1
 
 
@@ -52,7 +52,7 @@ def low_bits(count: Int[Array, "*batch"]) -> UInt32[Array, "*batch"]:
 def area_bits(
     height: Int[Array, "*batch"], width: Int[Array, "*batch"], rows: int
 ) -> UInt32[Array, "*batch rows"]:
-    """Return the bits of the first `height` rows and `width` columns."""
+    """Return the mask of the first `height` rows and `width` columns, as one uint32 per row."""
     return jnp.where(jnp.arange(rows) < height[..., None], low_bits(width)[..., None], jnp.uint32(0))
 
 
@@ -65,7 +65,7 @@ def pack_mask(mask: Bool[Array, "*batch rows columns"]) -> UInt32[Array, "*batch
 
 @partial(jax.jit, static_argnums=1, inline=True)
 def unpack_mask(bits: UInt32[Array, "*batch rows"], columns: int) -> Bool[Array, "*batch rows columns"]:
-    """Convert one uint32 per row to a mask."""
+    """Convert one uint32 per row to a mask with the given number of columns."""
     return (bits[..., None] >> jnp.arange(columns, dtype=jnp.uint32)) & 1 != 0
 
 
@@ -73,7 +73,13 @@ def unpack_mask(bits: UInt32[Array, "*batch rows"], columns: int) -> Bool[Array,
 def unpack_cells(
     planes: UInt32[Array, "*batch 4 rows"], inside: UInt32[Array, "*batch rows"], columns: int
 ) -> Int8[Array, "*batch rows columns"]:
-    """Convert bit-planes to colors, with -1 outside the cells of `inside`."""
+    """Convert bit-planes to colors.
+
+    Args:
+        planes: Bit-planes of the grids.
+        inside: Mask of the cells that belong to the grids, as one uint32 per row. The other cells become -1.
+        columns: Number of columns of the result.
+    """
     cells = sum(_bytes_of_bits(planes[..., k, :], columns) << k for k in range(NUM_PLANES))
     cells = cells | _bytes_of_bits(~inside, columns) * jnp.uint32(0xFF)
     split = jax.lax.bitcast_convert_type(cells, jnp.int8)
@@ -81,14 +87,16 @@ def unpack_cells(
 
 
 def _bytes_of_bits(bits: UInt32[Array, "*batch rows"], columns: int) -> UInt32[Array, "*batch rows quads"]:
-    """Spread bits to bytes of 0 or 1, four per uint32: one product copies a nibble to the four bytes."""
+    """Convert each bit to a byte of 0 or 1, with four bytes per uint32. A single multiplication copies a
+    nibble to the four bytes."""
     shifts = 4 * jnp.arange(-(-columns // 4), dtype=jnp.uint32)
     nibbles = (bits[..., None] >> shifts) & 0xF
     return (nibbles * jnp.uint32(0x00204081)) & jnp.uint32(0x01010101)
 
 
 def fit_rows(rows_of_bits: UInt32[Array, "*any have"], rows: int) -> UInt32[Array, "*any rows"]:
-    """Pad or cut the last axis to `rows`: a task buffer has only as many rows as its tallest grid."""
+    """Pad with zeros or cut the last axis to `rows` entries. Needed because the arrays of a task buffer have
+    only as many rows as its tallest grid."""
     missing = rows - rows_of_bits.shape[-1]
     if missing <= 0:
         return rows_of_bits[..., :rows]

@@ -1,4 +1,4 @@
-"""Settings of the ARC environment: one frozen model per topic."""
+"""Configuration of the ARC environment."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
@@ -14,57 +14,65 @@ if TYPE_CHECKING:
 
 MAX_GRID_SIDE = 30
 GENERATED = "generated"
-"""Source of generated tasks."""
+"""Value of `DatasetConfig.source` for generated tasks."""
 
 SelectionFormat = Literal["point", "bbox", "mask"]
 Mode = Literal["training", "evaluation"]
 InitialGrid = Literal["input", "blank", "random", "demonstration"]
 INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)
-"""In the order of the C++ enum `InitialGrid`."""
+"""Values of `EpisodeConfig.initial_grid`, in the order of the C++ enum `InitialGrid`."""
 
 
 class EpisodeConfig(Config):
-    """Course and end of an episode."""
+    """When an episode ends, and what it starts with."""
 
     max_episode_steps: int = Field(default=100, ge=1)
     """Number of steps after which an episode is truncated."""
     mode: Mode = "training"
-    """In `training`, an episode is about one pair and the similarity to its output is known after every
-    step. In `evaluation`, an episode is about a complete task: the agent edits one grid per test pair,
-    Submit submits all of them, and nothing about the answer is revealed before the last submission."""
+    """In `training`, an episode consists of one pair, and the similarity to its output is known after every
+    step. In `evaluation`, an episode consists of a complete task: the agent edits one grid per test pair, the
+    operation Submit submits all of them, and nothing about the answers is revealed before the last
+    submission."""
     require_submit: bool = False
-    """Whether a solved grid must be submitted in training. If false, the episode ends as soon as the grid is
-    solved. Evaluation always requires it."""
+    """Whether a training episode continues after the grid is solved until the agent submits it. If false, the
+    episode ends as soon as the grid is solved. Ignored in evaluation mode, which always requires a
+    submission."""
     attempts: int = Field(default=1, ge=1, le=4)
-    """Number of submissions in evaluation. A test output is correct if one of them is."""
+    """Number of submissions per episode in evaluation mode, 1 to 4. A test output counts as correct if it is
+    correct in one of the submissions."""
     initial_grid: InitialGrid = "input"
-    """First working grid: the pair's input, a blank or random grid of the same size, or the output of another
-    demonstration (the input if there is none). Operations that restart a pair return to its input."""
+    """Working grid at the start of an episode: `input` (the input of the pair), `blank` or `random` (a grid
+    of the same size as the input), or `demonstration` (the output of another demonstration pair, or the input
+    if there is none). Operations that restart a pair always return to its input."""
 
 
 class DatasetConfig(Config):
-    """Size of the canvas, and the tasks that are used when none are given."""
+    """Size of the canvas, and the default tasks of an environment."""
 
     max_grid_height: int = MAX_GRID_SIDE
-    """Height of the canvas, 1 to 30. Every grid of every task must fit."""
+    """Height in cells, 1 to 30, of the canvas on which all grids are stored. Every grid of every task must
+    fit."""
     max_grid_width: int = MAX_GRID_SIDE
-    """Width of the canvas, 1 to 30."""
+    """Width of the canvas in cells, 1 to 30."""
     source: str = GENERATED
-    """Name of a dataset (listed by `phalanx arc list`) or path to task files. `generated` uses the built-in
-    generators. Ignored if tasks are passed to the environment."""
+    """Name of a dataset (see `phalanx arc list`) or path of a file or folder with tasks. `generated` uses the
+    built-in task generators. Ignored if tasks are passed to the environment."""
     split: str = "training"
-    """Split of the source."""
+    """Split of the source to use, such as `training` or `evaluation`."""
     families: tuple[str, ...] = ()
-    """Task families (generated tasks) or concepts (ConceptARC) to use; empty uses all."""
+    """Names of the task families (generated tasks) or concepts (ConceptARC) to use. If empty, all are
+    used."""
     num_tasks: int = Field(default=64, ge=1)
-    """Number of tasks to generate, for the source `generated`."""
+    """Number of tasks to generate. Used only for the source `generated`."""
     seed: int = 0
-    """Random seed of the generated tasks."""
+    """Random seed of generated tasks."""
     tasks_per_update: int = Field(default=128, ge=1)
-    """Number of tasks in each update of behavior cloning: newly generated, or sampled from the dataset."""
+    """Number of tasks in each update of behavior cloning. They are newly generated, or sampled from the
+    dataset."""
     augment: bool = False
-    """Whether behavior cloning rotates, mirrors and recolors the tasks of a dataset, anew in each update. Not
-    for generated tasks, which are new in each update anyway; the canvas must be square."""
+    """Whether behavior cloning randomly rotates, mirrors and recolors the tasks of the dataset in each
+    update. It requires a square canvas, and must be false for generated tasks, which are new in each update
+    anyway."""
 
     @model_validator(mode="after")
     def _check_augmentation(self) -> "DatasetConfig":
@@ -83,12 +91,12 @@ class DatasetConfig(Config):
 
 
 class ActionConfig(Config):
-    """Actions that the agent may take."""
+    """Action format and allowed operations."""
 
     selection_format: SelectionFormat = "point"
-    """Shape of the selected cells: one `point`, a rectangle (`bbox`), or any `mask`."""
+    """How an action selects cells: `point` (one cell), `bbox` (a rectangle) or `mask` (any set of cells)."""
     allowed_operations: tuple[int, ...] | None = None
-    """Ids of the legal operations; None allows all 42."""
+    """Ids of the operations that the agent may use, each 0 to 41. If None, all 42 operations are allowed."""
 
     @field_validator("allowed_operations")
     @classmethod
@@ -106,54 +114,57 @@ class ActionConfig(Config):
 
     @property
     def operations(self) -> tuple[int, ...]:
-        """Ids of the legal operations, in ascending order."""
+        """Ids of the allowed operations, in ascending order."""
         return self.allowed_operations or tuple(range(NUM_OPERATIONS))
 
     @property
     def operation_bits(self) -> int:
-        """The legal operations as an integer: bit k is set if operation k is legal."""
+        """The allowed operations as an integer whose bit k is set if operation k is allowed."""
         return sum(1 << operation for operation in self.operations)
 
 
 class RewardConfig(Config):
-    """Terms of the default reward. All of them are added, so penalties are usually negative."""
+    """Terms of the default reward. The terms are added, so a penalty is usually a negative number."""
 
     similarity_weight: float = 1.0
-    """Weight of the change in similarity to the target. Used in training mode only."""
+    """Weight of the change in similarity to the target in a step. Used in training mode only."""
     step_penalty: float = -0.01
-    """Added at every valid step."""
+    """Reward of every valid step, in addition to the other terms."""
     success_bonus: float = 10.0
-    """Added when the episode ends solved."""
+    """Reward for ending an episode with a correct solution."""
     efficiency_bonus: float = 0.0
-    """Added to the success bonus if the episode took at most `efficiency_bonus_threshold` steps."""
+    """Additional reward for solving an episode in at most `efficiency_bonus_threshold` steps."""
     efficiency_bonus_threshold: int = Field(default=50, ge=0)
-    """Largest number of steps that earns the efficiency bonus."""
+    """Maximum number of steps of an episode that earns the efficiency bonus."""
     unsolved_submission_penalty: float = 0.0
-    """Added when an episode ends with the submission of a wrong grid."""
+    """Reward for ending an episode by submitting a wrong grid."""
     invalid_action_penalty: float = -1.0
-    """Reward of an invalid action, in place of all other terms."""
+    """Reward of an invalid action, instead of the similarity term and the step penalty."""
     reward_on_submit_only: bool = False
-    """Whether to drop the similarity term and the step penalty, so that only the end of an episode is
-    rewarded."""
+    """Whether to drop the similarity term and the step penalty, so that valid steps are rewarded only at the
+    end of an episode."""
 
 
 class ObservationConfig(Config):
-    """Parts of the observation. If only the working grid is enabled, an observation is a single array."""
+    """Parts of an observation. If no part besides the working grid is enabled, an observation is a single
+    array; otherwise, it is an `ArcObservation`."""
 
     working_grid: bool = True
-    """Show the current grid. If everything is disabled, an observation is an empty array."""
+    """Whether to include the working grid. If all parts are disabled, an observation is an empty array."""
     input_grid: bool = False
-    """Show the pair's input."""
+    """Whether to include the input of the pair."""
     target_grid: bool = False
-    """Show the pair's output; blank in evaluation mode."""
+    """Whether to include the output of the pair. In evaluation mode, it is hidden: all cells are -1."""
     selected: bool = False
-    """Show the last selection as a mask."""
+    """Whether to include the mask of the last selection."""
     clipboard: bool = False
-    """Show the contents of the clipboard."""
+    """Whether to include the contents of the clipboard."""
     num_demonstrations: int = Field(default=0, ge=0, le=10)
-    """Number of the task's demonstration pairs to show."""
+    """Number of demonstration pairs of the task to include, 0 to 10. The current pair is never one of
+    them."""
     scalars: bool = False
-    """Show similarity (0 in evaluation mode until the end), step count and legal operations."""
+    """Whether to include the similarity to the target (0 in evaluation mode until the end), the step count
+    and the mask of legal operations."""
 
     @property
     def is_single_array(self) -> bool:
@@ -163,7 +174,8 @@ class ObservationConfig(Config):
 
 
 class ArcConfig(Config):
-    """All settings of an ARC environment. Hashable, so it can be a static argument of `jax.jit`."""
+    """All settings of an ARC environment. Configs are hashable, so they can be static arguments of
+    `jax.jit`."""
 
     preset_group = "arc"
     renamed_settings: ClassVar[Mapping[str, str]] = {
@@ -173,25 +185,30 @@ class ArcConfig(Config):
     }
 
     episode: EpisodeConfig = EpisodeConfig()
-    """Course and end of an episode."""
+    """When an episode ends, and what it starts with."""
     dataset: DatasetConfig = DatasetConfig()
-    """Canvas and default tasks."""
+    """Size of the canvas, and the default tasks."""
     action: ActionConfig = ActionConfig()
-    """Legal actions."""
+    """Action format and allowed operations."""
     reward: RewardConfig = RewardConfig()
     """Terms of the default reward."""
     observation: ObservationConfig = ObservationConfig()
     """Parts of the observation."""
     backend: Backend = "auto"
-    """`native` (C++, CPU only), `xla`, or `auto`: native where it is available."""
+    """Implementation of the environment: `native` (C++, on the CPU only), `xla` (any device), or `auto`,
+    which uses `native` if it is available and `xla` otherwise."""
 
     @property
     def grid_shape(self) -> tuple[int, int]:
-        """Height and width of the canvas."""
+        """Height and width of the canvas, which has the same size for all tasks."""
         return self.dataset.max_grid_height, self.dataset.max_grid_width
 
     def environment_for(self, task: Any = None) -> "ArcEnvironment":
-        """Create the environment for a task, several tasks or a task buffer; None uses the dataset."""
+        """Create an environment with this config.
+
+        Args:
+            task: A task, several tasks or a task buffer. If None, the tasks of `dataset` are used.
+        """
         from phalanx.arc.env import ArcEnvironment
 
         return ArcEnvironment.create(self, task)

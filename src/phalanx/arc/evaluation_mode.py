@@ -1,4 +1,4 @@
-"""Evaluation mode: one grid per test pair of a task, hidden test outputs, and scoring after the last
+"""Evaluation mode: one grid per test pair of a task, hidden test outputs, and scores after the last
 submission.
 
 The backends get the tasks without their test outputs, so nothing they compute can reveal an answer. This
@@ -37,20 +37,20 @@ from phalanx.arc.state import (
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 
 PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
-"""Operations that switch to another pair."""
+"""Ids of the operations that switch to another pair."""
 
 
 class HiddenTestOutputs(NamedTuple):
-    """The outputs of all test pairs, which neither the backends nor states contain."""
+    """The outputs of all test pairs, which are in neither the backends' arrays nor the states."""
 
     planes: UInt32[Array, "*groups tasks tests 4 rows"]
-    """Bit-planes; zeros if there is no such pair or its output is unknown."""
+    """Bit-planes of the outputs. They are zero where a task has fewer test pairs or an output is unknown."""
     sizes: Int32[Array, "*groups tasks tests 2"]
-    """Height and width; 0 if there is no output."""
+    """Height and width of each output; 0 if there is none."""
 
 
 def hidden_outputs(tasks: TaskBuffer, rows: int) -> HiddenTestOutputs:
-    """Collect the test outputs of tasks, for a canvas with the given number of rows."""
+    """Collect the test outputs of tasks as arrays. `rows` is the height of the canvas."""
     tests = max(len(task.tests) for task in tasks)
     planes = np.zeros((tasks.padded_shape.num_tasks, tests, 4, rows), np.uint32)
     sizes = np.zeros((tasks.padded_shape.num_tasks, tests, 2), np.int32)
@@ -63,7 +63,8 @@ def hidden_outputs(tasks: TaskBuffer, rows: int) -> HiddenTestOutputs:
 
 
 def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
-    """Return the arrays for the backends and, in evaluation mode, the hidden test outputs."""
+    """Return the task arrays for the backends, and the hidden test outputs. In training mode, nothing is
+    hidden and the second value is None."""
     if config.episode.mode == "training":
         return tasks.arrays, None
     with jax.ensure_compile_time_eval():
@@ -71,7 +72,16 @@ def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, Hidd
 
 
 def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArrays, HiddenTestOutputs]:
-    """Separate the outputs of up to `num_tests` test pairs per task from arrays that may be traced."""
+    """Separate the test outputs from task arrays, which may be traced.
+
+    Args:
+        tasks: Arrays of the tasks with their test outputs.
+        num_tests: Maximum number of test pairs per task.
+        rows: Height of the canvas.
+
+    Returns:
+        The arrays without test outputs, and the test outputs.
+    """
     first, demos, count = (tasks.table[:, k, None] for k in range(3))
     number = jnp.arange(num_tests)
     exists = number < count
@@ -90,7 +100,8 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
 def start_bits_per_test(
     start_bits: UInt32[Array, "*batch 3"], num_tests: int
 ) -> UInt32[Array, "*batch tests 3"]:
-    """Return the start bits of every test pair of the task that is started."""
+    """Compute the start bits for every test pair of each episode's task. Start bits are defined in
+    `NUM_START_BITS`."""
     number = jnp.arange(num_tests, dtype=jnp.uint32)
     task, noise = start_bits[..., 0, None], start_bits[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
     return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)
@@ -100,8 +111,14 @@ def start_bits_per_test(
 def start(
     config: ArcConfig, tasks: TaskArrays, start_bits: UInt32[Array, "*batch 3"], starts: ArcState
 ) -> ArcState:
-    """Combine the first states of all test pairs, `starts` [*batch, tests], into the first state of an
-    episode."""
+    """Create the first states of episodes.
+
+    Args:
+        config: Settings of the environment.
+        tasks: The tasks without their test outputs.
+        start_bits: Start bits of the episodes, which select the first test pair.
+        starts: First states of all test pairs of each episode's task, with batch shape [*batch, tests].
+    """
     tests = starts.similarity.shape[-1]
     task = starts.registers[..., 0, TASK]
     count = jnp.clip(tasks.table[task, 2], 1, tests).astype(jnp.uint32)
@@ -140,16 +157,19 @@ def step(
     after: ArcState,
     info: StepInfo,
 ) -> tuple[ArcState, StepInfo]:
-    """Complete a backend's step: switch between the grids of test pairs, record submissions, and score at the
-    end.
+    """Complete a step of the backend: switch between the grids of the test pairs, record submissions, and
+    compute the scores at the end of the episode.
 
     Args:
         config: Settings of the environment.
         tasks: The tasks without their test outputs.
         answers: The hidden test outputs.
         before: State before the step.
-        after: State that the backend returned, without submissions.
-        info: Result of the step that the backend returned.
+        after: State that the backend returned. It has no `submission`.
+        info: Step info that the backend returned.
+
+    Returns:
+        The complete new state and step info.
     """
     submission = before.submission
     assert submission is not None
@@ -230,7 +250,8 @@ def _score(
     submitted: UInt32[Array, "*batch attempts tests 4 rows"],
     sizes: Int32[Array, "*batch attempts tests 2"],
 ) -> Float32[Array, "*batch tests"]:
-    """Return the similarity of the best attempt at each test pair; 0 if nothing was submitted."""
+    """Return, for each test pair, the similarity of the best submission to the output; 0 if nothing was
+    submitted."""
     target, target_size = answers.planes[task][..., None, :, :, :], answers.sizes[task][..., None, :, :]
     common = jnp.minimum(sizes, target_size)
     unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(submitted ^ target, -2, 0))
@@ -242,7 +263,8 @@ def _score(
 
 
 def submitted_grids(state: ArcState) -> list[list[np.ndarray]]:
-    """Return the submitted grids of one state: for each attempt, one grid per test pair of the task."""
+    """Return the grids submitted so far in a single state: for each submission, one grid per test pair of the
+    task."""
     if state.submission is None:
         raise ValueError("training mode has no submissions by task; set episode.mode=evaluation")
     if state.batch_shape:

@@ -1,4 +1,4 @@
-"""The ARC expert: follows the solution of a task, or plans from any grid to the output."""
+"""The ARC expert, which follows the solution of a task or plans actions from any grid to the output."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,13 +16,15 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.core.expert import ExpertLabels
 
 NUM_CHOICES = 4
-"""Maximum number of equally good actions in a label."""
+"""Maximum number of equally good actions in an expert label."""
 Progress = Int[np.ndarray, " batch"]
-"""Number of steps of its solution that each episode has followed; -1 if it has left the solution."""
+"""For each episode, the number of steps of the known solution that it has followed; -1 if it has deviated
+from the solution."""
 
 
 def num_interchangeable_steps(plan: ActionPlan, at: int) -> int:
-    """Count the next steps of a plan that may come in any order: fills of single cells, all different.
+    """Count how many of the next steps of a plan can be executed in any order. These are fills of single,
+    distinct cells. The result is at least 1 and at most `NUM_CHOICES`.
 
     >>> operations, cells = np.array([3, 1, 34], np.int32), np.array([[0, 0], [0, 1], [0, 0]], np.int32)
     >>> num_interchangeable_steps(ActionPlan(operations, cells), 0)
@@ -39,18 +41,19 @@ def num_interchangeable_steps(plan: ActionPlan, at: int) -> int:
 
 @dataclasses.dataclass
 class ArcExpert:
-    """Labels the states of a batch of episodes.
+    """Labels states with the actions that an expert would take.
 
-    While an episode follows the solution of its pair, the expert continues the solution. After that, it plans
-    from the current grid to the output. It submits a correct grid. The memory is needed because Copy leaves
-    the grid unchanged: a planner without memory would answer Copy forever.
+    While an episode follows the solution of its pair, the expert continues the solution. Once the episode
+    deviates, the expert plans from the current grid to the output. When the grid is correct, it submits. The
+    expert needs to remember its progress because Copy leaves the grid unchanged: without memory, it would
+    answer Copy forever.
     """
 
     config: ArcConfig
     tasks: Sequence[ArcTask]
-    """Tasks of the environment, by index."""
+    """Tasks of the environment, in the order of their indices."""
     solutions: dict[tuple[int, int], ActionPlan] = dataclasses.field(default_factory=dict)
-    """Solutions computed so far, by task and pair."""
+    """Cache of solutions, with (task index, pair index) as keys."""
 
     def __post_init__(self) -> None:
         if self.config.episode.mode != "training":
@@ -64,7 +67,7 @@ class ArcExpert:
             )
 
     def solution(self, task: int, pair: int) -> ActionPlan:
-        """Return the solution of a pair, including the submission."""
+        """Return the solution of a pair, which ends with Submit."""
         if (task, pair) not in self.solutions:
             self.solutions[task, pair] = solution_plan(self.tasks[task], pair, self.config, submit=True)
         return self.solutions[task, pair]
@@ -83,13 +86,14 @@ class ArcExpert:
         grids: Int8[np.ndarray, "batch rows columns"],
         memory: Progress,
     ) -> ExpertLabels:
-        """Label working grids.
+        """Label working grids with the expert's actions.
 
         Args:
-            tasks: Task of each episode.
-            pairs: Its pair, where demonstrations come first.
-            grids: Its working grid, -1 outside the area.
-            memory: Number of steps of the solution that it has followed; -1 if it has left the solution.
+            tasks: Index of each episode's task.
+            pairs: Index of each episode's pair: demonstrations first, then tests.
+            grids: Working grid of each episode, -1 outside the grid.
+            memory: Number of steps of the solution that each episode has followed; -1 if it has deviated from
+                it.
         """
         corners = 2 if self.config.action.selection_format == "point" else 4
         operations = np.full((len(tasks), NUM_CHOICES), -1, np.int32)
@@ -115,14 +119,17 @@ class ArcExpert:
         return ExpertLabels(action_from_arrays(operations, cells), operations >= 0)
 
     def must_act(self, actions: Action, labels: ExpertLabels) -> Bool[np.ndarray, " batch"]:
-        """Act where the policy would submit a wrong grid: it learns more if the episode continues."""
+        """Return the episodes in which the expert acts instead of the policy. These are the ones in which the
+        policy would submit a wrong grid and thereby end the episode, although the policy learns more if it
+        continues."""
         submits = np.asarray(actions.operation) == Operation.SUBMIT
         return submits & (np.asarray(labels.actions.operation)[:, 0] != Operation.SUBMIT)
 
     def advance(
         self, memory: Progress, labels: ExpertLabels, actions: Action, reset: Bool[np.ndarray, " batch"]
     ) -> Progress:
-        """Follow the solution while the actions are the expert's."""
+        """Update the progress of each episode. It increases by one if the action equals the expert's first
+        choice, becomes 0 for new episodes, and is -1 otherwise."""
         expected = jax.tree.map(lambda field: np.asarray(field)[:, 0], labels.actions)
         equal = jax.tree.map(lambda own, other: np.asarray(own) == other, actions, expected)
         same = np.logical_and.reduce(jax.tree.leaves(equal))

@@ -23,26 +23,26 @@ from phalanx.data.samples import Sample, read_samples
 
 
 class ExpertEpisodeBatch(eqx.Module):
-    """Steps of complete episodes, one episode after another."""
+    """All steps of some complete episodes, grouped by episode."""
 
     observation: Any
-    """Observation before each step, [steps, ...]."""
+    """Observation before each step, with leading axis [steps]."""
     action: Action
-    """Action of each step, [steps]."""
+    """Action of each step, with leading axis [steps]."""
     episode: Int32[np.ndarray, " steps"]
-    """Episode of each step."""
+    """Index of the episode to which each step belongs."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExpertEpisodes:
-    """Planned episodes that end with the correct grid. `batches` replays them."""
+    """Planned episodes, each of which ends with the correct grid. Call `batches` for their steps."""
 
     environment: ArcEnvironment
-    """Environment in which they are replayed."""
+    """Environment in which the episodes are replayed."""
     tasks: Int32[np.ndarray, " episodes"]
-    """Task of each episode, as an index of the environment's tasks."""
+    """Index of each episode's task in the environment."""
     pairs: Int32[np.ndarray, " episodes"]
-    """Pair of each episode, as in `batch_reset_to`."""
+    """Index of each episode's pair, as in `ArcEnvironment.batch_reset_to`."""
     plans: tuple[ActionPlan, ...]
     """Actions of each episode."""
     dropped: int
@@ -53,13 +53,16 @@ class ExpertEpisodes:
 
     @property
     def num_steps(self) -> int:
-        """Number of steps of all episodes."""
+        """Total number of steps of all episodes."""
         return sum(map(len, self.plans))
 
     def batches(self, batch_size: int = 256) -> Iterator[ExpertEpisodeBatch]:
-        """Replay the episodes in batches. Each batch has all steps of its episodes.
+        """Replay the episodes in batches and yield the steps of each batch.
 
-        Short episodes come first, so that the episodes of a batch have similar lengths.
+        Episodes are sorted by length, so that the episodes of a batch have similar lengths.
+
+        Args:
+            batch_size: Number of episodes per batch. The last batch may be smaller.
         """
         order = np.argsort([len(plan) for plan in self.plans], kind="stable")
         step = jax.jit(self.environment.batch_step)
@@ -88,8 +91,8 @@ class ExpertEpisodes:
         )
 
     def _pad_plans(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return operations and cells, [episodes, steps, ...], with an invalid operation after the end of a
-        plan."""
+        """Return the operations and selected cells of some episodes, with leading axes [episodes, steps]. The
+        operation is -1 after the end of a plan."""
         plans = [self.plans[episode] for episode in episodes]
         shape = len(plans), max(map(len, plans))
         cells = plans[0].selections
@@ -115,15 +118,18 @@ class ExpertEpisodes:
 
 
 def plan_expert_episodes(environment: ArcEnvironment, *, submit: bool | None = None) -> ExpertEpisodes:
-    """Plan every pair that the environment's episodes start with.
+    """Plan an episode for every pair that an episode of the environment can start with.
 
-    Solutions of tasks are used if they exist; other pairs are planned. Pairs that need no step are omitted,
-    and so are pairs whose plans exceed `max_episode_steps`, which are counted. If a pair cannot be solved
-    with the allowed operations, an error names it.
+    The known solution of a pair is used if there is one; otherwise, the actions are planned. Pairs that need
+    no action are omitted. Pairs whose plans exceed `max_episode_steps` are omitted too, and counted in
+    `ExpertEpisodes.dropped`.
 
     Args:
         environment: Environment in training mode.
-        submit: Whether plans end with Submit; None follows `episode.require_submit`.
+        submit: Whether plans end with Submit. If None, they do if `episode.require_submit` is set.
+
+    Raises:
+        ValueError: If a pair cannot be solved with the allowed operations. The message names the pair.
     """
     config = environment.config
     if config.episode.mode != "training":
@@ -150,34 +156,37 @@ _ENCODED_GRIDS: tuple[tuple[GridName, ...], ...] = (
     ("input", "working", "target"),
     ("working",),
 )
-"""Grids that recorded samples may contain."""
+"""Combinations of grids that recorded samples may contain."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LabeledSteps:
-    """Steps of the successful episodes of a file. Each episode ends with Submit."""
+    """Labeled steps of the successful episodes in a file. Each episode ends with Submit."""
 
     observations: PyTree
+    """Observation before each step, with leading axis [steps]."""
     labels: ExpertLabels
+    """Recorded action of each step, as the only label."""
     fingerprint: str
+    """SHA-256 of the observations and actions."""
 
     def __len__(self) -> int:
         return len(jax.tree.leaves(self.observations)[0])
 
     def sample(self, rng: np.random.Generator, count: int) -> tuple[PyTree, ExpertLabels]:
-        """Sample steps with replacement."""
+        """Sample `count` steps with replacement. Returns their observations and labels."""
         rows = rng.integers(len(self), size=count)
         return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], (self.observations, self.labels))
 
 
 def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSteps:
-    """Read the steps of successful episodes from a `.jsonl` file of samples.
+    """Read the steps of the successful episodes in a `.jsonl` file of samples.
 
-    An episode that ended with the correct grid but without Submit gets this step.
+    If an episode ended with the correct grid but without Submit, a Submit step is added.
 
     Args:
         path: The file.
-        environment: Environment whose observations and actions are returned.
+        environment: Environment whose observation and action formats are used.
     """
     see = environment.config.observation
     if see.target_grid or see.selected or see.clipboard or see.num_demonstrations or see.scalars:
@@ -198,7 +207,7 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
 
 
 class _StepCollector:
-    """Collects the steps of episodes."""
+    """Decodes samples and collects the steps of episodes."""
 
     def __init__(self, path: Path, environment: ArcEnvironment) -> None:
         self.path, self.environment = path, environment
@@ -241,7 +250,7 @@ class _StepCollector:
         )
 
     def _canvas(self, grid: np.ndarray | None) -> np.ndarray:
-        """Pad a grid to the environment's canvas."""
+        """Pad a grid with -1 to the size of the environment's canvas. None gives an empty canvas."""
         rows, columns = self.environment.config.grid_shape
         canvas = np.full((rows, columns), -1, np.int8)
         if grid is not None:
@@ -256,7 +265,7 @@ class _StepCollector:
     def _next_grid(
         self, working: np.ndarray, input_grid: np.ndarray, operation: int, cells: list[int]
     ) -> Int[np.ndarray, "rows columns"]:
-        """Compute the grid after a step."""
+        """Compute the working grid after a step."""
         if operation == Operation.COPY_INPUT:
             return input_grid
         action = action_from_arrays(np.int32(operation), np.array(cells, np.int32))

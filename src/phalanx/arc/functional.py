@@ -1,4 +1,5 @@
-"""Functions that take a config: `arc_reset`, `arc_step` and their versions for batches."""
+"""Functional API of the ARC environment: `arc_reset`, `arc_step` and their batched versions take a config
+instead of an environment."""
 
 import functools
 from collections.abc import Callable
@@ -25,13 +26,18 @@ _NO_TASKS = object()
 
 @runtime_checkable
 class EnvironmentConfigLike(Protocol):
-    """A config that creates an environment."""
+    """A config that can create its environment."""
 
     def environment_for(self, task: Any = None) -> Environment: ...
 
 
 def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None) -> Environment:
-    """Return the environment of a config and task, or the environment itself."""
+    """Return the environment of a config.
+
+    Args:
+        config: A config, or an environment, which is returned unchanged.
+        task: A task, several tasks or a task buffer. If None, the config's dataset is used.
+    """
     if isinstance(config, Environment):
         if task is not None:
             raise TypeError(f"{type(config).__name__} already has its tasks; pass a config to select a task")
@@ -45,9 +51,12 @@ def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None
 
 
 def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) -> Environment:
-    """Return the environment of states, given the environment or its config.
+    """Return the environment to which states belong.
 
-    States that have the attribute `tasks` determine the environment together with its config.
+    Args:
+        config: The environment, or its config.
+        states: States. If a config is given and the states have the attribute `tasks`, the environment is
+            created with these tasks.
     """
     if isinstance(config, Environment):
         return config
@@ -70,8 +79,8 @@ def batch_reset(
 
     Args:
         keys: One PRNG key per environment.
-        config: Settings of the environment, or the environment.
-        task: A task, several tasks or a task buffer; None uses the config's dataset.
+        config: Config of the environment, or the environment itself.
+        task: A task, several tasks or a task buffer. If None, the config's dataset is used.
 
     Returns:
         States and observations with a leading batch axis.
@@ -86,16 +95,16 @@ def batch_step(
     *,
     donate: bool = False,
 ) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
-    """Take a step in every environment of a batch.
+    """Advance every environment of a batch by one step.
 
     Args:
         states: States with a leading batch axis.
         actions: One action per environment.
-        config: Settings of the environment, or the environment.
-        donate: Reuse the memory of `states`, which must not be used afterward.
+        config: Config of the environment, or the environment itself.
+        donate: Whether to reuse the memory of `states`, which must not be used afterward.
 
     Returns:
-        States, observations, rewards, dones and infos.
+        New states, observations, rewards, dones and infos.
     """
     return vector.batch_step(states, actions, environment_of(config, states), donate=donate)
 
@@ -110,9 +119,10 @@ def run_episode_batch(
     key: Key | None = None,
     auto_reset: bool = False,
 ) -> tuple[PyTree, Float[Array, " batch"], episodes.Trajectory]:
-    """Run an agent in a batch of environments; see `phalanx.core.run_episode_batch`.
+    """Run an agent in a batch of environments. See `phalanx.core.run_episode_batch` for the arguments and
+    results.
 
-    `config` are the settings of the environment, or the environment itself.
+    In contrast to that function, `config` may be the config of the environment or the environment itself.
     """
     # The result of `batch_reset` is accepted, too.
     environment = environment_of(config, states[0] if type(states) is tuple and states else states)
@@ -126,8 +136,11 @@ def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[A
 
     Args:
         key: Random key.
-        config: Settings of the environment.
-        task: A task, several tasks or a task buffer; None uses the config's dataset.
+        config: Config of the environment.
+        task: A task, several tasks or a task buffer. If None, the config's dataset is used.
+
+    Returns:
+        The first state and its observation.
     """
     environment = ArcEnvironment.create(config, task)
     if has_tracers(key):
@@ -139,7 +152,16 @@ def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[A
 def arc_step(
     state: ArcState, action: Action, config: ArcConfig
 ) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
-    """Take a step: new state, observation, reward, done, info."""
+    """Advance an environment, or a batch of environments, by one step.
+
+    Args:
+        state: Current state.
+        action: Action to execute.
+        config: Config of the environment.
+
+    Returns:
+        New state, observation, reward, done and info.
+    """
     # Outside `jit`, most of the time is spent around the kernel. So the compiled program is found by the
     # identity of its arguments, states and actions are passed as plain arrays, and modules are read and
     # created through their dictionaries, because attribute access and constructors of Equinox modules are
@@ -175,14 +197,15 @@ def arc_step(
 
 _get, _new = object.__getattribute__, object.__new__
 _array_types: set[type] = set()
-"""Types of arrays that are not traced."""
+"""Types of concrete (not traced) arrays."""
 _calls: dict[tuple[int, int, int, type], tuple[Callable[..., Any], tuple[Array, ...], Any]] = {}
-"""Compiled step, arrays of the tasks, and (config, tasks), which keeps these alive so that their identities
+"""Cache of compiled steps, by the identities of config and tasks. Each entry contains the compiled function,
+the arrays of the tasks, and the config and tasks themselves, which are kept alive so that their identities
 are not reused."""
 
 
 def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any, ...]:
-    """Take a step with all checks, and prepare the next ones."""
+    """Execute a step with all checks, and cache the compiled function for later steps."""
     environment: Any = environment_of(config, state)
     new, *rest = _jit_step(environment, environment.detach_names(state), action)
     if (
@@ -203,8 +226,8 @@ def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any
 
 @functools.lru_cache(maxsize=128)
 def _step_program(config: ArcConfig, action_type: type[Any]) -> Callable[..., Any]:
-    """Compile a step whose arguments are arrays. Each argument and each result takes time, so there are as
-    few as possible."""
+    """Compile a step whose arguments and results are plain arrays. There are as few of them as possible,
+    because each of them adds overhead to a call."""
 
     @jax.jit
     def run(

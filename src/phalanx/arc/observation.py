@@ -1,4 +1,4 @@
-"""Observations: the part of a state that an agent sees, and its space."""
+"""Observations of the ARC environment, and the observation space."""
 
 from functools import partial
 
@@ -18,24 +18,26 @@ from phalanx.core.spaces import Box, Composite, Space
 
 
 class ArcObservation(eqx.Module):
-    """An observation with several parts; parts that the config disables are None."""
+    """An observation with several parts. Parts that the config disables are None."""
 
     working_grid: Int8[Array, "*batch rows columns"]
-    """The current grid; -1 outside."""
+    """Working grid, -1 outside the grid."""
     input_grid: Int8[Array, "*batch rows columns"] | None = None
-    """Input of the pair; -1 outside."""
+    """Input of the pair, -1 outside the grid."""
     target_grid: Int8[Array, "*batch rows columns"] | None = None
-    """Output of the pair; all -1 in evaluation mode."""
+    """Output of the pair, -1 outside the grid. In evaluation mode, all cells are -1."""
     selected: Bool[Array, "*batch rows columns"] | None = None
-    """Cells of the last selection."""
+    """Mask of the last selection."""
     clipboard: Int8[Array, "*batch rows columns"] | None = None
-    """The copied object; -1 outside."""
+    """Object in the clipboard, -1 for cells that do not belong to it."""
     demonstrations: Int8[Array, "*batch shown 2 rows columns"] | None = None
-    """Other demonstration pairs of the task, never the current pair; all -1 if there are fewer."""
+    """Input and output of demonstration pairs of the task, never of the current pair. If the task has fewer
+    pairs, the remaining grids are filled with -1."""
     similarity: Float32[Array, "*batch"] | None = None
-    """Similarity to the target; 0 in evaluation mode until the end."""
+    """Similarity of the working grid to the target, 0 to 1. In evaluation mode, it is 0 until the end of the
+    episode."""
     step_count: Int32[Array, "*batch"] | None = None
-    """Number of steps taken."""
+    """Number of steps taken in the episode."""
     legal_operations: Bool[Array, "*batch 42"] | None = None
     """Mask of the legal operations."""
 
@@ -49,9 +51,9 @@ def create_observation(
     """Create the observation of a state.
 
     Args:
-        state: A state with its tasks attached, unless the observation is a single array.
+        state: A state. Its tasks must be attached unless the observation is a single array.
         config: Settings of the environment.
-        working_grid: The state's unpacked working grid, if it is already available.
+        working_grid: The state's unpacked working grid. If None, it is computed.
     """
     see = config.observation
     if working_grid is None:
@@ -97,7 +99,7 @@ def observed_grid(observation: Observation) -> Array:
 
 
 def observation_space(config: ArcConfig) -> Space:
-    """Return the space of a config's observations."""
+    """Return the observation space of a config."""
     see = config.observation
     rows, columns = config.grid_shape
     working = Box(-1, 9, (rows, columns) if see.working_grid else (0, 0), np.int8)

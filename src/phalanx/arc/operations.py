@@ -1,4 +1,4 @@
-"""The 42 operations: ids, names, categories and help text."""
+"""The 42 operations of the ARC environment: ids, names, categories and descriptions."""
 
 import dataclasses
 import enum
@@ -9,7 +9,7 @@ NUM_GRID_OPERATIONS = 35
 
 
 class Operation(enum.IntEnum):
-    """Operation ids, as in O2ARC and JaxARC."""
+    """Ids of the operations. They are the same as in O2ARC and JaxARC."""
 
     FILL_0, FILL_1, FILL_2, FILL_3, FILL_4 = range(5)
     FILL_5, FILL_6, FILL_7, FILL_8, FILL_9 = range(5, 10)
@@ -27,16 +27,16 @@ class Operation(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class OperationInfo:
-    """One row of the operation table."""
+    """Name, category and description of an operation."""
 
     id: int
-    """Number of the operation in an action."""
+    """Id of the operation in an action."""
     name: str
-    """Short name for menus and images."""
+    """Short name for display."""
     category: str
-    """One of fill, flood fill, move, transform, clipboard, grid, submit, pair."""
+    """Category: `fill`, `flood fill`, `move`, `transform`, `clipboard`, `grid`, `submit` or `pair`."""
     text: str
-    """One sentence about the operation's effect."""
+    """One sentence that describes the effect of the operation."""
 
 
 _REST = {

@@ -1,4 +1,4 @@
-"""Datasets with many pairs per task in one `.npz` file, such as those of RE-ARC."""
+"""Datasets with many pairs per task, such as RE-ARC, stored in one `.npz` file."""
 
 import dataclasses
 import functools
@@ -16,16 +16,16 @@ _FIELDS = ("names", "task", "sizes", "cells")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GridPairDataset:
-    """Pairs of grids, each of which belongs to a task."""
+    """A dataset of input-output pairs of grids, each of which belongs to a task."""
 
     names: tuple[str, ...]
     """Ids of the tasks."""
     task: Int[np.ndarray, " pairs"]
-    """Index of the task of each pair."""
+    """Index of each pair's task in `names`."""
     sizes: Int[np.ndarray, "pairs 4"]
     """Input height, input width, output height and output width of each pair."""
     cells: Integer[np.ndarray, " cells"]
-    """Cells of all inputs and outputs, concatenated."""
+    """Colors of all inputs and outputs, concatenated."""
 
     def __len__(self) -> int:
         return len(self.task)
@@ -36,7 +36,7 @@ class GridPairDataset:
         return np.cumsum(lengths) - lengths
 
     def pair(self, index: int) -> GridPair:
-        """Return one pair."""
+        """Return the pair with the given index."""
         h, w, rows, columns = self.sizes[index].tolist()
         first = int(self._starts[index])
         grids = self.cells[first : first + h * w + rows * columns].astype(np.int8)
@@ -45,7 +45,7 @@ class GridPairDataset:
     def pad(
         self, indices: Int[np.ndarray, " some"], side: int
     ) -> tuple[Int8[np.ndarray, "some side side"], Int8[np.ndarray, "some side side"]]:
-        """Return inputs and outputs padded with -1 to `side` x `side`."""
+        """Return the inputs and the outputs of some pairs, padded with -1 to `side` x `side` cells."""
         canvases = np.full((2, len(indices), side, side), -1, np.int8)
         for row, index in enumerate(indices.tolist()):
             pair = self.pair(index)
@@ -55,8 +55,8 @@ class GridPairDataset:
         return canvases[0], canvases[1]
 
     def held_out_mask(self, num_parts: int = 8) -> Bool[np.ndarray, " pairs"]:
-        """Select one of `num_parts` parts by a hash of the inputs, so that equal inputs are in the same
-        part."""
+        """Return a mask that selects about one in `num_parts` pairs, for a held-out set. The selection is
+        based on a hash of the input, so pairs with equal inputs are never in different sets."""
         return np.array([zlib.crc32(self.pair(n).input.tobytes()) % num_parts == 0 for n in range(len(self))])
 
 

@@ -1,4 +1,4 @@
-"""Plans: short sequences of actions that turn one grid into another.
+"""Planner that finds short sequences of actions that turn one grid into another.
 
 The C++ extension searches for short plans. Without it, plans consist of a resize and fills only.
 """
@@ -25,22 +25,23 @@ Cells = Bool[np.ndarray, "rows columns"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ActionPlan:
-    """A sequence of actions as arrays."""
+    """A sequence of actions, stored as arrays."""
 
     operations: Int32[np.ndarray, " steps"]
-    """Operation of each step."""
+    """Id of the operation of each step."""
     selections: Int32[np.ndarray, "steps corners"] | Bool[np.ndarray, "steps rows columns"]
-    """Selected cells of each step: row and column of a point, corners of a box, or a mask of the canvas."""
+    """Selected cells of each step: row and column of a point, the two corners of a box, or a mask of the
+    canvas."""
 
     def __len__(self) -> int:
         return len(self.operations)
 
     def actions(self) -> list[Action]:
-        """Convert the steps to actions."""
+        """Return the steps as a list of actions."""
         return [action_from_arrays(*step) for step in zip(self.operations, self.selections, strict=True)]
 
     def then(self, other: "ActionPlan") -> "ActionPlan":
-        """Append another plan with the same selection format."""
+        """Return this plan followed by another plan with the same selection format."""
         return ActionPlan(
             np.concatenate([self.operations, other.operations]),
             np.concatenate([self.selections, other.selections]),
@@ -48,7 +49,8 @@ class ActionPlan:
 
 
 def action_from_arrays(operations: ArrayLike, selections: np.ndarray) -> Action:
-    """Create an action or a batch of actions from operations and selected cells."""
+    """Create an action, or a batch of actions, from operation ids and selected cells. The last axes of
+    `selections` have the format of `ActionPlan.selections`, which determines the type of the action."""
     if selections.dtype == np.bool_:
         return create_mask_action(operations, selections)
     corners = np.moveaxis(selections, -1, 0)
@@ -66,18 +68,18 @@ def plan_pair(
     start: object = None,
     submit: bool = False,
 ) -> list[Action]:
-    """Plan actions that turn a pair's input into its output.
+    """Plan actions that turn the input of a pair into its output.
 
-    The plan is short, but not always the shortest. Its last state is exactly the output, and the same
-    arguments give the same plan.
+    The plan is short, but not always the shortest. It always ends with exactly the output, and it is
+    deterministic.
 
     Args:
-        input: Input grid of the pair, with which an episode starts.
+        input: Input grid of the pair.
         output: Grid to reach.
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
-        allowed_operations: Operations that the plan may use; None allows all.
-        start: Current working grid, if it is not the input.
+        allowed_operations: Ids of the operations that the plan may use. If None, all are allowed.
+        start: Current working grid. If None, the plan starts from the input.
         submit: Whether the plan ends with Submit.
 
     >>> [int(action.operation) for action in plan_pair([[1, 2]], [[2, 1]])]
@@ -103,15 +105,15 @@ def solution_actions(
 ) -> list[Action]:
     """Return actions that solve a pair of a task.
 
-    The task's own solution is used if there is one and the selection format and the allowed operations can
-    express it. Otherwise, the pair is planned.
+    The task's known solution is used if there is one and it can be expressed with the selection format and
+    the allowed operations. Otherwise, the actions are planned.
 
     Args:
         task: The task.
         pair: Index of the pair: demonstrations first, then tests.
         selection_format: `point`, `bbox` or `mask`.
         grid_shape: Height and width of the environment's canvas.
-        allowed_operations: Operations that may be used; None allows all.
+        allowed_operations: Ids of the operations that may be used. If None, all are allowed.
         submit: Whether the actions end with Submit.
     """
     config = _config(selection_format, grid_shape, allowed_operations)
@@ -121,7 +123,7 @@ def solution_actions(
 def _config(
     selection_format: SelectionFormat, grid_shape: tuple[int, int], allowed: Collection[int] | None
 ) -> ArcConfig:
-    """Create a config with the settings that a plan depends on; it validates them."""
+    """Create a config with the settings that a plan depends on. This also validates them."""
     operations = None if allowed is None else tuple(allowed)
     return ArcConfig(
         action=ActionConfig(selection_format=selection_format, allowed_operations=operations),
@@ -135,7 +137,7 @@ def _allowed(config: ArcConfig) -> frozenset[int]:
 
 
 def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
-    """Create a plan with one step that ignores the selected cells."""
+    """Create a plan of one step whose operation ignores the selected cells."""
     if operation not in _allowed(config):
         raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
     if config.action.selection_format == "mask":
@@ -145,7 +147,7 @@ def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
 
 
 def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> ActionPlan:
-    """Return the actions of `solution_actions` as arrays."""
+    """Return the actions of `solution_actions` as a plan, with the settings of `config`."""
     if not 0 <= pair < len(task.pairs):
         raise ValueError(f"task {task.id!r} has pairs 0 to {len(task.pairs) - 1}, got {pair}")
     before, after = task.pairs[pair].input, task.pairs[pair].output
@@ -161,7 +163,7 @@ def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool =
 
 
 def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | None:
-    """Convert a solution to a selection format; return None if points cannot express it."""
+    """Convert a solution to the config's selection format; return None if points cannot express it."""
     operations = np.array([step.operation for step in solution], np.int32)
     boxes = np.array([(step.r1, step.c1, step.r2, step.c2) for step in solution], np.int32).reshape(-1, 4)
     match config.action.selection_format:
@@ -182,7 +184,8 @@ def _convert_solution(solution: Solution, config: ArcConfig) -> ActionPlan | Non
 
 
 def plan_grids(start: Grid, output: Grid, config: ArcConfig) -> ActionPlan:
-    """Plan actions from one grid to another. Raises `ValueError` with the reason if there is no plan."""
+    """Plan actions that turn one grid into another. Raises `ValueError` with the reason if there is no
+    plan."""
     rows, columns = config.grid_shape
     for grid in (start, output):
         if grid.shape[0] > rows or grid.shape[1] > columns:
@@ -210,7 +213,8 @@ def _searched_plan(
     selection_format: SelectionFormat,
     allowed: frozenset[int],
 ) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
-    """Find a plan with the search of the extension. Arguments and results are those of `fill_plan`."""
+    """Search for a short plan with the C++ extension. The other arguments and the result are those of
+    `fill_plan`."""
     bits = sum(1 << operation for operation in allowed)
     operations, words, missing = native.plan_grid_edit(start, output, *canvas, selection_format, bits)
     if missing:
@@ -221,7 +225,7 @@ def _searched_plan(
 
 
 def _impossible(start: Grid, output: Grid, allowed: frozenset[int]) -> str:
-    """Explain why there is no plan."""
+    """Return an error message that explains why there is no plan."""
     what = "no plan with the allowed operations leads to the output"
     if start.shape != output.shape and Operation.RESIZE not in allowed:
         return f"{what}: its size is {_size(output)}, not {_size(start)}, and Resize is not allowed"
@@ -242,11 +246,18 @@ def fill_plan(
 ) -> tuple[Int[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
     """Plan a resize, if necessary, and one or more fills per color.
 
-    The plan is correct, but longer than those of the extension, because nothing is moved, copied or
+    The plan is correct, but longer than the plans of the C++ extension, because nothing is moved, copied or
     flood-filled.
 
+    Args:
+        start: Current grid.
+        output: Grid to reach.
+        canvas: Height and width of the canvas.
+        selection_format: `point`, `bbox` or `mask`.
+        allowed: Ids of the operations that the plan may use.
+
     Returns:
-        Operations and selected cells; None if an operation is not allowed.
+        The operation and the mask of selected cells of each step; None if an operation is not allowed.
     """
     steps: list[tuple[int, Cells]] = []
     rows, columns = output.shape
@@ -270,7 +281,14 @@ def fill_plan(
 
 
 def _selections(wrong: Cells, may_be_filled: Cells, selection_format: SelectionFormat) -> Iterator[Cells]:
-    """Cover the wrong cells with one mask, or with boxes or points of cells that may be filled."""
+    """Yield masks that together cover the wrong cells.
+
+    Args:
+        wrong: Cells that must be covered.
+        may_be_filled: Cells that may be covered. It contains all wrong cells.
+        selection_format: With `mask`, there is one mask; with `bbox` or `point`, each mask is a box or a
+            cell.
+    """
     if selection_format == "mask":
         yield wrong
         return

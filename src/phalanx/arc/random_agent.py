@@ -1,4 +1,4 @@
-"""Agents that take random legal actions, for tests, baselines and benchmarks."""
+"""Agents that take random actions, for tests, baselines and benchmarks."""
 
 import dataclasses
 import functools
@@ -16,19 +16,20 @@ from phalanx.arc.state import ArcState
 from phalanx.core.environment import Key
 
 ArcRules = ArcConfig | ArcEnvironment | None
-"""Config or environment that determines the legal operations."""
+"""Config or environment that determines the allowed operations; None allows all."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _RandomSettings:
-    """Settings of both agents. They are frozen, so that equal agents share one compilation."""
+    """Settings of both random agents. They are frozen, so that equal agents share one compilation."""
 
     grid_shape: tuple[int, int] | None = None
-    """Height and width of the canvas; None uses the config's."""
+    """Height and width of the canvas. If None, the config's canvas is used."""
     selection_format: SelectionFormat | None = None
-    """`point`, `bbox` or `mask`; None uses the config's, or points without a config."""
+    """Selection format of the actions: `point`, `bbox` or `mask`. If None, the config's format is used, or
+    `point` if there is no config."""
     allowed_operations: tuple[int, ...] | None = None
-    """Operations to sample; None samples all 42."""
+    """Ids of the operations to sample. If None, all 42 are sampled."""
 
     def __post_init__(self) -> None:
         ActionConfig(
@@ -37,11 +38,12 @@ class _RandomSettings:
 
     @property
     def is_default(self) -> bool:
-        """Whether all settings have their defaults."""
+        """Whether all settings have their default values."""
         return (self.grid_shape, self.selection_format, self.allowed_operations) == (None, None, None)
 
     def complete(self, config: ArcConfig | None) -> "_RandomSettings":
-        """Fill in missing settings from a config, and keep only operations that it allows."""
+        """Return the settings with missing values taken from a config. Operations that the config does not
+        allow are removed."""
         allowed = self.allowed_operations or tuple(range(NUM_OPERATIONS))
         if config is None:
             if self.grid_shape is None:
@@ -57,7 +59,7 @@ class _RandomSettings:
 
 @dataclasses.dataclass(frozen=True)
 class RandomAgent(_RandomSettings):
-    """Samples actions for one environment. The state of the agent is a PRNG key.
+    """Agent that samples random actions for one environment. The state of the agent is a PRNG key.
 
     >>> agent = RandomAgent(grid_shape=(30, 30))
     >>> agent_state = agent.init(jax.random.key(0))
@@ -73,7 +75,7 @@ class RandomAgent(_RandomSettings):
         Args:
             agent_state: State of the agent.
             state: State of the environment.
-            config: Config or environment whose legal operations are sampled.
+            config: Config or environment that determines the allowed operations.
 
         Returns:
             The action and the next state of the agent.
@@ -83,13 +85,14 @@ class RandomAgent(_RandomSettings):
 
 @dataclasses.dataclass(frozen=True)
 class VectorizedRandomAgent(_RandomSettings):
-    """Samples actions for a batch of environments, for `run_episode_batch`."""
+    """Agent that samples random actions for a batch of environments. It can be passed to
+    `run_episode_batch`."""
 
     config: ArcRules = None
-    """Config or environment whose legal operations are sampled."""
+    """Config or environment that determines the allowed operations."""
 
     def select_batch_actions(self, states: ArcState, agent_states: Any, key: Key) -> tuple[Any, Any]:
-        """Sample one action per state. The states of the agents are returned unchanged."""
+        """Sample one action per state. Returns the actions and the unchanged agent states."""
         return _select(self, states, key, self.config), agent_states
 
 
@@ -108,7 +111,7 @@ def _select(agent: _RandomSettings, states: ArcState, key: Key, config: ArcRules
 
 
 def _sample_by_state(config: ArcConfig, states: ArcState, key: Key) -> Action:
-    """Sample as `ArcEnvironment.sample_action` does."""
+    """Sample one action per state in the same way as `ArcEnvironment.sample_action`."""
 
     def sample(key: Key, height: Array, width: Array) -> Action:
         return random_action(key, config, config.action.operations, height, width)
@@ -120,8 +123,8 @@ def _sample_by_state(config: ArcConfig, states: ArcState, key: Key) -> Action:
 
 
 def _arc_actions(agent: _RandomSettings, states: ArcState, key: Key) -> Action:
-    """Sample one action per state from one draw of random bits, so that it does not take longer than a
-    step."""
+    """Sample one action per state. All of them are computed from one array of random bits, so that sampling
+    does not take longer than a step of the environment."""
     assert agent.grid_shape is not None
     assert agent.selection_format is not None
     rows, columns = agent.grid_shape

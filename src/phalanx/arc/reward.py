@@ -1,5 +1,4 @@
-"""The reward of a step: the default formula, custom reward functions, and the information that a step
-returns."""
+"""Rewards of the ARC environment: the default reward, custom reward functions, and the info of a step."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -24,31 +23,33 @@ REWARD_WEIGHTS = (
     "unsolved_submission_penalty",
     "invalid_action_penalty",
 )
-"""Names of the default reward's weights, in the order of the array `RewardWeights`."""
+"""Names of the weights of the default reward, in the order in which `RewardWeights` arrays contain them."""
 
 RewardWeights = Float32[Array, "7"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StepInfo:
-    """Information about a step, in addition to state, observation, reward and done."""
+    """Information about a step, in addition to the state, observation, reward and done flag."""
 
     similarity: Float32[Array, "*batch"] | float
-    """Similarity after the step."""
+    """Similarity to the target after the step, 0 to 1. In evaluation mode, it is 0 until the end of the
+    episode."""
     similarity_improvement: Float32[Array, "*batch"] | float
-    """Change in similarity."""
+    """Change in similarity in this step."""
     operation_type: Int32[Array, "*batch"] | int
-    """Executed operation; -1 if the action was invalid or the episode had already ended."""
+    """Id of the executed operation; -1 if the action was invalid or the episode had already ended."""
     step_count: Int32[Array, "*batch"] | int
     """Number of steps taken in this episode."""
     episode_done: Bool[Array, "*batch"] | bool
     """Whether the episode has ended."""
     terminated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether it ended with a submission or a solution."""
+    """Whether the episode ended with a submission or a solved grid."""
     truncated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether it reached the step limit."""
+    """Whether the episode ended because it reached the step limit."""
     solved: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether it ended with the working grid equal to the target."""
+    """Whether the episode has ended with a correct solution: the working grid or, in evaluation mode, every
+    submitted test output is correct."""
 
     if not TYPE_CHECKING:
 
@@ -63,7 +64,8 @@ class StepInfo:
 
 
 INPUTS = "_inputs"
-"""Key under which `arc_step` stores the similarity before the step and the registers after it."""
+"""Key under which `arc_step` stores the similarity before the step and the registers after it. Other fields
+are computed from them on first access."""
 _DEFERRED_FIELDS: dict[str, Callable[[Array, Array, Array], Array]] = {
     "similarity_improvement": lambda before, registers, after: after - before,
     "step_count": lambda before, registers, after: registers[..., STEP_COUNT],
@@ -95,24 +97,25 @@ jax.tree_util.register_pytree_with_keys(StepInfo, _flatten_with_keys, _unflatten
 
 
 class Transition(eqx.Module):
-    """One step, as a reward function sees it."""
+    """Description of one step that is passed to a reward function."""
 
     similarity_before: Float32[Array, "*batch"]
     """Similarity to the target before the step."""
     similarity_after: Float32[Array, "*batch"]
-    """Similarity to the target after the step. The target changes if the step switches to another pair."""
+    """Similarity to the target after the step. If the step switches to another pair, this refers to the
+    target of the new pair."""
     operation: Int32[Array, "*batch"]
-    """Executed operation; -1 if the action was invalid."""
+    """Id of the executed operation; -1 if the action was invalid."""
     is_invalid: Bool[Array, "*batch"]
-    """Whether the action was invalid. Only the step count has changed then."""
+    """Whether the action was invalid. An invalid action only increases the step count."""
     is_submission: Bool[Array, "*batch"]
-    """Whether the grid was submitted."""
+    """Whether the step was a submission."""
     solved: Bool[Array, "*batch"]
-    """Whether the episode has ended with the grid equal to the target."""
+    """Whether the episode has ended with a correct solution."""
     terminated: Bool[Array, "*batch"]
-    """Whether the episode has ended with a submission or a solution."""
+    """Whether the episode has ended with a submission or a solved grid."""
     truncated: Bool[Array, "*batch"]
-    """Whether the episode has reached the step limit."""
+    """Whether the episode has ended because it reached the step limit."""
     step_count: Int32[Array, "*batch"]
     """Number of steps taken in this episode, including this one."""
     max_steps: int = eqx.field(static=True)
@@ -120,16 +123,21 @@ class Transition(eqx.Module):
 
 
 RewardFunction = Callable[[Transition], Any]
-"""Maps one transition to its reward, a scalar. It is traced, so it must use `jax.numpy`."""
+"""Function that maps one transition to its reward, a scalar. It is traced, so it must use `jax.numpy`."""
 
 
 def reward_weights_from_config(config: RewardConfig) -> Float32[np.ndarray, "7"]:
-    """Return the weights of a config as an array."""
+    """Return the weights of a config as an array, in the order of `REWARD_WEIGHTS`."""
     return np.array([getattr(config, name) for name in REWARD_WEIGHTS], np.float32)
 
 
 def replace_reward_weights(weights: RewardWeights, changes: dict[str, Any]) -> RewardWeights:
-    """Return the weights with some of them replaced by name."""
+    """Return a copy of the weights with some values replaced.
+
+    Args:
+        weights: Weights in the order of `REWARD_WEIGHTS`.
+        changes: New values by name. They may be traced.
+    """
     for name, value in changes.items():
         if name not in REWARD_WEIGHTS:
             raise ValueError(f"unknown reward weight {name!r}; choose from {', '.join(REWARD_WEIGHTS)}")
@@ -140,7 +148,8 @@ def replace_reward_weights(weights: RewardWeights, changes: dict[str, Any]) -> R
 
 
 def as_reward_function(function: RewardFunction) -> RewardFunction:
-    """Return a reward function that is a pytree, so that the arrays of an Equinox module are traced."""
+    """Convert a reward function to a pytree, so that it can be part of an environment. Equinox modules are
+    returned unchanged, so their arrays are traced."""
     if not callable(function):
         raise TypeError(f"a reward must be a function of a Transition, got {type(function).__name__}")
     leaves: list[Any] = jax.tree.leaves(function)
@@ -156,14 +165,15 @@ def compute_reward(
     state: ArcState,
     info: StepInfo,
 ) -> Float32[Array, "*batch"]:
-    """Compute the rewards of a batch of steps; 0 if the episode had already ended.
+    """Compute the rewards of a batch of steps. The reward is 0 if the episode had already ended before the
+    step.
 
     Args:
         config: Settings of the environment.
         weights: Weights of the default reward.
         function: Custom reward function, or None for the default reward.
         state: State before the step.
-        info: Result of the step.
+        info: Info of the step.
     """
     transition = Transition(
         similarity_before=state.similarity,
@@ -187,7 +197,7 @@ def compute_reward(
 def default_reward(
     config: ArcConfig, weights: RewardWeights, transition: Transition
 ) -> Float32[Array, "*batch"]:
-    """Compute the default reward of steps in running episodes."""
+    """Compute the default reward of each step, for episodes that were still running before the step."""
     weight = dict(zip(REWARD_WEIGHTS, weights, strict=True))
     step = jnp.zeros_like(transition.similarity_after)
     if not config.reward.reward_on_submit_only:

@@ -1,4 +1,4 @@
-"""The state of an ARC episode: packed arrays, and properties that unpack them."""
+"""The state of an ARC episode, stored as packed arrays with properties that unpack them."""
 
 from functools import partial
 from typing import Any
@@ -13,7 +13,8 @@ from phalanx.arc.bitplanes import area_bits, fit_rows, unpack_cells, unpack_mask
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 
 NUM_BOARDS = 10
-"""Four bit-planes of the working grid, four of the clipboard, the mask of the clipboard, the selection."""
+"""Number of bit-planes and masks in `ArcState.boards`: four planes of the working grid, four planes of the
+clipboard, the mask of the clipboard, and the mask of the selection."""
 WORKING, CLIPBOARD, CLIPBOARD_MASK, SELECTION = 0, 4, 8, 9
 
 NUM_REGISTERS = 8
@@ -23,44 +24,46 @@ TERMINATED, TRUNCATED = 1, 2
 
 
 class SubmissionState(eqx.Module):
-    """The grids of all test pairs of a task, and the grids submitted so far. Used in evaluation mode."""
+    """The grids of all test pairs of a task and the grids submitted so far, in evaluation mode."""
 
     grids: UInt32[Array, "*batch tests 4 rows"]
-    """Bit-planes of each test pair's grid when it was last left. The current pair's grid is in
-    `ArcState.boards`."""
+    """Bit-planes of the grid of each test pair. The grid of the current pair is outdated; `ArcState.boards`
+    contains the current one."""
     sizes: Int32[Array, "*batch tests 2"]
     """Height and width of each grid."""
     submitted_grids: UInt32[Array, "*batch attempts tests 4 rows"]
     """Bit-planes of the submitted grids of each attempt."""
     submitted_sizes: Int32[Array, "*batch attempts tests 2"]
-    """Their height and width; 0 if nothing has been submitted yet."""
+    """Height and width of the submitted grids; 0 for attempts that have not been submitted yet."""
     num_submissions: Int32[Array, "*batch"]
     """Number of submissions so far."""
 
 
 class ArcState(eqx.Module):
-    """The state of one episode or of a batch of episodes; 1,236 bytes per episode on a 30x30 canvas.
+    """The state of one episode or of a batch of episodes. It takes 1,236 bytes per episode on a 30x30 canvas.
 
-    The leaves are packed. The properties unpack them and work on a single state and on any batch shape.
+    The fields are packed arrays. The properties unpack them; they work on a single state and on any batch
+    shape.
 
-    A state also knows the tasks that its indices refer to, unless it was created inside a compiled program
-    that has the environment as an argument: there, the tasks may change from call to call.
-    `environment.attach_names(state)` attaches the tasks to such a state.
+    A state usually also holds the tasks to which its indices refer. It does not if it was created inside a
+    compiled function that takes the environment as an argument, because the tasks may differ from call to
+    call. Use `environment.attach_names(state)` to attach the tasks to such a state.
     """
 
     boards: UInt32[Array, "*batch 10 rows"]
-    """Bit-planes of the working grid and the clipboard, and masks of the clipboard and the selection."""
+    """Bit-planes of the working grid and the clipboard, and masks of the clipboard and the selection; see
+    `NUM_BOARDS`."""
     registers: Int32[Array, "*batch 8"]
-    """Task, pair, height, width, step count, status, solved pairs (bits), last operation."""
+    """Task index, pair index, height, width, step count, status, solved pairs (one bit per pair) and last
+    operation."""
     similarity: Float32[Array, "*batch"]
-    """Similarity of the working grid to the target. In evaluation mode, 0 until the last submission and
-    then the mean over the test pairs of the best attempt."""
+    """Similarity of the working grid to the target; see `similarity_score`."""
     tasks: TaskBuffer | TaskArrays | None = eqx.field(static=True)
-    """The tasks that the indices refer to, or None if they are not attached."""
+    """The tasks to which the indices refer; None if they are not attached."""
     columns: int = eqx.field(static=True)
     """Width of the canvas."""
     submission: SubmissionState | None = None
-    """Grids of all test pairs, in evaluation mode."""
+    """Grids of all test pairs in evaluation mode; None in training mode."""
 
     @property
     def grid_shape(self) -> tuple[int, int]:
@@ -69,12 +72,12 @@ class ArcState(eqx.Module):
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """Shape of the batch; empty for a single state."""
+        """Batch shape; empty for a single state."""
         return self.similarity.shape
 
     @property
     def task_index(self) -> Int32[Array, "*batch"]:
-        """Index of the task in the buffer."""
+        """Index of the task."""
         return self.registers[..., TASK]
 
     @property
@@ -99,17 +102,17 @@ class ArcState(eqx.Module):
 
     @property
     def last_operation(self) -> Int32[Array, "*batch"]:
-        """Last valid operation; -1 at the start."""
+        """Id of the last valid operation; -1 at the start of an episode."""
         return self.registers[..., LAST_OPERATION]
 
     @property
     def terminated(self) -> Bool[Array, "*batch"]:
-        """Whether the episode ended with a submission or a solution."""
+        """Whether the episode ended with a submission or a solved grid."""
         return self.registers[..., STATUS] == TERMINATED
 
     @property
     def truncated(self) -> Bool[Array, "*batch"]:
-        """Whether the episode reached the step limit."""
+        """Whether the episode ended because it reached the step limit."""
         return self.registers[..., STATUS] == TRUNCATED
 
     @property
@@ -119,63 +122,68 @@ class ArcState(eqx.Module):
 
     @property
     def solved(self) -> Bool[Array, "*batch"]:
-        """Whether the episode ended with the working grid equal to the target."""
+        """Whether the episode has ended with a correct solution: the working grid or, in evaluation mode,
+        every submitted test output is correct."""
         return self.terminated & (self.similarity == 1.0)
 
     @property
     def solved_pairs(self) -> Bool[Array, "*batch pairs"]:
-        """Pairs of the task that have been solved in this episode."""
+        """Mask of the pairs of the task that have been solved in this episode."""
         count = max(len(task.pairs) for task in named_tasks(self))
         return (self.registers[..., SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
 
     @property
     def similarity_score(self) -> Float32[Array, "*batch"]:
-        """Number of equal cells divided by the number of cells that the working grid or the target covers.
+        """Similarity of the working grid to the target, 0 to 1: the number of equal cells divided by the
+        number of cells that belong to either grid.
 
-        In evaluation mode, 0 until the last submission and then the mean over the test pairs of the best
-        attempt.
+        In evaluation mode, it is 0 until the last submission. Then it is the mean over the test pairs, where
+        the best submission counts for each pair.
         """
         return self.similarity
 
     @property
     def working_grid_mask(self) -> Bool[Array, "*batch rows columns"]:
-        """Cells that belong to the working grid."""
+        """Mask of the cells that belong to the working grid."""
         return unpack_mask(self._area, self.columns)
 
     @property
     def working_grid(self) -> Int8[Array, "*batch rows columns"]:
-        """Colors of the working grid; -1 outside."""
+        """Colors of the working grid, -1 outside the grid."""
         return unpack_cells(self.boards[..., WORKING:CLIPBOARD, :], self._area, self.columns)
 
     @property
     def selected(self) -> Bool[Array, "*batch rows columns"]:
-        """The last selection, or the new cells of an object that was moved, rotated or flipped."""
+        """Mask of the last selection. After an object was moved, rotated or flipped, this is the mask of its
+        new cells."""
         return unpack_mask(self.boards[..., SELECTION, :], self.columns)
 
     @property
     def clipboard(self) -> Int8[Array, "*batch rows columns"]:
-        """The copied object, at the top left; -1 outside."""
+        """Colors of the object in the clipboard, in the top-left corner; -1 for cells that do not belong to
+        it."""
         mask = self.boards[..., CLIPBOARD_MASK, :]
         return unpack_cells(self.boards[..., CLIPBOARD:CLIPBOARD_MASK, :], mask, self.columns)
 
     @property
     def input_grid(self) -> Int8[Array, "*batch rows columns"]:
-        """Input of the current pair; -1 outside."""
+        """Colors of the current pair's input, -1 outside the grid."""
         return unpack_cells(*self._pair_grid(output=False), self.columns)
 
     @property
     def input_grid_mask(self) -> Bool[Array, "*batch rows columns"]:
-        """Cells that belong to the current pair's input."""
+        """Mask of the cells that belong to the current pair's input."""
         return unpack_mask(self._pair_grid(output=False)[1], self.columns)
 
     @property
     def target_grid(self) -> Int8[Array, "*batch rows columns"]:
-        """Output of the current pair; -1 outside, and everywhere in evaluation mode."""
+        """Colors of the current pair's output, -1 outside the grid. The output of a test pair is hidden in
+        evaluation mode: all cells are -1."""
         return unpack_cells(*self._pair_grid(output=True), self.columns)
 
     @property
     def target_grid_mask(self) -> Bool[Array, "*batch rows columns"]:
-        """Cells that belong to the current pair's output."""
+        """Mask of the cells that belong to the current pair's output."""
         return unpack_mask(self._pair_grid(output=True)[1], self.columns)
 
     @property
@@ -187,17 +195,17 @@ class ArcState(eqx.Module):
 
     @property
     def task_arrays(self) -> TaskArrays:
-        """Arrays of the tasks that the indices refer to."""
+        """Arrays of the tasks to which the indices refer."""
         if self.tasks is None:
             raise ValueError(_NO_TASKS)
         return self.tasks.arrays if isinstance(self.tasks, TaskBuffer) else self.tasks
 
     def detach(self) -> "ArcState":
-        """Return the state without tasks and submissions, as the backends take it."""
+        """Return the state without tasks and submissions, which is the format of the backends."""
         return replace_fields(self, tasks=None, submission=None)
 
     def __getitem__(self, index: Any) -> "ArcState":
-        """Select one state or a slice of a batch."""
+        """Return one state, or a slice of states, of a batch."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
     def __jax_array__(self) -> Int8[Array, "*batch rows columns"]:
@@ -231,7 +239,7 @@ def replace_fields(state: ArcState, **changes: Any) -> ArcState:
 
 
 def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcState:
-    """Return states of zeros, to be overwritten by a reset."""
+    """Return states filled with zeros, as placeholders for a reset."""
     rows, columns = grid_shape
     return ArcState(
         jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32),
@@ -243,7 +251,7 @@ def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcStat
 
 
 def named_tasks(states: ArcState) -> TaskBuffer:
-    """Return the tasks of states, with ids and grids."""
+    """Return the tasks that are attached to states, with their ids and grids."""
     if not isinstance(states.tasks, TaskBuffer):
         raise ValueError(_NO_TASKS)
     return states.tasks
@@ -259,7 +267,17 @@ _NO_TASKS = (
 def pair_grid(
     tasks: TaskArrays, index: Int32[Array, "*batch"], output: bool, rows: int
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
-    """Return the bit-planes and the area of a pair's input or output, by the pair's index in the buffer."""
+    """Return the input or output of pairs.
+
+    Args:
+        tasks: Arrays of the tasks.
+        index: Index of each pair in the arrays.
+        output: Whether to return outputs instead of inputs.
+        rows: Height of the canvas.
+
+    Returns:
+        The bit-planes, and the mask of the cells that belong to the grid as one uint32 per row.
+    """
     side = int(output)
     size = tasks.sizes[index, 2 * side : 2 * side + 2]
     return fit_rows(tasks.pairs[index, side], rows), area_bits(size[..., 0], size[..., 1], rows)

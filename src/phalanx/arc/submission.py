@@ -1,4 +1,5 @@
-"""Answers to the tasks of a dataset: attempts, the submission file of ARC Prize, and images of failures."""
+"""Submissions of a policy to the tasks of a dataset: attempts, ARC Prize's submission file, and images of the
+failures."""
 
 import dataclasses
 import json
@@ -33,7 +34,7 @@ from phalanx.svg import save_svg
 
 _BATCH_SIZE = 256
 _NO_ANSWER = [[0]]
-"""Grid in the submission file where nothing was submitted; the format requires one."""
+"""Grid that the submission file contains if nothing was submitted, because its format requires a grid."""
 _NUM_GENERATED_TASKS = 200
 
 _TEST_PAIR_SWITCHES = {
@@ -51,14 +52,20 @@ class TaskSubmission:
 
     task: ArcTask
     attempts: tuple[tuple[Grid | None, ...], ...]
-    """One grid per test pair for each attempt; None where nothing was submitted."""
+    """Submitted grids of each attempt, one per test pair. A grid is None if nothing was submitted for the
+    pair."""
     steps: tuple[int, ...]
     """Number of steps of each attempt."""
     fits_canvas: bool = True
-    """Whether the task fits on the canvas. If not, there are no attempts."""
+    """Whether the task fits on the canvas. If it does not, `attempts` is empty."""
 
     def is_correct(self, test: int) -> bool | None:
-        """Return whether one of the attempts at a test pair is correct; None if its output is secret."""
+        """Return whether one of the attempts at a test pair is correct; None if the output of the pair is
+        secret.
+
+        Args:
+            test: Index of the test pair.
+        """
         output = self.task.tests[test].output
         if output is None:
             return None
@@ -66,7 +73,7 @@ class TaskSubmission:
 
     @property
     def solved(self) -> bool | None:
-        """Whether all outputs are correct; None if one of them is secret."""
+        """Whether all test outputs are correct; None if one of the outputs is secret."""
         correct = [self.is_correct(test) for test in range(len(self.task.tests))]
         return None if None in correct else all(correct)
 
@@ -76,23 +83,24 @@ class Submission:
     """Submitted answers to the tasks of a dataset."""
 
     answers: tuple[TaskSubmission, ...]
+    """Submitted answers, one entry per task."""
     operations: dict[str, int]
-    """Number of uses of each operation."""
+    """Number of times that each operation was used, by display name."""
     dataset: str = ""
-    """Name of the dataset with its split, or the path."""
+    """Name of the dataset with its split, or the path of the tasks."""
     num_attempts: int = 2
-    """Attempts per task."""
+    """Number of attempts per task."""
     random: "Submission | None" = None
-    """Submission of random actions, for comparison."""
+    """Submission of a random policy, for comparison; None if there is none."""
 
     @property
     def known(self) -> list[TaskSubmission]:
-        """Answers to the tasks whose outputs are not secret."""
+        """Answers to the tasks of which all test outputs are known."""
         return [answer for answer in self.answers if answer.solved is not None]
 
     @property
     def num_solved(self) -> int:
-        """Number of tasks that are known to be solved."""
+        """Number of solved tasks. Tasks with secret outputs are not counted."""
         return sum(bool(answer.solved) for answer in self.answers)
 
     @property
@@ -102,12 +110,13 @@ class Submission:
 
     @property
     def name(self) -> str:
-        """Name of the dataset, for the folder that `phalanx eval` saves the files to."""
+        """Name of the dataset. `phalanx eval` uses it as the name of the folder in which the files are
+        saved."""
         return self.dataset
 
     def submission(self) -> dict[str, list[dict[str, Grid]]]:
-        """Return the content of ARC Prize's submission file: `attempt_1`, `attempt_2`, ... by task and test
-        pair."""
+        """Return the contents of ARC Prize's submission file: for each task id, a list with one dictionary
+        per test pair, whose keys are `attempt_1`, `attempt_2` and so on."""
         attempts = max(self.num_attempts, 2)
         return {
             answer.task.id: [
@@ -118,7 +127,8 @@ class Submission:
         }
 
     def as_record(self) -> dict[str, Any]:
-        """Return the results as a JSON record. The rate is of the tasks whose outputs are not secret."""
+        """Return the results as a JSON record. The success rate is the fraction of tasks that are solved,
+        among those whose outputs are known."""
         known = self.known
         baselines = {}
         if known:
@@ -138,7 +148,7 @@ class Submission:
         }
 
     def task_records(self) -> list[dict[str, Any]]:
-        """Return one record per task."""
+        """Return one JSON record per task."""
         return [
             {
                 "task": answer.task.id,
@@ -154,7 +164,8 @@ class Submission:
         ]
 
     def describe(self) -> list[str]:
-        """Describe how many tasks fit on the canvas and how many are solved, with baselines."""
+        """Describe in lines of text how many tasks fit on the canvas and how many are solved, in comparison
+        with the baselines."""
         lines = [f"{self.num_fitting} of {format_count(len(self.answers), 'task')} fit the canvas"]
         known = self.known
         if known:
@@ -173,13 +184,14 @@ class Submission:
         return lines
 
     def save(self, folder: Path, title: str | None = None) -> None:
-        """Save `submission.json`, `tasks.jsonl`, `summary.json`, `failures.svg` and `operations.svg`.
+        """Save `submission.json`, `tasks.jsonl`, `summary.json`, `failures.svg` and `operations.svg` to a
+        folder.
 
-        The report of a run shows the folders in its folder `submissions`.
+        If the folder is in the folder `submissions` of a run, the report of the run shows it.
 
         Args:
             folder: Folder to create.
-            title: Heading in the report.
+            title: Heading in the report. If None, it consists of the dataset and the number of attempts.
         """
         from phalanx.arc.rendering.svg_task import draw_operations
 
@@ -198,7 +210,8 @@ class Submission:
         save_svg(self.draw_failures(), folder / "failures.svg")
 
     def draw_failures(self, max_tasks: int = 24) -> draw.Drawing:
-        """Draw the submitted and the expected outputs of the first tasks that are not known to be solved."""
+        """Draw the submitted and the expected outputs of the first `max_tasks` tasks that are wrong or have
+        secret outputs."""
         from phalanx.arc.rendering.svg_task import FailedOutput, draw_failed_outputs
 
         failed = [answer for answer in self.answers if answer.fits_canvas and not answer.solved]
@@ -226,16 +239,18 @@ def _fraction(number: int, total: int) -> str:
 
 
 def _submitted_grid(answer: TaskSubmission, attempt: int, test: int) -> Grid:
-    """Return the grid of an attempt, or of the last one before it that submitted something."""
+    """Return the grid of an attempt at a test pair. If the attempt submitted nothing, the grid of the
+    previous attempt that did is returned."""
     grids = [grids[test] for grids in answer.attempts[: attempt + 1] if grids[test] is not None]
     return grids[-1] or _NO_ANSWER if grids else _NO_ANSWER
 
 
 def evaluate_on_dataset(config: ArcConfig, network: PolicyNetwork, settings: ArcEvalConfig) -> Submission:
-    """Submit answers to the dataset that `settings` names, and those of random actions for comparison.
+    """Submit a policy's answers to the dataset that `settings` names. For comparison, the result also
+    contains a submission of a random policy.
 
     Args:
-        config: Settings of the environment that the policy was trained in.
+        config: Settings of the environment in which the policy was trained.
         network: Policy network.
         settings: Dataset, number of attempts and random seed.
     """
@@ -249,11 +264,12 @@ def evaluate_on_dataset(config: ArcConfig, network: PolicyNetwork, settings: Arc
 
 
 def submission_env(config: ArcConfig, dataset: str) -> tuple[ArcEnvironment, list[ArcTask]]:
-    """Create an environment with the tasks of a dataset, in evaluation mode.
+    """Create an environment in evaluation mode with the tasks of a dataset.
 
     Args:
-        config: Settings of the environment. Generated tasks have its families and sizes.
-        dataset: Name of a dataset or a path, with an optional split: `arc-agi-1/evaluation`.
+        config: Settings of the environment. If the tasks are generated, it also determines their families and
+            the size of their grids.
+        dataset: Name of a dataset or a path, with an optional split, such as `arc-agi-1/evaluation`.
 
     Returns:
         The environment, and the tasks that do not fit on its canvas.
@@ -290,29 +306,29 @@ def submit(
 ) -> Submission:
     """Attempt every task with a policy.
 
-    Each attempt is a separate episode, and the policy learns nothing from the previous ones. If the policy
-    has no operation that switches between test pairs, each test pair is a separate episode.
+    Each attempt is a separate episode that starts without information about previous attempts. If the allowed
+    operations cannot switch between test pairs, each test pair is a separate episode.
 
     Args:
         environment: Environment in evaluation mode.
         network: Policy network.
-        attempts: Attempts per task.
-        greedy: Whether the first attempt takes the most probable actions. The others sample them.
+        attempts: Number of attempts per task.
+        greedy: Whether the first attempt takes the most probable actions. All other attempts sample actions.
         seed: Random seed of sampled attempts.
-        too_large: Tasks that do not fit on the canvas. They are counted as unanswered.
+        too_large: Tasks that do not fit on the canvas. They are included in the result without attempts.
     """
     act = eqx.Partial(select_action, network)
     return _submit(environment, act, attempts=attempts, greedy=greedy, seed=seed, too_large=too_large)
 
 
 def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
-    """Submit one attempt of random actions at each task, as a baseline."""
+    """Attempt every task once with a random policy, as a baseline."""
     act = eqx.Partial(_random_action, environment.config)
     return _submit(environment, act, greedy=False, seed=seed)
 
 
 def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
-    """Sample an allowed operation on any cells of the canvas."""
+    """Sample an allowed operation and random cells of the canvas."""
     rows, columns = (jnp.int32(side) for side in config.grid_shape)
     return random_action(key, config, config.action.operations, rows, columns)
 
@@ -381,7 +397,18 @@ def _attempt(
     episodes: Int32[Array, "batch 2"],
     key_data: UInt32[Array, "batch 2"] | None,
 ) -> tuple[Array, ...]:
-    """Run episodes. Returns the submitted grids, their sizes, episode lengths and uses of each operation."""
+    """Run a batch of episodes.
+
+    Args:
+        environment: The environment.
+        act: Policy.
+        episodes: Task and pair index of each episode.
+        key_data: Data of the PRNG key of each episode. If None, actions are greedy.
+
+    Returns:
+        For each episode, the submitted grids, their sizes, the number of steps, and the number of uses of
+        each operation.
+    """
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     keys = None if key_data is None else jax.random.wrap_key_data(key_data, impl="threefry2x32")
     max_steps = environment.max_episode_steps
@@ -402,22 +429,23 @@ SUBMIT_GRIDS_CONFIG = ArcConfig(
     episode=EpisodeConfig(max_episode_steps=NUM_COLORS + 2, require_submit=True),
     action=ActionConfig(selection_format="mask"),
 )
-"""Settings of `submit_grids`: the full canvas and masks. An answer takes one resize, one fill per color and
-Submit."""
+"""Settings of the environment of `submit_grids`: the largest canvas, and mask actions. An answer takes one
+Resize, at most one fill per color, and Submit."""
 _GRIDS_BATCH_SIZE = 512
 
 
 def submit_grids(
     pairs: Sequence[GridPair], answers: Int8[np.ndarray, "pairs 30 30"]
 ) -> Bool[np.ndarray, " pairs"]:
-    """Submit complete output grids, such as those that `TransductionNetwork` predicts.
+    """Check complete output grids, such as those that `TransductionNetwork` predicts, by submitting them to
+    the environment.
 
     Each answer is painted in an episode that starts with the pair's input, and then submitted. Only the
-    environment's final result is used.
+    environment's result after the submission is used.
 
     Args:
-        pairs: Pairs with outputs.
-        answers: One grid per pair, -1 outside its area.
+        pairs: Pairs with known outputs.
+        answers: One predicted grid per pair, -1 outside the grid.
 
     Returns:
         Whether each answer is correct.
@@ -455,7 +483,7 @@ def _paint_and_submit(
 
 @eqx.filter_jit
 def _reset_to_test_pairs(environment: ArcEnvironment, count: int) -> ArcState:
-    """Start an episode on the only pair of each task."""
+    """Start one episode per task, on its only pair."""
     states, _ = environment.batch_reset_to(jnp.arange(count), jnp.zeros(count, jnp.int32))
     return environment.detach_names(states)
 
@@ -468,6 +496,7 @@ def _step(
 
 @eqx.filter_jit
 def _jit_step(environment: ArcEnvironment, states: ArcState, action: MaskAction) -> tuple[ArcState, Array]:
-    """Take a step. Returns the states and whether they are solved, which only a submission can be."""
+    """Advance a batch of environments by one step. Returns the new states, and whether each episode has ended
+    with a correct solution."""
     states, _, _, _, info = environment.batch_step(states, action)
     return environment.detach_names(states), jnp.asarray(info.solved)

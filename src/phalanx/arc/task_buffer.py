@@ -1,4 +1,4 @@
-"""Many tasks packed into a few read-only arrays that all environments of a batch share."""
+"""Task buffers, which pack many tasks into a few read-only arrays that all environments of a batch share."""
 
 import dataclasses
 import functools
@@ -23,20 +23,22 @@ _FINGERPRINT_KEY = secrets.token_bytes(16)
 
 
 class TaskArrays(eqx.Module):
-    """The arrays of a task buffer, which compiled programs take as arguments.
+    """The arrays of a task buffer, in the form in which compiled functions take them.
 
-    Compared and hashed by identity, so that a state inside a compiled program can hold them as a static
-    field.
+    They are compared and hashed by identity, so that a state inside a compiled function can hold them as a
+    static field.
     """
 
     pairs: UInt32[Array, "*groups pairs 2 4 rows"]
-    """Bit-planes of each pair's input and output."""
+    """Bit-planes of the input and output of each pair."""
     sizes: Int32[Array, "*groups pairs 4"]
-    """Input height and width, output height and width; 0 if there is no output."""
+    """Input height, input width, output height and output width of each pair. The output size is 0 if there
+    is no output."""
     table: Int32[Array, "*groups tasks 3"]
-    """First pair, number of demonstrations and number of tests of each task; 0 in the padding."""
+    """Index of the first pair, number of demonstrations and number of tests of each task. All are 0 in the
+    padding."""
     num_tasks: Int32[Array, "*groups"]
-    """Number of tasks without the padding."""
+    """Number of tasks, not counting the padding."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -49,27 +51,34 @@ class TaskArrays(eqx.Module):
 
 
 class PaddedShape(NamedTuple):
-    """Size of a buffer's arrays. A program that was compiled for one buffer runs on all of the same shape."""
+    """Size of a buffer's arrays, including padding. A function that was compiled for one buffer can be called
+    with any buffer of the same shape without recompiling."""
 
     num_tasks: int
+    """Number of tasks."""
     num_pairs: int
+    """Total number of pairs of all tasks."""
     num_rows: int
+    """Number of rows of each grid."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaskBuffer(Fingerprinted):
-    """Packed tasks with lookup by index and id. Equal if the tasks are equal; static under `jax.jit`."""
+    """A sequence of tasks, packed into arrays, with lookup by index and id. Buffers are equal if their tasks
+    are equal, and they are static under `jax.jit`."""
 
     tasks: tuple[ArcTask, ...]
-    """The tasks in the order of their indices."""
+    """The tasks, in the order of their indices."""
     pairs: np.ndarray
-    """uint32 [pairs, input or output, plane, row]."""
+    """Bit-planes of the pairs: uint32 [pairs, 2 (input, output), 4 planes, rows]."""
     sizes: np.ndarray
-    """int32 [pairs, input height, input width, output height, output width]; 0 if there is no output."""
+    """Input height, input width, output height and output width of each pair: int32 [pairs, 4]. The output
+    size is 0 if there is no output."""
     table: np.ndarray
-    """int32 [tasks, first pair, number of demonstrations, number of tests]."""
+    """Index of the first pair, number of demonstrations and number of tests of each task: int32 [tasks,
+    3]."""
     _with_answers: "TaskBuffer | None" = None
-    """The same tasks with the outputs of their test pairs, if this buffer lacks them. For scoring only."""
+    """If this buffer lacks the test outputs, the same tasks with them, for scoring only. Otherwise, None."""
 
     @classmethod
     def from_tasks(
@@ -80,15 +89,15 @@ class TaskBuffer(Fingerprinted):
         num_pairs: int | None = None,
         num_rows: int | None = None,
     ) -> "TaskBuffer":
-        """Pack one task or several tasks with different ids.
+        """Pack one or more tasks. Their ids must be unique.
+
+        Buffers that are padded to the same shape can be exchanged without recompiling.
 
         Args:
             tasks: The tasks.
-            num_tasks: Pad the buffer to this number of tasks. Buffers that are padded to the same shape can
-            be
-                exchanged without recompiling.
-            num_pairs: Pad to this number of pairs, summed over all tasks.
-            num_rows: Pad grids to this number of rows.
+            num_tasks: Number of tasks to pad the arrays to. If None, no padding is added.
+            num_pairs: Total number of pairs to pad the arrays to. If None, no padding is added.
+            num_rows: Number of rows to pad the grids to. If None, it is the height of the tallest grid.
         """
         tasks = (tasks,) if isinstance(tasks, ArcTask) else tuple(tasks)
         if not tasks:
@@ -128,19 +137,19 @@ class TaskBuffer(Fingerprinted):
         return PaddedShape(len(self.table), len(self.pairs), self.pairs.shape[-1])
 
     def pad_to(self, shape: PaddedShape) -> "TaskBuffer":
-        """Return the same tasks in arrays of the given size."""
+        """Return a buffer with the same tasks and arrays of the given size."""
         return self if shape == self.padded_shape else TaskBuffer.from_tasks(self.tasks, **shape._asdict())
 
     @functools.cached_property
     def without_answers(self) -> "TaskBuffer":
-        """The tasks without the outputs of their test pairs, as agents see them in evaluation mode."""
+        """The tasks without their test outputs, which is how agents see them in evaluation mode."""
         visible = TaskBuffer.from_tasks(
             [task.without_answers() for task in self.tasks], num_tasks=self.padded_shape.num_tasks
         )
         return dataclasses.replace(visible, _with_answers=self)
 
     def fits(self, shape: PaddedShape) -> bool:
-        """Check whether the tasks fit in arrays of the given size."""
+        """Return whether the tasks fit in arrays of the given size."""
         return all(least <= size for least, size in zip(_min_shape(self.tasks), shape, strict=True))
 
     def __len__(self) -> int:
@@ -164,30 +173,30 @@ class TaskBuffer(Fingerprinted):
 
     @functools.cached_property
     def families(self) -> tuple[str, ...]:
-        """The tasks' families, in order of first appearance."""
+        """Names of the tasks' families without duplicates, in order of first appearance."""
         return tuple(dict.fromkeys(task.family for task in self.tasks))
 
     @functools.cached_property
     def max_shape(self) -> tuple[int, int]:
-        """Largest height and largest width of any grid."""
+        """Maximum height and maximum width of all grids."""
         shapes = [task.max_shape for task in self.tasks]
         return max(height for height, _ in shapes), max(width for _, width in shapes)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the arrays in bytes."""
+        """Size of the arrays in bytes."""
         return self.pairs.nbytes + self.sizes.nbytes + self.table.nbytes
 
     @functools.cached_property
     def arrays(self) -> TaskArrays:
-        """The arrays on the device. They are concrete even if the first access happens during tracing."""
+        """The arrays on the device. They are concrete even if they are first accessed during tracing."""
         with jax.ensure_compile_time_eval():
             count = np.int32(len(self.tasks))
             return TaskArrays(*jax.device_put((self.pairs, self.sizes, self.table, count), may_alias=False))
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of all tasks, their order and the padding."""
+        """Hash of the tasks, their order and the padding."""
         text = "".join(task.fingerprint for task in self.tasks)
         if self.padded_shape != _min_shape(self.tasks):
             text += str(tuple(self.padded_shape))
@@ -198,7 +207,8 @@ class TaskBuffer(Fingerprinted):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check(self, config: ArcConfig) -> None:
-        """Raise an error if a task does not fit the config's canvas or lacks pairs that its mode needs."""
+        """Raise `ValueError` if a task does not fit on the config's canvas, or lacks pairs or outputs that
+        the config's mode requires."""
         rows, columns = config.grid_shape
         is_evaluation = config.episode.mode == "evaluation"
         for task in self.tasks:
@@ -234,7 +244,8 @@ Tasks = ArcTask | TaskBuffer | Sequence[ArcTask]
 
 
 def as_buffer(tasks: Tasks) -> TaskBuffer:
-    """Pack a task or several tasks, unless they are packed already. Equal tasks are packed only once."""
+    """Pack one or more tasks into a buffer. A buffer is returned unchanged. Results are cached, so equal
+    tasks are packed only once."""
     if isinstance(tasks, TaskBuffer):
         return tasks
     return _pack(tasks if isinstance(tasks, ArcTask) else tuple(tasks))
@@ -246,7 +257,8 @@ def _pack(tasks: ArcTask | tuple[ArcTask, ...]) -> TaskBuffer:
 
 
 def with_answers(buffer: TaskBuffer) -> TaskBuffer:
-    """Return the tasks with the outputs of their test pairs.
+    """Return the buffer with test outputs, if the given buffer lacks them; otherwise, return the given
+    buffer.
 
     This is not a method because states hold buffers, and agents may read states.
     """

@@ -1,4 +1,4 @@
-"""Files and folders in the ARC JSON format."""
+"""Reads task files and folders in the ARC JSON format."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,9 +8,9 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.io.untrusted import read_json
 
 ALL = "all"
-"""Stands for all splits."""
+"""Name that selects all splits."""
 UNDIVIDED = ""
-"""Name of the only split of a source without splits."""
+"""Name of the only split of a source that has no splits."""
 DEFAULT_SPLIT = "training"
 
 _CHALLENGES, _SOLUTIONS = "_challenges.json", "_solutions.json"
@@ -22,12 +22,16 @@ Part = TypeVar("Part")
 
 
 def find_task_files(source: Path) -> dict[str, list[tuple[Path, str]]]:
-    """Find the task files of each split, in order, each with the family that its folder names.
+    """Find the task files of a source.
 
     Args:
-        source: A file, a folder of files, or a dataset as it was published, also inside the folder that an
-            archive adds. Folders `training` and `evaluation` and Kaggle's `*_challenges.json` are splits.
-            Without them, there is one split, `UNDIVIDED`. Any other folder is a family, as in ConceptARC.
+        source: A file, a folder of files, or an unpacked archive of a dataset. The folders `training` and
+            `evaluation` and Kaggle's files `*_challenges.json` are splits. If there are none, the only split
+            is `UNDIVIDED`. Any other folder is a family, as in ConceptARC.
+
+    Returns:
+        For each split, a sorted list of files and the family that each belongs to. The family is empty if
+        there is none.
     """
     if source.is_file():
         return {UNDIVIDED: [(source, "")]}
@@ -48,7 +52,7 @@ def find_task_files(source: Path) -> dict[str, list[tuple[Path, str]]]:
 
 
 def kaggle_split(path: Path) -> str:
-    """Return the split that the name of a Kaggle file contains, or `UNDIVIDED`.
+    """Return the split in the name of a Kaggle file; `UNDIVIDED` for other files.
 
     >>> kaggle_split(Path("arc-agi_evaluation_challenges.json"))
     'evaluation'
@@ -59,10 +63,15 @@ def kaggle_split(path: Path) -> str:
 
 
 def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
-    """Read a file with one task, whose id is the file name, or with several tasks by id.
+    """Read the tasks of a JSON file. It contains either one task, whose id is the name of the file, or a
+    dictionary from ids to tasks.
 
-    If outputs of a Kaggle file `*_challenges.json` are missing, they are read from the file
-    `*_solutions.json` in the same folder, if it exists.
+    The test outputs of a Kaggle file `*_challenges.json` are read from the file `*_solutions.json` in the
+    same folder, if it exists.
+
+    Args:
+        path: The file.
+        family: Family of the tasks; empty if they have none.
     """
     data = read_json(path)
     if not isinstance(data, dict):
@@ -79,7 +88,12 @@ def read_task_file(path: Path, family: str = "") -> list[ArcTask]:
 
 
 def read_splits(path: Path, split: str = ALL) -> dict[str, list[ArcTask]]:
-    """Read the tasks of a file or folder, by split: one split or all."""
+    """Read the tasks of a file or folder, grouped by split.
+
+    Args:
+        path: The file or folder.
+        split: Name of the split to read, or `all`.
+    """
     files = find_task_files(path)
     if split != ALL and split == kaggle_split(path):
         split = ALL
@@ -90,7 +104,14 @@ def read_splits(path: Path, split: str = ALL) -> dict[str, list[ArcTask]]:
 
 
 def select_splits(splits: dict[str, Part], split: str, source: object) -> dict[str, Part]:
-    """Select one split by name, or all of them."""
+    """Return only the split with the given name, or all splits if the name is `all`.
+
+    Args:
+        splits: Splits by name.
+        split: Name of the split, or `all`. `training` also selects the only split of a source that has no
+            splits.
+        source: Source for the error message.
+    """
     if split == ALL or (split == DEFAULT_SPLIT and UNDIVIDED in splits):
         return splits
     if split in splits:
@@ -103,8 +124,8 @@ def select_splits(splits: dict[str, Part], split: str, source: object) -> dict[s
 
 
 def _task_root(folder: Path) -> Path:
-    """Find the folder with the tasks, below `data`, `corpus`, `MiniARC` or a single folder that contains
-    everything."""
+    """Find the folder that contains the tasks. It may be inside folders named `data`, `corpus` or `MiniARC`,
+    or inside a single top-level folder."""
     while True:
         inside = {
             child.name: child for child in folder.iterdir() if child.is_dir() and not _is_ignored(child.name)
@@ -136,7 +157,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _is_ignored(name: str) -> bool:
-    """Return whether a file is hidden or was added to an archive by macOS."""
+    """Return whether a file or folder is hidden or was added to an archive by macOS."""
     return name.startswith(".") or name == "__MACOSX"
 
 
@@ -147,7 +168,7 @@ def _is_combined(data: Mapping[str, Any]) -> bool:
 
 
 def _with_outputs(id: str, task: Any, solutions: Mapping[str, Any], path: Path) -> Any:
-    """Add the test outputs of a solutions file to a task."""
+    """Return a task with the test outputs from a solutions file added."""
     tests = task.get("test") if isinstance(task, dict) else None
     if not isinstance(tests, list) or not all(isinstance(pair, dict) for pair in tests):
         return task  # malformed: ArcTask.from_dict raises the error

@@ -1,4 +1,4 @@
-"""Sampling of the task and pair that an episode starts with, uniformly or by weight."""
+"""Samples the task and the pair with which an episode starts, uniformly or by weight."""
 
 from functools import partial
 
@@ -11,17 +11,17 @@ from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.environment import Key
 
 NUM_START_BITS = 3
-"""Number of uint32 values that define a start: task, pair (modulo the number of pairs), noise for the first
-grid."""
+"""Number of uint32 values, called start bits, that determine the start of an episode: the task index, the
+pair index (modulo the number of pairs), and noise for a random initial grid."""
 
 
 def validate_task_weights(weights: object, num_tasks: int, padded_tasks: int) -> Float32[Array, " tasks"]:
-    """Check sampling weights and pad them with zeros.
+    """Validate sampling weights and pad them with zeros.
 
     Args:
-        weights: One weight per task, or per task of the padded buffer. May be traced.
+        weights: One weight per task. They may be traced, and they may already be padded.
         num_tasks: Number of tasks.
-        padded_tasks: Number of tasks that the buffer has space for.
+        padded_tasks: Number of tasks including the padding of the buffer.
     """
     given = jnp.asarray(weights)
     if given.shape not in ((num_tasks,), (padded_tasks,)):
@@ -36,7 +36,7 @@ def validate_task_weights(weights: object, num_tasks: int, padded_tasks: int) ->
 
 
 def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
-    """Return weight 1 for every task and 0 for the padding."""
+    """Return a weight of 1 for every task and 0 for the padding."""
     return (jnp.arange(tasks.table.shape[-2]) < tasks.num_tasks).astype(jnp.float32)
 
 
@@ -44,10 +44,9 @@ def uniform_weights(tasks: TaskArrays) -> Float32[Array, " tasks"]:
 # inside.
 @partial(jax.jit, inline=True)
 def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> Float32[Array, " tasks"]:
-    """Return the upper end of each task's interval in [0, sum of all weights).
+    """Compute cumulative sums of the weights, so that a task can be sampled by binary search.
 
-    The interval of a task with weight 0 (and of the padding) is empty regardless of rounding, so such a task
-    is never sampled.
+    A task with weight 0 (or the padding) is never sampled, regardless of rounding.
     """
     has_weight = (weights > 0) & (jnp.arange(weights.shape[0]) < tasks.num_tasks)
     sums = jnp.cumsum(jnp.where(has_weight, weights, 0.0))
@@ -58,7 +57,13 @@ def cumulative_weights(weights: Float32[Array, " tasks"], tasks: TaskArrays) -> 
 def sample_start(
     key: Key, tasks: TaskArrays, cumulative: Float32[Array, " tasks"] | None
 ) -> UInt32[Array, "3"]:
-    """Sample the bits of a start: uniformly, or by the weights that `cumulative_weights` was given."""
+    """Sample the start bits of an episode.
+
+    Args:
+        key: Random key.
+        tasks: The tasks.
+        cumulative: Result of `cumulative_weights`. If None, tasks are sampled uniformly.
+    """
     bits = jax.random.bits(key, (2,), jnp.uint32)
     count = tasks.num_tasks.astype(jnp.uint32)
     if cumulative is None:
@@ -75,11 +80,12 @@ def sample_start(
 def start_at(
     task: Int32[Array, "*batch"], pair: Int32[Array, "*batch"], tasks: TaskArrays
 ) -> UInt32[Array, "*batch 3"]:
-    """Return the bits of a start on the given pair of the given task, both modulo the available number."""
+    """Return the start bits of an episode on a given pair of a given task. Indices that are too large are
+    taken modulo the number of tasks or pairs."""
     bits = task.astype(jnp.uint32) % tasks.num_tasks.astype(jnp.uint32), pair.astype(jnp.uint32)
     return jnp.stack([*bits, mix_noise(*bits)], axis=-1)
 
 
 def mix_noise(first: UInt32[Array, "*batch"], second: UInt32[Array, "*batch"]) -> UInt32[Array, "*batch"]:
-    """Mix two integers into one that depends on both."""
+    """Combine two integers into one pseudorandom integer."""
     return first * jnp.uint32(0x85EBCA6B) ^ second

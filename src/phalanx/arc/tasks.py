@@ -1,4 +1,4 @@
-"""ARC tasks: demonstration pairs, test pairs, an id and a family."""
+"""ARC tasks, which consist of demonstration pairs and test pairs of grids."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from phalanx.arc.operations import NUM_COLORS
 from phalanx.formatting import format_count
 
 Grid = Int8[np.ndarray, "_ _"]
-"""Read-only int8 array of 1 to 30 rows and columns with colors 0 to 9."""
+"""Read-only int8 array with 1 to 30 rows and columns and colors 0 to 9."""
 
 _COLORS = bytes(range(NUM_COLORS))
 
@@ -26,7 +26,10 @@ def as_grid(cells: object, where: str = "grid") -> Grid:
 
     Args:
         cells: Rows of colors, or a 2D array of integers.
-        where: Prefix of error messages, which also name the invalid cell.
+        where: Prefix of error messages.
+
+    Raises:
+        ValueError: If the grid is invalid. The message names the invalid cell.
 
     >>> as_grid([[1, 2], [3, 4]]).dtype
     dtype('int8')
@@ -36,9 +39,10 @@ def as_grid(cells: object, where: str = "grid") -> Grid:
 
 
 def _list_grid(cells: object) -> Grid | None:
-    """Convert lists of integers, as JSON has them; return None if anything is unusual.
+    """Convert lists of integers from JSON to a grid. Returns None for anything else, which `_parse_grid` then
+    handles.
 
-    ARC-AGI-1 has 1.2 million cells, so rows are converted and types are checked in C.
+    This fast path avoids Python code per cell, because ARC-AGI-1 has 1.2 million cells.
     """
     if type(cells) is not list or not 1 <= len(cells) <= MAX_GRID_SIDE or set(map(type, cells)) != {list}:
         return None
@@ -58,7 +62,8 @@ def _list_grid(cells: object) -> Grid | None:
 
 
 def _array_grid(cells: np.ndarray) -> Grid | None:
-    """Convert an array of integers; return None if anything is unusual."""
+    """Convert a valid 2D array of integers to a grid. Returns None for anything else, which `_parse_grid`
+    then handles."""
     if cells.ndim != 2 or cells.dtype.kind not in "iu":
         return None
     if not (1 <= cells.shape[0] <= MAX_GRID_SIDE and 1 <= cells.shape[1] <= MAX_GRID_SIDE):
@@ -71,8 +76,7 @@ def _array_grid(cells: np.ndarray) -> Grid | None:
 
 
 def _parse_grid(cells: object, where: str) -> Grid:
-    """Convert cell by cell. Accepts unusual forms, such as arrays of rows, and raises an error for invalid
-    cells."""
+    """Convert any supported input to a grid, cell by cell, and raise an error for invalid cells."""
     if isinstance(cells, np.ndarray):
         if cells.ndim != 2:
             raise ValueError(f"{where}: a grid has rows and columns, got {cells.ndim} dimensions")
@@ -100,7 +104,8 @@ def _parse_grid(cells: object, where: str) -> Grid:
 
 
 def _color(cell: object, where: str) -> int:
-    """Convert a number or a digit in a string, as one published version of MiniARC has them."""
+    """Convert a cell to a color. Strings of one digit are accepted too, because a published version of
+    MiniARC contains them."""
     if isinstance(cell, str) and len(cell) == 1 and cell.isdecimal():
         return int(cell)
     if isinstance(cell, int | np.integer) and not isinstance(cell, bool) and 0 <= cell < NUM_COLORS:
@@ -109,7 +114,7 @@ def _color(cell: object, where: str) -> int:
 
 
 def _short(value: object) -> str:
-    """Format an invalid value for an error message on one line."""
+    """Shorten an invalid value for an error message."""
     if isinstance(value, int) and abs(value) >= 10**30:
         return "a number of more than 30 digits"
     text = repr(value)
@@ -118,12 +123,12 @@ def _short(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GridPair:
-    """Input and output of one example. The output is None if it is secret."""
+    """An input grid and its output grid."""
 
     input: Integer[np.ndarray, "_ _"]
-    """Input grid. Other arrays of integers are converted to a `Grid`."""
+    """Input grid. Any array of integers is accepted and converted to a `Grid`."""
     output: Integer[np.ndarray, "_ _"] | None
-    """Output grid, also a `Grid`."""
+    """Output grid, which is converted like the input. None if the output is secret."""
 
     def __post_init__(self) -> None:
         # A task is hashed by its grids, so writable arrays are copied.
@@ -154,13 +159,18 @@ def _size(shape: tuple[int, ...]) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SolutionStep:
-    """One step of a known solution: the operation and the box of selected cells, including its corners."""
+    """One step of a known solution: an operation on a box of cells. The box includes both corners."""
 
     operation: int
+    """Id of the operation."""
     r1: int
+    """First row of the box."""
     c1: int
+    """First column of the box."""
     r2: int
+    """Last row of the box."""
     c2: int
+    """Last column of the box."""
 
 
 Solution = tuple[SolutionStep, ...]
@@ -168,18 +178,20 @@ Solution = tuple[SolutionStep, ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArcTask:
-    """An ARC task. Tasks are equal if their ids, families and grids are equal, and static under `jit`."""
+    """An ARC task. Tasks are equal if their ids, families and grids are equal. They are static under
+    `jax.jit`."""
 
     id: str
-    """File name without its extension, or name and seed of the generator."""
+    """Id of the task: the name of its file without the extension, or the family and seed of a generated
+    task."""
     demos: tuple[GridPair, ...]
     """Demonstration pairs."""
     tests: tuple[GridPair, ...]
     """Test pairs."""
     family: str = ""
-    """Family of a generated task or concept of a ConceptARC task; otherwise empty."""
+    """Family of a generated task, or concept of a ConceptARC task. Empty for other tasks."""
     solutions: tuple[Solution, ...] = ()
-    """Known shortest solutions, one per pair (demonstrations first); empty if they are unknown."""
+    """Known shortest solution of each pair, demonstrations first. Empty if the solutions are unknown."""
 
     def __post_init__(self) -> None:
         if not self.demos and not self.tests:
@@ -195,9 +207,9 @@ class ArcTask:
         Args:
             data: The JSON object. Test pairs may lack their output.
             id: Id of the task.
-            family: Family of the task.
-            where: Prefix of error messages, by default the id. Messages name the pair and the cell:
-                `007bbfb7: train[1].output: cell (0, 3) must be a color from 0 to 9, got 11`.
+            family: Family of the task; empty if it has none.
+            where: Prefix of error messages. If empty, the id is used. A message names the pair and the cell,
+                for example `007bbfb7: train[1].output: cell (0, 3) must be a color from 0 to 9, got 11`.
 
         >>> ArcTask.from_dict({"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]]}]}, "t")
         ArcTask('t', 1 demo, 1 test, up to 1x1)
@@ -212,7 +224,8 @@ class ArcTask:
         return cls(id, demos, tests, family)
 
     def to_dict(self) -> dict[str, list[dict[str, list[list[int]]]]]:
-        """Convert to the ARC JSON format, which has no id, family or solutions.
+        """Convert the task to the ARC JSON format, which does not include the id, the family and the
+        solutions.
 
         >>> ArcTask.from_dict({"train": [], "test": [{"input": [[3]]}]}, "t").to_dict()
         {'train': [], 'test': [{'input': [[3]]}]}
@@ -224,23 +237,24 @@ class ArcTask:
 
     @property
     def pairs(self) -> tuple[GridPair, ...]:
-        """Demonstration pairs, then test pairs."""
+        """All pairs: demonstrations first, then tests."""
         return self.demos + self.tests
 
     def without_answers(self) -> "ArcTask":
-        """Return the task as agents see it in evaluation mode, without test outputs and solutions."""
+        """Return the task without test outputs and solutions, which is how agents see it in evaluation
+        mode."""
         tests = tuple(GridPair(pair.input, None) for pair in self.tests)
         return ArcTask(self.id, self.demos, tests, self.family)
 
     @property
     def max_shape(self) -> tuple[int, int]:
-        """Largest height and largest width of all grids."""
+        """Maximum height and maximum width of all grids."""
         grids = [g for pair in self.pairs for g in (pair.input, pair.output) if g is not None]
         return max(g.shape[0] for g in grids), max(g.shape[1] for g in grids)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the id, the family and the grids."""
+        """Hash of the id, the family and the grids."""
         digest = hashlib.sha256(f"{self.id}\0{self.family}\0{len(self.demos)}".encode())
         for pair in self.pairs:
             for grid in (pair.input, pair.output):
@@ -265,7 +279,8 @@ class ArcTask:
 
 
 def _read_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPair, ...]:
-    """Read the pairs under "train" or "test". Only test pairs may lack their output."""
+    """Read the pairs under the key `kind`, which is "train" or "test". Only test pairs may lack their
+    output."""
     if kind not in data:
         raise ValueError(f'{where}: "{kind}" is missing; a task has "train" and "test"')
     if not isinstance(data[kind], list | tuple):

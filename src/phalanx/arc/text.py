@@ -1,4 +1,4 @@
-"""Observations and actions of ARC as text, for language models."""
+"""Text observations and text actions of the ARC environment, for language models."""
 
 import difflib
 import functools
@@ -18,7 +18,7 @@ from phalanx.arc.tasks import ArcTask
 from phalanx.core.vector import read_actions
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
-"""Names of the operations in actions: `fill_3`, `rotate_clockwise`, ..."""
+"""Names of the operations in text actions, such as `fill_3` or `rotate_clockwise`."""
 
 _FORMS: dict[SelectionFormat, tuple[str, str]] = {
     "point": ("<operation> <row> <column>", "one cell, such as `{} {} {}`"),
@@ -35,7 +35,7 @@ _GROUPS = {"fill": "Selected cells become that color.", "flood fill": "The regio
            "one selected cell becomes that color."}  # fmt: skip
 _KINDS: dict[SelectionFormat, Any] = {"point": PointAction, "bbox": BboxAction, "mask": MaskAction}
 _LETTERS = np.frombuffer(b"0123456789.", np.uint8)
-"""Characters of the colors; the last one stands for -1."""
+"""Characters for the colors 0 to 9 and, as the last one, for -1."""
 _CELLS = re.compile(r"(\d+),(\d+)(?::(\d+),(\d+))?")
 
 
@@ -45,8 +45,14 @@ def task_of(state: ArcState) -> ArcTask:
 
 
 def observation_texts(config: ArcConfig, states: ArcState, legal: Sequence[int]) -> list[str]:
-    """Describe each state: the rules, the task's other demonstrations, the current grids, and the possible
-    answers."""
+    """Create the text observation of each state. It contains the rules, the task's other demonstrations, the
+    current grids, and the format of answers.
+
+    Args:
+        config: Settings of the environment.
+        states: States with their tasks attached.
+        legal: Ids of the legal operations.
+    """
     tasks = named_tasks(states)
     before, working, clipboard, *scalars = (np.asarray(part) for part in jax.device_get(_view(states)))
     beginning, end = _rules(config, tuple(legal)), _answers(config, tuple(legal))
@@ -72,7 +78,7 @@ def observation_texts(config: ArcConfig, states: ArcState, legal: Sequence[int])
 # One program, because each property on its own would compile several.
 @jax.jit
 def _view(states: ArcState) -> tuple[Array, ...]:
-    """Compute the arrays that texts are created from, with one batch axis."""
+    """Compute the arrays from which the texts are created. Batch axes are flattened to one."""
     batch = len(states.batch_shape)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:]), states)
     grids = (flat.input_grid, flat.working_grid, flat.clipboard)
@@ -80,7 +86,7 @@ def _view(states: ArcState) -> tuple[Array, ...]:
 
 
 def _sizes(grids: np.ndarray) -> list[tuple[int, int]]:
-    """Return the number of rows and columns of each grid, up to its last cell."""
+    """Return the number of rows and columns of each grid without padding."""
     inside = np.asarray(grids >= 0)
     sides = []
     for axis in (2, 1):
@@ -125,14 +131,21 @@ def _answers(config: ArcConfig, legal: tuple[int, ...]) -> str:
 
 
 def parse_action(config: ArcConfig, text: str, legal: Sequence[int]) -> Action:
-    """Parse a text such as `fill_3 2 4` or `3 2 4` in the config's selection format."""
+    """Parse a text action in the config's selection format, such as `fill_3 2 4` or, equivalently, `3 2 4`.
+    Raises `ValueError` if it is invalid.
+
+    Args:
+        config: Settings of the environment.
+        text: The text.
+        legal: Ids of the legal operations.
+    """
     return _KINDS[config.action.selection_format](*read_action(config, text, legal))
 
 
 def parse_actions(
     config: ArcConfig, texts: Sequence[str], legal: Sequence[int]
 ) -> tuple[Action | None, list[str]]:
-    """Parse a batch of texts; see `Environment.parse_actions`."""
+    """Parse a batch of text actions; see `Environment.parse_actions` for the result."""
     rows, reasons = read_actions(read_action, ((config, text, legal) for text in texts))
     if rows is None:
         return None, reasons
@@ -141,7 +154,7 @@ def parse_actions(
 
 
 def read_action(config: ArcConfig, text: str, legal: Sequence[int]) -> tuple[Any, ...]:
-    """Parse the fields of an action: its operation and its cells."""
+    """Parse a text action and return the fields of the action: the operation id and the selected cells."""
     form = _FORMS[config.action.selection_format][0]
     words = text.strip().split(maxsplit=1)
     if not words:
@@ -162,7 +175,7 @@ def read_action(config: ArcConfig, text: str, legal: Sequence[int]) -> tuple[Any
 
 
 def action_text(action: Action) -> str:
-    """Format an action such that `parse_action` can parse it."""
+    """Convert an action to text that `parse_action` can parse."""
     name = _name(int(action.operation))
     if isinstance(action, MaskAction):
         cells = np.argwhere(np.asarray(action.selection))
@@ -193,8 +206,8 @@ def _grid(title: str, cells: np.ndarray) -> str:
 
 
 def _operation_lines(legal: Sequence[int]) -> list[str]:
-    """Describe the legal operations, one per line; the ten fills share a line, and so do the ten flood
-    fills."""
+    """Describe the legal operations in lines of text. There is one line for all fills, one for all flood
+    fills, and one for each of the other operations."""
     lines = []
     for category, text in _GROUPS.items():
         these = [number for number in legal if OPERATIONS[number].category == category]
@@ -258,10 +271,10 @@ def _short(text: str) -> str:
 
 
 def compact_observation_texts(tasks: Any, states: ArcState) -> list[str]:
-    """Describe a batch of states in few characters, without rules.
+    """Create a short text observation, without rules, for each state of a batch.
 
     Args:
-        tasks: Tasks by index.
+        tasks: The tasks, in the order of their indices.
         states: The states.
     """
     task_indices, pair_indices = np.asarray(states.task_index), np.asarray(states.pair_index)
@@ -271,18 +284,19 @@ def compact_observation_texts(tasks: Any, states: ArcState) -> list[str]:
 
 
 def episode_key(task: ArcTask) -> str:
-    """Return the input grid of the first pair, which identifies the task for splits."""
+    """Return the input grid of the first pair as text. It identifies the task when episodes are divided into
+    splits."""
     return _grid_digits(_shown_pairs(task)[0].input)
 
 
 def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray | None = None) -> str:
-    """Describe a task in few characters: the other demonstrations, the input and the working grid.
+    """Create the short text observation of a task: the other demonstrations, the input and the working grid.
 
     Args:
         task: The task.
         pair: Index of the current pair.
         working: Working grid.
-        given: Input grid, if the pair is not one of the demonstrations.
+        given: Input grid. If None, it is the input of the demonstration with index `pair`.
     """
     pairs = _shown_pairs(task)
     lines = [
@@ -299,7 +313,7 @@ def _shown_pairs(task: ArcTask) -> Any:
 
 
 def _grid_digits(grid: Any) -> str:
-    """Write a grid as rows of digits separated by slashes, without the padding outside it."""
+    """Convert a grid to rows of digits separated by slashes. Padding is omitted."""
     cells = np.asarray(grid)
     rows = ("".join(str(cell) for cell in row if cell >= 0) for row in cells.tolist())
     return "/".join(row for row in rows if row)

@@ -1,4 +1,4 @@
-"""`phalanx arc`: list ARC datasets and their tasks, show a task, download a dataset."""
+"""`phalanx arc`: lists ARC datasets and their tasks, shows a task, and downloads a dataset."""
 
 import contextlib
 import dataclasses
@@ -54,7 +54,7 @@ def list_(
     num_tasks: NumTasks = 64,
     seed: Seed = 0,
 ) -> None:
-    """List the datasets, or the tasks of one with their size, pairs and family."""
+    """List the datasets, or the tasks of one dataset with their size, number of pairs and family."""
     if not source:
         rows = _dataset_rows(data_dir)
         typer.echo(json.dumps(rows, indent=2) if as_json else _dataset_table(rows))
@@ -131,7 +131,7 @@ def download(
 
 
 def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
-    """List the named datasets and the other folders in the data directory."""
+    """Return one row for each known dataset and each other folder in the data directory."""
     from phalanx.arc.datasets import DATASETS, GENERATED, available_datasets, load_splits
 
     rows = []
@@ -196,7 +196,7 @@ def _count_text(counts: dict[str, int]) -> str:
 
 
 def _parse_size(text: str) -> int | tuple[int, int] | None:
-    """Parse `7` or `5x7` (rows first); an empty text is no limit."""
+    """Parse a grid size such as `7` or `5x7` (rows first). An empty string means no limit (None)."""
     if not text:
         return None
     sides = text.lower().split("x")
@@ -222,7 +222,7 @@ def _find_task(task_id: str, source: str, data_dir: Path | None, num_tasks: int,
 
 @contextlib.contextmanager
 def _tidy_when_terminated() -> Iterator[None]:
-    """Raise an exception on SIGTERM, so that temporary files are removed."""
+    """Exit with an exception on SIGTERM, so that temporary files are removed."""
     previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
@@ -232,7 +232,11 @@ def _tidy_when_terminated() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[Callable[[int, int | None], None]]:
-    """Show a progress bar on stderr, or a line now and then if stderr is not a terminal."""
+    """Show a progress bar on stderr. If stderr is not a terminal, print a line every ten seconds.
+
+    Yields:
+        A function to call with the number of downloaded bytes and the total number, or None if unknown.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

@@ -1,8 +1,9 @@
 """Persistent cache of XLA compilations, shared by all commands and limited in size.
 
-JAX writes cache entries in place, so a killed process leaves incomplete entries, which other processes may
-read. Therefore, each command lets JAX use a staging folder with links to the existing entries, and moves new
-entries to the shared folder when it exits. If `JAX_COMPILATION_CACHE_DIR` is set, JAX's own cache is used.
+JAX writes cache entries in place, so a killed process leaves incomplete entries that other processes may
+read. Therefore, each command lets JAX use a staging folder with links to the existing entries, and adds new
+entries to the shared folder when it exits. If `JAX_COMPILATION_CACHE_DIR` is set, JAX uses that folder
+directly.
 """
 
 import atexit
@@ -18,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 DISABLE_VARIABLE = "PHALANX_COMPILATION_CACHE"
-"""Environment variable that disables the cache if it is `off`."""
+"""Environment variable that disables the cache if its value is `off`, `0`, `no` or `false`."""
 JAX_CACHE_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 MAX_BYTES = 1_000_000_000
-"""Maximum size of all entries; the oldest ones are removed first."""
+"""Maximum total size of the entries in bytes. If it is exceeded, the oldest entries are removed."""
 _JAX_SETTINGS = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -33,13 +34,17 @@ _STAGING_PREFIX, _LOCK = "stage-", "lock"
 
 
 def cache_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the entries for this kind of processor; a home folder may be shared by several."""
+    """Return the folder of the cache entries.
+
+    Every kind of processor has its own folder, because machines with different processors may share a home
+    folder.
+    """
     root = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "phalanx" / "xla" / _processor_id()
 
 
 def disabled_reason(environment: Mapping[str, str] = os.environ) -> str:
-    """Return why the cache is disabled, or an empty string."""
+    """Return why the cache is disabled, or an empty string if it is enabled."""
     if environment.get(DISABLE_VARIABLE, "").lower() in ("off", "0", "no", "false"):
         return f"{DISABLE_VARIABLE} is {environment[DISABLE_VARIABLE]}"
     jax_dir = environment.get(JAX_CACHE_VARIABLE)
@@ -49,7 +54,7 @@ def disabled_reason(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def cache_info() -> dict[str, Any]:
-    """Return location, size and state of the cache for `phalanx info`."""
+    """Return the location, size and state of the cache, as shown by `phalanx info`."""
     folder, reason = cache_dir(), disabled_reason()
     sizes = [size for _, size, _ in _list_entries(folder)]
     return {
@@ -63,7 +68,7 @@ def cache_info() -> dict[str, Any]:
 
 
 def enable_compilation_cache() -> None:
-    """Configure JAX, which must not be imported yet, to use the cache.
+    """Configure JAX to use the cache. Call this function before JAX is imported.
 
     If the folder is not writable, the command runs without the cache.
     """
@@ -90,7 +95,7 @@ def enable_compilation_cache() -> None:
 
 
 def _publish(staging: Path, folder: Path) -> None:
-    """Move new entries to the shared folder, remove old ones, and remove the staging folder."""
+    """Add new entries to the shared folder, remove its oldest entries and delete the staging folder."""
     with contextlib.suppress(OSError):
         for entry, _, _ in _list_entries(staging):
             with contextlib.suppress(FileExistsError):
@@ -100,7 +105,7 @@ def _publish(staging: Path, folder: Path) -> None:
 
 
 def remove_oldest(folder: Path, max_bytes: int = MAX_BYTES) -> None:
-    """Remove the oldest entries until the others fit into `max_bytes`."""
+    """Remove the oldest entries until the total size is at most `max_bytes`."""
     entries = sorted(_list_entries(folder), key=lambda entry: entry[2])
     total = sum(size for _, size, _ in entries)
     for entry, size, _ in entries:
@@ -111,7 +116,7 @@ def remove_oldest(folder: Path, max_bytes: int = MAX_BYTES) -> None:
 
 
 def _list_entries(folder: Path) -> list[tuple[Path, int, int]]:
-    """Return path, size and modification time of the entries in a folder."""
+    """Return the path, size in bytes and modification time in nanoseconds of each entry in a folder."""
     entries = []
     for path in folder.glob("*-cache"):
         with contextlib.suppress(FileNotFoundError):
@@ -121,7 +126,7 @@ def _list_entries(folder: Path) -> list[tuple[Path, int, int]]:
 
 
 def _remove_stale_staging(folder: Path) -> None:
-    """Remove the staging folders of killed commands. Running commands hold the lock of theirs."""
+    """Remove the staging folders of killed commands. Running commands hold a lock on their folders."""
     for staging in folder.glob(f"{_STAGING_PREFIX}*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(staging / _LOCK, os.O_RDWR)
@@ -145,7 +150,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _processor_id() -> str:
-    """Return a digest of the processor's model and instruction sets, which compiled code depends on."""
+    """Return a digest of the processor's model and instruction sets, on which compiled code depends."""
     features = [platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""`phalanx demo`: train the default agent on generated tasks, the same as `phalanx train bc --env arc`."""
+"""`phalanx demo`: trains a policy on generated ARC tasks, like `phalanx train bc --env arc`."""
 
 from pathlib import Path
 from typing import Annotated

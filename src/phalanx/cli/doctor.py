@@ -20,9 +20,9 @@ class CheckResult(NamedTuple):
 
     path: Path
     description: str
-    """Format, and a summary of the contents if they are intact."""
+    """Name of the format, followed by a summary of the contents if they are intact."""
     error: str
-    """Empty if the contents are intact."""
+    """Description of what is corrupt. Empty if the contents are intact."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +31,12 @@ class Format:
 
     name: str
     check: Callable[[Path], str]
-    """Reads everything and returns a summary; raises `ValueError` or `OSError` if anything is invalid."""
+    """Function that reads all contents and returns a summary. It raises `ValueError` or `OSError` if anything
+    is invalid."""
     marker: str = ""
-    """For folders: a file that identifies the format."""
+    """Name of a file that identifies a folder of this format. Empty if the format has no folders."""
     suffixes: tuple[str, ...] = ()
-    """For files: suffixes of the name."""
+    """File name suffixes that identify a file of this format. Empty if the format has no files."""
 
 
 @app.command()
@@ -47,9 +48,9 @@ def doctor(
 ) -> None:
     """Check that files and run folders are intact. Nothing is changed.
 
-    Supports runs, checkpoints, embeddings, batch plans and files, samples, ARC tasks, and knowledge bases.
+    Supports runs, checkpoints, embeddings, batch plans, batch files, samples, ARC tasks and knowledge bases.
 
-    Exits with 1 if anything is corrupt.
+    The exit code is 1 if anything is corrupt.
     """
     is_intact = True
     for path in paths:
@@ -67,7 +68,7 @@ def doctor(
 
 
 def check_path(path: Path) -> Iterator[CheckResult]:
-    """Check a file or folder. A run folder has one result per part."""
+    """Check a file or folder. A run folder has several results, such as one for each checkpoint."""
     if (path / "run.json").is_file():
         yield from _check_run(path)
     else:
@@ -252,4 +253,4 @@ FORMATS = (
     SETTINGS,
     ARCHIVE,
 )
-"""All formats in the order in which they are tried. Any other folder is checked as a folder of ARC tasks."""
+"""Formats in the order in which they are tried. Any other folder is checked as a folder of ARC tasks."""

@@ -1,4 +1,4 @@
-"""One-line error messages for invalid input, and commands that are imported when they run."""
+"""One-line error messages for invalid input, and commands whose modules are imported when they run."""
 
 import contextlib
 import dataclasses
@@ -13,7 +13,7 @@ from phalanx.formatting import escape_untrusted
 
 
 class UserError(Exception):
-    """Invalid input. The message is printed in one line, and the command exits with code 2."""
+    """Raised for invalid input. The message is printed in one line, and the command exits with code 2."""
 
     def __init__(self, text: str) -> None:
         super().__init__(escape_untrusted(text))
@@ -23,7 +23,8 @@ class UserError(Exception):
 def user_errors() -> Iterator[None]:
     """Convert `ValueError` and `OSError` in the block to `UserError`.
 
-    Use it only around code that reads input: anywhere else, a `ValueError` is a bug that needs a traceback.
+    Use this context manager only around code that processes the user's input or writes files. Anywhere else,
+    a `ValueError` is a bug that needs a traceback.
     """
     try:
         yield
@@ -50,17 +51,17 @@ class LazyCommand:
     """A command or group of commands in a module that is imported when the command runs."""
 
     module: str
-    """Module with a Typer application called `app`, or `module:name` for another name."""
+    """Name of a module with a Typer application called `app`, or `module:name` if it has another name."""
     help: str
-    """One line for the list of commands."""
+    """One-line description for the list of commands."""
     compiles: bool = False
-    """Use the compilation cache, because the command compiles with XLA."""
+    """Whether the command compiles programs with XLA and should use the compilation cache."""
     hidden: bool = False
-    """Omit the command from the list of commands, because it is an alias."""
+    """Whether to omit the command from the list of commands, for example because it is an alias."""
 
 
 class _Placeholder(TyperCommand):
-    """Represents a lazy command in the list of commands and runs the actual one."""
+    """Stands for a lazy command in the list of commands. Imports and runs the actual command when called."""
 
     def __init__(self, name: str, command: LazyCommand) -> None:
         super().__init__(name=name, help=command.help, hidden=command.hidden)
@@ -77,7 +78,7 @@ class _Placeholder(TyperCommand):
 
 
 def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
-    """Return a group class for `typer.Typer(cls=...)` that contains lazy commands."""
+    """Return a class for `typer.Typer(cls=...)`: a group that contains the given commands, by name."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""`phalanx eval`: evaluate the policy of a run as its environment or algorithm defines."""
+"""`phalanx eval`: evaluates the policy of a run with the evaluation of its environment or algorithm."""
 
 import json
 import re
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 _SUBMISSIONS = "submissions"
-"""Folder in the run folder for files of an evaluation. The report shows it."""
+"""Subfolder of the run folder for the files that evaluations write. The report shows its contents."""
 
 
 @app.command()
@@ -61,7 +61,7 @@ def evaluate(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the files of evaluations that write some.", show_default="RUN/submissions/NAME"
+            help="Folder for files that the evaluation writes, if any.", show_default="RUN/submissions/NAME"
         ),
     ] = None,
     per_task: Annotated[bool, typer.Option("--per-task", help="Print the result of every task.")] = False,
@@ -69,9 +69,9 @@ def evaluate(
 ) -> None:
     """Evaluate the policy of a run.
 
-    ARC: solved tasks by family, pass@k, or answers to a dataset (dataset=arc-agi-1/evaluation). Proofs and
-    embeddings: link prediction. Language models: solved episodes of text environments. Other environments:
-    greedy episodes. A run with several seeds is evaluated seed by seed.
+    The metrics depend on the run. ARC policies: solved tasks by family, pass@k, or answers to a dataset
+    (dataset=arc-agi-1/evaluation). Proofs and embeddings: link prediction. Language models: solved episodes
+    of text environments. Other policies: greedy episodes. If a run has several seeds, each one is evaluated.
     """
     from phalanx.training.checkpoints import CheckpointRef
     from phalanx.training.trained_policy import read_run
@@ -99,7 +99,11 @@ def evaluate(
 def _load_settings(
     settings_type: "type[Config]", config: "RunConfig", overrides: Sequence[str], flags: dict[str, Any]
 ) -> "Config":
-    """Load the settings: defaults, those of the run's own evaluations, flags and overrides."""
+    """Combine the settings of the evaluation.
+
+    They are the defaults, the settings of the run's own evaluations, command-line flags and overrides. Later
+    ones take precedence.
+    """
     from phalanx.config import load_config
 
     known = settings_type.model_fields
@@ -184,7 +188,7 @@ def _format_task(record: dict[str, Any]) -> str:
 
 
 def _print_mean(records: Sequence[dict[str, Any]]) -> None:
-    """Print the interquartile mean of the main metric over the seeds."""
+    """Print the interquartile mean of the main metric over the seeds, with a confidence interval."""
     import numpy as np
 
     from phalanx.statistics import bootstrap_interval, interquartile_mean

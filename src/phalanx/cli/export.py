@@ -1,4 +1,4 @@
-"""`phalanx export`: exports the language model of a run to Hugging Face."""
+"""`phalanx export`: exports the language model of a run in the format of Hugging Face transformers."""
 
 from pathlib import Path
 from typing import Annotated

@@ -36,7 +36,7 @@ def collect_info() -> dict[str, Any]:
 
 
 def format_info(info: dict[str, Any]) -> str:
-    """Format the values as text."""
+    """Format the result of `collect_info` as text."""
     native, cache = info["native"], info["compilation_cache"]
     size = f"{cache['bytes'] / 1e6:,.1f} of {cache['max_bytes'] / 1e6:,.0f} MB in {cache['folder']}"
     rows = {

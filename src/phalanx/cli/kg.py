@@ -1,4 +1,4 @@
-"""`phalanx kg`: list, show, generate and download knowledge bases; mine rules, evaluate and query them."""
+"""`phalanx kg`: lists, shows, generates and downloads knowledge bases, mines rules, and answers queries."""
 
 import time
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ OptionalData = Annotated[
     Path,
     typer.Argument(
         metavar="[DATA]",
-        help="Folder of a knowledge base, or a file of triples; `generated` is the built-in one.",
+        help="Folder of a knowledge base, a file of triples, or `generated` for the built-in one.",
         envvar="PHALANX_KG",
     ),
 ]
@@ -53,10 +53,12 @@ Power = Annotated[
 KGERun = Annotated[
     Path | None, typer.Option("--kge", help="Combine with an embedding: a run of `phalanx train kge`.")
 ]
-NumThreads = Annotated[int, typer.Option("--threads", min=1, help="Threads; does not change the result.")]
+NumThreads = Annotated[
+    int, typer.Option("--threads", min=1, help="Number of threads. Does not change the result.")
+]
 
 _MAX_SHOWN_ERRORS = 5
-"""Wrong lines of a depth file that are printed."""
+"""Maximum number of wrong lines of a depth file that are printed."""
 
 
 @app.command("list")
@@ -67,7 +69,7 @@ def list_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the knowledge bases in a folder; without one, the built-in knowledge base."""
+    """List the knowledge bases in a folder. Without a folder, list the built-in knowledge base."""
     from phalanx.kg.formats import list_knowledge_bases
     from phalanx.kg.knowledge_base import GENERATED
 
@@ -90,7 +92,10 @@ def list_(
 
 @app.command()
 def show(data: OptionalData = Path("generated"), as_json: AsJson = False) -> None:
-    """Show the sizes, rules, proof depths and leaks of a knowledge base."""
+    """Show the sizes, rules, proof depths and leaks of a knowledge base.
+
+    A leak is a validation or test query that is also a training fact.
+    """
     with user_errors():
         base = _load(data)
     found = base.sizes() | {
@@ -122,20 +127,21 @@ def show(data: OptionalData = Path("generated"), as_json: AsJson = False) -> Non
 @app.command()
 def depths(
     data: OptionalData = Path("generated"),
-    split: Annotated[Split, typer.Option(help="Which queries.")] = "test",
-    max_depth: Annotated[int, typer.Option(help="Steps of the longest proof.", min=1)] = 6,
+    split: Annotated[Split, typer.Option(help="Split of the queries.")] = "test",
+    max_depth: Annotated[int, typer.Option(help="Maximum number of steps of a proof.", min=1)] = 6,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a depth file.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Fail (exit code 1) if the existing depth file is wrong.")
     ] = False,
-    max_seconds: Annotated[float | None, typer.Option(min=0, help="Time limit.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(min=0, help="Time limit in seconds.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute the exact length of each query's shortest proof, and compare it with the depth file.
 
-    A step replaces the first goal by the body of a rule or unifies it with a fact; ground goals that are
-    facts cost nothing, and a query may not use itself. Queries without a proof up to the limit have depth -1.
-    Queries that are undecided when the time is up are counted separately and not written to the file.
+    A step replaces the first goal with the body of a rule or unifies it with a fact. Ground goals that are
+    facts cost no step, and a query may not use itself. Queries without a proof of at most --max-depth steps
+    have depth -1. Queries that are undecided when the time is up are counted separately and not written to
+    the file.
     """
     with user_errors():
         base = _load(data)
@@ -184,9 +190,9 @@ def depths(
 
 @app.command()
 def generate(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")],
-    families: Annotated[int, typer.Option(help="Founding couples.", min=1)] = 8,
-    generations: Annotated[int, typer.Option(help="Generations, including the founders.", min=2)] = 4,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    families: Annotated[int, typer.Option(help="Number of founding couples.", min=1)] = 8,
+    generations: Annotated[int, typer.Option(help="Number of generations, with the founders.", min=2)] = 4,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
 ) -> None:
     """Generate a knowledge base about families and save it as a folder."""
@@ -210,7 +216,7 @@ def download(
     to: Annotated[Path, typer.Option(help="Parent folder of kg-standard/NAME and kg/NAME.")] = Path("data"),
     host: Annotated[
         str | None,
-        typer.Option(help="A mirror.", show_default="https://raw.githubusercontent.com"),
+        typer.Option(help="Address of a mirror.", show_default="https://raw.githubusercontent.com"),
     ] = None,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Save files whose digest is not the expected one.")
@@ -239,7 +245,7 @@ def mine(
         typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as max_length=2 min_support=5."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to save the rules.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(min=0.1, help="Time limit.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(min=0.1, help="Time limit in seconds.")] = None,
     num_threads: NumThreads = 2,
     evaluate: Annotated[
         EvaluationSplit | None, typer.Option("--evaluate", help="Also evaluate the rules on a split.")
@@ -310,7 +316,7 @@ def mine(
 def evaluate(
     data: Data,
     rules: Annotated[Path, typer.Option("--rules", help="A file of rules, as saved by `kg mine`.")],
-    split: Annotated[EvaluationSplit, typer.Option(help="Which queries.")] = "test",
+    split: Annotated[EvaluationSplit, typer.Option(help="Split of the queries.")] = "test",
     aggregation: AggregationOption = "maxplus",
     power: Power = 2.0,
     kge: KGERun = None,
@@ -318,7 +324,7 @@ def evaluate(
     num_threads: NumThreads = 2,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate rules by link prediction: filtered MRR and Hits@k among all entities."""
+    """Evaluate rules by link prediction, with filtered MRR and Hits@k among all entities."""
     from phalanx.kg.formats import read_rules
     from phalanx.kg.rules.ruleset import RuleSet
 
@@ -339,7 +345,9 @@ def evaluate(
 @app.command("path-network")
 def path_network(
     data: Data,
-    file: Annotated[Path, typer.Argument(help="The network's file; if it does not exist, one is trained.")],
+    file: Annotated[
+        Path, typer.Argument(help="File of the network. If it does not exist, a network is trained.")
+    ],
     settings: Annotated[
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the training, such as num_layers=4."),
@@ -398,7 +406,7 @@ def query(
     query: Annotated[
         str, typer.Argument(help="An atom with one variable, as in nephew(X,bob), or without variables.")
     ],
-    top: Annotated[int, typer.Option(min=1, help="Answers to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Maximum number of answers to show.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Show the best proofs of each answer.")] = False,
     exclude_facts: Annotated[
         bool, typer.Option("--exclude-facts", help="Leave out answers that are facts.")
@@ -408,14 +416,14 @@ def query(
         typer.Option("--rules", help="Rules to use [default: those of DATA, or mined ones]."),
     ] = None,
     max_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Time limit for mining, if rules are mined.")
+        float, typer.Option(min=0.1, help="Time limit for mining in seconds, if rules are mined.")
     ] = 30.0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Draw the best proof of each answer as SVG.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a query with rules whose bodies are facts. The exit code is 1 if there is no answer."""
+    """Answer a query with the rules whose bodies match facts. The exit code is 1 if there is no answer."""
     from phalanx.cli.prove import draw_proofs, proof_record, proof_tree
     from phalanx.formatting import escape_untrusted, format_percent
     from phalanx.kg.formats import read_rules
@@ -509,7 +517,7 @@ def _evaluate_rules(
     num_threads: int,
     max_paths: int = 10_000,
 ) -> tuple["LinkPredictionResult", float]:
-    """Evaluate rules; return the result and the CPU time."""
+    """Evaluate rules by link prediction. Returns the result and the CPU time in seconds."""
     from phalanx.kg.evaluation import evaluate_link_prediction
     from phalanx.kg.rules.predictor import RulePredictor
     from phalanx.kg.time_limit import TimeLimit, print_to_stderr
@@ -545,7 +553,11 @@ def _warn_about_unsupported(rules: Any) -> None:
 def _exact_depths(
     base: "KnowledgeBase", split: str, max_depth: int, max_seconds: float | None
 ) -> tuple[dict["Atom", int], int]:
-    """Return the depths that were decided in time, and the number of undecided queries."""
+    """Compute the proof depths of a split's queries.
+
+    Returns:
+        The depths of the queries that were decided within the time limit, and the number of other queries.
+    """
     from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
     from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 
@@ -563,7 +575,10 @@ def _exact_depths(
 def _wrong_depths(
     given: Mapping["Atom", int], exact: dict["Atom", int], max_depth: int
 ) -> list[tuple["Atom", int, int]]:
-    """Return the differences; a given depth beyond the limit is correct if there is no shorter proof."""
+    """Return each atom whose given depth is wrong, with the given and the exact depth.
+
+    A given depth above `max_depth` counts as correct if there is no proof of at most `max_depth` steps.
+    """
     return [
         (atom, stated, exact[atom])
         for atom, stated in given.items()

@@ -1,4 +1,4 @@
-"""Output of commands: tables, JSON and progress."""
+"""Output of the commands as tables, JSON and progress bars."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
 
 
 def format_fields(fields: Sequence[tuple[str, object]]) -> str:
-    """Format named values with one field per line. Long values are wrapped.
+    """Format pairs of names and values with one pair per line. Long values are wrapped.
 
     >>> print(format_fields([("samples", 12000), ("fingerprint", "ab12")]))
     samples      12,000
@@ -72,13 +72,13 @@ def _format_cell(value: object) -> str:
 
 
 class ProgressTimer:
-    """Limits lines of progress to one per `PROGRESS_INTERVAL` and estimates the remaining time."""
+    """Limits progress messages to one per `PROGRESS_INTERVAL` and estimates the remaining time."""
 
     def __init__(self) -> None:
         self._started = self._last_line = time.monotonic()
 
     def is_due(self) -> bool:
-        """Return whether the next line is due, and if so, restart the interval."""
+        """Return whether the next message is due. If it is, start a new interval."""
         now = time.monotonic()
         if now - self._last_line < PROGRESS_INTERVAL:
             return False
@@ -87,11 +87,16 @@ class ProgressTimer:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
+        """Number of seconds since the timer was created."""
         return time.monotonic() - self._started
 
     def remaining_text(self, done: int, total: int | None) -> str:
-        """Return `, 0:01:40 left`, or an empty string if the remaining time is unknown."""
+        """Return the estimated remaining time, such as `, 0:01:40 left`, or an empty string if it is unknown.
+
+        Args:
+            done: Number of finished items.
+            total: Number of all items. None if it is unknown.
+        """
         if total is None or not done:
             return ""
         return f", {format_clock(self.elapsed * (total - done) / done)} left"
@@ -111,13 +116,13 @@ def format_clock(seconds: float) -> str:
 def progress(
     what: str, unit: str, total: int | None = None, *, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr; if that is not a terminal, print a line every ten seconds.
+    """Show a progress bar on stderr. If stderr is not a terminal, print a line about every ten seconds.
 
     Args:
         what: Description of the work.
-        unit: Plural name of the items.
-        total: Number of items, if known.
-        quiet: Show nothing.
+        unit: Plural name of the items, such as `samples`.
+        total: Number of items. None if it is unknown.
+        quiet: Whether to show nothing.
 
     Yields:
         A function to call with the number of newly finished items.
@@ -153,7 +158,7 @@ def show_activity(what: str, *, err: bool = True) -> Iterator[None]:
 
     Args:
         what: Description of the work.
-        err: Write to stderr instead of stdout.
+        err: Whether to write to stderr instead of stdout.
     """
     from rich.console import Console
 

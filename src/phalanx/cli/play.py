@@ -1,4 +1,4 @@
-"""`phalanx play`: solve ARC tasks in the terminal, or watch a game of a puzzle server."""
+"""`phalanx play`: lets you solve ARC tasks in the terminal, or watch a game of a puzzle server."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _PlayGroup(TyperGroup):
-    """Accepts `puzzle_server:GAME` as well as `puzzle_server GAME`."""
+    """Command group that accepts `puzzle_server:GAME` as well as `puzzle_server GAME`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         command, _, game = args[0].partition(":")
@@ -61,15 +61,17 @@ def arc(
     ] = Path("demonstrations.jsonl"),
     submit: Annotated[
         bool,
-        typer.Option("--submit/--no-submit", help="Require a submission, or end when the grid is correct."),
+        typer.Option(
+            "--submit/--no-submit", help="Episodes end with a submission, or when the grid is correct."
+        ),
     ] = True,
     max_steps: Annotated[int, typer.Option(help="Maximum number of steps of an episode.", min=1)] = 500,
     selection: Annotated[
         Literal["point", "bbox", "mask"],
-        typer.Option("--format", help="Selection format of recorded actions: one cell, a box, or any cells."),
+        typer.Option("--format", help="Cells that a recorded action selects: one cell, a box, or any cells."),
     ] = "bbox",
     grids: Annotated[
-        str, typer.Option(help="Grids in recorded steps, separated by commas: input, working, target.")
+        str, typer.Option(help="Grids to record in each step, from: input, working, target.")
     ] = "input,working",
     show_similarity: Annotated[
         bool, typer.Option("--show-similarity", help="Show the fraction of correct cells.")
@@ -118,9 +120,9 @@ def puzzle_server(
     port: Port = 8023,
     deadline: Deadline = 120.0,
 ) -> None:
-    """Watch a puzzle being solved by following the server's hints: `phalanx play puzzle_server:sudoku`.
+    """Watch a puzzle being solved with the server's hints: `phalanx play puzzle_server:sudoku`.
 
-    Ctrl-C ends it.
+    Press Ctrl-C to stop. The exit code is 1 if the puzzle was not solved.
     """
     from phalanx.puzzles.server.client import PuzzleClientConfig
 

@@ -1,4 +1,4 @@
-"""`phalanx prove`: the shortest proof of a query as a tree and as SVG, or why there is none."""
+"""`phalanx prove`: shows the shortest proof of a query as a tree or SVG, or explains why there is none."""
 
 import itertools
 from collections.abc import Sequence
@@ -34,14 +34,14 @@ def prove(
         Path | None,
         typer.Option("--data", "-d", help="Folder of a knowledge base [default: the generated one]."),
     ] = None,
-    max_depth: Annotated[int, typer.Option(min=1, help="Steps of the longest proof.")] = 6,
+    max_depth: Annotated[int, typer.Option(min=1, help="Maximum number of steps of a proof.")] = 6,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Draw the proof as SVG; further proofs get numbered names."),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Proofs or answers to show [default: 1 proof, 10 answers]."),
+        typer.Option(min=1, help="Number of proofs or answers [default: 1 proof, 10 answers]."),
     ] = None,
     exclude_facts: Annotated[
         bool, typer.Option("--exclude-facts", help="Leave out answers that are facts.")
@@ -50,7 +50,7 @@ def prove(
         list[str] | None,
         typer.Option("--without-fact", metavar="ATOM", help="Do not use this fact; can be repeated."),
     ] = None,
-    max_seconds: Annotated[float | None, typer.Option(min=0, help="Time limit.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(min=0, help="Time limit in seconds.")] = None,
     heuristic: Annotated[
         Path | None,
         typer.Option(
@@ -58,13 +58,15 @@ def prove(
             help="Best-first search with a run of `phalanx train heuristic`, on its knowledge base.",
         ),
     ] = None,
-    max_expansions: Annotated[int, typer.Option(min=1, help="With --heuristic: nodes to expand.")] = 300,
+    max_expansions: Annotated[
+        int, typer.Option(min=1, help="With --heuristic: maximum nodes to expand.")
+    ] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Prove a query from facts and rules. The exit code is 1 if it has no proof.
+    """Prove a query from facts and rules. The exit code is 1 if no proof was found.
 
-    A step replaces the first goal by the body of a rule or unifies it with a fact; ground goals that are
-    facts cost nothing. A query is never used in its own proof.
+    A step replaces the first goal with the body of a rule or unifies it with a fact. Ground goals that are
+    facts cost no step. A query is never used in its own proof.
     """
     if heuristic is not None:
         if data or out or limit or exclude_facts or without_fact or max_seconds is not None:
@@ -183,7 +185,11 @@ def _select_facts(base: "KnowledgeBase", without: Sequence[str]) -> list["Atom"]
 
 
 def draw_proofs(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
-    """Write proofs as SVG to `out` and to files with numbered names; return their paths."""
+    """Draw proofs as SVG files and return their paths.
+
+    The first proof is written to `out`, and further ones to files with numbered names, such as `proof-2.svg`.
+    If `out` is None, nothing is drawn.
+    """
     if out is None:
         return []
     from phalanx.io.atomic import atomic_write
@@ -219,7 +225,7 @@ def _print_proofs(
 
 
 def proof_tree(proof: "Proof") -> "Tree":
-    """Return a proof as a tree for the terminal."""
+    """Return a proof as a Rich tree for the terminal."""
     from rich.tree import Tree
 
     from phalanx.formatting import format_count
@@ -258,7 +264,7 @@ def _print_failure(reasons: Sequence[str], query: "ProofQuery", within: str, *, 
 
 
 def proof_record(proof: "Proof") -> dict[str, Any]:
-    """Return a proof as JSON values."""
+    """Return a proof as a dictionary of JSON values."""
     found: dict[str, Any] = {
         "goal": str(proof.goal),
         "selected_goal": str(proof.selected_goal),

@@ -1,4 +1,4 @@
-"""`phalanx puzzles`: list the puzzle kinds, show a puzzle, collect samples from a puzzle server."""
+"""`phalanx puzzles`: lists the puzzle kinds, shows a puzzle, and collects samples from a puzzle server."""
 
 import asyncio
 import contextlib
@@ -27,11 +27,11 @@ app = typer.Typer(
 Host = Annotated[str, typer.Option(help="Host name or address of the puzzle server.")]
 Port = Annotated[int, typer.Option(help="Port of the puzzle server.", min=1, max=65535)]
 Deadline = Annotated[
-    float, typer.Option(help="Seconds for one request to the server, including all retries.", min=0.1)
+    float, typer.Option(help="Time limit of one request in seconds, including all retries.", min=0.1)
 ]
 
 _EXIT_CODE_INTERRUPTED = 130
-"""Exit code of a shell command that was ended by Ctrl-C."""
+"""Conventional exit code of a command that was stopped by Ctrl-C."""
 
 
 @app.command(name="list")
@@ -110,8 +110,8 @@ def collect(
 ) -> None:
     """Solve puzzles of a server by following its hints, and write one sample per move.
 
-    Complete episodes are appended in order, so a run that is killed can be continued with `--resume`: the
-    final file has the same samples as that of an uninterrupted run.
+    Complete episodes are appended in order. A killed run can therefore be continued with `--resume`, and the
+    final file contains the same samples as that of an uninterrupted run.
     """
     from phalanx.data.tokenizers import load_tokenizer
     from phalanx.puzzles.server.client import PuzzleClientConfig
@@ -154,7 +154,7 @@ def collect(
 
 @contextlib.contextmanager
 def server_errors() -> Iterator[None]:
-    """Report errors of the server and the network as user errors."""
+    """Convert errors of the puzzle server and the network in the block to `UserError`."""
     from phalanx.puzzles.server.collect import EpisodeMismatchError
     from phalanx.puzzles.server.protocol import StartError, UnknownGameError
 
@@ -166,7 +166,7 @@ def server_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def print_retries() -> Iterator[None]:
-    """Print failed attempts to stderr as they happen."""
+    """Print log messages about failed requests to stderr while the block runs."""
 
     class StderrHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -182,7 +182,7 @@ def print_retries() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_on_interrupt(message: str) -> Iterator[None]:
-    """Print a message and exit on Ctrl-C."""
+    """On Ctrl-C in the block, print a message and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt:

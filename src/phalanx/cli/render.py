@@ -1,4 +1,4 @@
-"""`phalanx render`: episodes of a trained policy as a GIF or MP4."""
+"""`phalanx render`: renders episodes of a trained policy as a GIF or MP4."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 _LAST_FRAME_REPEATS = 4
-"""Factor by which the last frame of an episode is shown longer."""
+"""Factor by which the last frame of an episode is shown longer than the others."""
 
 
 @app.command()
@@ -35,7 +35,7 @@ def render(
         Path | None, typer.Option(help="Write an MP4 video (H.264) instead.", show_default=False)
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Number of episodes, shown one after the other.")] = 4,
-    milliseconds: Annotated[int, typer.Option(min=20, help="Duration of a step.")] = 400,
+    milliseconds: Annotated[int, typer.Option(min=20, help="Duration of a step in milliseconds.")] = 400,
     scale: Annotated[int, typer.Option(min=1, help="Factor by which images are enlarged.")] = 3,
     seed: Annotated[int, typer.Option(help="Random seed of the episodes.")] = 0,
 ) -> None:
@@ -53,7 +53,7 @@ def render(
 
 
 def _record(run: str, num_episodes: int, seed: int) -> tuple[Path, list[list["np.ndarray"]]]:
-    """Return the run folder and the images of each episode."""
+    """Run greedy episodes. Returns the run folder and the images of each episode."""
     import jax
 
     from phalanx.training.trained_policy import Policy, load_policy
@@ -74,7 +74,10 @@ def _record(run: str, num_episodes: int, seed: int) -> tuple[Path, list[list["np
 
 
 def _enlarge(frames: list["np.ndarray"], scale: int) -> list["np.ndarray"]:
-    """Center frames on a canvas of one size and enlarge them. Sides are even, which H.264 requires."""
+    """Center frames on canvases of equal size and enlarge them.
+
+    The height and width of the canvases are even, as H.264 requires.
+    """
     import numpy as np
 
     height, width = (max(frame.shape[axis] for frame in frames) for axis in (0, 1))
@@ -88,7 +91,7 @@ def _enlarge(frames: list["np.ndarray"], scale: int) -> list["np.ndarray"]:
 
 
 def _save_gif(path: Path, frames: list["np.ndarray"], repeats: list[int], milliseconds: int) -> None:
-    """Save an endlessly repeating GIF."""
+    """Save an endlessly repeating GIF. Frame `i` is shown for `repeats[i] * milliseconds`."""
     try:
         from PIL import Image  # type: ignore[import-not-found, unused-ignore]
     except ModuleNotFoundError:
@@ -102,7 +105,7 @@ def _save_gif(path: Path, frames: list["np.ndarray"], repeats: list[int], millis
 
 
 def _save_mp4(path: Path, frames: list["np.ndarray"], repeats: list[int], milliseconds: int) -> None:
-    """Save an H.264 video, which browsers can play."""
+    """Save an H.264 video, which browsers can play. Frame `i` is shown for `repeats[i] * milliseconds`."""
     import shutil
     import tempfile
     import warnings

@@ -1,4 +1,4 @@
-"""`phalanx report`: writes the HTML report of a run or a comparison of several runs."""
+"""`phalanx report`: writes the HTML report of a run, or a comparison of several runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False)
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN_DIR", help="Run folders. Several are compared.", show_default=False),
+        typer.Argument(metavar="RUN_DIR", help="Run folders. Several runs are compared.", show_default=False),
     ],
     out: Annotated[
         Path | None,

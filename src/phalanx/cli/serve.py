@@ -1,4 +1,4 @@
-"""`phalanx serve`: serve a text environment over OpenEnv, for trainers in other processes."""
+"""`phalanx serve`: serves a text environment over OpenEnv, for trainers in other processes."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 

@@ -1,4 +1,4 @@
-"""`phalanx sweep`: train with many settings, locally or on a Ray cluster, and compare the results."""
+"""`phalanx sweep`: trains with many settings, locally or on a Ray cluster, and compares the results."""
 
 import contextlib
 import enum
@@ -18,7 +18,7 @@ app = typer.Typer(add_completion=False)
 
 
 class SamplerOption(enum.StrEnum):
-    """Sampler of the trials."""
+    """Names of the samplers that choose the settings of the trials."""
 
     grid = "grid"
     random = "random"
@@ -26,7 +26,7 @@ class SamplerOption(enum.StrEnum):
 
 
 class GoalOption(enum.StrEnum):
-    """Direction of a metric."""
+    """Whether a metric is maximized or minimized."""
 
     max = "max"
     min = "min"
@@ -63,7 +63,7 @@ def sweep(
     jobs: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of trials at the same time.", show_default="1; on Ray, the number of its CPUs"
+            min=1, help="Number of concurrent trials.", show_default="1; on Ray, the number of its CPUs"
         ),
     ] = None,
     ray_address: Annotated[
@@ -81,13 +81,14 @@ def sweep(
     ] = None,
     goal: Annotated[
         GoalOption | None,
-        typer.Option(help="Direction of the metric.", show_default="min for losses, else max"),
+        typer.Option(help="Maximize or minimize the metric.", show_default="min for losses, else max"),
     ] = None,
 ) -> None:
     """Train with many settings and rank the results.
 
-    Every trial is a `phalanx train` in OUT/trial_000, OUT/trial_001, ..., and its output is in
-    OUT/trial_000.log. Ctrl-C and SIGTERM save and stop the running trials. Needs the extra `sweep`.
+    Every trial is a `phalanx train` command with the run folder OUT/trial_000, OUT/trial_001, ... Its output
+    is written to OUT/trial_000.log, ... Ctrl-C and SIGTERM save and stop the running trials. Install the
+    extra `sweep` to use this command.
     """
     from phalanx.training.algorithm import load_algorithm
     from phalanx.training.sweep import LocalLauncher, Sweep, connect_to_ray

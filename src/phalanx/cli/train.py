@@ -1,4 +1,4 @@
-"""`phalanx train`: one command for all algorithms."""
+"""`phalanx train`: trains with any algorithm."""
 
 import re
 from collections.abc import Sequence
@@ -106,10 +106,10 @@ def train(
         int | None, typer.Option(min=0, help="Index of this process, from 0.", show_default=False)
     ] = None,
 ) -> None:
-    """Train with an algorithm, and write a report.
+    """Train with an algorithm and write a report.
 
-    Ctrl-C and SIGTERM save a checkpoint and stop (exit codes 130 and 143). The same command with --resume
-    continues with the same results as without the interruption.
+    Ctrl-C and SIGTERM save a checkpoint and stop the run (exit codes 130 and 143). The same command with
+    --resume continues it, with the same results as without the interruption.
     """
     _connect(coordinator, num_processes, process_id)
     from phalanx.logging.handlers.tracker import TRACKERS
@@ -177,7 +177,11 @@ def _load_config(
     extend: bool,
     init_from: str | None,
 ) -> "tuple[bool, RunConfig]":
-    """Return whether the run is new, and its config, which must be that of the run if it is not new."""
+    """Return whether the folder must not contain a run yet, and the config of the run.
+
+    If a run is continued, the config must be equal to the config in its folder, except that `--extend`
+    changes the number of updates.
+    """
     from phalanx.config import load_config
     from phalanx.training.run_dir import (
         check_same_algorithm,
@@ -230,7 +234,7 @@ def _check_same_env(out: Path, config: "RunConfig", env: str | None) -> None:
 
 
 def _is_finished(out: Path, config: "RunConfig") -> bool:
-    """Return whether nothing is left to do, and print so."""
+    """Return whether the run is already finished with this config. If it is, print a message."""
     from phalanx.training.run_dir import read_config, read_metadata, run_status
 
     if run_status(out) != "finished" or read_config(out, type(config)) != config:
@@ -253,7 +257,7 @@ def _print_settings(config_type: "type[RunConfig]", env: str | None, config: str
 
 
 def _connect(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
-    """Connect to the other processes, before JAX is used."""
+    """Connect to the other training processes, if there are any. Must be called before JAX is used."""
     given = [value is not None for value in (coordinator, num_processes, process_id)]
     if not any(given):
         return

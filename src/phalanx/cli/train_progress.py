@@ -1,4 +1,4 @@
-"""Progress of a training in the terminal, and a summary at the end."""
+"""Progress of a training run in the terminal, and a summary at the end."""
 
 import contextlib
 import logging
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from phalanx.training.algorithm import Algorithm, Progress, TrainResult
 
 _SIGNALED = 128
-"""Offset of a signal in the exit code of a process that it stopped."""
+"""A process that was stopped by signal N exits with the code `_SIGNALED + N`."""
 
 
 def run_training(
@@ -35,8 +35,19 @@ def run_training(
 ) -> None:
     """Train with a progress display, write the report and print where the files are.
 
-    Exit codes: 130 after Ctrl-C, 143 after SIGTERM, 75 if another process of the training was lost, 1 if the
-    last checkpoint or the report could not be written.
+    The process exits with code 130 after Ctrl-C, 143 after SIGTERM, 75 if the connection to another training
+    process was lost, and 1 if the last checkpoint or the report could not be written.
+
+    Args:
+        algorithm: Algorithm to train with.
+        out: Run folder.
+        resume: Whether to continue from the newest checkpoint.
+        auto_resume: Whether to start the run or, if it has a checkpoint, to continue it.
+        extend: Whether to continue a run with more updates than it was started with.
+        init_from: Run to take the initial parameters from, as `RUN`, `RUN@STEP` or `RUN@best`. None to
+            initialize them randomly.
+        trackers: Names of experiment trackers to log to.
+        command: Start of the command that continues an interrupted run, such as `phalanx train ppo`.
     """
     from rich.console import Console
 
@@ -68,7 +79,7 @@ def run_training(
 
 
 def _handlers(trackers: Sequence[str]) -> Callable[[Path, Any], Mapping[str, "Handler"]]:
-    """Return a function that creates the handlers of a run: files, images and trackers."""
+    """Return a function that creates the handlers of a run, which write files, images and to the trackers."""
 
     def make(folder: Path, config: Any) -> Mapping[str, "Handler"]:
         from phalanx.logging.handlers.svg import SVGHandler
@@ -106,7 +117,11 @@ def _progress_bar(console: "Console", algorithm: "Algorithm") -> Iterator[Callab
 
 @contextlib.contextmanager
 def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Callable[["Progress"], None]]:
-    """Print a line for the first and the last update, and one every ten seconds in between."""
+    """Print a line for the first and the last update, and about every ten seconds in between.
+
+    Yields:
+        A function to call with the progress after every update.
+    """
     pace, begun = ProgressTimer(), -1
 
     def show(progress: "Progress") -> None:
@@ -150,12 +165,12 @@ def _numbers(progress: "Progress", unit: str) -> str:
 
 
 def _word(unit: str) -> str:
-    """Shorten the name of a unit: `env_steps` to `steps`."""
+    """Shorten the name of a unit to its last word, for example `env_steps` to `steps`."""
     return unit.rpartition("_")[2]
 
 
 def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", command: str) -> bool:
-    """Print a summary and write the report. Returns whether the last state and the report were saved."""
+    """Print a summary and write the report. Returns whether the last checkpoint and the report were saved."""
     from phalanx.logging.report.page import write_report
     from phalanx.training.run_dir import CHECKPOINTS
 
@@ -186,9 +201,10 @@ def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", c
 
 @contextlib.contextmanager
 def _show_warnings() -> Iterator[None]:
-    """Show log messages above the progress bar.
+    """Show the log messages of Phalanx above the progress bar.
 
-    They are not propagated, because libraries that add a handler to the root logger would repeat them.
+    The messages are not propagated to the root logger, because libraries that add a handler to the root
+    logger would print them again.
     """
     from rich.logging import RichHandler
 

@@ -1,7 +1,13 @@
-"""Errors that give the new name of an attribute or argument."""
+"""Attributes with other names, and errors that give the new name of an attribute or argument."""
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar
+
+
+def alias(path: str) -> property:
+    """Return a property for another name of an attribute, such as `client.host`."""
+    return property(attrgetter(path))
 
 
 class RenamedAttributes:

@@ -1,4 +1,4 @@
-"""Environment protocol, spaces, batches of environments, auto-reset, episodes and backends."""
+"""Base classes of environments, spaces, batches of environments, auto-reset, rollouts and backends."""
 
 from phalanx.core.autoreset import (
     AutoReset as AutoReset,

@@ -1,4 +1,4 @@
-"""The `Environment` protocol, and `TracedEnvironment` for environments that contain arrays."""
+"""Base classes of JAX environments: `Environment`, and `TracedEnvironment` for those that contain arrays."""
 
 import abc
 import dataclasses
@@ -33,7 +33,7 @@ AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 
 @runtime_checkable
 class TransitionInfo(Protocol):
-    """Fields that the info of every environment has: whether and how the episode ended."""
+    """Protocol of the info that `step` returns. It tells whether the episode was terminated or truncated."""
 
     @property
     def terminated(self) -> Any: ...
@@ -43,27 +43,28 @@ class TransitionInfo(Protocol):
 
 
 class Environment(abc.ABC, Generic[State, Observation, Action]):
-    """A Markov decision process as pure functions.
+    """Base class of environments, which are Markov decision processes written as pure functions.
 
     An instance contains only settings and is hashable. Instances are static pytrees: they can be passed to
-    jitted functions, and equal instances share one compilation. `step` never raises because of an invalid
-    action and never resets; a finished state stays unchanged, with reward 0.
+    jitted functions, and equal instances share one compiled program. `step` does not raise an error for
+    invalid actions and does not reset the environment. Stepping a finished state leaves it unchanged and
+    gives reward 0.
 
     Optional capabilities, such as legal actions, rendering, text, a default network or an evaluation, are
-    methods and class attributes with a default.
+    methods and class attributes with defaults, which subclasses override.
     """
 
     version: ClassVar[int] = 1
-    """Incremented when the same keys and actions no longer give the same episodes."""
+    """Version, which is incremented when the same keys and actions no longer give the same episodes."""
     config_type: ClassVar[type[Config] | None] = None
-    """Class of the environment's settings, the section `env` of a training config. None if the settings are
+    """Config class of the environment, for the section `env` of a training config. None if the settings are
     arguments of the constructor."""
     network_config: ClassVar[type[Config] | None] = None
-    """Class of the settings of `default_network`, the section `network` of a training config."""
+    """Config class of `default_network`, for the section `network` of a training config."""
     evaluation_config: ClassVar[type[EvaluationConfig]] = EpisodeEvaluationConfig
-    """Class of the settings of evaluations during training, the section `evaluation` of a training config."""
+    """Config class of evaluations during training, for the section `evaluation` of a training config."""
     eval_config: ClassVar[type[Config] | None] = None
-    """Class of the settings of `phalanx eval`. None if they are those of `evaluation_config`."""
+    """Config class of `phalanx eval`. None means `evaluation_config`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -78,7 +79,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
         @property
         def max_episode_steps(self) -> int:
-            """Number of steps after which every episode has ended."""
+            """Maximum number of steps of an episode."""
     else:
         # Not a property at run time: a dataclass would take it as the default of a field with this name.
         max_episode_steps = 1000
@@ -91,20 +92,23 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
     @property
     @abc.abstractmethod
     def action_space(self) -> Space:
-        """Space of one action. `step` accepts every member."""
+        """Space of one action. `step` accepts every member of the space, even if it is not legal."""
 
     @abc.abstractmethod
     def reset(self, key: Key) -> tuple[State, Observation]:
-        """Start an episode. The same key gives the same episode."""
+        """Start an episode, and return its initial state and observation.
+
+        The same key always gives the same episode.
+        """
 
     @abc.abstractmethod
     def step(
         self, state: State, action: Action
     ) -> tuple[State, Observation, Float[Array, ""], Bool[Array, ""], TransitionInfo]:
-        """Take a step.
+        """Advance one environment by one step.
 
         Returns:
-            State, observation, reward, done (terminated or truncated) and info.
+            The new state, its observation, the reward, `done` (terminated or truncated) and the info.
         """
 
     @abc.abstractmethod
@@ -117,15 +121,15 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     @abc.abstractmethod
     def sample_action(self, key: Key, state: State) -> Action:
-        """Sample a legal action."""
+        """Sample a legal action for one state."""
 
     @classmethod
     def from_config(cls: type[AnyEnvironment], config: Any, **objects: Any) -> AnyEnvironment:
         """Create an environment from its settings.
 
         Args:
-            config: Settings of the class `config_type`; if that is None, a mapping of keyword arguments.
-            objects: Objects that replace what the settings describe, such as tasks.
+            config: Instance of `config_type`. If `config_type` is None, a mapping of keyword arguments.
+            objects: Objects that are used instead of creating them from the settings, such as tasks.
         """
         if cls.config_type is not None:
             raise ValueError(f"{cls.__name__} has a config_type and must define from_config")
@@ -136,13 +140,13 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         """Create a policy network for the observations and actions of this environment.
 
         Args:
-            settings: Settings of the environment. Tasks and other data are not needed and not read, except
-                for what determines shapes.
-            config: Settings of the class `network_config`.
+            settings: Settings of the environment. Tasks and other data are read only if they determine
+                shapes.
+            config: Instance of `network_config`.
             key: PRNG key for the initial parameters.
 
         Returns:
-            A `PolicyNetwork`; None if the environment has no default network.
+            A `PolicyNetwork`, or None if the environment has no default network.
         """
         return None
 
@@ -151,100 +155,116 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
         Args:
             network: The `PolicyNetwork`.
-            settings: Settings of the class `evaluation_config` (during training) or `eval_config`
-                (`phalanx eval`).
+            settings: Instance of `evaluation_config` during training, or of `eval_config` in `phalanx eval`.
             final: Whether this is the last evaluation of a run, which may take longer.
 
         Returns:
-            The results. By default, greedy episodes in the environment itself are evaluated.
+            The results. By default, episodes of the environment itself are evaluated with greedy actions.
         """
         from phalanx.core.evaluation import evaluate_episodes
 
         return evaluate_episodes(self, network, settings)
 
     def at_step(self, step: int) -> "Environment":
-        """Return the environment of new episodes after a number of steps per environment.
+        """Return the environment to use for new episodes from this step of training on.
 
-        A curriculum returns its current stage. The default is the environment itself.
+        A curriculum returns the environment of its current stage. The default is the environment itself.
+
+        Args:
+            step: Number of steps that each environment of the batch has taken so far.
         """
         return self
 
     def fingerprint(self) -> str:
-        """Return a digest of the data that the environment was created from, such as tasks; empty if none."""
+        """Return a digest of the data that the environment contains, such as tasks, or "" if it has none."""
         return ""
 
     def metadata(self) -> dict[str, Any]:
-        """Return facts about the data for `run.json`, as JSON values."""
+        """Return information about the environment's data as JSON values, which is saved in `run.json`."""
         return {}
 
     def held_out(
         self: AnyEnvironment, settings: EvaluationConfig
     ) -> "AnyEnvironment | Environment[Any, Any, Any]":
-        """Return the environment that `evaluate` runs episodes in, for rendering and recording episodes.
+        """Return the environment whose episodes `evaluate` runs. It is used to render and record episodes.
 
         Args:
-            settings: Settings of the class `evaluation_config`.
+            settings: Instance of `evaluation_config`.
         """
         return self
 
     def export_policy(self, network: Any, folder: "Path", settings: EvaluationConfig) -> None:
-        """Write files for other programs, such as the report page, to the folder of a finished run.
+        """Write files that other programs, such as the report page, need to the folder of a finished run.
+
+        The default writes nothing.
 
         Args:
             network: The `PolicyNetwork`.
             folder: Run folder.
-            settings: Settings of the run's evaluations, which determine the held-out episodes.
+            settings: Settings of the run's evaluations, for environments that export held-out episodes.
         """
 
     def invalid_action(self, key: Key, state: State) -> Action | None:
-        """Sample an action that is illegal or malformed in this state; None if there is none."""
+        """Sample an action that is illegal or malformed in this state, for the conformance checks.
+
+        Returns None if the environment has no invalid actions.
+        """
         return None
 
     def comparable_state(self, state: State) -> PyTree:
-        """Return the part of a state that an invalid action must not change: no clocks or done flags."""
+        """Return the part of a state that invalid actions must not change, without step counters and flags.
+
+        The conformance checks use this.
+        """
         return state
 
     def legal_actions(self, state: State) -> Bool[Array, "*batch actions"] | None:
-        """Return the mask of legal actions, for one state or a batch; None if all actions are always legal.
+        """Return the mask of legal actions for one state or a batch, or None if all actions are always legal.
 
-        If an action is a composite, the mask applies to its first field.
+        If the action space is a `Composite`, the mask applies to its first field.
         """
         return None
 
     def episode_metrics(self, info: TransitionInfo) -> dict[str, Array]:
-        """Return metrics of an episode that has ended, by the logger's names, such as `success_mask`."""
+        """Return metrics of an episode, such as `success_mask`, given the info of its last step.
+
+        The names are those that the logger uses.
+        """
         return {}
 
     @property
     def render_modes(self) -> tuple[str, ...]:
-        """Modes that `render` supports: any of `svg`, `ansi` and `rgb_array`."""
+        """Modes that `render` supports. Possible modes are `svg`, `ansi` and `rgb_array`."""
         return ()
 
     def render(self, state: State, mode: str = "svg") -> Any:
-        """Render one state as `svg` or `ansi` text or as `rgb_array`, uint8 pixels [height, width, 3].
+        """Render one state. Returns None if the environment cannot be rendered.
 
-        Returns None if the environment cannot be rendered.
+        Args:
+            state: The state.
+            mode: `svg` returns an SVG string, `ansi` returns text for a terminal, and `rgb_array` returns
+                uint8 pixels of shape `[height, width, 3]`.
         """
         return None
 
     def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Convert the records of `record_episodes` for the episode viewer.
+        """Convert the records of `record_episodes` to records that the episode viewer can show.
 
-        An environment whose states cannot be drawn on their own replaces them with objects that can.
+        Environments whose states cannot render themselves replace them with objects that can.
         """
         return list(episodes)
 
     def task_name(self, state: State) -> str:
-        """Return the name of the task of one state's episode; empty if tasks have no names."""
+        """Return the name of the task that one state belongs to, or "" if tasks have no names."""
         return ""
 
     def tokenizer(self) -> Any:
-        """Return an `EpisodeTokenizer` for episodes of this environment, or None if it has none."""
+        """Return an `EpisodeTokenizer` for the episodes of this environment, or None if there is none."""
         return None
 
     @property
     def has_text(self) -> bool:
-        """Whether states and actions can be converted to text with the methods below."""
+        """Whether `observation_text`, `action_text` and `parse_action` are implemented."""
         return False
 
     def observation_text(self, state: State) -> str:
@@ -252,7 +272,11 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         raise ValueError(f"{type(self).__name__} has no text observations")
 
     def parse_action(self, text: str, state: State) -> Action:
-        """Parse an action; raise `ValueError` with an explanation if the text is not an action."""
+        """Parse an action for one state.
+
+        Raises:
+            ValueError: If the text is not an action. The message is shown to the model.
+        """
         raise ValueError(f"{type(self).__name__} has no text actions")
 
     def action_text(self, action: Action, state: State) -> str:
@@ -264,23 +288,26 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
         Args:
             states: Batch of states.
-            prompt_format: `full` includes the rules; `compact` has only the state, in few characters. An
-                environment with only one format uses that one.
+            prompt_format: `full` includes the rules, and `compact` contains only the state, in few
+                characters. Environments with only one format ignore this argument.
         """
         from phalanx.core.vector import host_rows
 
         return [self.observation_text(row) for row in host_rows(self.attach_names(states))]
 
     def episode_keys(self, states: State) -> list[str]:
-        """Return a text per initial state that identifies the episode and determines its split."""
+        """Return one string per initial state that identifies its episode.
+
+        The split of an episode is a function of this string.
+        """
         return self.observation_texts(states)
 
     def parse_actions(self, texts: Sequence[str], states: State) -> tuple[Action | None, list[str]]:
         """Parse one action per state.
 
         Returns:
-            The actions, or None if no text is an action, and one error message per text, empty if the text
-            is an action. Where it is not, the action is arbitrary.
+            A batch of actions, and one error message per text, which is empty if the text is an action.
+            Where it is not, the action in the batch is arbitrary. If no text is an action, the batch is None.
         """
         from phalanx.core.vector import host_rows, read_actions
 
@@ -291,14 +318,15 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return jax.tree.map(lambda *parts: jnp.stack(list(map(jnp.asarray, parts))), *found), errors
 
     def attach_names(self, states: State) -> State:
-        """Attach names that this environment knows, such as task ids, for reading and rendering states.
+        """Attach names to states, such as task ids, which make them easier to read and are used in rendering.
 
-        States created in a compiled program that takes the environment as an argument have no names.
+        States have no names if they were created by a compiled program that takes the environment as an
+        argument, because names are not arrays.
         """
         return states
 
     def detach_names(self, states: State) -> State:
-        """Remove names, so that states with the same shapes share one compilation.
+        """Remove names from states, so that all states with the same shapes share one compiled program.
 
         Raises:
             ValueError: If the states belong to another environment.
@@ -306,46 +334,58 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         return states
 
     def expert(self) -> "Expert | None":
-        """Return an expert for the episodes of this environment, or None. Behavior cloning needs one."""
+        """Return an expert for this environment, which behavior cloning needs, or None if there is none."""
         return None
 
     def refresh_tasks(
         self: AnyEnvironment, rng: np.random.Generator, seed: int, update: int
     ) -> AnyEnvironment:
-        """Return the environment with the tasks of an update, with the same shapes.
+        """Return the environment with new tasks for an update. The shapes of its arrays must not change.
+
+        The default is the environment itself.
 
         Args:
-            rng: Generator of this update.
+            rng: Random number generator for this update.
             seed: Seed of the run.
-            update: Number of the update, counted from 0.
+            update: Index of the update, counted from 0.
         """
         return self
 
     def load_expert_episodes(self, path: "Path") -> Any:
-        """Load recorded episodes to learn from instead of the expert."""
+        """Load recorded episodes, from which behavior cloning learns instead of the expert.
+
+        Raises:
+            ValueError: If the environment does not support recorded episodes.
+        """
         raise ValueError(f"{type(self).__name__} cannot read recorded episodes")
 
     def batch_reset(self, keys: Keys) -> tuple[State, Observation]:
-        """Start one episode per key."""
+        """Start one episode per key, and return the batches of initial states and observations."""
         return jax.vmap(self.reset)(keys)
 
     def batch_step(
         self, states: State, actions: Action
     ) -> tuple[State, Observation, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
-        """Take a step in every environment of a batch."""
+        """Step every environment of a batch. Returns the same values as `step`, with a leading batch axis."""
         return jax.vmap(self.step)(states, actions)
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: State, observations: Observation
     ) -> tuple[State, Observation]:
-        """Start new episodes where `mask` is True. Environments can override this with a faster version."""
+        """Start new episodes where `mask` is True, and keep the given states and observations elsewhere.
+
+        Environments can override this with a faster version.
+
+        Returns:
+            The states and observations.
+        """
         from phalanx.core.vector import select_rows
 
         return select_rows(mask, self.batch_reset(keys), (states, observations))
 
 
 def mask_size(environment: Environment) -> int | None:
-    """Return the size of the mask of legal actions, or None if all actions are always legal."""
+    """Return the length of an environment's mask of legal actions, or None if it has no mask."""
     legal = jax.eval_shape(
         lambda key: environment.legal_actions(environment.reset(key)[0]),
         jax.ShapeDtypeStruct((2,), jnp.uint32),
@@ -354,7 +394,7 @@ def mask_size(environment: Environment) -> int | None:
 
 
 def info_fields(info: TransitionInfo) -> dict[str, Any]:
-    """Return the fields of an info as arrays, without those that are None."""
+    """Return the fields of an info as a dictionary of arrays, without fields that are None."""
     if not dataclasses.is_dataclass(info):
         raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
     fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
@@ -362,24 +402,25 @@ def info_fields(info: TransitionInfo) -> dict[str, Any]:
 
 
 class TracedEnvironment(Environment[State, Observation, Action]):
-    """A frozen dataclass (`eq=False`) with fields that contain arrays, such as tasks or reward weights.
+    """Base class of environments that contain arrays, such as tasks or reward weights.
 
-    As an argument of a jitted function, its arrays are traced, so one compilation serves all environments
-    whose arrays have the same shapes. In a closure or as a static argument, for which it is hashed by
-    content, the arrays are constants.
+    Subclasses are frozen dataclasses with `eq=False`. If an instance is an argument of a jitted function, its
+    arrays are traced, so one compiled program serves all environments whose arrays have the same shapes. In a
+    closure or as a static argument, the arrays are constants, and the instance is hashed by their content.
     """
 
     array_fields: ClassVar[tuple[str, ...]]
-    """Fields that are arrays or pytrees of arrays."""
+    """Names of the fields that are arrays or pytrees of arrays."""
     name_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields with names of what the arrays contain; None inside a program that takes the environment."""
+    """Names of the fields that contain names, such as task ids. These fields are None inside a jitted
+    function that takes the environment as an argument."""
 
     @classmethod
     def _register(cls) -> None:
         jax.tree_util.register_pytree_node_class(cls)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-        """Return the arrays and the settings, without names, which would cause recompilation."""
+        """Return the arrays and the settings. Names are omitted, because they would cause recompilation."""
         settings = tuple((name, getattr(self, name)) for name in _setting_names(type(self)))
         return tuple(getattr(self, name) for name in self.array_fields), settings
 
@@ -387,7 +428,7 @@ class TracedEnvironment(Environment[State, Observation, Action]):
     def tree_unflatten(
         cls: type[Traced], settings: tuple[tuple[str, Any], ...], children: tuple[Any, ...]
     ) -> Traced:
-        """Create an environment without names."""
+        """Create an environment from its settings and arrays. Its name fields are None."""
         environment = object.__new__(cls)
         arrays = zip(cls.array_fields, children, strict=True)
         for name, value in (*settings, *arrays, *((name, None) for name in cls.name_fields)):

@@ -75,6 +75,7 @@ class Composite(Space):
 
     @classmethod
     def of(cls, constructor: Any, fields: Mapping[str, Space]) -> "Composite":
+        """Create a space from a mapping of field names to spaces."""
         return cls(constructor, tuple(fields.items()))
 
     def sample(self, key: Any) -> PyTree:

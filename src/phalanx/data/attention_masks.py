@@ -14,17 +14,16 @@ def create_segment_attention_mask(
     causal: bool = True,
     padding_sees_itself: bool = False,
 ) -> Any:
-    """Return a boolean mask [..., length, length] that keeps attention within segments.
+    """Return a boolean mask [..., length, length] that restricts attention to tokens of the same segment.
 
-    NumPy arrays and lists give a NumPy array; JAX arrays give a JAX array, also under `jit`.
+    NumPy arrays and lists give a NumPy array. JAX arrays give a JAX array, also under `jit`.
 
     Args:
-        segment_ids: Segments count from 1 in each row; 0 is padding, at the end of the row. Rows that break
-            this rule are rejected, except under `jit`, where values are unknown.
+        segment_ids: Segments of each row, numbered from 1. 0 is padding, which must be at the end of the row.
+            Invalid rows raise an error, except under `jit`, where values are unknown.
         causal: Whether a token attends only to itself and to earlier tokens.
         padding_sees_itself: Whether a padding token attends to itself. By default it attends to nothing,
-        which
-            gives NaN in a softmax over additive masks.
+            which gives NaN in a softmax over additive masks.
 
     >>> create_segment_attention_mask([1, 1, 2, 0]).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
@@ -48,7 +47,7 @@ def create_segment_attention_mask(
 def cu_seqlens(
     segment_ids: Integer[np.ndarray, " length"] | Sequence[int],
 ) -> Int32[np.ndarray, " boundaries"]:
-    """Return where the segments of one row begin and where the last one ends.
+    """Return the position at which each segment of a row starts, followed by the end of the last segment.
 
     Variable-length attention kernels take these boundaries instead of a mask.
 

@@ -1,4 +1,4 @@
-"""Folders of collated batches: an NPZ file per batch, a folder per epoch, a manifest and the plan."""
+"""Folders of collated batches, with one NPZ file per batch, one folder per epoch, a manifest and the plan."""
 
 import os
 import zipfile
@@ -25,18 +25,19 @@ _METADATA = ("sample_ids", "sample_rows", "lengths", "bucket_id", "max_len", "in
 
 
 class EpochFiles(FrozenModel):
-    """One epoch of a batch folder."""
+    """Status of one epoch in a batch folder."""
 
     epoch: int
     batches: int
-    """Number of files once the epoch is complete."""
+    """Number of batch files in the complete epoch."""
     complete: bool = False
     largest_token: int | None = None
-    """Largest token id, so that a model with a smaller vocabulary can be rejected; None if incomplete."""
+    """Largest token id in the epoch, which must be less than the vocabulary size of a model. None if the
+    epoch is incomplete."""
 
 
 class BatchManifest(FrozenModel):
-    """Contents of a batch folder."""
+    """Contents of a batch folder, as stored in `manifest.json`."""
 
     format: str = _FORMAT
     version: int = _VERSION
@@ -50,10 +51,10 @@ class BatchManifest(FrozenModel):
 
 
 class BatchWriter:
-    """Writes the batches of a plan, and the plan itself, to a folder. An interrupted run can be repeated.
+    """Writes the batches of a plan and the plan itself to a folder.
 
-    Files are written atomically. Existing files are compared with what would be written; damaged ones are
-    written again.
+    To continue an interrupted run, repeat it. Files are written atomically. An existing file must be equal to
+    the batch that would be written. If it is damaged, it is written again.
     """
 
     def __init__(
@@ -64,7 +65,16 @@ class BatchWriter:
         collate_fn: CollateFn | None = None,
         pad_id: int = 0,
     ) -> None:
-        """Create a writer; the arguments after `output_dir` are those of `collate`."""
+        """Create a writer.
+
+        Args:
+            plan: Plan whose batches are written.
+            samples: Mapping from ids to samples.
+            output_dir: Folder that the files are written to. It must be empty, or contain batches of the same
+                plan.
+            collate_fn: Function that creates additional arrays of a batch that is not packed.
+            pad_id: Padding token.
+        """
         self._plan = plan
         self._samples = samples
         self._folder = Path(output_dir)
@@ -72,11 +82,17 @@ class BatchWriter:
         self._pad_id = pad_id
 
     def write_all(self, on_batch: Callable[[Path], None] | None = None) -> list[Path]:
-        """Write every epoch and return the files; `on_batch` is called with each."""
+        """Write all epochs and return the paths of the files.
+
+        `on_batch` is called with the path of each file.
+        """
         return [path for epoch in self._plan.epochs for path in self.write_epoch(epoch.epoch, on_batch)]
 
     def write_epoch(self, epoch: int, on_batch: Callable[[Path], None] | None = None) -> list[Path]:
-        """Write one epoch and return its files."""
+        """Write one epoch and return the paths of its files.
+
+        `on_batch` is called with the path of each file.
+        """
         batches = self._plan.get_epoch(epoch)
         manifest = self._open_manifest()
         if not (self._folder / PLAN_FILE).exists():
@@ -98,7 +114,10 @@ class BatchWriter:
         return paths
 
     def _open_manifest(self) -> BatchManifest:
-        """Return the manifest of the folder, or create one if the folder is new."""
+        """Read and check the manifest of the folder.
+
+        If the folder is empty or missing, create the manifest.
+        """
         expected = BatchManifest(
             fingerprint=self._plan.fingerprint,
             dataset_hash=self._plan.meta.dataset_hash,
@@ -131,7 +150,7 @@ class BatchWriter:
         return expected
 
     def _write(self, path: Path, spec: BatchSpec) -> int:
-        """Write one file, unless it exists. Return the largest token id of the batch."""
+        """Write one batch file unless an intact one exists. Return the largest token id of the batch."""
         batch = collate(spec, self._samples, pad_id=self._pad_id, collate_fn=self._collate_fn)
         arrays = {"input_ids": batch.input_ids, "loss_mask": batch.loss_mask, **batch.columns}
         if spec.packed:
@@ -167,7 +186,7 @@ class BatchWriter:
 
 
 class BatchReader:
-    """Reads batches from a folder. Checks that each file exists, is intact and belongs to the plan."""
+    """Reads batches from a folder, and checks that each file exists, is intact and belongs to the plan."""
 
     def __init__(self, batch_dir: str | os.PathLike[str]) -> None:
         self._folder = Path(batch_dir)
@@ -202,12 +221,15 @@ class BatchReader:
         return self._epoch(epoch).batches
 
     def iter_epoch(self, epoch: int) -> Iterator[TokenBatch]:
-        """Iterate over the batches of one epoch; missing files are reported before the first is read."""
+        """Iterate over the batches of one epoch.
+
+        Missing files raise an error before the first batch is read.
+        """
         self._require_files(self._epoch(epoch))
         return (self.get_batch(epoch, index) for index in range(self.num_batches(epoch)))
 
     def get_batch(self, epoch: int, index: int) -> TokenBatch:
-        """Read one batch."""
+        """Read the batch at position `index` of an epoch."""
         count = self.num_batches(epoch)
         if not 0 <= index < count:
             raise ValueError(f"batch index must be between 0 and {count - 1} in epoch {epoch}, got {index}")
@@ -225,10 +247,13 @@ class BatchReader:
                 f"of "
                 f"epoch {epoch} of plan {self.fingerprint}; {self._remedy()}"
             )
-        return _create_batch(members)
+        return create_batch(members)
 
     def largest_token(self) -> int:
-        """Return the largest token id in any batch; incomplete epochs are read."""
+        """Return the largest token id in any batch.
+
+        Epochs whose manifest entry is incomplete are read to find it.
+        """
         largest = [
             epoch.largest_token
             if epoch.largest_token is not None
@@ -238,11 +263,14 @@ class BatchReader:
         return max(largest, default=0)
 
     def verify_fingerprint(self, expected: str) -> bool:
-        """Return whether the batches belong to the plan with this fingerprint."""
+        """Return whether the fingerprint of the plan is `expected`."""
         return self.fingerprint == expected
 
     def verify(self, on_batch: Callable[[Path], None] | None = None) -> int:
-        """Read every file and return their number; raise an error for the first missing or damaged one."""
+        """Read every file and return the number of files. Raises an error if a file is missing or damaged.
+
+        `on_batch` is called with the path of each file.
+        """
         for epoch in self._manifest.epochs:
             self._require_files(epoch)
             for index in range(epoch.batches):
@@ -280,7 +308,10 @@ def _batch_path(folder: Path, epoch: int, index: int) -> Path:
 
 
 def _read_members(path: Path, *, damaged_is_none: bool = False) -> dict[str, np.ndarray] | None:
-    """Return every array of a file that matches its checksum."""
+    """Verify the checksum of a file and return its arrays by name.
+
+    If the file is damaged, return None if `damaged_is_none` is set, and raise `CorruptFileError` otherwise.
+    """
     try:
         # Opened here, because np.load does not close a file that it cannot read.
         with open_verified(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
@@ -294,7 +325,8 @@ def _read_members(path: Path, *, damaged_is_none: bool = False) -> dict[str, np.
         raise CorruptFileError(f"{path} is corrupt ({error}); {_REMEDY}") from error
 
 
-def _create_batch(members: dict[str, np.ndarray]) -> TokenBatch:
+def create_batch(members: Mapping[str, np.ndarray]) -> TokenBatch:
+    """Create a batch from the members of its file."""
     input_ids, lengths = members["input_ids"], members["lengths"].astype(np.int32)
     packed = "segment_ids" in members
     offsets = np.searchsorted(members["sample_rows"], np.arange(len(input_ids) + 1)).astype(np.int64)

@@ -1,5 +1,4 @@
-"""Chat templates, which convert conversations to text with `transformers` and locate the assistant's
-turns."""
+"""Chat templates, which render conversations with `transformers` and locate the assistant's turns."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""Batches of samples as padded or packed arrays."""
+"""Collation of samples into padded or packed NumPy arrays."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,46 +14,47 @@ from phalanx.data.samples import Sample, TokenDataset, as_loss_mask
 from phalanx.native import require_native
 
 IGNORE_INDEX = -100
-"""Label of a token without a loss, as in PyTorch and Hugging Face."""
+"""Label of tokens without a loss, as in PyTorch and Hugging Face."""
 
 SampleLike: TypeAlias = Sample | Mapping[str, Any]
 """A `Sample`, or a mapping with `input_ids` and optionally `loss_mask` and further columns."""
 
 CollateFn: TypeAlias = Callable[[list[Sample], int, int], Mapping[str, np.ndarray]]
-"""Function (samples, width, pad_id) -> arrays with one row per sample, for batches that are not packed. They
-are added to the columns of the batch; `input_ids` and `loss_mask` replace the default ones."""
+"""Function that takes `(samples, width, pad_id)` and returns arrays with one row per sample, for batches that
+are not packed. The arrays are added to the columns of the batch. Arrays named `input_ids` and `loss_mask`
+replace the default ones."""
 
 TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
 
 
 @runtime_checkable
 class BatchReadable(Protocol):
-    """Samples that are read faster together than one by one."""
+    """A mapping from ids to samples that reads several samples faster together than one by one."""
 
     def take(self, sample_ids: Sequence[str]) -> Mapping[str, SampleLike]:
-        """Return the samples with these ids, without those that do not exist."""
+        """Return the samples with these ids. Ids that do not exist are omitted."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenBatch:
-    """A batch of token rows, packed or with one sample per row, as NumPy arrays.
+    """A batch of tokens as NumPy arrays. Rows are packed or have one sample each.
 
-    `batch["input_ids"]` and `model(**batch)` access the arrays by name.
+    `batch["input_ids"]` returns an array by name, and `model(**batch)` passes all arrays to a model.
     """
 
     input_ids: Int32[np.ndarray, "rows width"]
     loss_mask: Int8[np.ndarray, "rows width"]
-    """1 where the token counts in the loss."""
+    """1 for tokens that count in the loss, and 0 for the others."""
     segment_ids: Int32[np.ndarray, "rows width"]
-    """Samples of a row, numbered from 1; 0 is padding."""
+    """Index of the segment that a token belongs to within its row, from 1. 0 for padding."""
     position_ids: Int32[np.ndarray, "rows width"]
-    """Positions within each segment; 0 for padding."""
+    """Position of each token within its segment, from 0. 0 for padding."""
     layout: PackLayout
-    """Which samples are where."""
+    """Assignment of samples to rows."""
     columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """Additional arrays [rows, ...]."""
+    """Additional arrays [rows, ...] by name."""
     spec: BatchSpec | None = None
-    """Entry of the plan from which the batch was created."""
+    """Batch of the plan from which this batch was created. None if there is no plan."""
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -87,13 +88,14 @@ class TokenBatch:
 
     @property
     def sample_rows(self) -> tuple[int, ...]:
-        """Row of each sample."""
+        """Index of the row of each sample."""
         return tuple(self.layout.segment_rows.tolist())
 
     def pad_rows(self, num_rows: int) -> "TokenBatch":
         """Return the batch with rows of padding added, so that it has `num_rows` rows.
 
-        The padding is token 0. With the padding of samples, use the argument `num_rows` of `collate`.
+        Token 0 is used as padding. To pad with another token, use the argument `num_rows` of `collate`
+        instead.
         """
         missing = num_rows - len(self)
         if missing < 0:
@@ -106,20 +108,25 @@ class TokenBatch:
         return dataclasses.replace(self, columns=padded, **tokens)
 
     def labels(self) -> Int64[np.ndarray, "rows width"]:
-        """Return the tokens to predict, and -100 where there is no loss.
+        """Return the labels for next-token prediction, which are -100 where there is no loss.
 
-        A model compares each label with its prediction at the position before. The first token of a segment
-        has no label, because the token before it belongs to another sample.
+        Labels are not shifted: the label at a position is compared with the model's prediction at the
+        previous position. The first token of a segment has no label, because the token before it belongs to
+        another sample.
         """
         counted = (self.loss_mask != 0) & (self.position_ids != 0)
         return np.where(counted, self.input_ids, IGNORE_INDEX).astype(np.int64)
 
     def cu_seqlens(self, row: int) -> Int32[np.ndarray, " boundaries"]:
-        """Return where the segments of a row begin and where the last one ends."""
+        """Return the start of each segment in a row, followed by the end of the last segment."""
         return cu_seqlens(self.segment_ids[row])
 
     def flat_cu_seqlens(self) -> Int32[np.ndarray, " boundaries"]:
-        """Return where sequences begin if rows are put end to end; the padding of each row is a sequence."""
+        """Return the boundaries of all sequences if the rows are concatenated.
+
+        These are the positions at which sequences start, followed by the total number of tokens. The padding
+        of a row counts as a sequence.
+        """
         rows, width = self.input_ids.shape
         if rows * width > np.iinfo(np.int32).max:
             raise ValueError(f"{rows} rows of {width} tokens exceed 32 bits; use fewer rows at once")
@@ -127,16 +134,17 @@ class TokenBatch:
         return np.append(np.flatnonzero(changes), rows * width).astype(np.int32)
 
     def varlen(self, *, align: int = 1, pad_id: int = 0) -> dict[str, Any]:
-        """Return all samples end to end without padding, for variable-length attention kernels.
+        """Return all samples concatenated without padding, for variable-length attention kernels.
 
         Args:
-            align: Pad every sample to a multiple of this value, as context parallelism over c devices needs
-                (2 c). Then samples begin at `cu_seqlens_padded`, and `cu_seqlens` counts real tokens.
-            pad_id: Token for this padding.
+            align: Pad every sample to a multiple of this value. Context parallelism over c devices needs 2 c.
+                If it is not 1, samples start at `cu_seqlens_padded`, and `cu_seqlens` only counts real
+                tokens.
+            pad_id: Token used for this padding.
 
         Returns:
-            `input_ids`, `labels` and `position_ids` [tokens]; `cu_seqlens`, where sample n is at
-            `cu_seqlens[n]:cu_seqlens[n + 1]`; and `max_seqlen`.
+            Dictionary with `input_ids`, `labels` and `position_ids` [tokens], `cu_seqlens` (sample n is at
+            `cu_seqlens[n]:cu_seqlens[n + 1]`), and `max_seqlen`.
         """
         real = self.segment_ids > 0
         positions = self.position_ids[real]
@@ -170,13 +178,13 @@ def collate(
     """Create the arrays of a batch.
 
     Args:
-        spec: The batch, from a plan.
-        samples: Samples by id; a `TokenDataset` needs no loop over samples. Not needed for a streaming plan,
-            whose batches contain their samples.
-        pad_id: Token for padding.
-        num_rows: Number of rows; rows beyond those of the batch are padding, so that all batches of one width
-            have the same shape.
-        collate_fn: Creates additional arrays of a batch that is not packed.
+        spec: Batch of a plan.
+        samples: Mapping from ids to samples. A `TokenDataset` is fastest, because it needs no loop over
+            samples. None is allowed for a streaming plan whose batches contain their samples.
+        pad_id: Padding token.
+        num_rows: Number of rows in the result. Missing rows are filled with padding, so that all batches with
+            the same row length have the same shape. None adds no rows.
+        collate_fn: Function that creates additional arrays of a batch that is not packed.
 
     Raises:
         ValueError: If a sample is missing or does not have the planned length.
@@ -195,13 +203,13 @@ def collate(
 
 
 class ConcatenatedTokens(NamedTuple):
-    """Tokens of samples, end to end."""
+    """Concatenated tokens of samples."""
 
     tokens: Int32[np.ndarray, " tokens"]
     loss_mask: Int8[np.ndarray, " tokens"] | None
-    """None if every token counts."""
+    """Loss mask of the tokens. None if every token counts in the loss."""
     starts: Int64[np.ndarray, " segments"]
-    """First token of each segment of the layout."""
+    """Position in `tokens` at which each segment of the layout starts."""
     columns: Mapping[str, np.ndarray]
 
 
@@ -213,7 +221,15 @@ def fill_rows(
     num_rows: int | None = None,
     spec: BatchSpec | None = None,
 ) -> TokenBatch:
-    """Copy tokens into rows as a layout says."""
+    """Copy tokens into rows according to a layout.
+
+    Args:
+        source: Tokens to copy.
+        layout: Assignment of segments to rows.
+        pad_id: Padding token.
+        num_rows: Number of rows in the result, including rows of padding. None uses the rows of the layout.
+        spec: Batch of the plan, which is stored in the result.
+    """
     used = len(layout)
     rows = used if num_rows is None else num_rows
     if rows < used:
@@ -264,7 +280,7 @@ def fill_rows(
 
 
 def _arange_within(lengths: Int32[np.ndarray, " segments"]) -> Int64[np.ndarray, " tokens"]:
-    """Return 0, 1, ... within each segment."""
+    """Return the position of each token within its segment."""
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
 
@@ -278,15 +294,15 @@ def pack_tokens(
     pad_id: int = 0,
     layout: PackLayout | None = None,
 ) -> TokenBatch:
-    """Pack samples that are stored end to end.
+    """Pack samples that are stored as one concatenated array.
 
     Args:
-        tokens: Token ids of all samples.
-        offsets: First token of each sample, and the end of the last one.
+        tokens: Concatenated token ids of all samples.
+        offsets: Position in `tokens` at which each sample starts, followed by the end of the last one.
         config: Packing settings.
-        loss_mask: 1 where a token counts in the loss; None counts every token.
-        pad_id: Token for padding.
-        layout: Assignment of these samples to rows, or part of one; computed if it is not given.
+        loss_mask: 1 for tokens that count in the loss. None counts every token.
+        pad_id: Padding token.
+        layout: Assignment of these samples to rows, or some rows of it. None computes the layout.
 
     >>> batch = pack_tokens(np.arange(1, 9), [0, 3, 7, 8], PackingConfig(max_length=4))
     >>> batch.input_ids.tolist(), batch.segment_ids.tolist()
@@ -306,7 +322,7 @@ def iter_packed_batches(
     pad_id: int = 0,
     layout: PackLayout | None = None,
 ) -> Iterator[TokenBatch]:
-    """Pack samples like `pack_tokens`, but yield `packs_per_batch` rows at a time to limit memory use."""
+    """Pack samples like `pack_tokens`, but yield batches of `packs_per_batch` rows to limit memory use."""
     if packs_per_batch < 1:
         raise ValueError(f"packs_per_batch must be at least 1, got {packs_per_batch}")
     source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
@@ -418,7 +434,7 @@ def _find_samples(spec: BatchSpec, samples: Mapping[str, SampleLike] | None) -> 
 
 
 def as_sample(sample_id: str, value: SampleLike) -> Sample:
-    """Return a sample, or create one from a mapping with `input_ids`."""
+    """Return a `Sample` unchanged, or create one from a mapping with `input_ids`."""
     if isinstance(value, Sample):
         return value
     if not isinstance(value, Mapping):

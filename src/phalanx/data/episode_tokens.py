@@ -1,4 +1,4 @@
-"""Protocol for converting episodes to tokens and back, and samples from the tokens of episodes."""
+"""Conversion of episodes to tokens and back, and creation of samples from them."""
 
 import math
 from collections.abc import Sequence
@@ -11,18 +11,21 @@ from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 
 
 class StepTokens(NamedTuple):
-    """Concatenated tokens of steps. The tokens of a step are those of its observation, then of its action."""
+    """Concatenated tokens of steps.
+
+    Each step consists of the tokens of its observation, followed by those of its action.
+    """
 
     tokens: Int32[np.ndarray, " tokens"]
     seen: Int32[np.ndarray, " steps"]
-    """Number of observation tokens of each step (loss mask 0)."""
+    """Number of observation tokens in each step. Their loss mask is 0."""
     done: Int32[np.ndarray, " steps"]
-    """Number of action tokens of each step (loss mask 1)."""
+    """Number of action tokens in each step. Their loss mask is 1."""
 
 
 @runtime_checkable
 class EpisodeTokenizer(Protocol):
-    """Converts the steps of an environment to tokens and back.
+    """Interface of classes that convert the steps of an environment to tokens and back.
 
     A tokenizer must be hashable, for example a frozen dataclass. `view` is traced by JAX; the other methods
     take and return NumPy arrays.
@@ -30,7 +33,7 @@ class EpisodeTokenizer(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the environment, the default dataset of its samples."""
+        """Name of the environment, which is also the default dataset id of its samples."""
         ...
 
     @property
@@ -40,49 +43,55 @@ class EpisodeTokenizer(Protocol):
 
     @property
     def max_steps(self) -> int | None:
-        """Maximum number of steps of an episode; None if it is not known."""
+        """Maximum number of steps in an episode. None if it is unknown."""
         ...
 
     def view(self, states: Any) -> Any:
-        """Select what is encoded of a batch of states. Traced by JAX."""
+        """Select the part of a batch of states that is encoded as the observation. Traced by JAX."""
         ...
 
     def encode(self, seen: Any, actions: Any) -> StepTokens:
-        """Encode a batch of views and actions."""
+        """Encode a batch of observations, as returned by `view`, and actions."""
         ...
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[Any, Any]:
-        """Decode the view and the action of one step."""
+        """Decode the observation and the action of one step."""
         ...
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return whether episodes succeeded, given the infos of their last steps."""
+        """Return whether each episode succeeded, given the infos of the last steps."""
         ...
 
     def difficulty(self, seen: Any) -> Float64[np.ndarray, " episodes"]:
-        """Return the difficulty of episodes from 0 to 1, given their first views; NaN if it is not known."""
+        """Return the difficulty of each episode from 0 to 1, given its first observation.
+
+        The difficulty is NaN if it is unknown.
+        """
         ...
 
 
 class TokenPart(NamedTuple):
-    """Some tokens of each step. Those with `counts` False are padding and are removed by `join_parts`."""
+    """A part of the tokens of each step, such as one field of the observation.
+
+    Tokens for which `counts` is False are padding, which `join_parts` removes.
+    """
 
     tokens: Int32[np.ndarray, "steps width"]
     counts: Bool[np.ndarray, "steps width"]
 
 
 def full_part(tokens: Int32[np.ndarray, "steps width"]) -> TokenPart:
-    """Create a part without padding."""
+    """Create a part in which no token is padding."""
     return TokenPart(tokens, np.ones(tokens.shape, bool))
 
 
 def repeated_token(token: int, steps: int) -> TokenPart:
-    """Create a part with the same token in every step."""
+    """Create a part with the same single token in every step."""
     return full_part(np.full((steps, 1), token, np.int32))
 
 
 def join_parts(seen: list[TokenPart], done: list[TokenPart]) -> StepTokens:
-    """Concatenate the parts of observations and of actions, without padding."""
+    """Concatenate the parts of observations (`seen`) and actions (`done`) step by step, without padding."""
     every = [*seen, *done]
     tokens = np.concatenate([part.tokens for part in every], axis=1)
     counts = np.concatenate([part.counts for part in every], axis=1)
@@ -91,12 +100,12 @@ def join_parts(seen: list[TokenPart], done: list[TokenPart]) -> StepTokens:
 
 
 class EpisodeOutcomes(NamedTuple):
-    """Results of a batch of episodes."""
+    """Outcome of each episode in a batch."""
 
     success: Bool[np.ndarray, " episodes"]
     difficulty: Float64[np.ndarray, " episodes"]
     terminated: Bool[np.ndarray, " episodes"]
-    """Whether the episode ended on its own, not by truncation."""
+    """Whether the episode terminated. False if it was truncated."""
 
 
 def create_episode_samples(
@@ -113,12 +122,12 @@ def create_episode_samples(
 
     Args:
         episode_ids: Id of each episode.
-        num_steps: Number of steps of each episode.
-        steps: Tokens of all steps, episode after episode.
+        num_steps: Number of steps in each episode.
+        steps: Tokens of all steps, one episode after another.
         rewards: Reward of each step.
-        outcomes: Results of the episodes.
-        dataset_id: Dataset of the samples.
-        per: Whether each step or each episode is a sample.
+        outcomes: Outcome of each episode.
+        dataset_id: Dataset id of the samples.
+        per: Create one sample for each step ("step") or for each episode ("episode").
     """
     parts = np.stack([steps.seen, steps.done], axis=1).reshape(-1)
     mask = np.repeat(np.tile(np.array([0, 1], np.int8), len(steps.seen)), parts)

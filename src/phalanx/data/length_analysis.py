@@ -17,7 +17,7 @@ _MAX_BINCOUNT = 1 << 22
 
 
 class LengthCounts(NamedTuple):
-    """Distinct lengths in ascending order, and the number of samples of each."""
+    """Distinct lengths in ascending order, and the number of samples with each length."""
 
     values: Int64[np.ndarray, " distinct"]
     counts: Int64[np.ndarray, " distinct"]
@@ -33,18 +33,18 @@ class LengthCounts(NamedTuple):
         return int(self.values @ self.counts)
 
     def between(self, low: int, high: int) -> "LengthCounts":
-        """Return the lengths from `low` to `high`, both inclusive."""
+        """Return only the lengths from `low` to `high`, both inclusive."""
         first, last = np.searchsorted(self.values, (low, high + 1))
         return LengthCounts(self.values[first:last], self.counts[first:last])
 
     def percentile(self, percent: float) -> int:
-        """Return the smallest length that at least `percent` of the samples do not exceed."""
+        """Return the smallest length such that at least `percent` percent of the samples are not longer."""
         rank = max(1, int(np.ceil(self.samples * percent / 100)))
         return int(self.values[np.searchsorted(np.cumsum(self.counts), rank)])
 
 
 def count_lengths(lengths: Lengths) -> LengthCounts:
-    """Count the samples of each length."""
+    """Count the samples with each length."""
     array = as_length_table(lengths).lengths
     if not len(array):
         raise ValueError("there are no samples to analyze")
@@ -70,16 +70,16 @@ class HistogramBin(FrozenModel):
 
     @property
     def label(self) -> str:
-        """Range of lengths, both inclusive, such as `1-128`."""
+        """Range of lengths as text, both ends inclusive, such as `1-128`."""
         last = self.max_length - 1
         return str(last) if last == self.min_length else f"{self.min_length}-{last}"
 
 
 class LengthHistogram(FrozenModel):
-    """Distribution of lengths. Percentiles are lengths that occur."""
+    """Histogram and statistics of sample lengths. Every percentile is a length that occurs."""
 
     bins: tuple[HistogramBin, ...]
-    """Adjacent bins, beginning with the shortest sample."""
+    """Adjacent bins, starting with the shortest sample."""
     total_samples: int
     total_tokens: int
     min_length: int
@@ -88,9 +88,9 @@ class LengthHistogram(FrozenModel):
     median_length: int
     """Same as `p50`."""
     std_length: float
-    """Standard deviation."""
+    """Standard deviation of the lengths."""
     p25: int
-    """25th percentile: a quarter of the samples are at most this long."""
+    """25th percentile: a quarter of the samples have at most this length."""
     p50: int
     p75: int
     p90: int
@@ -98,7 +98,10 @@ class LengthHistogram(FrozenModel):
     p99: int
 
     def to_ascii(self, width: int = 50) -> str:
-        """Return bars of at most `width` columns, in lines of at most `width` + 30, and statistics."""
+        """Return the histogram as a text chart, followed by statistics.
+
+        Bars have at most `width` columns, and lines have at most `width + 30` columns.
+        """
         bars = [TextBar(b.label, b.count, f"{b.count:,} {b.percentage:5.1f}%") for b in self.bins]
         lines = [f"Lengths of {self.total_samples:,} samples ({self.total_tokens:,} tokens)"]
         lines += bar_lines(bars, width)
@@ -113,9 +116,9 @@ def compute_length_histogram(
     """Compute a histogram of lengths.
 
     Args:
-        lengths: Lengths by sample id, or a length table.
-        num_bins: Number of bins, of equal width up to rounding.
-        bin_width: Width of a bin; overrides `num_bins`.
+        lengths: Mapping from sample ids to lengths, or a `LengthTable`.
+        num_bins: Number of bins, which have the same width up to rounding.
+        bin_width: Width of a bin. Overrides `num_bins`. None uses `num_bins`.
     """
     counts = count_lengths(lengths)
     low, high = int(counts.values[0]), int(counts.values[-1])
@@ -156,7 +159,7 @@ def compute_length_histogram(
 
 
 class TextBar(NamedTuple):
-    """One line of a text chart."""
+    """A bar of a text chart."""
 
     label: str
     value: float
@@ -164,12 +167,12 @@ class TextBar(NamedTuple):
 
 
 def bar_lines(bars: Sequence[TextBar], width: int = 50, full: float | None = None) -> list[str]:
-    """Return a text chart with lines of at most `width` + 30 columns.
+    """Return the lines of a text chart, with at most `width + 30` columns.
 
     Args:
-        bars: Labels, values and notes.
-        width: Maximum length of a bar.
-        full: Value of the longest bar; by default the largest value.
+        bars: Label, value and note of each bar.
+        width: Maximum length of a bar in characters.
+        full: Value of a bar with the maximum length. By default, the largest value.
 
     >>> print(*bar_lines([TextBar("a", 4, "4"), TextBar("bb", 2, "2")], width=4), sep=chr(10))
      a |####| 4
@@ -188,27 +191,30 @@ def bar_lines(bars: Sequence[TextBar], width: int = 50, full: float | None = Non
 
 
 def _marks(value: float, top: float, room: int) -> str:
-    """Return a bar; a positive value that is too small for one mark is a dot."""
+    """Return a bar of `#` characters.
+
+    A positive value that is too small for one character is shown as a dot.
+    """
     count = min(room, round(room * value / top)) if top > 0 else 0
     return "#" * count if count or value <= 0 else "."
 
 
 class BucketEfficiency(FrozenModel):
-    """Samples and padding of one bucket."""
+    """Number of samples and amount of padding in one bucket."""
 
     bucket_id: int
     min_length: int
     max_length: int
-    """Maximum length, to which its samples are padded."""
+    """Maximum length of the bucket, to which its samples are padded."""
     sample_count: int
     total_tokens: int
-    """Tokens without padding."""
+    """Number of tokens without padding."""
     padded_tokens: int
-    """Tokens including padding."""
+    """Number of tokens including padding."""
 
     @property
     def efficiency(self) -> float:
-        """Tokens without padding over tokens including padding; 1 for an empty bucket."""
+        """Fraction of the tokens that are not padding, from 0 to 1. It is 1 for an empty bucket."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property
@@ -218,27 +224,28 @@ class BucketEfficiency(FrozenModel):
 
     @property
     def waste_percentage(self) -> float:
-        """Percentage of the tokens that are padding."""
+        """Percentage of the tokens that are padding, from 0 to 100."""
         return 100 * (1 - self.efficiency)
 
     @property
     def label(self) -> str:
-        """Range of lengths, such as `129-256`."""
+        """Range of lengths as text, such as `129-256`."""
         return f"{self.min_length}-{self.max_length}"
 
 
 class BucketAnalysis(FrozenModel):
-    """Efficiency of all buckets, and the samples that are in none."""
+    """Efficiency of all buckets, and the number of samples that are not in any bucket."""
 
     bucket_spec: BucketSpec
     buckets: tuple[BucketEfficiency, ...]
     """All buckets, including empty ones."""
     skipped_samples: int
-    """Samples in no bucket. They are not included in the other values."""
+    """Number of samples that are not in any bucket. They are not included in the other values."""
     skipped_tokens: int
-    """Tokens of these samples."""
+    """Number of tokens in the skipped samples."""
     too_long: int
-    """Skipped samples that are longer than `overflow_max`; the others are shorter than `min_length`."""
+    """Number of skipped samples that are longer than `overflow_max`. The others are shorter than
+    `min_length`."""
 
     @property
     def total_samples(self) -> int:
@@ -247,22 +254,22 @@ class BucketAnalysis(FrozenModel):
 
     @property
     def total_tokens(self) -> int:
-        """Tokens without padding."""
+        """Number of tokens without padding."""
         return sum(bucket.total_tokens for bucket in self.buckets)
 
     @property
     def padded_tokens(self) -> int:
-        """Tokens including padding."""
+        """Number of tokens including padding."""
         return sum(bucket.padded_tokens for bucket in self.buckets)
 
     @property
     def overall_efficiency(self) -> float:
-        """Tokens without padding over tokens including padding; 1 if all buckets are empty."""
+        """Fraction of the tokens that are not padding, from 0 to 1. It is 1 if all buckets are empty."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property
     def overall_waste(self) -> float:
-        """Fraction of the tokens that are padding."""
+        """Fraction of the tokens that are padding, from 0 to 1."""
         return 1 - self.overall_efficiency
 
     @property
@@ -271,7 +278,7 @@ class BucketAnalysis(FrozenModel):
         return sum(bucket.sample_count == 0 for bucket in self.buckets)
 
     def to_ascii(self) -> str:
-        """Return a table of at most 80 columns."""
+        """Return the analysis as a text table with at most 80 columns."""
         lines = [f"{'bucket':>6} {'lengths':>17} {'samples':>13} {'tokens':>15} {'padded':>15} {'full':>7}"]
         for bucket in self.buckets:
             full = format_percent(bucket.efficiency) if bucket.sample_count else "empty"
@@ -292,13 +299,13 @@ class BucketAnalysis(FrozenModel):
 
 
 def analyze_bucket_efficiency(lengths: Lengths, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """Compute how much padding is needed if every sample is padded to its bucket's maximum length."""
+    """Measure the padding if every sample is padded to the maximum length of its bucket."""
     check_type(bucket_spec, BucketSpec, "bucket_spec")
     return analyze_counts(count_lengths(lengths), bucket_spec)
 
 
 def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnalysis:
-    """Compute the same from counts by length."""
+    """Measure the padding like `analyze_bucket_efficiency`, given the number of samples with each length."""
     buckets = []
     for bucket_id in range(bucket_spec.num_buckets):
         low, high = bucket_spec.get_bucket_range(bucket_id)

@@ -1,4 +1,4 @@
-"""Length caches: sample ids and their lengths under one tokenizer, in a file.
+"""Length caches, which store sample ids and the sample lengths for one tokenizer in a file.
 
 A `.jsonl` file grows as entries are added, and an interrupted run can be continued. A `.npz` file is written
 as a whole when the cache is closed, and loads in milliseconds.
@@ -33,7 +33,7 @@ _REMEDY = "build it again"
 
 
 class LengthCache:
-    """Lengths by sample id, with a file.
+    """Mapping from sample ids to lengths, stored in a file.
 
     >>> with LengthCache.create("lengths.jsonl", "tokenizer_v1") as cache:  # doctest: +SKIP
     ...     cache.add("sample-0", 812)
@@ -57,7 +57,14 @@ class LengthCache:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":
-        """Create a cache to add to, as a context manager. An existing file is continued, not replaced."""
+        """Return a cache for adding entries. Use it as a context manager.
+
+        If the file already exists, entries are appended to it.
+
+        Args:
+            path: Path of a `.jsonl` or `.npz` file.
+            tokenizer_hash: Hash, name or version of the tokenizer that the lengths are computed with.
+        """
         if not tokenizer_hash:
             raise ValueError("tokenizer_hash must not be empty; pass the tokenizer's name, version or hash")
         return cls(path, tokenizer_hash)
@@ -73,9 +80,11 @@ class LengthCache:
         """Load a cache.
 
         Args:
-            path: File of the cache.
-            expected_tokenizer_hash: Reject a cache of another tokenizer.
-            drop_torn_line: Ignore an incomplete last line instead of raising an error.
+            path: Path of the file.
+            expected_tokenizer_hash: Raise `ValueError` if the cache is for another tokenizer. None skips the
+                check.
+            drop_torn_line: Ignore an incomplete last line, which an interrupted writer may leave behind,
+                instead of raising `TornLineError`.
         """
         cache = cls(path, expected_tokenizer_hash or "")
         cache._read(drop_torn_line)
@@ -83,7 +92,10 @@ class LengthCache:
 
     @classmethod
     def load_or_create(cls, path: str | os.PathLike[str], tokenizer_hash: str) -> "LengthCache":
-        """Load a cache if its file exists; use it as a context manager to add entries."""
+        """Load a cache if its file exists, and otherwise return an empty one.
+
+        To add entries, use it as a context manager.
+        """
         cache = cls.create(path, tokenizer_hash)
         if cache._path.exists():
             cache._read(True)
@@ -123,10 +135,10 @@ class LengthCache:
             _write_npz(self._path, self.ids, self.lengths, self._tokenizer_hash)
 
     def add(self, sample_id: str | int, length: int | np.integer) -> None:
-        """Add one sample.
+        """Add the length of one sample.
 
-        Ids must be unique. An id that was in the file when it was opened may be added once more with the same
-        length, so that an interrupted run can be repeated.
+        Ids must be unique. However, an id that was in the file when it was opened may be added once more with
+        the same length, so that an interrupted run can be repeated.
         """
         self._require_open()
         key = check_id(sample_id, str(self._path))
@@ -144,7 +156,10 @@ class LengthCache:
     def add_many(
         self, sample_ids: Sequence[str | int], lengths: Sequence[int] | Int[np.ndarray, " samples"]
     ) -> None:
-        """Add many samples, much faster than one by one. If one is invalid, none is added."""
+        """Add many samples, which is much faster than adding them one by one.
+
+        If one is invalid, none is added.
+        """
         self._require_open()
         if len(sample_ids) != len(lengths):
             raise ValueError(f"got {len(sample_ids)} ids but {len(lengths)} lengths")
@@ -170,12 +185,12 @@ class LengthCache:
 
     @property
     def path(self) -> Path:
-        """File of the cache."""
+        """Path of the file."""
         return self._path
 
     @property
     def tokenizer_hash(self) -> str:
-        """Hash of the tokenizer that the lengths were counted with."""
+        """Hash of the tokenizer that the lengths were computed with."""
         return self._tokenizer_hash
 
     @property
@@ -185,29 +200,33 @@ class LengthCache:
 
     @property
     def lengths(self) -> Int32[np.ndarray, " samples"]:
-        """Lengths in the order of the file."""
+        """Lengths in tokens, in the order of the file."""
         if self._entries is None:
             return self._lengths
         return np.fromiter(self._entries.values(), np.int32, len(self._entries))
 
     def table(self) -> LengthTable:
-        """Return a length table, from which plans are built."""
+        """Return the entries as a `LengthTable`, from which plans are built."""
         return LengthTable(self.ids, self.lengths).trust()
 
     def get(self, sample_id: str | int) -> int | None:
-        """Return the length of a sample, or None."""
+        """Return the length of a sample. Return None if it is not in the cache."""
         return self._by_id().get(str(sample_id))
 
     def get_all(self) -> dict[str, int]:
-        """Return {sample id: length}, in the order of the file."""
+        """Return a mapping from sample ids to lengths, in the order of the file."""
         return dict(self._by_id())
 
     def items(self) -> Iterator[tuple[str, int]]:
-        """Iterate over (sample id, length), in the order of the file."""
+        """Iterate over pairs of a sample id and its length, in the order of the file."""
         return iter(self._by_id().items())
 
     def validate(self, sample_ids: Iterable[str | int]) -> tuple[set[str], set[str]]:
-        """Return the given ids that are not in the cache, and the ids in the cache that are not given."""
+        """Compare the cache with a dataset.
+
+        Returns:
+            The given ids that are not in the cache, and the ids in the cache that were not given.
+        """
         wanted = {str(sample_id) for sample_id in sample_ids}
         return wanted - self._by_id().keys(), self._by_id().keys() - wanted
 
@@ -235,7 +254,10 @@ class LengthCache:
             raise ValueError(f"{self._path} is not open for adding; use `with LengthCache.create(...)`")
 
     def _accept_repeats(self, repeats: dict[str, int]) -> None:
-        """Accept entries that were in the file when it was opened, once; raise `ValueError` for others."""
+        """Accept entries that were in the file when it was opened, but only once.
+
+        Raises `ValueError` for others.
+        """
         entries = self._by_id()
         if self._stored is None:
             self._stored = set(itertools.islice(entries, self._num_stored))
@@ -262,7 +284,7 @@ class LengthCache:
                 view = view[self._file.write(view) :]
 
     def _repair_and_read(self) -> None:
-        """Read the file, and make it end with a complete line."""
+        """Read the file. An incomplete last line is removed, and a missing line break at the end is added."""
         try:
             self._read(False)
         except TornLineError as torn:
@@ -325,7 +347,7 @@ class LengthCache:
 
 
 class TornLineError(ValueError):
-    """Raised if the last line is incomplete, because its writer was interrupted."""
+    """Raised if the last line of a file is incomplete because its writer was interrupted."""
 
     def __init__(self, path: Path, line: int, offset: int) -> None:
         super().__init__(
@@ -335,11 +357,11 @@ class TornLineError(ValueError):
         )
         self.line = line
         self.offset = offset
-        """Bytes of complete lines before it."""
+        """Byte offset at which the incomplete line starts."""
 
 
 class _Block(NamedTuple):
-    """Consecutive entries of a file with the same tokenizer."""
+    """Consecutive entries of a file that have the same tokenizer hash."""
 
     ids: list[str]
     lengths: Int32[np.ndarray, " entries"]
@@ -349,7 +371,7 @@ class _Block(NamedTuple):
 
 
 def check_suffix(path: Path) -> None:
-    """Raise `ValueError` for the former Arrow format."""
+    """Raise `ValueError` if the suffix is that of the former Arrow format."""
     if path.suffix == ".arrow":
         raise ValueError(f"{path}: the Arrow format was removed; use .npz, which loads as fast, or .jsonl")
 
@@ -366,7 +388,7 @@ def _check_length(value: object, where: str) -> int:
 
 
 def format_lines(ids: Sequence[str], lengths: Sequence[int], tokenizer_hash: str) -> bytes:
-    """Return entries as JSON lines.
+    """Format entries as JSON lines.
 
     >>> format_lines(["a"], [3], "bytes")
     b'{"sample_id":"a","tokenizer_hash":"bytes","length":3}\\n'
@@ -383,7 +405,10 @@ def format_lines(ids: Sequence[str], lengths: Sequence[int], tokenizer_hash: str
 
 
 def parse_blocks(path: Path) -> Iterator[_Block]:
-    """Iterate over the entries of a file; an incomplete last line raises `TornLineError`."""
+    """Iterate over the entries of a JSONL file in blocks.
+
+    Raises `TornLineError` if the last line is incomplete.
+    """
     with path.open("rb") as file:
         rest, line, offset = b"", 1, 0
         while data := file.read(_BLOCK_BYTES):
@@ -473,7 +498,7 @@ def _write_npz(
 
 
 def _read_npz(path: Path) -> tuple[LazyIds, Int32[np.ndarray, " samples"], str]:
-    """Return ids, lengths and tokenizer hash; the ids are read on first use."""
+    """Return the ids, lengths and tokenizer hash of a `.npz` file. The ids are read on first use."""
     identity = _file_identity(path)
     members = _npz_members(path, "header", "lengths")
     header = parse_json(members["header"].tobytes(), path)

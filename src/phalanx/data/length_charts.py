@@ -49,8 +49,7 @@ class _EdgeLabel(NamedTuple):
 def draw_length_histogram(
     histogram: LengthHistogram, bucket_spec: BucketSpec | None = None, title: str = "Sample lengths"
 ) -> draw.Drawing:
-    """Draw the number of samples by length, with the median, the 90th percentile and optional bucket
-    edges."""
+    """Draw the number of samples by length, with the median, the 90th percentile and the bucket edges."""
     low, high = histogram.bins[0].min_length, histogram.bins[-1].max_length
     right = WIDTH - _MARGIN
 
@@ -124,8 +123,7 @@ def draw_bucket_efficiency(analysis: BucketAnalysis, title: str = "Padding in ea
 def draw_bucketing_vs_packing(
     report: BatchingEfficiencyReport, title: str = "Padded tokens: buckets and packing"
 ) -> draw.Drawing:
-    """Draw the real tokens and the padding of the same samples for the given buckets, optimal buckets and
-    packing."""
+    """Draw the real tokens and the padding for the given buckets, for optimal buckets and for packing."""
     real = report.total_tokens
     best = max(efficiency for _, efficiency in report.compared())
     rows = [
@@ -152,8 +150,10 @@ def save_chart(chart: draw.Drawing, path: str | os.PathLike[str]) -> None:
 
 
 def _edge_labels(places: Sequence[tuple[float, str]]) -> list[_EdgeLabel]:
-    """Put each label on the lowest of three levels where it does not overlap others. Labels without room
-    become empty."""
+    """Put each label on the lowest of three levels where it does not overlap others.
+
+    Labels without room become empty.
+    """
     taken = [0.0] * 3
     labels = []
     for x, words in places:

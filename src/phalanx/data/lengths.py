@@ -1,4 +1,4 @@
-"""Length tables: sample ids and their lengths in tokens."""
+"""Length tables, which store the ids of samples and their lengths in tokens."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ MAX_LENGTH = 2**31 - 1
 
 # Not Sequence[str]: a run-time type checker would look at an item, and so read the file.
 class LazyIds(Sequence):
-    """Sample ids that are read from their file on first use."""
+    """Sequence of sample ids that are read from their file on first use."""
 
     def __init__(self, count: int, read: Callable[[], list[str]]) -> None:
         self._count = count
@@ -42,7 +42,7 @@ class LazyIds(Sequence):
 
 
 class RangeIds(Sequence[str]):
-    """The ids "0", "1", ... of samples without ids; takes no memory."""
+    """Sequence of the ids "0", "1", ... for samples without ids of their own. It takes no memory."""
 
     def __init__(self, count: int) -> None:
         self._range = range(count)
@@ -62,17 +62,18 @@ class RangeIds(Sequence[str]):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LengthTable:
-    """Ids and lengths of samples. Plans store positions in this table and look up ids on access."""
+    """Ids and lengths of samples. Plans store indices into this table and look up ids on access."""
 
     ids: Sequence[Any]
-    """Unique strings. They are checked by `validate`, so that ids on disk need not be read."""
+    """Unique ids. Only `validate` checks them, so that ids in a file need not be read before they are
+    used."""
     lengths: Int32[np.ndarray, " samples"]
-    """Tokens of each sample, at least 1."""
+    """Number of tokens of each sample, at least 1."""
     _checked: bool = dataclasses.field(default=False, init=False, repr=False)
 
     @classmethod
     def from_mapping(cls, lengths: Mapping[Any, Any]) -> "LengthTable":
-        """Create a table from {id: length}, in the order of the mapping."""
+        """Create a table from a mapping of ids to lengths, in the order of the mapping."""
         ids = list(lengths)
         table = cls(ids, _as_int32(list(lengths.values()), ids))
         _check_id_types(ids)
@@ -81,7 +82,7 @@ class LengthTable:
 
     @classmethod
     def from_arrays(cls, ids: Sequence[Any] | np.ndarray | None, lengths: Any) -> "LengthTable":
-        """Create a table from ids and lengths; without ids, samples are named "0", "1", ..."""
+        """Create a table from ids and lengths. If `ids` is None, the ids are "0", "1", ..."""
         array = _as_int32(lengths, ids)
         names: Sequence[Any] = RangeIds(len(array))
         if ids is not None:
@@ -94,11 +95,14 @@ class LengthTable:
         return len(self.lengths)
 
     def as_dict(self) -> dict[str, int]:
-        """Return {id: length}."""
+        """Return a mapping from ids to lengths."""
         return dict(zip(self.ids, self.lengths.tolist(), strict=True))
 
     def validate(self) -> None:
-        """Raise `ValueError` for the first invalid length, invalid id or repeated id."""
+        """Raise `ValueError` if a length or an id is invalid, or if an id is repeated.
+
+        The message names the first one.
+        """
         if self._checked:
             return
         if self.lengths.dtype != np.int32:
@@ -117,28 +121,28 @@ class LengthTable:
         self.trust()
 
     def trust(self) -> "LengthTable":
-        """Skip validation, for tables from files that were validated before. Return the table."""
+        """Mark the table as validated, for data from files that were validated before. Return the table."""
         object.__setattr__(self, "_checked", True)
         return self
 
 
 class SkippedSample(FrozenModel):
-    """A sample that is in no batch."""
+    """A sample that is not in any batch."""
 
     sample_id: str
     length: int
     """Length in tokens."""
     reason: str
-    """Why the sample is in no batch."""
+    """Reason why the sample is not in any batch."""
 
 
 Lengths: TypeAlias = Mapping[Any, Any] | LengthTable
-"""Lengths as {id: length} or as a table. Values are validated with a readable message, so the type is
-loose."""
+"""Mapping from ids to lengths, or a table. The type allows any values, because they are validated with
+readable error messages."""
 
 
 def as_length_table(lengths: Lengths) -> LengthTable:
-    """Return a validated table."""
+    """Convert lengths to a table, and validate it."""
     if isinstance(lengths, LengthTable):
         lengths.validate()
         return lengths

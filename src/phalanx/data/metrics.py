@@ -27,8 +27,7 @@ class BucketMetrics(FrozenModel):
 
     @property
     def efficiency(self) -> float:
-        """Number of tokens without padding divided by the number of tokens including padding. 1 if there are
-        none."""
+        """Fraction of the tokens that are not padding, from 0 to 1. It is 1 if there are no tokens."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
 
     @property
@@ -175,8 +174,10 @@ def compute_metrics(
 def compute_packing_metrics(
     layout: PackLayout, loss_mask: Int8[np.ndarray, "rows width"] | None = None
 ) -> BatchMetrics:
-    """Compute the metrics of packed rows, treated as one batch. Without `loss_mask`, every token counts in
-    the loss."""
+    """Compute the metrics of packed rows, treated as one batch.
+
+    Without `loss_mask`, every token counts in the loss.
+    """
     tokens, spans = int(layout.lengths.sum(dtype=np.int64)), int(layout.spans.sum(dtype=np.int64))
     return BatchMetrics(
         num_batches=int(len(layout) > 0),

@@ -105,8 +105,10 @@ def pack_lengths(
 def check_lengths(
     lengths: Integer[np.ndarray, " samples"] | Sequence[Any], capacity: int | None = None
 ) -> Int32[np.ndarray, " samples"]:
-    """Convert lengths to an int32 array. Raises `ValueError` if a length is not positive or exceeds
-    `capacity`."""
+    """Convert lengths to an int32 array.
+
+    Raises `ValueError` if a length is not positive or exceeds `capacity`.
+    """
     if capacity is not None and not 1 <= capacity <= MAX_CAPACITY:
         raise ValueError(f"capacity must be between 1 and {MAX_CAPACITY}, got {capacity}")
     array = np.asarray(lengths)

@@ -1,4 +1,4 @@
-"""Dataset readers: rows of JSONL, Parquet and text files and of saved Hugging Face datasets."""
+"""Dataset readers for JSONL, Parquet and text files and for saved Hugging Face datasets."""
 
 import bisect
 import dataclasses
@@ -10,32 +10,35 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 ID_FIELDS = ("id", "sample_id")
-"""Columns with the id of a row, in order of preference."""
+"""Names of the columns that may contain the id of a row, in order of preference."""
 _ROWS_AT_ONCE = 1024
 
 Row: TypeAlias = tuple[str, Mapping[str, Any]]
-"""Location of a row, such as `train.jsonl:7`, and its columns."""
+"""Location of a row, such as `train.jsonl:7`, and its columns by name."""
 RowSource: TypeAlias = str | os.PathLike[str] | Iterable[Any]
-"""A file or folder, several of them, or rows: a `datasets.Dataset`, a streaming one, or a list of
-mappings."""
+"""A file or folder, a list of them, or rows: a `datasets.Dataset`, a `datasets.IterableDataset`, or another
+iterable of mappings."""
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A file or folder, or several that are read one after another."""
+"""A file or folder, or a list of them, which are read one after another."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FilePart:
-    """A part of a file: the lines that begin in a byte range, row groups of a Parquet file, or a row
-    range."""
+    """A part of a file that one worker reads.
+
+    `begin` and `end` are byte offsets in a JSONL or text file (the part has the lines that start between
+    them), row groups of a Parquet file, or rows of a saved dataset.
+    """
 
     path: str
     begin: int
     end: int
     first_row: int = 0
-    """Number of the first row in a Parquet file or saved dataset."""
+    """Index of the part's first row within the Parquet file or saved dataset."""
     is_saved_dataset: bool = False
-    """Whether the path is a dataset saved by Hugging Face."""
+    """Whether the path is a folder that `Dataset.save_to_disk` wrote."""
     split: str | None = None
-    """Split of a saved dataset."""
+    """Name of the split, if the saved dataset has several. None otherwise."""
 
     @property
     def has_lines(self) -> bool:
@@ -44,18 +47,22 @@ class FilePart:
 
 
 def as_paths(source: Paths) -> list[Path]:
-    """Return one or several paths as a list."""
+    """Convert one or several paths to a list of `Path` objects."""
     if isinstance(source, str | os.PathLike):
         return [Path(source)]
     return [Path(path) for path in source]
 
 
 def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
-    """Iterate over the rows of files, folders or any iterable of mappings, with their locations.
+    """Iterate over the rows of files, folders or an iterable of mappings, with their locations.
 
-    A folder can be a dataset saved by Hugging Face (`split` chooses one of several), or contain JSONL and
-    Parquet files, or else text files, which are read in the order of their names. Each line of a text file
+    A folder is either a saved Hugging Face dataset, or it contains JSONL and Parquet files. If it contains
+    neither, its text files are read. Files are read in the order of their names. Each line of a text file
     that is not blank is a row with the column `text`.
+
+    Args:
+        source: Files, folders or rows.
+        split: Name of the split to read from a saved Hugging Face dataset with several splits.
     """
     if isinstance(source, str | os.PathLike):
         for part in split_files([Path(source)], None, split):
@@ -73,10 +80,10 @@ def iter_rows(source: RowSource, split: str | None = None) -> Iterator[Row]:
 
 
 def split_files(paths: Sequence[Path], part_bytes: int | None, split: str | None = None) -> list[FilePart]:
-    """Split files, folders and saved datasets into parts of about `part_bytes` bytes; None: one part per
-    file.
+    """Split files, folders and saved datasets into parts of about `part_bytes` bytes.
 
-    Files of lines are split by bytes, Parquet files between row groups, saved datasets between rows.
+    JSONL and text files are split between lines, Parquet files between row groups, and saved datasets between
+    rows. If `part_bytes` is None, each file is one part.
     """
     parts: list[FilePart] = []
     for path in paths:
@@ -97,7 +104,7 @@ def split_files(paths: Sequence[Path], part_bytes: int | None, split: str | None
 
 
 def total_bytes(paths: Sequence[Path]) -> int:
-    """Return the size of all files."""
+    """Return the total size of files and folders in bytes."""
     size = 0
     for path in paths:
         files = path.rglob("*.arrow") if is_saved_dataset(path) else dataset_files(path)
@@ -111,8 +118,10 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def dataset_files(path: Path) -> list[Path]:
-    """Return the file itself, or the JSONL and Parquet files of a folder, or its text files if it has
-    neither."""
+    """Return the file itself, or the JSONL and Parquet files in a folder.
+
+    If there are none, return its text files.
+    """
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -134,9 +143,9 @@ def read_part(
 
     Args:
         part: Part of a file.
-        first_line: Number of its first line in the file, for locations.
-        columns: Columns to read from Parquet files and saved datasets, if they exist; None reads all.
-        text_field: Column for the lines of a text file.
+        first_line: Line number of the part's first line, used in locations.
+        columns: Columns to read from Parquet files and saved datasets, if they exist. None reads all columns.
+        text_field: Name of the column for the lines of a text file.
     """
     if part.is_saved_dataset:
         return _read_saved_dataset(part, columns)
@@ -146,7 +155,7 @@ def read_part(
 
 
 def count_lines_before(part: FilePart) -> int:
-    """Return the number of lines in a file before a part."""
+    """Return the number of lines in the file before a part starts."""
     if not part.has_lines or not part.begin:
         return 0
     with Path(part.path).open("rb") as file:
@@ -174,7 +183,7 @@ def _read_lines(part: FilePart, first_line: int, text_field: str) -> Iterator[Ro
 
 
 def _seek_line_start(file: IO[bytes], begin: int) -> int:
-    """Move to the first line that begins at `begin` or later, and return its position."""
+    """Move to the first line that starts at or after `begin`, and return its position."""
     if not begin:
         return 0
     file.seek(begin - 1)
@@ -200,7 +209,7 @@ def _parse_json_line(line: bytes, where: str) -> dict[str, Any]:
 
 
 def require_pyarrow(purpose: str) -> Any:
-    """Return the `pyarrow` module; raise `ImportError` with the install command if it is missing."""
+    """Return the `pyarrow` module. Raises `ImportError` with the install command if it is missing."""
     try:
         import pyarrow
     except ImportError as error:
@@ -285,13 +294,13 @@ def _select_columns(names: list[str], columns: Sequence[str] | None) -> list[str
 
 
 def row_id(row: Mapping[str, Any], where: str) -> str:
-    """Return the id of a row as text, or an empty string if it has none."""
+    """Return the id of a row as a string. Return an empty string if the row has none."""
     value = next((row[field] for field in ID_FIELDS if row.get(field) is not None), None)
     return "" if value is None else check_id(value, where)
 
 
 def check_id(value: object, where: str) -> str:
-    """Return a sample id as text; integers are converted.
+    """Convert a sample id to a string. Raises `ValueError` unless it is a non-empty string or an integer.
 
     >>> check_id(0, "train.jsonl:1")
     '0'
@@ -304,10 +313,10 @@ def check_id(value: object, where: str) -> str:
 
 
 class IdAssigner:
-    """Assigns ids to the rows of a dataset, and rejects repeated ids and files in which only some rows have
-    one.
+    """Assigns ids to the rows of a dataset.
 
-    A row without an id is named by its number in the complete dataset.
+    A row without an id gets its index in the complete dataset. Repeated ids are rejected, as are files in
+    which only some rows have an id.
     """
 
     def __init__(self) -> None:
@@ -321,12 +330,12 @@ class IdAssigner:
         self._numbered: list[range] = []
 
     def begin_part(self, part: FilePart | None) -> None:
-        """Set the part of the following rows; None for rows that are not from a file."""
+        """Set the part that the following rows belong to. None for rows that are not from a file."""
         self._parts.append(part)
         self._starts.append(self._count)
 
     def assign(self, given: str) -> str:
-        """Return the id of the next row, whose own id is `given` or empty."""
+        """Return the id of the next row. `given` is the row's own id, or an empty string if it has none."""
         number = self._count
         part = self._parts[-1] if self._parts else None
         file = "" if part is None else part.path
@@ -367,7 +376,7 @@ class IdAssigner:
         return str(int(name)) == name and any(int(name) in numbers for numbers in self._numbered)
 
     def _location(self, number: int) -> str:
-        """Return the location of a row, which is found by reading its part again."""
+        """Return the location of a row for error messages. The part is read again to find it."""
         index = bisect.bisect_right(self._starts, number) - 1
         part = self._parts[index] if index >= 0 else None
         if part is None:

@@ -144,8 +144,10 @@ class ReplayDraw(NamedTuple):
 
 
 class BufferSnapshot(Sequence[Sample]):
-    """Samples of a buffer at one time, oldest first. Later changes to the buffer do not affect the
-    snapshot."""
+    """Samples of a buffer at one time, oldest first.
+
+    Later changes to the buffer do not affect the snapshot.
+    """
 
     def __init__(
         self,
@@ -371,8 +373,7 @@ class ReplayBuffer:
         return self._draw(n, matching, 0.0).samples
 
     def draw(self, n: int, matching: SampleFilter | None = None, beta: float | None = None) -> ReplayDraw:
-        """Draw `n` samples like `sample`, and also return importance weights and handles for
-        `update_priorities`.
+        """Draw samples like `sample`, and also return importance weights and handles for `update_priorities`.
 
         Args:
             n: Number of samples to draw.
@@ -417,8 +418,10 @@ class ReplayBuffer:
             return self.update_priorities(handles, np.full(len(slots), priority, np.float64)) > 0
 
     def update_priorities_by_reward(self, alpha: float = 0.1) -> None:
-        """Update the priority of every sample with a known reward to `(1 - alpha) * priority + alpha *
-        max(reward + 1, 0)`."""
+        """Move the priority of every sample with a known reward toward a target that depends on the reward.
+
+        The new priority is `(1 - alpha) * priority + alpha * max(reward + 1, 0)`.
+        """
         if not 0.0 <= alpha <= 1.0:
             raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
         with self._lock:

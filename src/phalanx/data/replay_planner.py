@@ -93,8 +93,7 @@ class WindowSamples(Mapping[str, Sample]):
 
 
 class ReplayPlanner:
-    """Creates a batch plan for one window of a replay buffer after another, in the order in which samples
-    were added.
+    """Creates batch plans for successive windows of a replay buffer, starting with the oldest samples.
 
     A window consists of the next `window_size` samples that are still in the buffer, or of fewer if there are
     not enough. It starts `overlap` samples before the end of the previous window. The plan depends only on

@@ -185,8 +185,10 @@ class Sample:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Sample":
-        """Create a sample from the result of `to_dict`. Raises `ValueError` if a field is unknown or
-        missing."""
+        """Create a sample from the result of `to_dict`.
+
+        Raises `ValueError` if a field is unknown or missing.
+        """
         values = dict(fields)
         if "source" in values:
             raise ValueError(
@@ -208,8 +210,10 @@ _INFO_FIELDS = {field.name for field in dataclasses.fields(SampleInfo)}
 
 
 def as_token_ids(values: Any, name: str) -> Int32[np.ndarray, " length"]:
-    """Convert token ids to an int32 array. Raises `ValueError` if a value is not an integer from 0 to 2**31 -
-    1."""
+    """Convert token ids to an int32 array.
+
+    Raises `ValueError` if a value is not an integer from 0 to 2**31 - 1.
+    """
     array = np.asarray(values)
     if array.size == 0:
         return np.zeros(0, np.int32)
@@ -254,8 +258,10 @@ def as_loss_mask(values: Any, where: str = "") -> Int8[np.ndarray, " tokens"]:
 
 
 class TokenDataset(Mapping[str, Sample]):
-    """A dataset of tokenized samples, stored as concatenated arrays. It is a mapping from ids to `Sample`
-    objects."""
+    """A dataset of tokenized samples, stored as concatenated arrays.
+
+    It is a mapping from ids to `Sample` objects.
+    """
 
     def __init__(
         self,
@@ -347,8 +353,10 @@ class TokenDataset(Mapping[str, Sample]):
         )
 
     def index_map(self, table: LengthTable) -> Int64[np.ndarray, " samples"]:
-        """Return the position in this dataset of each sample of a length table. It is -1 for missing
-        samples."""
+        """Return the position in this dataset of each sample of a length table.
+
+        It is -1 for missing samples.
+        """
         if table is self.__dict__.get("lengths"):
             return np.arange(len(self))
         if table not in self._index_maps:
@@ -392,8 +400,10 @@ def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> in
 
 
 def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
-    """Read a file that `write_samples` or `ReplayBuffer.save` wrote. Samples are in the order in which they
-    were added."""
+    """Read a file that `write_samples` or `ReplayBuffer.save` wrote.
+
+    Samples are in the order in which they were added.
+    """
     path = Path(path)
     if path.suffix == ".npz":
         packed, _, serials = read_packed_samples(path)
@@ -407,8 +417,10 @@ def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
 
 
 def parse_sample(line: str | bytes, where: str) -> Sample:
-    """Parse one line of a sample file. If it is invalid, raise `ValueError` with a message that starts with
-    `where`."""
+    """Parse one line of a sample file.
+
+    If it is invalid, raise `ValueError` with a message that starts with `where`.
+    """
     try:
         fields = json.loads(line)
         if not isinstance(fields, dict):
@@ -561,8 +573,10 @@ def write_packed_samples(
 def read_packed_samples(
     path: str | os.PathLike[str],
 ) -> tuple[list[PackedSample], dict[str, Any], Int64[np.ndarray, " samples"]]:
-    """Read a file that `write_packed_samples` wrote. Return the samples in compact form, the header and the
-    serial numbers."""
+    """Read a file that `write_packed_samples` wrote.
+
+    Return the samples in compact form, the header and the serial numbers.
+    """
     names = NUMBERS.names or ()
     try:
         # Opened here, because np.load does not close a file that it finds damaged.

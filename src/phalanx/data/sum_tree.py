@@ -1,4 +1,4 @@
-"""Weighted sampling of slots with a sum tree."""
+"""Weighted random sampling with a sum tree."""
 
 from collections.abc import Callable
 
@@ -10,11 +10,11 @@ _NUM_ATTEMPTS = 4
 _CANDIDATES_PER_SAMPLE = 8
 
 SlotMask = Callable[[np.ndarray | slice], Bool[np.ndarray, " count"]]
-"""Function that returns which of some slots may be drawn."""
+"""Function that takes slots and returns a boolean array that says which of them may be drawn."""
 
 
 class SumTree:
-    """Weights by slot in a binary tree of sums.
+    """Binary tree of sums for sampling slots in proportion to their weights.
 
     Slot s is node `leaves + s`, and node i has the children 2 i and 2 i + 1. An inner node is recomputed from
     its children when one of them changes, so rounding errors do not accumulate.
@@ -40,11 +40,11 @@ class SumTree:
         return self._nodes.nbytes
 
     def get(self, slots: Int64[np.ndarray, " count"]) -> Float64[np.ndarray, " count"]:
-        """Return the weights of some slots."""
+        """Return the weights of the given slots."""
         return self._nodes[self._leaves + slots]
 
     def set(self, slots: Int64[np.ndarray, " count"], weights: Float64[np.ndarray, " count"]) -> None:
-        """Set the weights of some slots; for a slot that occurs twice, the last weight counts."""
+        """Set the weights of the given slots. If a slot occurs more than once, its last weight counts."""
         if len(slots) == 0:
             return
         self._nodes[self._leaves + slots] = weights
@@ -59,9 +59,10 @@ class SumTree:
             self._nodes[nodes] = self._nodes[2 * nodes] + self._nodes[2 * nodes + 1]
 
     def find(self, points: Float64[np.ndarray, " count"]) -> Int64[np.ndarray, " count"]:
-        """Return the slots at these points of the cumulative sum, from 0 up to `total`, exclusive.
+        """Return the slot at each of these points of the cumulative sum of weights.
 
-        A slot with weight 0 is never returned while the total is positive.
+        Points are at least 0 and less than `total`. A slot with weight 0 is never returned as long as the
+        total is positive.
         """
         nodes = np.ones(len(points), np.int64)
         rest = points.copy()
@@ -74,7 +75,7 @@ class SumTree:
         return nodes - self._leaves
 
     def grow(self, capacity: int) -> None:
-        """Increase the number of slots; weights are kept."""
+        """Increase the number of slots. Existing weights are kept."""
         if capacity <= self._leaves:
             return
         old = self._nodes[self._leaves :]
@@ -96,14 +97,15 @@ class SumTree:
 def draw_slots(
     rng: np.random.Generator, n: int, tree: SumTree, size: int, allowed: SlotMask | None = None
 ) -> Int64[np.ndarray, " drawn"]:
-    """Draw `n` slots in proportion to their weights, with replacement.
+    """Draw `n` slots with replacement, in proportion to their weights.
 
     Args:
         rng: Random generator.
         n: Number of slots to draw.
-        tree: Weights.
+        tree: Weights of the slots.
         size: Number of slots in use.
-        allowed: Restricts the slots; if none is allowed, the result is empty.
+        allowed: Restricts which slots may be drawn. If none is allowed, the result is empty. None allows all
+            slots.
     """
     if n == 0 or size == 0:
         return np.zeros(0, np.int64)
@@ -133,5 +135,5 @@ def _draw_points(rng: np.random.Generator, n: int, total: float) -> np.ndarray:
 
 
 def draw_uniform(rng: np.random.Generator, n: int, size: int) -> Int64[np.ndarray, " drawn"]:
-    """Draw `n` different slots, or all of them, in random order."""
+    """Draw `n` different slots uniformly, in random order. Draw all slots if there are fewer than `n`."""
     return rng.choice(size, min(n, size), replace=False)

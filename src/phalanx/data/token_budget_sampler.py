@@ -1,4 +1,4 @@
-"""Batch sampler for PyTorch with a token budget."""
+"""PyTorch batch sampler that limits the number of tokens in a batch."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -16,11 +16,11 @@ from phalanx.data.plans.epoch import SelectedSamples, epoch_seed, plan_epoch, se
 
 
 class TokenBudgetBatchSampler:
-    """Forms batches with as many samples as a token budget allows, including padding.
+    """Batch sampler that puts as many samples in a batch as a token budget allows, including padding.
 
-    Every sample that fits in a batch is used exactly once per epoch; the order depends only on seed and
-    epoch. As the `batch_sampler` of a PyTorch `DataLoader`, it yields lists of indices, or of ids with
-    `yields="ids"`; call `set_epoch` before each epoch.
+    Every sample that fits in a batch is used exactly once per epoch. The order depends only on the seed and
+    the epoch. Pass the sampler as `batch_sampler` of a PyTorch `DataLoader`, and call `set_epoch` before each
+    epoch. It yields lists of indices, or of sample ids with `yields="ids"`.
     """
 
     def __init__(
@@ -36,19 +36,19 @@ class TokenBudgetBatchSampler:
         pool_batches: int = 128,
         yields: Literal["rows", "ids"] = "rows",
     ) -> None:
-        """Create a sampler; the arguments are those of `BatchingConfig`.
+        """Create a sampler.
 
         Args:
-            lengths: Lengths by sample id, or a length table.
-            bucket_spec: Length buckets.
+            lengths: Mapping from sample ids to lengths, or a `LengthTable`.
+            bucket_spec: Bucket boundaries.
             token_budget: Maximum number of tokens in a batch, including padding.
             seed: Seed of the shuffle.
             drop_last: Drop incomplete batches.
-            mode: Cut batches from buckets or from pools sorted by length.
-            pad_policy: Row length of a batch; by default, the bucket's in predictable mode and that of the
-                longest sample otherwise.
-            pool_batches: Size of a pool.
-            yields: Whether iteration yields positions in `lengths` or sample ids.
+            mode: Form batches from samples in the same bucket, or from pools of samples sorted by length.
+            pad_policy: Row length of a batch. By default, it is the maximum length of the bucket in
+                predictable mode, and the length of the longest sample otherwise.
+            pool_batches: Size of a pool as a number of batches, as in `BatchingConfig`.
+            yields: Whether iteration yields indices into `lengths` ("rows") or sample ids ("ids").
         """
         check_type(bucket_spec, BucketSpec, "bucket_spec")
         default = (
@@ -71,7 +71,7 @@ class TokenBudgetBatchSampler:
     def from_config(
         cls, lengths: Lengths, config: BatchingConfig, *, yields: Literal["rows", "ids"] = "rows"
     ) -> "TokenBudgetBatchSampler":
-        """Create a sampler from a config."""
+        """Create a sampler from a `BatchingConfig`."""
         sampler = cls.__new__(cls)
         sampler._init(lengths, config, yields)
         return sampler
@@ -88,7 +88,7 @@ class TokenBudgetBatchSampler:
 
     @property
     def bucket_spec(self) -> BucketSpec:
-        """Length buckets."""
+        """Bucket boundaries."""
         return self.config.bucket_spec
 
     @property
@@ -103,12 +103,12 @@ class TokenBudgetBatchSampler:
 
     @property
     def num_skipped(self) -> int:
-        """Number of samples that fit in no batch."""
+        """Number of samples that are too short or too long for every batch."""
         return self._selected.num_skipped
 
     @property
     def skipped(self) -> tuple[SkippedSample, ...]:
-        """Every sample that fits in no batch, with the reason."""
+        """The samples that are too short or too long for every batch, with the reason for each."""
         return self._selected.skipped
 
     @cached_property
@@ -118,11 +118,16 @@ class TokenBudgetBatchSampler:
         return dict(enumerate(np.bincount(buckets, minlength=self.bucket_spec.num_buckets).tolist()))
 
     def get_bucket_distribution(self) -> dict[BucketId, float]:
-        """Return the fraction of the samples in each bucket."""
+        """Return the fraction of the samples that are in each bucket."""
         return {bucket: size / max(self.num_samples, 1) for bucket, size in self.bucket_sizes.items()}
 
     def plan_epoch(self, epoch: int = 0, interleave_buckets: bool | None = None) -> EpochPlan:
-        """Return the batches of an epoch; the latest epoch is cached."""
+        """Return the batches of an epoch. The most recent epoch is cached.
+
+        Args:
+            epoch: Number of the epoch.
+            interleave_buckets: Overrides `BatchingConfig.interleave_buckets`. None uses the config.
+        """
         interleave = self.config.interleave_buckets if interleave_buckets is None else interleave_buckets
         if self._latest is None or self._latest[:2] != (epoch, interleave):
             batches = plan_epoch(self._selected, epoch, interleave_buckets=interleave)
@@ -131,20 +136,20 @@ class TokenBudgetBatchSampler:
         return self._latest[2]
 
     def dropped(self, epoch: int = 0) -> tuple[SkippedSample, ...]:
-        """Return the samples that `drop_last` removes from an epoch."""
+        """Return the samples that `drop_last` leaves out of an epoch."""
         return self._selected.dropped(self.plan_epoch(epoch).batches)
 
     def iter_batches(
         self, epoch: int = 0, interleave_buckets: bool | None = None, *, start: int = 0
     ) -> Iterator[BatchSpec]:
-        """Iterate over the batches of an epoch, beginning with batch `start`."""
+        """Iterate over the batches of an epoch, starting with the batch at index `start`."""
         plan = self.plan_epoch(epoch, interleave_buckets)
         if not 0 <= start <= len(plan):
             raise ValueError(f"start must be between 0 and {len(plan)} in epoch {epoch}, got {start}")
         return (plan[index] for index in range(start, len(plan)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that `iter()` and `len()` use."""
+        """Set the epoch that iteration and `len()` refer to."""
         if epoch < 0:
             raise ValueError(f"epoch must be at least 0, got {epoch}")
         self.epoch = epoch
@@ -159,18 +164,22 @@ class TokenBudgetBatchSampler:
             yield rows if self._yields == "rows" else [str(self.table.ids[row]) for row in rows]
 
     def estimate_batches_per_epoch(self) -> int:
-        """Return the number of batches of epoch 0, which other epochs match exactly in predictable mode and
-        approximately in throughput mode."""
+        """Return the number of batches in epoch 0.
+
+        In predictable mode, every epoch has this number of batches. In throughput mode, the number may differ
+        slightly.
+        """
         return len(self.plan_epoch(0))
 
     def compute_metrics(
         self, loss_tokens_per_sample: Mapping[str, int] | None = None, epoch: int = 0
     ) -> BatchMetrics:
-        """Compute token counts and padding of an epoch's batches.
+        """Compute statistics of an epoch's batches, such as token counts and padding.
 
         Args:
-            loss_tokens_per_sample: Number of tokens that count in the loss by sample id; None counts all.
-            epoch: Epoch to measure.
+            loss_tokens_per_sample: Mapping from sample ids to the number of tokens that count in the loss. If
+                it is None, every token counts.
+            epoch: Number of the epoch.
         """
         plan = self.plan_epoch(epoch)
         loss_tokens = None

@@ -1,4 +1,4 @@
-"""Rows to samples: row formats, special tokens, loss masks and truncation, in one process or several."""
+"""Tokenization of dataset rows, with chat templates, special tokens, loss masks and truncation."""
 
 import dataclasses
 import functools
@@ -53,33 +53,36 @@ _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "ass
 
 
 class TokenizeConfig(Config):
-    """How rows become samples."""
+    """Settings for converting the rows of a dataset to tokenized samples."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"template": "format"}
 
     format: RowFormat = "auto"
-    """What the rows are: `chat` (messages), `prompt_completion`, `preference` (pairs of a chosen and a
-    rejected answer), `text`, or `tokens` (input_ids). `auto` decides by the columns of the first row."""
+    """Format of the rows: `chat` (messages), `prompt_completion`, `preference` (pairs of a chosen and a
+    rejected answer), `text`, or `tokens` (input_ids). `auto` detects the format from the columns of the first
+    row."""
     text_field: str = "text"
-    """Column with the text of `text` rows."""
+    """Name of the column that contains the text of `text` rows."""
     loss: Loss = "auto"
-    """Which tokens count in the loss: `all`, those of the `completion`, of every `assistant` turn, or of the
-    assistant's `last_turn`. `auto`: assistant turns of conversations, completions of prompts, everything in
-    texts, and the `labels` or `loss_mask` of token rows."""
+    """Tokens that count in the loss: `all` tokens, those of the `completion`, of every `assistant` turn, or
+    of the assistant's `last_turn`. `auto` depends on the format: assistant turns of conversations,
+    completions of prompts, all tokens of texts, and the `labels` or `loss_mask` of token rows."""
     max_length: int | None = Field(default=None, ge=2)
-    """Maximum number of tokens in a sample; None for no limit."""
+    """Maximum number of tokens in a sample. None means no limit."""
     truncation: Truncation = "error"
-    """What happens to longer samples: raise an `error`, `skip` them, cut them at the `right` or `left`, or
-    `drop_turns`, the oldest turns of a conversation, until it fits."""
+    """What happens to samples that are longer than `max_length`: raise an `error`, `skip` them, truncate them
+    on the `right` or `left`, or `drop_turns`, which removes the oldest turns of a conversation until it
+    fits."""
     add_bos: bool = False
-    """Add the beginning-of-text token to samples that do not have it."""
+    """Add the beginning-of-text token to samples that do not start with it."""
     add_eos: bool | None = None
-    """Add the end-of-text token to samples that do not have it; it counts in the loss if the token before it
-    does. None: only to texts and completions, because chat templates end their turns themselves."""
+    """Add the end-of-text token to samples that do not end with it. It counts in the loss if the token before
+    it does. None adds it only to texts and completions, because chat templates end their turns themselves."""
     chat_template: str | None = None
-    """Built-in chat template (`chatml`) or path of a Jinja file; None uses the tokenizer's."""
+    """Name of a built-in chat template (`chatml`) or path of a Jinja file. None uses the tokenizer's own
+    template."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Variables for the chat template, such as `enable_thinking`."""
+    """Variables that are passed to the chat template, such as `enable_thinking`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -102,9 +105,9 @@ class TokenizeConfig(Config):
         return self
 
     def tokenizer_hash(self, tokenizer: Tokenizer, chat: ChatTemplate | None = None) -> str:
-        """Return the hash of everything that determines tokens: tokenizer, settings and chat template.
+        """Return a hash of the tokenizer, the settings and the chat template, which determine the tokens.
 
-        It is the tokenizer's own hash if the settings change nothing.
+        If the settings do not affect the tokens, this is the tokenizer's own hash.
         """
         settings = self.model_dump(mode="json", exclude={"chat_template", "loss", "text_field"})
         plain = TokenizeConfig().model_dump(mode="json", exclude={"chat_template", "loss", "text_field"})
@@ -121,12 +124,12 @@ class TokenizeConfig(Config):
 
 @dataclasses.dataclass
 class TokenizeStats:
-    """What happened to the rows."""
+    """Statistics of tokenization."""
 
     samples: int = 0
     truncated: int = 0
     skipped: list[str] = dataclasses.field(default_factory=list)
-    """Ids of samples that are too long, or that have no loss after truncation."""
+    """Ids of the samples that were skipped, because they were too long or no token counts in the loss."""
 
 
 def tokenize_rows(
@@ -140,20 +143,21 @@ def tokenize_rows(
     on_rows: Callable[[int], None] | None = None,
     workers: int | None = 1,
 ) -> Generator[Sample, None, None]:
-    """Iterate over the samples of a dataset, in order.
+    """Tokenize a dataset, and yield its samples in order.
 
-    A preference row gives two samples, `ID/chosen` and `ID/rejected`. Close the generator if it is not
-    exhausted and there are several workers.
+    A preference row yields two samples with the ids `ID/chosen` and `ID/rejected`. If there are several
+    workers and the generator is not exhausted, close it.
 
     Args:
         source: Files, folders or an iterable of rows.
         tokenizer: Tokenizer.
-        config: Settings.
-        chat: Chat template, for conversations.
-        split: Split of a saved Hugging Face dataset.
-        stats: Counters to update.
-        on_rows: Called with the number of rows after each group of rows.
-        workers: Processes that read and tokenize files; None for the number of cores. The result is the same.
+        config: Tokenization settings. None uses the defaults.
+        chat: Chat template, which conversations require.
+        split: Name of the split to read from a saved Hugging Face dataset.
+        stats: Statistics that are updated during the iteration.
+        on_rows: Progress callback, which is called with the number of rows after each group of rows.
+        workers: Number of processes that read and tokenize files. None uses the number of cores. The result
+            does not depend on it.
     """
     config = config or TokenizeConfig()
     stats = stats if stats is not None else TokenizeStats()
@@ -188,11 +192,11 @@ def tokenize_dataset(
     Args:
         source: Files, folders or an iterable of rows.
         tokenizer: Tokenizer.
-        config: Settings; they can also be given as keyword arguments.
-        chat: Chat template, for conversations.
-        split: Split of a saved Hugging Face dataset.
-        workers: Processes that read and tokenize files; None for the number of cores.
-        **settings: Fields of `TokenizeConfig`.
+        config: Tokenization settings. None uses the defaults.
+        chat: Chat template, which conversations require.
+        split: Name of the split to read from a saved Hugging Face dataset.
+        workers: Number of processes that read and tokenize files. None uses the number of cores.
+        **settings: Fields of `TokenizeConfig`, which override those of `config`.
     """
     if settings:
         config = TokenizeConfig(**{**(config.model_dump() if config else {}), **settings})
@@ -213,22 +217,24 @@ def iter_lengths(
     part_bytes: int | None = None,
     on_bytes: Callable[[int, int], None] | None = None,
 ) -> Generator[tuple[list[str], list[int]], None, None]:
-    """Iterate over (ids, lengths) of a dataset's samples, many at a time, in order.
+    """Compute the lengths of a dataset's samples. Yields lists of ids and lengths, in order.
 
-    The lengths are those of the samples that `tokenize_rows` creates with the same settings. The result does
+    The lengths are those of the samples that `tokenize_rows` yields with the same settings. The result does
     not depend on the number of workers. Close the generator if it is not exhausted.
 
     Args:
         source: Files or folders.
         tokenizer: Tokenizer.
-        config: Settings; by default, no end-of-text token is added.
-        chat: Chat template, for conversations.
-        split: Split of a saved Hugging Face dataset.
-        workers: Processes, or Ray tasks at a time; None for the number of cores.
-        ray_address: Address of a running Ray cluster that can read the files under the same paths.
-        use_ray: Use Ray; without an address, a local cluster is started.
-        part_bytes: Size of the parts that a worker reads at a time.
-        on_bytes: Called with the bytes read so far, approximately, and in total.
+        config: Tokenization settings. None uses the defaults, but without adding end-of-text tokens.
+        chat: Chat template, which conversations require.
+        split: Name of the split to read from a saved Hugging Face dataset.
+        workers: Number of processes, or of concurrent Ray tasks. None uses the number of cores.
+        ray_address: Address of a running Ray cluster, which must be able to read the files under the same
+            paths.
+        use_ray: Use Ray. If there is no address, a local cluster is started.
+        part_bytes: Size of the parts of files that a worker reads at a time. None chooses it automatically.
+        on_bytes: Progress callback, which is called with the approximate number of bytes read so far and the
+            total number of bytes.
     """
     config = config or TokenizeConfig(add_eos=False)
     paths = as_paths(source)
@@ -267,7 +273,11 @@ def _part_bytes(paths: Sequence[Path], workers: int | None) -> int:
 def _count_part(
     part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
 ) -> tuple[list[str], list[int], list[str], list[int]]:
-    """Return the ids of a part's rows, and row, suffix of the id and length of each sample."""
+    """Compute the lengths of the samples in a part of a file.
+
+    Returns:
+        The ids of the rows, and for each sample its row, the suffix of its id and its length.
+    """
     if (
         config.format == "text"
         and not config.add_bos
@@ -307,30 +317,30 @@ _SAME_PART: Any = object()
 
 
 class _Outcome(NamedTuple):
-    """Result for one sample of a row."""
+    """Result of tokenizing one sample."""
 
     row: int
     """Index of the row in its block."""
     suffix: str
-    """What follows the row's id in the sample's id."""
+    """Suffix of the sample's id, which is appended to the row's id."""
     kept: bool
-    """False if the sample is too long, or has no loss after truncation."""
+    """False if the sample is skipped, because it is too long or no token counts in the loss."""
     truncated: bool
     length: int
 
 
 class _Block(NamedTuple):
-    """Samples of some rows, end to end: arrays are sent between processes faster than lists."""
+    """Concatenated samples of several rows. Arrays are sent between processes faster than lists."""
 
     row_ids: list[str]
-    """Ids of the rows; empty if they have none."""
+    """Id of each row. Empty strings for rows without an id."""
     outcomes: list[_Outcome]
     tokens: Int32[np.ndarray, " tokens"]
-    """Tokens of the samples that are kept."""
+    """Concatenated tokens of the samples that are kept."""
     loss_mask: Int8[np.ndarray, " tokens"]
 
     def samples(self, names: Sequence[str]) -> Iterator[Sample | str]:
-        """Return each sample, or only its id if it is skipped."""
+        """Yield each sample, or only its id if it was skipped. `names` has the final id of each row."""
         end = 0
         for row, suffix, kept, _, length in self.outcomes:
             name = names[row] + suffix
@@ -349,8 +359,11 @@ def _tokenize_blocks(
     split: str | None,
     workers: int | None,
 ) -> Iterator[tuple[FilePart | None, _Block]]:
-    """Return parts and their samples; the part of a block is `_SAME_PART` if it continues the previous
-    one."""
+    """Tokenize a dataset block by block.
+
+    Yields pairs of a part of a file and its samples. The part is `_SAME_PART` if the block continues the
+    previous part, and None if the rows are not from a file.
+    """
     if isinstance(source, str | os.PathLike):
         source = [source]
     if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
@@ -388,7 +401,7 @@ def _tokenize_blocks(
 
 
 def _settle_format(config: TokenizeConfig, rows: Iterator[Row]) -> TokenizeConfig:
-    """Replace the format `auto` by that of the first row."""
+    """Return the settings with the format `auto` replaced by the format of the first row."""
     if config.format != "auto":
         return config
     first = next(rows, None)
@@ -396,7 +409,7 @@ def _settle_format(config: TokenizeConfig, rows: Iterator[Row]) -> TokenizeConfi
 
 
 def detect_format(row: Mapping[str, Any]) -> RowFormat:
-    """Return the format of a row, by its columns."""
+    """Detect the format of a row from its columns."""
     if row.get("input_ids") is not None:
         return "tokens"
     if row.get("chosen") is not None and row.get("rejected") is not None:
@@ -416,7 +429,11 @@ def _read(part: FilePart, config: TokenizeConfig, first_line: int) -> Iterator[R
 
 
 def _with_line_numbers(part: FilePart, function: Callable[[int], Any]) -> Any:
-    """Call a function with the number of a part's first line, which is counted only if there is an error."""
+    """Call a function with the line number at which a part starts.
+
+    Counting the lines before the part is slow. Therefore the function is first called with 1, and called
+    again with the actual number only if it raises `ValueError`.
+    """
     try:
         return function(1)
     except ValueError:
@@ -428,7 +445,7 @@ def _with_line_numbers(part: FilePart, function: Callable[[int], Any]) -> Any:
 def _tokenize_part(
     part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
 ) -> _Block:
-    """Tokenize a part of a file; the ids of its rows depend on earlier parts and are assigned later."""
+    """Tokenize a part of a file. The final ids are assigned later, because they depend on earlier parts."""
 
     def tokenize(first_line: int) -> _Block:
         return _join_blocks(_tokenize_in_blocks(_read(part, config, first_line), tokenizer, config, chat))
@@ -449,20 +466,20 @@ def _join_blocks(blocks: Iterable[_Block]) -> _Block:
 
 
 class _FormattedText(NamedTuple):
-    """A sample of a row as text."""
+    """A sample as text, before tokenization."""
 
     suffix: str
-    """What follows the row's id: nothing, or which answer of a pair it is."""
+    """Suffix of the sample's id. Empty except for the two answers of a preference pair."""
     text: str
     loss_spans: list[Span]
-    """Parts of the text that count in the loss."""
+    """Character ranges of the text that count in the loss."""
     count_overlap: bool
-    """Whether a token that only overlaps with a span counts, as in `transformers`."""
+    """Whether a token counts if it starts before a range and overlaps with it, as in `transformers`."""
     add_eos: bool
-    """Whether the end-of-text token is added by default."""
+    """Whether the end-of-text token is added if `TokenizeConfig.add_eos` is None."""
     messages: tuple[Message, ...] = ()
     first_turn: int = 0
-    """First message that can count in the loss."""
+    """Index of the first message that can count in the loss."""
     tools: Any = None
 
 
@@ -525,14 +542,14 @@ def _tokenize_block(
 
 
 def _needs_loss(item: _FormattedText | _Tokens, truncated: bool) -> bool:
-    """Return whether a sample is skipped if none of its tokens counts in the loss."""
+    """Return whether a sample is skipped if no token counts in the loss."""
     return isinstance(item, _FormattedText) and (truncated or item.loss_spans != [(0, len(item.text))])
 
 
 def format_row(
     row: Mapping[str, Any], config: TokenizeConfig, chat: ChatTemplate | None
 ) -> list[_FormattedText]:
-    """Convert a row to one text, or to two for a preference pair."""
+    """Convert a row to texts. A preference pair gives two texts, and any other row gives one."""
     match config.format:
         case "chat":
             messages = next((row[name] for name in _MESSAGE_COLUMNS if row.get(name) is not None), None)
@@ -636,7 +653,7 @@ def _format_chat(
 def _format_completion(
     prompt: Any, completion: Any, suffix: str, config: TokenizeConfig, chat: ChatTemplate | None, tools: Any
 ) -> _FormattedText:
-    """Format a prompt and its completion, which are both texts or both lists of messages."""
+    """Format a prompt and its completion, which are either both strings or both lists of messages."""
     if isinstance(prompt, str) and isinstance(completion, str):
         if config.loss in ("assistant", "last_turn"):
             raise ValueError(f"texts have no turns for loss={config.loss!r}; use 'completion' or 'all'")
@@ -655,7 +672,10 @@ def _format_completion(
 
 
 def check_messages(value: Any) -> list[Message]:
-    """Return messages with `role` and `content`; ShareGPT's `from` and `value` are converted."""
+    """Validate messages and return them with the keys `role` and `content`.
+
+    ShareGPT's `from` and `value` are converted.
+    """
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ValueError(f"expected a list of messages, got {value!r:.60}")
     return [_check_message(message, number) for number, message in enumerate(value)]
@@ -696,7 +716,7 @@ def _encode(
     tokenizer: Tokenizer,
     config: TokenizeConfig,
 ) -> _Tokens:
-    """Compute the loss mask of a text's tokens, and add special tokens."""
+    """Compute the loss mask for the tokens of a text, and add special tokens."""
     mask = [0] * len(ids)
     spans = iter(item.loss_spans)
     begin, end = next(spans, (0, 0))
@@ -728,8 +748,11 @@ def _fit(
     config: TokenizeConfig,
     chat: ChatTemplate | None,
 ) -> tuple[_Tokens | None, bool]:
-    """Return the sample, truncated if it is too long, or None if it is skipped; and whether it was too
-    long."""
+    """Truncate a sample if it is longer than `max_length`.
+
+    Returns:
+        The sample, or None if it is skipped; and whether it was too long.
+    """
     limit = config.max_length
     if limit is None or len(sample.ids) <= limit:
         return sample, False

@@ -1,4 +1,4 @@
-"""Tokenizers: bytes, characters, and Hugging Face tokenizers from a file, a folder or the Hub."""
+"""Tokenizers for bytes and characters, and Hugging Face tokenizers from a file, a folder or the Hub."""
 
 import abc
 import hashlib
@@ -29,37 +29,37 @@ class Tokenizer(abc.ABC):
     @property
     @abc.abstractmethod
     def pad_token_id(self) -> int | None:
-        """Token for padding; None if there is none."""
+        """Padding token. None if there is none."""
 
     @property
     @abc.abstractmethod
     def eos_token_id(self) -> int | None:
-        """Token that ends a text; None if there is none."""
+        """End-of-text token. None if there is none."""
 
     @property
     def bos_token_id(self) -> int | None:
-        """Token that begins a text; None if there is none."""
+        """Beginning-of-text token. None if there is none."""
         return None
 
     @property
     @abc.abstractmethod
     def tokenizer_hash(self) -> str:
-        """16 characters that change if the tokens of any text change."""
+        """Hash of 16 characters, which changes if the tokens of any text change."""
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text, without truncation and padding."""
+        """Return the token ids of each text, without truncation or padding."""
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> str:
-        """Return the text of tokens, without special tokens."""
+        """Convert token ids to text, without special tokens."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of one text."""
+        """Return the token ids of one text."""
         return self.encode_batch([text])[0]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Return the tokens of each text, and the range of characters of each token."""
+        """Return the token ids of each text, and the character range (start, end) of each token."""
         raise TypeError(f"{type(self).__name__} does not return character offsets")
 
     def count_batch(self, texts: Sequence[str]) -> list[int]:
@@ -68,7 +68,9 @@ class Tokenizer(abc.ABC):
 
 
 class ByteTokenizer(Tokenizer):
-    """UTF-8 bytes plus two, because 0 is padding and 1 the end of a text.
+    """Tokenizer that maps each UTF-8 byte to its value plus 2.
+
+    Token 0 is padding, and token 1 is the end of a text.
 
     >>> ByteTokenizer().encode("Hi")
     [74, 107]
@@ -77,36 +79,36 @@ class ByteTokenizer(Tokenizer):
     _OFFSET = 2
 
     def __init__(self, *, add_special_tokens: bool = False) -> None:
-        """Create a tokenizer; `add_special_tokens` adds the end-of-text token to every text."""
+        """Create a tokenizer. `add_special_tokens` appends the end-of-text token to every text."""
         self._add_eos = add_special_tokens
 
     @property
     def vocab_size(self) -> int:
-        """256 bytes and two special tokens."""
+        """Number of token ids: 256 bytes and two special tokens."""
         return 256 + self._OFFSET
 
     @property
     def pad_token_id(self) -> int:
-        """Token for padding, 0."""
+        """Padding token (0)."""
         return 0
 
     @property
     def eos_token_id(self) -> int:
-        """Token that ends a text, 1."""
+        """End-of-text token (1)."""
         return 1
 
     @property
     def tokenizer_hash(self) -> str:
-        """Constant for each setting."""
+        """Constant string, which depends on `add_special_tokens`."""
         return short_hash(f"phalanx-bytes-1 offset={self._OFFSET} eos={self._add_eos}".encode())
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text."""
+        """Return the token ids of each text."""
         tail = [self.eos_token_id] if self._add_eos else []
         return [[byte + self._OFFSET for byte in text.encode()] + tail for text in texts]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Return tokens and character ranges; all bytes of a character have its range."""
+        """Return token ids and character ranges. All bytes of a character have the range of the character."""
         results = []
         for text, ids in zip(texts, self.encode_batch(texts), strict=True):
             sizes = [len(character.encode()) for character in text]
@@ -117,15 +119,18 @@ class ByteTokenizer(Tokenizer):
         return results
 
     def count_batch(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens without creating them."""
+        """Return the number of tokens of each text without creating the tokens."""
         return [len(text.encode()) + self._add_eos for text in texts]
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> str:
-        """Return the text; invalid UTF-8 becomes the replacement character."""
+        """Convert token ids to text. Invalid UTF-8 becomes the replacement character."""
         return bytes(self._check(ids)).decode(errors="replace")
 
     def _check(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> list[int]:
-        """Return the ids of bytes or characters, counted from 0, without special tokens."""
+        """Validate token ids, and convert them to byte values or character indices.
+
+        Special tokens are removed.
+        """
         tokens = np.asarray(ids, np.int64).tolist()
         for index, token in enumerate(tokens):
             if not 0 <= token < self.vocab_size:
@@ -134,7 +139,9 @@ class ByteTokenizer(Tokenizer):
 
 
 class CharTokenizer(ByteTokenizer):
-    """Printable ASCII characters and the line feed; 0 is padding and 1 the end of a text.
+    """Tokenizer for printable ASCII characters and the line feed.
+
+    Token 0 is padding, and token 1 is the end of a text.
 
     >>> CharTokenizer().encode("A1"), CharTokenizer().vocab_size
     ([36, 20], 98)
@@ -145,16 +152,16 @@ class CharTokenizer(ByteTokenizer):
 
     @property
     def vocab_size(self) -> int:
-        """96 characters and two special tokens."""
+        """Number of token ids: 96 characters and two special tokens."""
         return len(self._CHARACTERS) + self._OFFSET
 
     @property
     def tokenizer_hash(self) -> str:
-        """Constant for each setting."""
+        """Constant string, which depends on `add_special_tokens`."""
         return short_hash(f"phalanx-characters-1 eos={self._add_eos}".encode())
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text; raise `ValueError` for a character without a token."""
+        """Return the token ids of each text. Raises `ValueError` if a character has no token."""
         tail = [self.eos_token_id] if self._add_eos else []
         try:
             return [[self._IDS[ord(character)] for character in text] + tail for text in texts]
@@ -164,14 +171,15 @@ class CharTokenizer(ByteTokenizer):
             ) from error
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> str:
-        """Return the text of tokens."""
+        """Convert token ids to text."""
         return "".join(self._CHARACTERS[index] for index in self._check(ids))
 
 
 class HFTokenizer(Tokenizer):
-    """A `tokenizer.json` of the Hugging Face `tokenizers` library.
+    """Tokenizer from a `tokenizer.json` file of the Hugging Face `tokenizers` library.
 
-    Special tokens come from the `tokenizer_config.json` in the same folder. Without it, there are none.
+    Special tokens come from the `tokenizer_config.json` in the same folder. If it does not exist, there are
+    none.
     """
 
     def __init__(
@@ -186,8 +194,8 @@ class HFTokenizer(Tokenizer):
         Args:
             path: Path of a `tokenizer.json`.
             add_special_tokens: Whether to add the special tokens that the tokenizer's post-processor defines.
-            special_tokens: Texts of `bos_token`, `eos_token` and `pad_token`; by default those of the
-                `tokenizer_config.json` in the same folder.
+            special_tokens: Mapping from `bos_token`, `eos_token` and `pad_token` to their texts. By default,
+                it is read from the `tokenizer_config.json` in the same folder.
         """
         library = _require_tokenizers(f"read {os.fspath(path)}")
         try:
@@ -220,36 +228,36 @@ class HFTokenizer(Tokenizer):
 
     @property
     def pad_token_id(self) -> int | None:
-        """Token for padding, as configured."""
+        """Padding token. None if none is configured."""
         return self._special_ids.get("pad_token")
 
     @property
     def eos_token_id(self) -> int | None:
-        """Token that ends a text, as configured."""
+        """End-of-text token. None if none is configured."""
         return self._special_ids.get("eos_token")
 
     @property
     def bos_token_id(self) -> int | None:
-        """Token that begins a text, as configured."""
+        """Beginning-of-text token. None if none is configured."""
         return self._special_ids.get("bos_token")
 
     @property
     def tokenizer_hash(self) -> str:
-        """Hash of the file without truncation and padding; the file name does not matter."""
+        """Hash of the contents of the tokenizer file, except for its truncation and padding settings."""
         return self._hash
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text, computed in parallel."""
+        """Return the token ids of each text. The texts are tokenized in parallel."""
         batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._add_special_tokens)
         return [encoding.ids for encoding in batch]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Return tokens and character ranges; added special tokens have an empty range."""
+        """Return token ids and character ranges. Special tokens that were added have an empty range."""
         batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._add_special_tokens)
         return [(encoding.ids, encoding.offsets) for encoding in batch]
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> str:
-        """Return the text, without special tokens."""
+        """Convert token ids to text, without special tokens."""
         return str(self._tokenizer.decode(np.asarray(ids, np.int64).tolist(), skip_special_tokens=True))
 
     def _find_token(self, path: str | os.PathLike[str], name: str, token: str) -> int | None:
@@ -261,10 +269,10 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
     """Load a tokenizer.
 
     Args:
-        name: `bytes`, `characters`, a `tokenizer.json`, its folder, or a name on the Hugging Face Hub.
-        add_special_tokens: Whether to add the special tokens that the tokenizer itself defines (for `bytes`
-        and
-            `characters`: the end-of-text token).
+        name: `bytes`, `characters`, path of a `tokenizer.json` or its folder, or name on the Hugging Face
+            Hub.
+        add_special_tokens: Whether to add the special tokens that the tokenizer itself defines. For `bytes`
+            and `characters`, this is the end-of-text token.
     """
     if name in (BYTES, CHARACTERS):
         kind = ByteTokenizer if name == BYTES else CharTokenizer
@@ -284,7 +292,10 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
 
 
 def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the contents of the `tokenizer_config.json` of a tokenizer; empty if it has none."""
+    """Return the contents of a tokenizer's `tokenizer_config.json`.
+
+    Return an empty dictionary if there is none.
+    """
     path = Path(tokenizer)
     if path.exists():
         folder = path if path.is_dir() else path.parent
@@ -300,7 +311,7 @@ def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts of the special tokens in a tokenizer config."""
+    """Return the texts of the special tokens in a tokenizer config, by name."""
     return {name: _token_text(config[name]) for name in _SPECIAL_TOKENS if config.get(name)}
 
 
@@ -316,7 +327,10 @@ def _token_text(token: Any) -> str:
 
 
 def fetch_from_hub(name: str, file: str) -> Path:
-    """Return a file of a Hugging Face repository, from the local cache or the network."""
+    """Return the path of a file of a Hugging Face repository.
+
+    The file is downloaded unless it is in the local cache.
+    """
     _require_tokenizers(f"download tokenizer {name!r}")
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -341,5 +355,5 @@ def _require_tokenizers(purpose: str) -> Any:
 
 
 def short_hash(data: bytes) -> str:
-    """Return the first 16 characters of the SHA-256."""
+    """Return the first 16 hexadecimal digits of the SHA-256."""
     return hashlib.sha256(data).hexdigest()[:16]

@@ -1,4 +1,7 @@
-"""The gymnax interface, for training loops in the style of PureJaxRL. gymnax itself is not needed."""
+"""Adapter with the gymnax interface, for training loops in the style of PureJaxRL.
+
+It does not need gymnax.
+"""
 
 import dataclasses
 import functools
@@ -25,27 +28,30 @@ MASK = "action_mask"
 
 
 class EnvParams(eqx.Module):
-    """Empty parameters: gymnax passes them to every method, but an environment has its own settings."""
+    """Empty parameters, which gymnax passes to every method.
+
+    The settings of a Phalanx environment are part of the environment.
+    """
 
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class GymnaxEnv:
-    """An environment with gymnax's methods, as pure functions for `jit`, `vmap` and `scan`.
+    """Adapter that gives an environment gymnax's methods, as pure functions for `jit`, `vmap` and `scan`.
 
     `reset(key, params)` returns observation and state. `step(key, state, action, params)` returns
-    observation, state, reward, done and info, and starts the next episode from `key` when one ends;
+    observation, state, reward, done and info. If an episode ends, it starts the next one from `key`;
     `step_env` does not.
 
     `info` is a dictionary with the fields of the environment's info (`terminated`, `truncated`, ...),
-    `discount` (0 after termination, otherwise 1), `final_observation` (before any reset) and, if the
-    environment has one, the `action_mask` of the returned state. Observations, actions and spaces are those
-    of the environment.
+    `discount` (0 after termination, otherwise 1), `final_observation` (the observation before any reset) and,
+    if the environment has one, the `action_mask` of the returned state. Observations, actions and spaces are
+    those of the environment.
 
     Args:
-        environment: The environment.
-        step_values: Number of values that `step` returns: 5, or 6 with `terminated` and `truncated` instead
-            of `done`, as in gymnax 1.0.
+        environment: Environment to adapt.
+        step_values: Number of values that `step` returns. The default 5 is as described above; with 6, it
+            returns `terminated` and `truncated` instead of `done`, as in gymnax 1.0.
     """
 
     environment: Environment
@@ -67,7 +73,7 @@ class GymnaxEnv:
 
     @property
     def num_actions(self) -> int:
-        """Number of actions, if an action is a single integer."""
+        """Number of actions. Raises `TypeError` if an action is not a single integer."""
         space = self.environment.action_space
         if not isinstance(space, Discrete):
             raise TypeError(f"an action of {self.name} is not a single integer; see action_space(params)")
@@ -82,27 +88,28 @@ class GymnaxEnv:
         return self.environment.observation_space
 
     def state_space(self, params: EnvParams | None = None) -> Space:
-        """Return the shapes and dtypes of the arrays in a state."""
+        """Return a space with the shapes and dtypes of the arrays in a state."""
         state, _ = jax.eval_shape(self.environment.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
         space = _shape_space(state)
         assert space is not None
         return space
 
     def reset(self, key: Key, params: EnvParams | None = None) -> tuple[PyTree, PyTree]:
-        """Start an episode and return observation and state."""
+        """Start an episode. Returns the observation and the state."""
         return self.reset_env(key, params)
 
     def reset_env(self, key: Key, params: EnvParams | None = None) -> tuple[PyTree, PyTree]:
-        """Start an episode and return observation and state."""
+        """Start an episode. Returns the observation and the state."""
         state, observation = self.environment.reset(key)
         return observation, state
 
     def step(
         self, key: Key, state: PyTree, action: PyTree, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """Take a step, and start the next episode if this one has ended.
+        """Take a step, and start the next episode if this one ends.
 
-        Under `vmap`, this is one step of the batch that resets only the episodes that have ended.
+        The class docstring lists the returned values. Under `vmap`, the batch takes one step, and only the
+        episodes that have ended are reset.
         """
         check_integer_dtypes(self.environment.action_space, action)
         return _autoreset_step(self)(key, state, action)
@@ -110,7 +117,7 @@ class GymnaxEnv:
     def step_env(
         self, key: Key, state: PyTree, action: PyTree, params: EnvParams | None = None
     ) -> tuple[Any, ...]:
-        """Take a step without auto-reset; a finished state stays unchanged."""
+        """Take a step without auto-reset. A state whose episode has ended stays unchanged."""
         check_integer_dtypes(self.environment.action_space, action)
         state, observation, reward, done, step_info = self.environment.step(state, action)
         info = self._info(step_info, observation)
@@ -121,7 +128,7 @@ class GymnaxEnv:
         return self.environment.observe(state)
 
     def is_terminal(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, "*batch"]:
-        """Return whether the episode has terminated or was truncated."""
+        """Return whether the episode has ended, by termination or truncation."""
         return self.environment.is_done(state)
 
     def is_terminated(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, ""]:
@@ -137,11 +144,14 @@ class GymnaxEnv:
         return jnp.where(self.is_terminated(state), jnp.float32(0), jnp.float32(1))
 
     def action_mask(self, state: PyTree, params: EnvParams | None = None) -> Bool[Array, " actions"] | None:
-        """Return the mask of legal actions, or None if all actions are always legal."""
+        """Return the mask of legal actions. Return None if all actions are always legal."""
         return self.environment.legal_actions(state)
 
     def _last_info(self, state: PyTree) -> TransitionInfo:
-        """Return the info of a finished state: stepping it changes nothing and repeats its flags."""
+        """Return the info of a finished state.
+
+        A step from such a state changes nothing and repeats its flags.
+        """
         action = self.environment.action_space.sample(jax.random.PRNGKey(0))
         return self.environment.step(state, action)[4]
 
@@ -170,7 +180,10 @@ def _add_mask(info: dict[str, Any], mask: Bool[Array, "*batch actions"] | None) 
 
 
 def _shape_space(value: Any) -> Space | None:
-    """Return the space of values with the same arrays, or None if there are no arrays."""
+    """Return a space that matches the shapes and dtypes of the arrays in a value.
+
+    Return None if it has no arrays.
+    """
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             value = jax.eval_shape(jax.random.key_data, value)
@@ -191,7 +204,10 @@ def _shape_space(value: Any) -> Space | None:
 
 @functools.lru_cache(maxsize=64)
 def _autoreset_step(env: GymnaxEnv) -> Callable[..., tuple[Any, ...]]:
-    """Return `step` with a rule for `vmap`; without it, every environment would be reset in every step."""
+    """Return `step` with a custom rule for `vmap`.
+
+    Without the rule, every environment would be reset in every step.
+    """
 
     @jax.custom_batching.custom_vmap
     def step(key: Key, state: PyTree, action: PyTree) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Hugging Face datasets as samples of a plan, and the rows of a plan as a Hugging Face dataset."""
+"""Conversion of Hugging Face datasets to the samples of a plan, and of a plan to a Hugging Face dataset."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -23,13 +23,13 @@ from phalanx.data.plans.batch_plan import BatchPlan
 from phalanx.data.tokenizers import Tokenizer
 
 TextTokenizer: TypeAlias = Tokenizer | Callable[..., Mapping[str, Any]]
-"""A tokenizer of Phalanx or of `transformers`."""
+"""A Phalanx tokenizer or a `transformers` tokenizer."""
 
 _ROWS_AT_ONCE = 10_000
 
 
 class HFDatasetSamples(Mapping):
-    """The samples of a `datasets.Dataset` by id, read on access."""
+    """Mapping from ids to the samples of a `datasets.Dataset`, which are read on access."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class HFDatasetSamples(Mapping):
 
         Args:
             dataset: Hugging Face dataset.
-            column: Column with token ids, or with texts if a tokenizer is given.
-            tokenizer: Tokenizer for texts.
-            id_column: Column with sample ids; by default, the row numbers.
-            loss_column: Column with loss masks; by default, every token counts.
+            column: Name of the column with token ids, or with texts if a tokenizer is given.
+            tokenizer: Tokenizer for texts. None if the column has token ids.
+            id_column: Name of the column with sample ids. By default, the row indices are the ids.
+            loss_column: Name of the column with loss masks. By default, every token counts in the loss.
         """
         if not isinstance(dataset, datasets.Dataset):
             hint = "; choose a split" if isinstance(dataset, Mapping) else ""
@@ -87,7 +87,7 @@ class HFDatasetSamples(Mapping):
         return self.take([sample_id])[sample_id]
 
     def take(self, sample_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return many samples, read together; ids that do not exist are left out."""
+        """Read several samples at once. Ids that do not exist are omitted."""
         rows = {name: row for name in sample_ids if (row := self._row(name)) is not None}
         if not rows:
             return {}
@@ -103,7 +103,10 @@ class HFDatasetSamples(Mapping):
         }
 
     def lengths(self) -> LengthTable:
-        """Return the length of each sample; lengths of token ids are read from Arrow's offsets."""
+        """Return the length of each sample.
+
+        Lengths of token ids are read from Arrow's offsets, which is fast.
+        """
         parts = [np.zeros(0, np.int64)]
         for table in self._arrow.iter(_ROWS_AT_ONCE):
             column = table.column(self.column)
@@ -127,8 +130,13 @@ class HFDatasetSamples(Mapping):
 def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0) -> "datasets.Dataset":
     """Return the rows of an epoch as a dataset in memory.
 
-    The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding. `PackedCollator`
-    forms batches of them, also in the Hugging Face `Trainer`.
+    The columns are `input_ids`, `labels`, `position_ids` and `segment_ids`, without padding. Use
+    `PackedCollator` to form batches, also in the Hugging Face `Trainer`.
+
+    Args:
+        plan: Batch plan.
+        samples: Mapping from ids to samples.
+        epoch: Number of the epoch.
     """
     plan.check_samples(samples)
     batches = range(len(plan.get_epoch(epoch)))
@@ -139,7 +147,11 @@ def to_dataset(plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int
 def to_iterable_dataset(
     plan: BatchPlan, samples: Mapping[str, SampleLike], *, epoch: int = 0
 ) -> "datasets.IterableDataset":
-    """Return the same rows as an iterable dataset; the workers of a loader share the batches."""
+    """Return the rows of an epoch as an iterable dataset.
+
+    The arguments and columns are those of `to_dataset`. If a data loader has several workers, the batches are
+    divided among them.
+    """
     plan.check_samples(samples)
     shards = list(range(len(plan.get_epoch(epoch))))
     return datasets.IterableDataset.from_generator(
@@ -166,7 +178,7 @@ def _packed_columns(plan: BatchPlan, samples: Mapping[str, SampleLike], epoch: i
 
 
 def _table(arrays: Mapping[str, Int64[np.ndarray, "rows width"]], real: np.ndarray) -> pa.Table:
-    """Create lists of the tokens of each row, without the padding at its end."""
+    """Create a table with one list of tokens per row, without the padding at the end of the row."""
     offsets = pa.array(np.concatenate([[0], np.cumsum(real.sum(axis=1))]).astype(np.int32))
     names = ("input_ids", "labels", "position_ids", "segment_ids")
     empty = np.zeros(real.shape, np.int64)
@@ -188,7 +200,7 @@ def _count(tokenizer: TextTokenizer, texts: list[str]) -> Int64[np.ndarray, " te
 
 
 def _lists(table: pa.Table, column: str) -> list[Any]:
-    """Return the lists of a column as arrays."""
+    """Return the lists in a column as NumPy arrays."""
     lists = table.column(column).combine_chunks()
     values = lists.flatten()
     if lists.null_count or values.null_count:

@@ -1,4 +1,4 @@
-"""Plans inside the Hugging Face `Trainer` and its subclasses, such as TRL's `SFTTrainer`."""
+"""Mixin that feeds the batches of a plan to the Hugging Face `Trainer` or TRL's `SFTTrainer`."""
 
 import json
 import warnings
@@ -18,12 +18,13 @@ _STATE_FILE = "plan_state.json"
 
 
 class PlanTrainerMixin:
-    """Feeds the batches of a plan to a trainer, as one sequence of steps over all epochs.
+    """Mixin for a trainer that trains on the batches of a plan, as one sequence of steps over all epochs.
 
-    `class PlanTrainer(PlanTrainerMixin, Trainer)` takes `batches`, a `PlanDataset` with `all_epochs=True`,
-    instead of a training dataset. Every checkpoint contains the position in the plan, so training can be
-    resumed with the next batch, also on a different number of ranks. Epochs that are packed differently have
-    different lengths, so the trainer's own `epoch` is only a fraction of all steps.
+    `class PlanTrainer(PlanTrainerMixin, Trainer)` takes the argument `batches`, a `PlanDataset` with
+    `all_epochs=True`, instead of a training dataset. Every checkpoint contains the position in the plan, so
+    training can be resumed with the next batch, possibly on a different number of ranks. Epochs can have
+    different numbers of batches, so the trainer's own `epoch` is only the fraction of all steps that are
+    done.
     """
 
     def __init__(
@@ -47,7 +48,13 @@ class PlanTrainerMixin:
         super().__init__(args=args, callbacks=[*(callbacks or ()), _SavePosition(batches)], **others)  # type: ignore[call-arg]
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **options: Any) -> Any:
-        """Train, or resume from a checkpoint with the next batch of the plan."""
+        """Train from the beginning of the plan, or resume from a checkpoint.
+
+        Args:
+            resume_from_checkpoint: Path of a checkpoint, or True for the last one. None starts from the
+                beginning.
+            **options: Further arguments of the trainer's `train` method.
+        """
         trainer: Any = self
         path = resume_from_checkpoint
         if path is True:
@@ -67,7 +74,7 @@ class PlanTrainerMixin:
         trainer.args.max_steps = step + self.batches.num_remaining // trainer.args.gradient_accumulation_steps
 
     def get_train_dataloader(self) -> DataLoader:
-        """Return a loader of the plan's batches."""
+        """Return a data loader for the plan's batches."""
         # Not prepared by accelerate, which would divide the batches among ranks a second time. With its own
         # generator, it does not advance torch's, which dropout uses.
         return DataLoader(self.batches, batch_size=None, generator=torch.Generator())

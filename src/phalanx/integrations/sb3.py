@@ -1,4 +1,4 @@
-"""A Stable-Baselines3 `VecEnv` with action masks for SB3-Contrib's `MaskablePPO`."""
+"""Stable-Baselines3 `VecEnv` with action masks for SB3-Contrib's `MaskablePPO`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,21 +23,21 @@ _MASKS = "action_masks"
 
 
 class SB3VecEnv(VecEnv):
-    """A batch of an environment for Stable-Baselines3: `PPO("MlpPolicy", SB3VecEnv(environment, 256))`.
+    """A vectorized environment for Stable-Baselines3, as in `PPO("MlpPolicy", SB3VecEnv(environment, 256))`.
 
-    - Observation: one float32 vector for `MlpPolicy`, or with `flatten=False` a dictionary of fields for
+    - Observation: a float32 vector for `MlpPolicy`, or with `flatten=False` a dictionary of fields for
       `MultiInputPolicy`.
     - Action: `Discrete` or `MultiDiscrete`, as in `GymnasiumVectorEnv`.
     - Finished episodes are reset in the same step. Their info has `terminal_observation`,
-      `TimeLimit.truncated` and the fields of the environment's info; other infos are empty.
-    - `env_method("action_masks")`: the legal values of each environment's action.
+      `TimeLimit.truncated` and the fields of the environment's info. Other infos are empty.
+    - `env_method("action_masks")` returns the mask of legal actions of each environment.
 
     Args:
-        environment: The environment.
+        environment: Environment to vectorize.
         num_envs: Number of environments.
         flatten: Return observations as one float32 vector.
-        seed: Seed of the first reset.
-        render_mode: One of the environment's `render_modes`.
+        seed: Seed of the first reset. None chooses random seeds.
+        render_mode: One of the environment's `render_modes`. None disables rendering.
     """
 
     def __init__(
@@ -62,7 +62,10 @@ class SB3VecEnv(VecEnv):
             self.seed(seed)
 
     def reset(self) -> Any:
-        """Reset all environments, with the seeds set by `seed`, and return the observations."""
+        """Reset all environments and return the observations.
+
+        Seeds that were set with `seed` are used once.
+        """
         observations, _ = self._batch.reset(seed=self._seeds)
         self._reset_seeds()
         return observations
@@ -87,16 +90,16 @@ class SB3VecEnv(VecEnv):
         return observations, rewards.astype(np.float32), done, infos
 
     def close(self) -> None:
-        """Do nothing: there are no resources to release."""
+        """Do nothing, because there are no resources to release."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return an attribute of the batch, once per environment."""
+        """Return an attribute of the batch, repeated for each environment."""
         if attr_name == _MASKS and mask_size(self._batch.environment) is None:
             raise AttributeError(f"{type(self._batch.environment).__name__} has no mask of legal actions")
         return [getattr(self._batch, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Raise `AttributeError`: the environments of a batch have no attributes of their own."""
+        """Raise `AttributeError`, because the environments of a batch have no attributes of their own."""
         raise AttributeError(
             f"cannot set {attr_name!r}: the environments of a batch have no attributes of their own"
         )
@@ -104,16 +107,16 @@ class SB3VecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call `action_masks` or `render` for every environment."""
+        """Call `action_masks` or `render`, and return the results of the selected environments."""
         if method_name not in (_MASKS, "render"):
             raise AttributeError(f"only action_masks and render can be called, not {method_name!r}")
         rows = getattr(self._batch, method_name)(*method_args, **method_kwargs)
         return [rows[index] for index in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Return False for every environment; use `VecMonitor` to count episodes."""
+        """Return False for every environment. Use `VecMonitor` to record episode statistics."""
         return [False for _ in self._get_indices(indices)]
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """Return images, with the render mode `rgb_array`."""
+        """Return an image of each environment. This requires the render mode `rgb_array`."""
         return self._batch.render() or []

@@ -1,4 +1,4 @@
-"""Text environments for SkyRL, and rows for its datasets."""
+"""Text environments for SkyRL, and dataset rows for them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,13 +17,16 @@ from phalanx.text.env_spec import TextFactory, text_env_factory
 
 
 class SkyRLEnvironment(BaseTextEnv):
-    """One episode, determined by `environment`, `settings` and `seed` of the dataset's row or of the config.
+    """A SkyRL environment that runs one episode of a text environment.
+
+    The dataset's row or `env_config` determines the episode with the keys `environment`, `settings` and
+    `seed`.
 
     Args:
-        env_config: Defaults for all rows.
-        extras: The dataset's row, as passed on by SkyRL. It takes precedence over `env_config`.
-        environments: Factory of the environments, if all rows use the same one. Without it, a registered
-            environment and its tasks are created for each episode.
+        env_config: Default values for all rows.
+        extras: Row of the dataset, which SkyRL passes. It takes precedence over `env_config`.
+        environments: Factory of the environment, if all rows use the same one. Without it, the environment
+            and its tasks are created again for each episode.
     """
 
     def __init__(
@@ -45,7 +48,12 @@ class SkyRLEnvironment(BaseTextEnv):
         self._reward = 0.0
 
     def init(self, prompt: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """Start the episode, and append its first prompt to the messages unless it is already there."""
+        """Start the episode.
+
+        Returns:
+            The messages of `prompt`, followed by the first prompt of the episode unless it is already the
+            last message; and a dictionary with the seed.
+        """
         text = self._environment.reset(self._seed)
         self.turns, self._info, self._reward = 0, TextInfo(), 0.0
         messages = [dict(message) for message in prompt]
@@ -54,7 +62,12 @@ class SkyRLEnvironment(BaseTextEnv):
         return messages, {"seed": self._seed}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Take an answer of the model."""
+        """Pass an answer of the model to the environment.
+
+        Returns:
+            The next prompt (none if the episode has ended), the reward, whether the episode has ended, and
+            metadata.
+        """
         step = self._environment.step(action)
         self.turns += 1
         self._info, self._reward = step.info, self._reward + step.reward
@@ -66,7 +79,7 @@ class SkyRLEnvironment(BaseTextEnv):
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """Return whether the episode was solved, the number of answers and the sum of the rewards."""
+        """Return the metrics `solved` (0 or 1), `turns` (number of answers) and `reward` (total reward)."""
         return {"solved": float(self._info.solved), "turns": float(self.turns), "reward": self._reward}
 
     def close(self) -> None:
@@ -77,7 +90,14 @@ class SkyRLEnvironment(BaseTextEnv):
 def skyrl_rows(
     environment: str, seeds: Sequence[int], *, env_class: str = "phalanx", **settings: Any
 ) -> list[dict[str, Any]]:
-    """Create one row per seed, with `prompt`, `env_class` and the arguments of `SkyRLEnvironment`."""
+    """Create one dataset row per seed, with `prompt`, `env_class` and the keys that `SkyRLEnvironment` reads.
+
+    Args:
+        environment: Spec of a text environment, such as `sudoku`.
+        seeds: Seeds of the episodes.
+        env_class: Name under which the environment is registered with `register`.
+        **settings: Further arguments of `text_env_factory`.
+    """
     episode = text_env_factory(environment, **settings)()
     return [
         {
@@ -92,10 +112,14 @@ def skyrl_rows(
 
 
 def register(env_class: str = "phalanx", **kwargs: Any) -> None:
-    """Register the environment for `skyrl_gym.make(env_class, ...)`, in every process that creates one.
+    """Register `SkyRLEnvironment` for `skyrl_gym.make(env_class, ...)`.
 
-    Registering a name again replaces its settings. If the name belongs to another environment, `skyrl_gym`
-    raises an error.
+    Call it in every process that creates one. Registering a name again replaces its settings. If the name
+    belongs to another environment, `skyrl_gym` raises an error.
+
+    Args:
+        env_class: Name of the environment.
+        **kwargs: Default arguments of `SkyRLEnvironment`.
     """
     import skyrl_gym
 

@@ -1,4 +1,4 @@
-"""Environments for Stoa and Stoix. Auto-reset, vectorization and metrics come from Stoa's wrappers."""
+"""Adapter for Stoa and Stoix. Auto-reset, vectorization and metrics come from Stoa's wrappers."""
 
 import functools
 import math
@@ -39,27 +39,27 @@ from phalanx.core.environment import (
 from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
 
 OBSERVATION, MASK = "observation", "action_mask"
-"""Keys of an observation that is not a composite, and of the mask of legal actions."""
+"""Key of an observation that is not a composite, and key of the mask of legal actions."""
 
 
 class PhalanxToStoa(StoaEnvironment):
-    """An environment as a `stoa.Environment`.
+    """Adapter that makes an environment a `stoa.Environment`.
 
-    - Observation: that of the environment; a composite becomes a dictionary of its fields.
+    - Observation: that of the environment. A composite becomes a dictionary of its fields.
     - Action: an int32 scalar, a vector for a composite of integers (`MultiDiscreteSpace`), or a dictionary of
       fields. The environment's own actions are accepted as well.
     - Mask of legal actions: `timestep.extras["action_mask"]`, as `AddActionMaskWrapper` expects. If an action
       is a composite, the mask applies to its first field, such as the operation in ARC.
-    - Discount: 0 if the episode has terminated, otherwise 1, also if it was truncated.
-    - `timestep.extras["info"]`: fields of the environment's info; zeros after a reset.
+    - Discount: 0 if the episode has terminated, and 1 otherwise, also after truncation.
+    - `timestep.extras["info"]`: fields of the environment's info, which are zeros after a reset.
 
     There is no auto-reset, and a finished episode stays unchanged. The state contains the key `rng_key` for
-    `AutoResetWrapper`; a step does not use it, because randomness comes from the environment's state.
+    `AutoResetWrapper`. A step does not use it, because randomness comes from the environment's state.
 
     Args:
-        environment: The environment.
-        mask_in_observation: Also include the mask in the observation, next to the fields of a composite,
-            or as {"observation": ..., "action_mask": ...}.
+        environment: Environment to adapt.
+        mask_in_observation: Also include the mask in the observation, as a further field of a composite, or
+            as {"observation": ..., "action_mask": ...}.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PhalanxToStoa(StoaEnvironment):
         return hash((self.environment, self._mask_in_observation))
 
     def reset(self, rng_key: Key, env_params: Any = None) -> tuple[AdapterStateWithKey, TimeStep]:
-        """Start an episode. `env_params` is not used."""
+        """Start an episode. Returns the state and the first time step. `env_params` is not used."""
         next_key, episode_key = jax.random.split(rng_key)
         state, observation = self.environment.reset(episode_key)
         empty_info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._info_shapes)
@@ -105,7 +105,7 @@ class PhalanxToStoa(StoaEnvironment):
     def step(
         self, state: AdapterStateWithKey, action: PyTree, env_params: Any = None
     ) -> tuple[AdapterStateWithKey, TimeStep]:
-        """Take a step."""
+        """Take a step. Returns the new state and the time step. `env_params` is not used."""
         env_action = convert_action(self.environment.action_space, action)
         new, observation, reward, _, info = self.environment.step(state.base_env_state, env_action)
         timestep = TimeStep(
@@ -127,18 +127,21 @@ class PhalanxToStoa(StoaEnvironment):
         return DictSpace({**fields, MASK: ArraySpace((self._mask_size,), jnp.bool_, MASK)})
 
     def action_space(self, env_params: Any = None) -> StoaSpace:
-        """Return the space of the actions of `step`."""
+        """Return the space of the actions that `step` takes."""
         return convert_action_space(self.environment.action_space)
 
     def state_space(self, env_params: Any = None) -> DictSpace:
-        """Return the shape and dtype of every array of a state, by its path."""
+        """Return a space with the shape and dtype of every array in a state.
+
+        The keys are the paths of the arrays.
+        """
         state, _ = jax.eval_shape(self.reset, _KEY)
         leaves = jax.tree_util.tree_leaves_with_path(state)
         named = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
         return DictSpace({name: ArraySpace(leaf.shape, leaf.dtype, name) for name, leaf in named.items()})
 
     def render(self, state: PyTree, env_params: Any = None) -> Any:
-        """Render one state in the first of the environment's `render_modes`."""
+        """Render a single state in the first of the environment's `render_modes`."""
         # Not all of Stoa's wrappers remove the layer that they added.
         while isinstance(state, AdapterState | WrapperState):
             state = state.base_env_state
@@ -148,7 +151,7 @@ class PhalanxToStoa(StoaEnvironment):
         return self.environment.render(state, modes[0])
 
     def close(self) -> None:
-        """Do nothing: there are no resources to release."""
+        """Do nothing, because there are no resources to release."""
 
     @functools.cached_property
     def _info_shapes(self) -> dict[str, Any]:
@@ -183,9 +186,9 @@ def _discount(terminated: Bool[Array, ""]) -> Float[Array, ""]:
 
 
 class IntegerArraySpace(BoundedArraySpace):
-    """Arrays of integers or booleans.
+    """Space of integer or boolean arrays with bounds, both inclusive.
 
-    Stoa's `BoundedArraySpace` never samples the maximum, and its default bounds are infinite.
+    It replaces Stoa's `BoundedArraySpace`, which never samples the maximum and has infinite default bounds.
     """
 
     def __init__(
@@ -210,7 +213,7 @@ class IntegerArraySpace(BoundedArraySpace):
 
 
 def convert_space(space: Space, name: str = "") -> StoaSpace:
-    """Convert a space to a Stoa space; a composite becomes a dictionary of its fields."""
+    """Convert a space to a Stoa space. A composite becomes a dictionary of its fields."""
     match space:
         case Composite(fields=fields):
             return DictSpace({field: convert_space(inner, field) for field, inner in fields}, name)
@@ -228,7 +231,7 @@ def convert_space(space: Space, name: str = "") -> StoaSpace:
 
 
 def convert_action_space(space: Space) -> StoaSpace:
-    """Convert an action space; a composite of integers becomes one vector."""
+    """Convert an action space to a Stoa space. A composite of integers becomes one vector."""
     if isinstance(space, Composite) and _is_vector(space):
         sizes = [field.n for _, field in space.fields if isinstance(field, Discrete)]
         return MultiDiscreteSpace(sizes, jnp.int32, "action")
@@ -236,14 +239,14 @@ def convert_action_space(space: Space) -> StoaSpace:
 
 
 def to_dicts(space: Space, value: PyTree) -> PyTree:
-    """Convert the composites in a member of a space to dictionaries."""
+    """Convert a value of a space so that its composites become dictionaries."""
     if isinstance(space, Composite):
         return {name: to_dicts(field, getattr(value, name)) for name, field in space.fields}
     return value
 
 
 def convert_action(space: Space, action: PyTree) -> PyTree:
-    """Convert a member of the space of `convert_action_space` to the environment's own action."""
+    """Convert a value of the space that `convert_action_space` returns to the environment's own action."""
     if not isinstance(space, Composite) or isinstance(action, space.constructor):
         check_integer_dtypes(space, action)
         return action

@@ -1,4 +1,4 @@
-"""Batch plans and streaming plans as a PyTorch dataset and data loader."""
+"""PyTorch dataset and data loader for batch plans and streaming plans."""
 
 import dataclasses
 import sys
@@ -25,13 +25,17 @@ from phalanx.data.plans.sharding import ShardSpec
 from phalanx.data.plans.streaming_plan import StreamingPlan
 
 Attention = Literal["positions", "mask", "segments", "varlen"]
-"""How a model learns which tokens of a packed row belong together.
+"""How a model is told which tokens of a packed row belong together.
 
-`positions`: `position_ids`, from which models of `transformers` find the boundaries if they use no cache
-(`use_cache=False` is included). `mask`: an additive `attention_mask` [rows, 1, width, width], which works
-with every model but is large. `segments`: `segment_ids`, for your own mask. `varlen`: all samples in one row
-without padding, with `cu_seqlens` and `max_seqlen`, for flash-attention kernels. If rows have one sample
-each, `positions` and `mask` both give an `attention_mask` [rows, width] of zeros and ones.
+- `positions`: `position_ids`, from which `transformers` models infer the boundaries if they use no cache. The
+  batch includes `use_cache=False`.
+- `mask`: an additive `attention_mask` [rows, 1, width, width], which works with every model but is large.
+- `segments`: `segment_ids`, for your own mask.
+- `varlen`: all samples in one row without padding, with `cu_seqlens` and `max_seqlen`, for flash-attention
+  kernels.
+
+If every row has one sample, `positions` and `mask` both give an `attention_mask` [rows, width] of zeros and
+ones.
 """
 
 
@@ -45,26 +49,26 @@ def _check_attention(attention: str, align: int) -> None:
 
 
 class TorchBatch(dict):
-    """Tensors by name, for `model(**batch)`."""
+    """Dictionary of tensors, for `model(**batch)`."""
 
     sample_ids: tuple[str, ...] = ()
-    """Ids of the samples, row after row."""
+    """Ids of the samples, row by row."""
     sample_rows: tuple[int, ...] = ()
-    """Row of each sample."""
+    """Index of the row of each sample."""
     index: int = -1
-    """Number of the batch in its epoch on this rank; in a streaming plan, number of the step."""
+    """Index of the batch within its epoch on this rank. In a streaming plan, the index of the step."""
 
 
 class PlanDataset(IterableDataset):
     """The batches of a plan as tensors, for `DataLoader(dataset, batch_size=None)`.
 
     A batch has `input_ids`, `labels` (-100 where there is no loss), `position_ids` that restart with every
-    sample, what `attention` needs, and the additional columns of the batch.
+    sample, the tensors that `attention` selects, and the additional columns of the batch.
 
-    With a batch plan, an iteration covers one epoch, or all epochs with `all_epochs=True`; `set_epoch` and
-    `set_step` set where the next one begins, also for workers that are already running. The workers of a
-    loader share the batches, and the loader returns them in the order of the plan. With a streaming plan, an
-    iteration continues where the last one stopped, and workers cannot be used.
+    With a batch plan, an iteration covers one epoch, or all epochs with `all_epochs=True`. `set_epoch` and
+    `set_step` set where the next iteration starts, also for workers that are already running. The workers of
+    a data loader share the batches, and the loader returns them in the order of the plan. With a streaming
+    plan, an iteration continues where the previous one stopped, and workers cannot be used.
     """
 
     def __init__(
@@ -85,15 +89,16 @@ class PlanDataset(IterableDataset):
 
         Args:
             plan: Batch plan or streaming plan.
-            samples: Samples of a batch plan by id.
-            rank: Rank of this process.
-            world_size: Number of ranks, or a `ShardSpec`.
-            all_epochs: Iterate over all epochs of a batch plan, for trainers that count steps.
-            pad_id: Token for padding.
-            attention: How a model learns which tokens belong together.
-            dtype: Type of an additive attention mask.
-            collate_fn: Creates additional arrays of a batch that is not packed.
-            align: Pad every sample to a multiple of this value, with `attention="varlen"`.
+            samples: Mapping from ids to samples. Required for a batch plan, and not used for a streaming
+                plan.
+            rank: Rank of this process, from 0.
+            world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
+            all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
+            pad_id: Padding token.
+            attention: How a model is told which tokens belong together.
+            dtype: Data type of an additive attention mask.
+            collate_fn: Function that creates additional arrays of a batch that is not packed.
+            align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
         """
         super().__init__()
         _check_attention(attention, align)
@@ -118,12 +123,12 @@ class PlanDataset(IterableDataset):
 
     @property
     def epoch(self) -> int:
-        """Epoch with which the next iteration begins."""
+        """Number of the epoch in which the next iteration starts."""
         return int(self._position[0])
 
     @property
     def first_batch(self) -> int:
-        """Batch of this epoch with which the next iteration begins."""
+        """Index of the batch in this epoch at which the next iteration starts."""
         return int(self._position[1])
 
     def epoch_plan(self, epoch: int) -> EpochPlan:
@@ -140,7 +145,7 @@ class PlanDataset(IterableDataset):
     _resumed_epoch: int | None = None
 
     def set_epoch(self, epoch: int, batch: int = 0) -> None:
-        """Set the epoch and the batch with which the next iteration begins."""
+        """Set the epoch and the batch index at which the next iteration starts."""
         if epoch != self._resumed_epoch and self._resumed_epoch is not None:
             self._sharded.pop(self._resumed_epoch, None)
             self._resumed_epoch, self._earlier = None, ()
@@ -150,7 +155,7 @@ class PlanDataset(IterableDataset):
         self._position[:] = torch.tensor([epoch, batch])
 
     def set_step(self, step: int) -> None:
-        """Set the batch with which the next iteration begins, counted over all epochs."""
+        """Set the batch at which the next iteration starts, as an index over the batches of all epochs."""
         assert isinstance(self.plan, BatchPlan)
         if step < 0:
             raise ValueError(f"step must be at least 0, got {step}")
@@ -162,11 +167,11 @@ class PlanDataset(IterableDataset):
             step -= count
 
     def state_dict(self, batches: int = 0, *, start: tuple[int, int] | None = None) -> dict[str, Any]:
-        """Return a position as plain values; for a streaming plan, the current one.
+        """Return a position as JSON-compatible values. For a streaming plan, it is the current position.
 
         Args:
-            batches: Number of batches after the start.
-            start: Epoch and batch; by default, where the next iteration begins.
+            batches: Number of batches between the start and the position.
+            start: Epoch and batch index of the start. By default, where the next iteration starts.
         """
         if self._stream is not None:
             return self._stream.state_dict()
@@ -185,11 +190,11 @@ class PlanDataset(IterableDataset):
         return iterator.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set the position of the next iteration, also from a different number of ranks.
+        """Set the position of the next iteration, possibly from a state of a different number of ranks.
 
         Raises:
-            ValueError: If the state is from another plan, or other sharding settings than the number of
-            ranks.
+            ValueError: If the state is from another plan, or if a sharding setting other than `world_size`
+                differs.
         """
         if self._stream is not None:
             self._stream.load_state_dict(state)
@@ -202,7 +207,7 @@ class PlanDataset(IterableDataset):
         self.set_epoch(loaded.epoch, loaded.step)
 
     def __len__(self) -> int:
-        """Return the number of batches on this rank in an epoch, or in all epochs."""
+        """Return the number of batches on this rank, in the current epoch or (with `all_epochs`) in all."""
         if not isinstance(self.plan, BatchPlan):
             raise TypeError("a streaming plan has no length")
         if self.all_epochs:
@@ -211,7 +216,7 @@ class PlanDataset(IterableDataset):
 
     @property
     def num_remaining(self) -> int:
-        """Number of batches of all epochs from the current position on."""
+        """Number of batches from the current position to the end of the last epoch."""
         assert isinstance(self.plan, BatchPlan)
         numbers = [epoch.epoch for epoch in self.plan.epochs if epoch.epoch >= self.epoch]
         return sum(len(self.epoch_plan(number)) for number in numbers) - self.first_batch
@@ -235,7 +240,7 @@ class PlanDataset(IterableDataset):
         return (self.batch(*position) for position in batches[number::workers])
 
     def batch(self, epoch: int, index: int) -> TorchBatch:
-        """Return one batch of a batch plan."""
+        """Return the batch at position `index` of an epoch of a batch plan."""
         spec = self.epoch_plan(epoch)[index]
         return self._convert(collate(spec, self.samples, pad_id=self.pad_id, collate_fn=self.collate_fn))
 
@@ -258,7 +263,7 @@ class PlanLoader(DataLoader):
 
         Args:
             dataset: A `PlanDataset`.
-            num_workers: Number of worker processes.
+            num_workers: Number of worker processes. 0 loads batches in this process.
             **settings: Further arguments of `DataLoader`, such as `pin_memory`.
         """
         if not isinstance(dataset, PlanDataset):
@@ -305,21 +310,21 @@ class PlanLoader(DataLoader):
                 self.dataset.set_epoch(start[0])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the batches that have been used."""
+        """Return the position after the batches that have been yielded so far, as JSON-compatible values."""
         return self.dataset.state_dict(self._num_used, start=self._start)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue with the next batch in the next iteration."""
+        """Resume from a state that `state_dict` returned. The next iteration starts with the next batch."""
         self.dataset.load_state_dict(state)
         self._begin(self.dataset)
 
 
 @dataclasses.dataclass(frozen=True)
 class PackedCollator:
-    """Pads rows of a packed dataset to a batch, as `collate_fn` of a `DataLoader` or Hugging Face `Trainer`.
+    """Collator that pads rows of a packed dataset, for a `DataLoader` or the Hugging Face `Trainer`.
 
     A row has `input_ids`, `labels` and `position_ids` without padding, as `hf_datasets.to_dataset` creates
-    them. A new segment begins where the position is 0.
+    them. A new segment starts where the position is 0.
     """
 
     pad_id: int = 0
@@ -361,10 +366,10 @@ def to_torch(
 
     Args:
         batch: Batch of a plan or of a batch file.
-        attention: How a model learns which tokens belong together.
-        dtype: Type of an additive attention mask.
-        align: Pad every sample to a multiple of this value, with `attention="varlen"`.
-        pad_id: Token for this padding.
+        attention: How a model is told which tokens belong together.
+        dtype: Data type of an additive attention mask.
+        align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
+        pad_id: Token used for this padding.
     """
     if attention == "varlen":
         tensors = _to_one_row(batch.varlen(align=align, pad_id=pad_id))
@@ -387,10 +392,10 @@ def to_torch(
 def attention_bias(
     segment_ids: Integer[np.ndarray, "rows width"], dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    """Return an additive mask [rows, 1, width, width]: 0 where a token may attend, else a large negative
-    number.
+    """Return an additive attention mask [rows, 1, width, width].
 
-    It is causal within segments. Padding attends to itself, because a softmax over nothing is undefined.
+    It is 0 where a token may attend and a large negative number elsewhere. Attention is causal within
+    segments. Padding attends to itself, because a softmax over nothing is undefined.
     """
     # Not boolean, because the eager attention of Hugging Face adds any mask to the scores.
     allowed = create_segment_attention_mask(segment_ids, padding_sees_itself=True)
@@ -399,7 +404,10 @@ def attention_bias(
 
 
 def _to_one_row(arrays: Mapping[str, Any]) -> TorchBatch:
-    """Return tokens as [1, tokens] and boundaries as [samples + 1]; `max_seqlen` stays a number."""
+    """Convert arrays to tensors: tokens as [1, tokens], and boundaries as [samples + 1].
+
+    `max_seqlen` stays a number.
+    """
     tensors = TorchBatch(
         {name: torch.from_numpy(arrays[name])[None] for name in ("input_ids", "labels", "position_ids")}
     )
@@ -417,7 +425,7 @@ def _to_tensors(
     *,
     one_sample_per_row: bool,
 ) -> TorchBatch:
-    """Convert arrays to tensors, and replace `segment_ids` by what `attention` needs."""
+    """Convert arrays to tensors, and replace `segment_ids` with the tensors that `attention` selects."""
     tensors = TorchBatch({name: torch.from_numpy(array) for name, array in arrays.items()})
     segments = tensors["segment_ids"]
     if attention != "segments":

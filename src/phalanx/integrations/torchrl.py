@@ -1,4 +1,4 @@
-"""TorchRL environments: `BatchedVecEnv` steps a batch of any environment with one compiled call."""
+"""TorchRL environment that steps a batch of any Phalanx environment with one compiled call."""
 
 import dataclasses
 import math
@@ -38,10 +38,10 @@ from phalanx.core.vector import (
 )
 
 ACTION, OBSERVATION, MASK = "action", "observation", "action_mask"
-"""Keys of an action and of an observation that are not composites, and of the mask of legal actions."""
+"""Keys of an action and of an observation that are not composites, and key of the mask of legal actions."""
 
 Entries = dict[str, Any]
-"""Tensors by name; the entries of a nested composite are a dictionary."""
+"""Dictionary of tensors. The value of a nested composite is a dictionary."""
 
 _TORCH_DTYPES = {
     "bool": torch.bool,
@@ -61,20 +61,20 @@ _TORCH_DTYPES = {
 
 
 class BatchedVecEnv(EnvBase):
-    """A batch of an environment that TorchRL steps as one environment.
+    """A batch of environments that TorchRL steps as one environment.
 
     - Observation: the fields of the environment's observation under their names, or `observation` if it is
-      an array; also `action_mask` if the environment has legal actions. If an action is a composite, the
-      mask applies to its first field.
+      an array. If the environment has legal actions, there is also `action_mask`. If an action is a
+      composite, the mask applies to its first field.
     - Action: `action`, int64 [B], or `("action", field)` for the fields of a composite.
     - `reward`, `done`, `terminated` and `truncated` have shape [B, 1].
 
     There is no auto-reset: a step that ends an episode returns its terminal observation, and further steps
-    change nothing until a reset of all environments or of those in `_reset`. The state is kept in this object
-    as JAX arrays (`env.state`). Tensors are copies, in both directions.
+    change nothing until all environments, or those selected by `_reset`, are reset. The state is kept in this
+    object as JAX arrays (`env.state`). Tensors are copied in both directions.
 
     Args:
-        environment: The environment.
+        environment: Environment to batch.
         batch_size: Number of environments.
         seed: Seed of the episodes.
         device: Device of the tensors.
@@ -121,7 +121,7 @@ class BatchedVecEnv(EnvBase):
 
     @property
     def last_info(self) -> dict[str, torch.Tensor]:
-        """Copies of the fields of the last step's info, such as `proved` and `overflow` for proofs."""
+        """Fields of the last step's info as tensors, such as `proved` and `overflow` for proofs."""
         if self._info is None:
             raise RuntimeError("there is no info yet: call step() first")
         fields = {field.name: getattr(self._info, field.name) for field in dataclasses.fields(self._info)}
@@ -150,7 +150,7 @@ class BatchedVecEnv(EnvBase):
     def _reset_with_episode_keys(
         self, environment: Environment, mask: Bool[np.ndarray, " batch"], state: VectorEnvState
     ) -> VectorEnvState:
-        """Start new episodes of an environment, each from the key of its number."""
+        """Start new episodes where `mask` is True, with keys from `episode_keys`."""
         keys = episode_keys(self._seed, self._num_episodes)
         self._num_episodes[mask] += 1
         return reset_where(environment, mask, keys, state)
@@ -179,7 +179,7 @@ class BatchedVecEnv(EnvBase):
         return TensorDict(entries, batch_size=self.batch_size, device=device)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Set the seed of all episodes that start from now on; None selects a random seed."""
+        """Set the seed of all episodes that start from now on. None chooses a random seed."""
         self._seed = secrets.randbits(32) if seed is None else operator.index(seed)
         self._num_episodes = np.zeros(self.batch_size, np.uint64)
 
@@ -189,7 +189,10 @@ class BatchedVecEnv(EnvBase):
 
 
 def num_envs(env: Any) -> int:
-    """Return the number of environments of a TorchRL environment: its batch size, or `num_workers`, or 1."""
+    """Return the number of environments in a TorchRL environment.
+
+    This is the size of its batch. Without one, it is `num_workers`, or 1 if there is no such attribute.
+    """
     size = getattr(env, "batch_size", None)
     if size is not None:
         return int(torch.Size(size).numel())
@@ -205,10 +208,10 @@ def _parse_batch_size(batch_size: Any) -> int:
 
 
 def episode_keys(seed: int, num_episodes: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, "batch 2"]:
-    """Compute the key of each environment's next episode.
+    """Compute the random key of each environment's next episode.
 
-    The key depends on the seed, the environment's index and its number of episodes so far. SplitMix64 gives
-    every (environment, episode) pair of a seed another key.
+    The key depends on the seed, the index of the environment and `num_episodes`, the number of its episodes
+    so far. SplitMix64 gives different keys to all pairs of an environment and an episode.
     """
     counter = (np.arange(len(num_episodes), dtype=np.uint64) << np.uint64(32)) | num_episodes
     bits = _splitmix64(_splitmix64(np.full_like(counter, seed % 2**64)) ^ counter)
@@ -245,7 +248,7 @@ def to_jax(tensor: torch.Tensor, dtype: Any) -> jax.Array:
 
 
 def make_spec(space: Space, batch_size: torch.Size, device: torch.device | None) -> TensorSpec:
-    """Convert a space to the spec of a batch of its members."""
+    """Convert a space to the TorchRL spec of a batch of values."""
     match space:
         case CompositeSpace(fields=fields):
             specs = {name: make_spec(field, batch_size, device) for name, field in fields}
@@ -268,7 +271,7 @@ def make_spec(space: Space, batch_size: torch.Size, device: torch.device | None)
 def make_named_spec(
     space: Space, name: str, batch_size: torch.Size, device: torch.device | None
 ) -> Composite:
-    """Convert a space to a composite spec; a space that is not a composite becomes its entry `name`."""
+    """Convert a space to a composite spec. A space that is not a composite becomes its only entry, `name`."""
     spec = make_spec(space, batch_size, device)
     if isinstance(spec, Composite):
         return spec
@@ -276,7 +279,7 @@ def make_named_spec(
 
 
 def to_entries(space: Space, value: PyTree, device: torch.device | None) -> Entries | torch.Tensor:
-    """Copy a batch of members of a space to tensors."""
+    """Copy a batch of values of a space to tensors."""
     match space:
         case CompositeSpace(fields=fields):
             return {name: to_entries(field, getattr(value, name), device) for name, field in fields}
@@ -287,13 +290,13 @@ def to_entries(space: Space, value: PyTree, device: torch.device | None) -> Entr
 
 
 def to_named_entries(space: Space, name: str, value: PyTree, device: torch.device | None) -> Entries:
-    """Copy a batch of members of a space to tensors under the keys of `make_named_spec`."""
+    """Copy a batch of values of a space to tensors, with the keys of `make_named_spec`."""
     entries = to_entries(space, value, device)
     return entries if isinstance(entries, dict) else {name: entries}
 
 
 def from_tensors(space: Space, entry: Any, batch_size: torch.Size, name: str) -> PyTree:
-    """Copy a batch of members of a space from tensors; `name` is their key, for error messages."""
+    """Copy tensors to a batch of values of a space. `name` is the key of the tensors in error messages."""
     if isinstance(space, CompositeSpace):
         if not isinstance(entry, TensorDictBase):
             names = ", ".join(field for field, _ in space.fields)

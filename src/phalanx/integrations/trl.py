@@ -1,6 +1,6 @@
 """Text environments for TRL's `GRPOTrainer`, as tool environments or as prompts with a reward function.
 
-Nothing of TRL is imported here.
+This module does not import TRL.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class ToolEnvironment:
-    """One episode per rollout: `reset` returns its first prompt, and the tool `move` takes answers.
+    """Environment for one rollout.
 
-    TRL offers every public method to the model as a tool, so there are no others. The reward is the sum of
-    the episode's rewards.
+    `reset` returns the first prompt, and the model calls the tool `move` with its answers. TRL offers every
+    public method to the model as a tool, so there are no others. The reward is the sum of the episode's
+    rewards.
     """
 
     def __init__(self, environment: TextEnvironment) -> None:
@@ -28,7 +29,10 @@ class ToolEnvironment:
         self._info = TextInfo()
 
     def reset(self, seed: int = 0, **row: Any) -> str:
-        """Start the episode of a row's seed. TRL appends the text to the row's prompt."""
+        """Start the episode with the seed of a dataset row, and return the first prompt.
+
+        TRL appends it to the row's prompt.
+        """
         self._reward, self._info = 0.0, TextInfo()
         return self._environment.reset(int(seed))
 
@@ -56,11 +60,11 @@ def environment_factory(
 ) -> Callable[[], ToolEnvironment]:
     """Return a factory for `GRPOTrainer(environment_factory=...)`.
 
-    Rows of the dataset need a `seed`.
+    Rows of the training dataset need a column `seed`.
 
     Args:
         name: Spec of a text environment, or a function that creates one.
-        difficulty: Difficulty of a puzzle.
+        difficulty: Difficulty of a puzzle. None uses the default of the environment.
         settings: Further arguments of `text_env_factory`.
     """
     level = {} if difficulty is None else {"difficulty": difficulty}
@@ -71,9 +75,14 @@ def environment_factory(
 def prompt_rows(
     kinds: Sequence[str], seeds: Sequence[int], difficulty: str = "easy", *, turns: str = "single"
 ) -> list[dict[str, Any]]:
-    """Create one row per kind and seed, with `prompt` (a conversation), `kind`, `difficulty` and `seed`.
+    """Create one row per puzzle kind and seed, with `prompt` (messages), `kind`, `difficulty` and `seed`.
 
-    With `turns="multi"`, the prompt is empty, because `ToolEnvironment.reset` writes it.
+    Args:
+        kinds: Names of puzzle kinds.
+        seeds: Seeds of the puzzles.
+        difficulty: Difficulty of the puzzles.
+        turns: "single" for prompts that ask for the complete solution, or "multi" for empty prompts, because
+            `ToolEnvironment.reset` returns the prompt.
     """
     if turns not in ("multi", "single"):
         raise ValueError(f"turns must be 'multi' or 'single', got {turns!r}")
@@ -105,7 +114,10 @@ def solved_reward(
     seed: Sequence[int],
     **columns: Any,
 ) -> list[float]:
-    """Return 1 for each answer that solves its row's puzzle, else 0: a `GRPOTrainer(reward_funcs=...)`."""
+    """Reward function for `GRPOTrainer(reward_funcs=...)`.
+
+    Returns 1 for each answer that solves its puzzle, and 0 otherwise.
+    """
     rewards = []
     for completion, name, level, row_seed in zip(completions, kind, difficulty, seed, strict=True):
         text = completion if isinstance(completion, str) else completion[-1]["content"]

@@ -27,7 +27,7 @@ from phalanx.text.env_spec import TextFactory, text_env_factory
 
 
 class PhalanxTasksetConfig(vf.TasksetConfig):
-    """Episodes of a taskset."""
+    """Settings of a taskset, which determine its episodes."""
 
     environment: str = "sudoku"
     """Spec of a text environment, such as `sudoku` or `arc-v2`."""
@@ -36,7 +36,7 @@ class PhalanxTasksetConfig(vf.TasksetConfig):
     first_seed: int = Field(0, ge=0, le=MAX_SEED)
     """Seed of the first episode."""
     num_tasks: int = Field(1_000, ge=1)
-    """Number of episodes, with consecutive seeds."""
+    """Number of episodes. They have consecutive seeds."""
 
 
 class PhalanxTaskData(vf.TaskData):
@@ -46,15 +46,15 @@ class PhalanxTaskData(vf.TaskData):
 
 
 class PhalanxTask(vf.Task[PhalanxTaskData, vf.State, vf.TaskConfig]):
-    """One episode. Its reward comes from the environment."""
+    """Task that consists of one episode. The environment computes its reward."""
 
 
 class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
-    """Episodes of a text environment, one per seed, with their first prompts."""
+    """Taskset of a text environment, with one episode per seed."""
 
     @functools.cached_property
     def environments(self) -> TextFactory:
-        """Factory of the environments."""
+        """Factory that creates the text environment."""
         return text_env_factory(self.config.environment, **self.config.settings)
 
     def load(self) -> Iterator[PhalanxTask]:
@@ -67,15 +67,16 @@ class PhalanxTaskset(vf.Taskset[PhalanxTask, PhalanxTasksetConfig]):
 
 
 class VerifiersEnvConfig(vf.EnvConfig):
-    """The agent. Answers are text, so nothing that the model writes is executed."""
+    """Settings of the agent. Answers are text, so nothing that the model writes is executed."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 
 
 class VerifiersEnv(vf.Env[VerifiersEnvConfig]):
-    """An episode as a conversation between the model and the environment.
+    """Environment that runs an episode as a conversation between the model and a text environment.
 
-    The reward is the sum of the episode's rewards. Metrics are `solved` and `invalid_answers`.
+    The reward is the sum of the episode's rewards. The metrics are `solved` (0 or 1) and `invalid_answers`
+    (number of invalid answers).
     """
 
     async def run(self, task: Any, agents: vf.Agents) -> None:
@@ -101,11 +102,11 @@ class VerifiersEnv(vf.Env[VerifiersEnvConfig]):
 
 
 class ChatHarnessConfig(vf.HarnessConfig):
-    """A chat harness has no settings."""
+    """Settings of `ChatHarness`. There are none of its own."""
 
 
 class ChatHarness(vf.Harness[ChatHarnessConfig]):
-    """Requests one answer from the model, within this process.
+    """Harness that requests one answer from the model within this process.
 
     The harnesses of verifiers start a program for every answer, which a chat without tools does not need.
     """
@@ -125,7 +126,7 @@ class ChatHarness(vf.Harness[ChatHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> vf.ProgramResult:
-        """Send one request through the endpoint that records it."""
+        """Send the prompt to the model through the endpoint, which records the answer."""
         system, prompt = self.resolve_prompt(data)
         messages: list[Any] = [] if system is None else [{"role": "system", "content": system}]
         if isinstance(prompt, str):

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Protocol, runtime_checkable
 
 MAX_BYTES = 1 << 30
-"""Maximum size of all extracted files together."""
+"""Maximum total size of the extracted files in bytes."""
 MAX_MEMBERS = 200_000
 """Maximum number of files in an archive."""
 ARCHIVE_SUFFIXES = (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".zip", ".tar")
@@ -34,9 +34,9 @@ _CORRUPTION_ERRORS = (
 )
 _ZIP_END = struct.Struct("<4s4H2LH")
 _ZIP64_MEMBER_COUNT = 0xFFFF
-"""Number of members in the end record of an archive that has more than fit into the field."""
+"""Value in the end record of a ZIP archive that has too many members for the 16-bit field."""
 _MAX_TAR_NAME_BYTES = 1 << 16
-"""Maximum size of a tar member's name and attributes, which are held in memory."""
+"""Maximum size in bytes of a tar member's name and attributes, which are held in memory."""
 
 
 @runtime_checkable
@@ -45,7 +45,7 @@ class _Readable(Protocol):
 
 
 class _LimitedTarInfo(tarfile.TarInfo):
-    """A tar member that rejects very long names before they are read."""
+    """A `TarInfo` that rejects very long names before they are read."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_LimitedTarInfo":
@@ -57,12 +57,12 @@ class _LimitedTarInfo(tarfile.TarInfo):
             tarfile.XGLTYPE,
             tarfile.SOLARIS_XHDTYPE,
         ):
-            raise ValueError(f"a name or attributes of {found.size:,} bytes")
+            raise ValueError(f"the name or attributes of a member have {found.size:,} bytes")
         return found
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file is a ZIP archive or a (compressed) tar archive, judged by its content."""
+    """Return whether the content of a file is a ZIP archive or a (compressed) tar archive."""
     if zipfile.is_zipfile(path):
         return True
     try:
@@ -79,7 +79,7 @@ def unpack(archive: Path, folder: Path, shown: str) -> None:
 
     Args:
         archive: Path of the archive.
-        folder: Folder for the files.
+        folder: Folder that the files are extracted to.
         shown: Name of the archive in error messages, such as its URL.
 
     Raises:
@@ -140,10 +140,10 @@ def _tar_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
 
 
 def _check_tar_end(opened: tarfile.TarFile, shown: str) -> None:
-    """Raise unless only zeros follow the last member.
+    """Raise `ValueError` unless only zeros follow the last member.
 
-    tarfile takes a corrupt header for the end of the archive. Reading to the end also verifies the checksum
-    of a compressed archive.
+    `tarfile` mistakes a corrupt header for the end of the archive. Reading to the end also verifies the
+    checksum of a compressed archive.
     """
     assert opened.fileobj is not None
     opened.fileobj.seek(opened.offset)
@@ -163,7 +163,7 @@ def _safe_path(shown: str, name: str) -> PurePosixPath:
 
 
 def _copy(file: _Readable, out: IO[bytes], limit: int) -> int:
-    """Copy a file, stopping soon after `limit` bytes; return the number of bytes copied."""
+    """Copy a file, but stop soon after `limit` bytes. Return the number of bytes copied."""
     done = 0
     while done <= limit and (chunk := file.read(1 << 20)):
         out.write(chunk)
@@ -173,7 +173,7 @@ def _copy(file: _Readable, out: IO[bytes], limit: int) -> int:
 
 @contextlib.contextmanager
 def _prefix_errors(shown: str) -> Iterator[None]:
-    """Raise errors about a corrupt archive as `ValueError` with the archive's name."""
+    """Convert errors about a corrupt archive to `ValueError`, with a message that starts with its name."""
     try:
         yield
     except _CORRUPTION_ERRORS as error:

@@ -27,10 +27,11 @@ def atomic_write(
 def atomic_write(
     path: str | os.PathLike[str], mode: Literal["w", "wb"] = "wb", *, checksum: bool = False
 ) -> contextlib.AbstractContextManager[IO[Any]]:
-    """Open a file for writing that appears under its name only when it is complete and on disk.
+    """Open a file for writing, which appears under its name only when it is complete and on disk.
 
-    If the block raises, the temporary file is removed and an existing file is unchanged. A symbolic link is
-    replaced, not the file that it points to, so a link in an untrusted folder cannot redirect the write.
+    Use it as a context manager. If the block raises, the temporary file is removed and an existing file is
+    unchanged. If the path is a symbolic link, the link is replaced and its target is unchanged, so a link in
+    an untrusted folder cannot redirect the write.
 
     Args:
         path: Path of the file. Its folder must exist.
@@ -69,15 +70,15 @@ def _atomic_write(target: Path, mode: Literal["w", "wb"], checksum: bool) -> Ite
 
 @contextlib.contextmanager
 def atomic_directory(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
-    """Build a folder under a temporary name and rename it when it is complete and on disk.
+    """Build a folder under a temporary name, and rename it when it is complete and on disk.
 
-    If the block raises, the temporary folder is removed. A symbolic link is replaced, not the folder that it
-    points to.
+    If the block raises, the temporary folder is removed. If the path is a symbolic link, the link is replaced
+    and its target is unchanged.
 
     Args:
         path: Final path of the folder.
-        replace: Replace an existing folder that is not empty, instead of raising `FileExistsError` before
-            the block and again after it.
+        replace: Replace an existing folder that is not empty. Otherwise, such a folder raises
+            `FileExistsError`, which is checked before and after the block.
 
     Yields:
         The temporary folder.
@@ -112,13 +113,13 @@ def atomic_directory(path: str | os.PathLike[str], *, replace: bool = False) -> 
 
 
 def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = None) -> list[Path]:
-    """Remove temporary files and folders of killed processes and return their paths.
+    """Remove temporary files and folders that killed processes left behind, and return their paths.
 
     Temporary files of running processes and of other machines are kept.
 
     Args:
         folder: Folder to clean up.
-        name: Remove only temporaries of this target. Default: of all targets.
+        name: Name of the file or folder whose temporaries are removed. None removes those of all names.
     """
     found = [path for path in Path(folder).iterdir() if is_stale_temporary(path.name, name)]
     for path in found:
@@ -127,7 +128,10 @@ def remove_stale_temporaries(folder: str | os.PathLike[str], name: str | None = 
 
 
 def is_stale_temporary(name: str, target: str | None = None) -> bool:
-    """Return whether a file name is a temporary name of a process on this machine that has ended."""
+    """Return whether a name is a temporary name that was created on this machine by a process that has ended.
+
+    If `target` is given, the temporary must also belong to the file or folder with this name.
+    """
     match = _TEMPORARY_NAME.fullmatch(name)
     if match is None or match["machine"] != _machine_id() or target not in (None, match["target"]):
         return False
@@ -155,7 +159,7 @@ def _machine_id() -> str:
 
 
 def _exchange(first: Path, second: Path) -> None:
-    """Exchange two paths, in one step if the platform supports it.
+    """Exchange two paths, atomically if the platform supports it.
 
     With two renames instead, a process killed between them would leave neither path in place.
     """

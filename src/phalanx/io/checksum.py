@@ -1,7 +1,7 @@
-"""Files with an embedded SHA-256 checksum: writing and verification.
+"""Files with an embedded SHA-256 checksum.
 
-The checksum is stored in the file itself as `phalanx-sha256:` and 64 hexadecimal digits, near its end. The
-digits count as zeros when the digest is computed.
+The checksum is stored near the end of the file itself, as `phalanx-sha256:` and 64 hexadecimal digits. The
+digits are treated as zeros when the digest is computed.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ _DIGITS = 64
 _TAIL_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20
 CHECKSUM_PLACEHOLDER = _MARKER.decode() + "0" * _DIGITS
-"""Text that a writer may leave near the end of a file; `add_checksum` fills in the digits."""
+"""Text that a writer may leave near the end of a file. `add_checksum` replaces its zeros with the digits."""
 CHECKSUM_FIELD = "sha256"
-"""Name of the field with the checksum, the last one of a checksummed JSON file."""
+"""Name of the checksum field, which is the last field of a checksummed JSON file."""
 
 
 class CorruptFileError(ValueError):
@@ -31,8 +31,8 @@ class CorruptFileError(ValueError):
 def add_checksum(file: IO[bytes]) -> None:
     """Add a checksum to a file that is open for reading and writing.
 
-    The digits replace those of a `CHECKSUM_PLACEHOLDER`. Without one, the checksum is appended; in a ZIP
-    archive it becomes the archive's comment, so that other programs can still read it.
+    If the file has a `CHECKSUM_PLACEHOLDER`, its digits are replaced. Otherwise the checksum is appended. In
+    a ZIP archive it becomes the archive's comment, so that other programs can still read the archive.
     """
     size = file.seek(0, os.SEEK_END)
     start = max(size - _TAIL_BYTES, 0)
@@ -55,11 +55,11 @@ def add_checksum(file: IO[bytes]) -> None:
 
 @contextlib.contextmanager
 def open_verified(path: str | os.PathLike[str], hint: str = "write it again") -> Iterator[IO[bytes]]:
-    """Verify a file's checksum and open the file for reading.
+    """Verify the checksum of a file and open the file for reading.
 
     Args:
         path: Path of the file.
-        hint: What to do if the file is corrupt, for the error message.
+        hint: Advice for the error message on what to do if the file is corrupt.
 
     Raises:
         CorruptFileError: If the checksum is missing or does not match.
@@ -75,7 +75,7 @@ def open_verified(path: str | os.PathLike[str], hint: str = "write it again") ->
 
 
 def read_verified(path: str | os.PathLike[str], hint: str = "write it again") -> bytes:
-    """Verify a file's checksum and return its bytes, including the checksum."""
+    """Verify the checksum of a file and return the file's bytes, including the checksum."""
     with open_verified(path, hint) as file:
         return file.read()
 
@@ -85,7 +85,7 @@ def write_json(file: IO[str], record: Mapping[str, Any], **style: Any) -> None:
 
     Args:
         file: Open text file.
-        record: The object.
+        record: Object to write.
         style: Keyword arguments of `json.dump`.
     """
     json.dump({**record, CHECKSUM_FIELD: CHECKSUM_PLACEHOLDER}, file, **style)
@@ -93,7 +93,7 @@ def write_json(file: IO[str], record: Mapping[str, Any], **style: Any) -> None:
 
 
 def read_verified_json(path: str | os.PathLike[str], hint: str = "write it again") -> dict[str, Any]:
-    """Verify a checksummed JSON file and return its object, without the checksum."""
+    """Verify a checksummed JSON file and return its object, without the checksum field."""
     record = parse_json(read_verified(path, hint), path)
     if not isinstance(record, dict) or CHECKSUM_FIELD not in record:
         raise CorruptFileError(f"{path} is not a JSON object with a field {CHECKSUM_FIELD!r}; {hint}")
@@ -102,13 +102,16 @@ def read_verified_json(path: str | os.PathLike[str], hint: str = "write it again
 
 
 def sha256_of_files(folder: Path, exclude: Collection[str] = ()) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder by relative path, except files named in `exclude`."""
+    """Return a mapping from the relative paths of all files below a folder to their SHA-256.
+
+    Files whose names are in `exclude` are left out.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in exclude)
     return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}
 
 
 def verify_sha256(path: Path, digest: str, hint: str = "write it again") -> None:
-    """Raise if a file is missing or its SHA-256 differs from `digest`."""
+    """Raise an error if a file is missing or its SHA-256 differs from `digest`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; {hint}")
     if _sha256(path) != digest:
@@ -116,7 +119,7 @@ def verify_sha256(path: Path, digest: str, hint: str = "write it again") -> None
 
 
 def read_with_sha256(path: Path, digest: str, hint: str = "write it again") -> bytes:
-    """Return a file's bytes; raise if the file is missing or its SHA-256 differs from `digest`."""
+    """Return a file's bytes. Raises an error if the file is missing or its SHA-256 differs from `digest`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; {hint}")
     data = path.read_bytes()

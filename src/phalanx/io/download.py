@@ -12,7 +12,8 @@ _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 60
 
 Progress = Callable[[int, int | None], None]
-"""Callback that receives the number of bytes downloaded so far and the total number, if it is known."""
+"""Callback that receives the number of bytes downloaded so far and the total number of bytes, or None if it
+is unknown."""
 
 
 def fetch(
@@ -23,9 +24,9 @@ def fetch(
     Args:
         url: An `http`, `https` or `file` URL.
         path: Path of the file.
-        max_bytes: Maximum size of the file.
-        sha256: Expected SHA-256 of the file. Default: any.
-        progress: Called after every chunk.
+        max_bytes: Maximum size of the file in bytes.
+        sha256: Expected SHA-256 of the file. If it is empty, the SHA-256 is not checked.
+        progress: Progress callback, which is called after every chunk.
 
     Raises:
         ValueError: If the download fails, is too large, is incomplete or has another SHA-256.

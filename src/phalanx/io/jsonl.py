@@ -1,4 +1,4 @@
-"""Append-only files of JSON lines or other text lines, with rotation and compression."""
+"""Append-only files of text lines such as JSON Lines, with rotation and compression."""
 
 import gzip
 import json
@@ -18,13 +18,15 @@ _MAX_LINE_BYTES = 1 << 26
 class JsonlFile:
     """A file to which lines are appended, each in a single write.
 
-    Opening the file removes an incomplete last line of a killed process. If the disk is full, the incomplete
-    line is removed at once. Symbolic links are not followed. Only one process may write to a file.
+    Opening the file removes an incomplete last line that a killed process left behind. If the disk is full,
+    an incomplete line is removed immediately. Symbolic links are not followed. Only one process may write to
+    a file at a time.
 
     Args:
         path: Path of the file.
-        rotate_bytes: Rename the file to `name.0001.jsonl`, `name.0002.jsonl`, ... and start a new one before
-            it grows beyond this size. Default: never.
+        rotate_bytes: Size in bytes that the file may not exceed. Before it does, the file is renamed to
+            `name.0001.jsonl`, `name.0002.jsonl`, ..., and a new file is started. By default, files are not
+            rotated.
         compress: Compress rotated files (`name.0001.jsonl.gz`).
     """
 
@@ -42,7 +44,7 @@ class JsonlFile:
         self._descriptor: int | None = self._open()
 
     def write_line(self, line: str) -> None:
-        """Append a line, or raise `OSError` and leave the file unchanged.
+        """Append a line. If this fails, `OSError` is raised and the file is unchanged.
 
         A rotated file is compressed after the line is written, so an error during compression loses no data.
         """
@@ -97,7 +99,7 @@ class JsonlFile:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Iterate over the complete lines of a file, including those of rotated files, in order.
+    """Yield the complete lines of a file, including those of its rotated files, in order.
 
     The file may be untrusted: symbolic links, devices and lines of more than 64 MiB raise `ValueError`.
     """
@@ -119,7 +121,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """Iterate over the objects in a JSON Lines file, including those in rotated files, in order."""
+    """Yield the objects in a JSON Lines file, including those in its rotated files, in order."""
     for number, line in enumerate(read_lines(path), 1):
         try:
             record = json.loads(line)
@@ -131,7 +133,7 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def _end_of_last_line(descriptor: int) -> int:
-    """Return the offset of the end of the last complete line."""
+    """Return the byte offset of the end of the last complete line."""
     end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(0, end - _CHUNK_BYTES)
@@ -147,7 +149,10 @@ def _rotated_path(path: Path, number: int) -> Path:
 
 
 def _rotated_files(path: Path) -> dict[int, Path]:
-    """Return the rotated files by number; while one is being compressed, the uncompressed file."""
+    """Return the rotated files by number.
+
+    If both versions of a file exist, the uncompressed one is returned.
+    """
     name = re.compile(rf"{re.escape(path.stem)}\.(\d+){re.escape(path.suffix)}(\.gz)?")
     found: dict[int, Path] = {}
     for other in path.parent.iterdir():

@@ -13,10 +13,10 @@ _LOG = logging.getLogger("phalanx.io")
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, name: str = "run.lock") -> Iterator[None]:
-    """Lock a folder for this process.
+    """Lock a folder for this process while the context is active.
 
     The operating system releases the lock when the process ends, so a lock file that a killed process left
-    behind does not block anyone. The file contains the process id and the host name.
+    behind does not block other processes. The file contains the process id and the host name.
 
     Args:
         folder: Folder to lock.

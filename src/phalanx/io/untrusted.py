@@ -1,4 +1,4 @@
-"""Untrusted JSON and YAML files: limits on size and depth, errors with file, line and column."""
+"""Reading of untrusted JSON and YAML files, with limits on size and depth and precise error messages."""
 
 import errno
 import json
@@ -7,24 +7,24 @@ from pathlib import Path
 from typing import Any
 
 MAX_BYTES = 1 << 20
-"""Default size limit of a file with settings or metadata."""
+"""Default size limit in bytes for files with settings or metadata."""
 MAX_DEPTH = 32
 """Maximum nesting depth of a YAML file."""
 
 
 def is_regular_file(path: Path) -> bool:
-    """Return whether a path is a regular file, and not a symbolic link, folder or device."""
+    """Return whether a path is a regular file. Symbolic links, folders and devices are not."""
     return path.is_file() and not path.is_symlink()
 
 
 def reject_symlink(path: Path) -> None:
-    """Raise `OSError` if a path is a symbolic link, through which a write could leave its folder."""
+    """Raise `OSError` if a path is a symbolic link, because it could redirect a write to another folder."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "symbolic links are not followed; remove the link", os.fspath(path))
 
 
 def read_limited(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
-    """Return a file's bytes; raise `ValueError` if there are more than `max_bytes`."""
+    """Return a file's bytes. Raises `ValueError` if the file has more than `max_bytes` bytes."""
     with Path(path).open("rb") as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -33,7 +33,10 @@ def read_limited(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> by
 
 
 def parse_json(data: str | bytes, source: str | os.PathLike[str]) -> Any:
-    """Parse JSON; raise `ValueError` starting with `source:line:column` if it is invalid."""
+    """Parse JSON.
+
+    If it is invalid, raise `ValueError` with a message that starts with `source` and the location.
+    """
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:
@@ -44,14 +47,14 @@ def parse_json(data: str | bytes, source: str | os.PathLike[str]) -> Any:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Parse a JSON file; raise `ValueError` starting with the path if it is invalid."""
+    """Parse a JSON file. If it is invalid, raise `ValueError` with a message that starts with the path."""
     return parse_json(Path(path).read_bytes(), path)
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Any:
     """Parse a YAML file without resolving references such as `${oc.env:HOME}`.
 
-    Anchors, tags and deep nesting raise `ValueError`, so that a small file cannot become a large value.
+    Anchors, tags and deep nesting raise `ValueError`, so that a small file cannot expand to a large value.
     """
     import yaml  # type: ignore[import-untyped, unused-ignore]
 
@@ -62,7 +65,10 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of a YAML file that is small, not deeply nested and free of anchors and tags."""
+    """Return the text of a YAML file.
+
+    Raises `ValueError` if it is large or deeply nested, or has anchors or tags.
+    """
     import yaml
 
     depth = 0
@@ -82,7 +88,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _unescape_references(value: Any) -> Any:
-    """Remove the backslash from `\\${`, which configs are written with because of OmegaConf."""
+    """Remove the backslash from `\\${`. OmegaConf needs it when configs are written."""
     if isinstance(value, str):
         return value.replace("\\${", "${")
     if isinstance(value, dict):

@@ -30,11 +30,11 @@ _function: Callable[[Any], Any]
 
 
 class WorkerError(RuntimeError):
-    """Raised if a worker dies, or Ray cannot be reached."""
+    """Raised if a worker process dies, or if Ray fails or cannot be reached."""
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -48,16 +48,16 @@ def ordered_map(
 ) -> Generator[Result, None, None]:
     """Apply a function to items in parallel, and yield the results in the order of the items.
 
-    Exceptions of the function are raised when their item's turn has come. Close the generator if it is not
-    exhausted. A script that calls this with several workers needs `if __name__ == "__main__":`.
+    If the function raises an exception, it is raised here when the result of that item is due. Close the
+    generator if it is not exhausted. A script that uses several workers needs `if __name__ == "__main__":`.
 
     Args:
-        function: Picklable function. It is sent to each worker once.
-        items: Picklable arguments.
-        workers: Number of processes (default: the number of cores) or Ray tasks at a time. One worker means
-            this process, without Ray.
-        ray_address: Address of a running Ray cluster.
-        use_ray: Use Ray tasks; without an address, a local cluster is started.
+        function: Picklable function, which is sent to each worker once.
+        items: Picklable arguments of the function.
+        workers: Number of processes, or of concurrent Ray tasks. None uses the number of cores (of the
+            cluster, if Ray is used). With 1 and without Ray, the function runs in this process.
+        ray_address: Address of a running Ray cluster. If it is given, Ray is used.
+        use_ray: Use Ray. If there is no address, a local cluster is started.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
@@ -119,7 +119,10 @@ _END: Any = object()
 
 @contextlib.contextmanager
 def _blocked_sigint() -> Iterator[None]:
-    """Block Ctrl-C while a worker may be started, which inherits the mask; it is handled here afterwards."""
+    """Block SIGINT while a worker is started, so that the worker inherits the blocked signal.
+
+    A Ctrl-C during this time is handled by this process afterwards.
+    """
     # Starting the resource tracker, as the first worker does, would unblock the signal.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -140,7 +143,7 @@ def _init_worker(payload: bytes) -> None:
 
 
 def _exit_with_parent() -> None:
-    """End this process when its parent has died, for example by SIGKILL."""
+    """End this process when its parent process ends, for example by SIGKILL."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -207,7 +210,10 @@ def _ray_error(reason: str) -> WorkerError:
 
 
 def require_ray(purpose: str) -> Any:
-    """Return the `ray` module; raise `ImportError` with the install command if it is missing."""
+    """Return the `ray` module. Raises `ImportError` with the install command if it is missing.
+
+    `purpose` completes the error message "to ..., install Ray".
+    """
     try:
         import ray
     except ImportError as error:
@@ -217,9 +223,13 @@ def require_ray(purpose: str) -> Any:
 
 @contextlib.contextmanager
 def ray_cluster(address: str | None = None, workers: int | None = None) -> Iterator[None]:
-    """Connect to a Ray cluster, or start a local one, and disconnect afterwards.
+    """Connect to a Ray cluster, and disconnect at the end of the context.
 
     If this process is already connected, it stays connected.
+
+    Args:
+        address: Address of the cluster. None starts a local cluster.
+        workers: Number of CPUs of a local cluster. None uses all cores.
     """
     ray = require_ray("connect to a Ray cluster")
     if ray.is_initialized():
@@ -267,7 +277,7 @@ def _check_reachable(address: str) -> None:
 
 @contextlib.contextmanager
 def _without_usage_reports() -> Iterator[None]:
-    """Start Ray without sending usage statistics over the network."""
+    """Disable Ray's usage reports over the network while Ray is started."""
     name = "RAY_USAGE_STATS_ENABLED"
     before = os.environ.get(name)
     os.environ[name] = "0"

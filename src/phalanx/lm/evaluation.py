@@ -83,7 +83,7 @@ class TaskScore:
     policy: str
     """Name of the policy: `model`, `untrained` or `random`."""
     mode: str
-    """`greedy` or `sampled`."""
+    """How answers were chosen: `greedy` or `sampled`."""
     num_episodes: int
     num_distinct: int
     """Number of different first prompts. It can be smaller than `num_episodes` in small tasks."""

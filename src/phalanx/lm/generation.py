@@ -31,7 +31,7 @@ class GenerationOutput(NamedTuple):
     """Generated completions, one per prompt."""
 
     completion_ids: list[list[int]]
-    """Generated tokens, including the stop token if there is one."""
+    """Tokens of each completion, including the stop token if it was generated."""
     logps: list[list[float]]
     """Log-probability of each generated token at the sampling temperature, or at temperature 1 if the
     sampling temperature is 0.
@@ -231,9 +231,10 @@ def _uniform(key: Key, index: Int32[Array, ""], batch: int) -> Float[Array, " ba
 def _generate_native(
     model: LanguageModel, request: GenerationRequest, max_new_tokens: int, top_k: int
 ) -> GenerationArrays:
-    """Generate with the native kernel.
+    """Generate completions with the native kernel.
 
-    Each thread processes several rows together. When a row finishes, the next prompt takes its slot.
+    Each thread generates several completions at a time. When one of them is finished, the thread continues
+    with the next prompt.
     """
     blocks = model.blocks
     batch, padded = request.prompt_ids.shape

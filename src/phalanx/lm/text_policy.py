@@ -142,7 +142,7 @@ class RandomTextPolicy:
         self._rng = random.Random(seed)
 
     def act(self, env: TextVectorEnvironment, rows: Sequence[int], key: Key | None = None) -> list[Turn]:
-        """Choose a legal action for each row. The key is not used."""
+        """Choose a random legal action for each given row. The key is not used."""
         prompts, actions = env.prompts, env.sample_actions(rows, self._rng)
         return [Turn(prompts[row], action) for row, action in zip(rows, actions, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Network building blocks shared by all domains: layers, action distributions and the network protocol."""
+"""Building blocks of policy networks: layers, action distributions and the `PolicyNetwork` protocol."""
 
 from phalanx.nn.distributions import (
     Distribution as Distribution,

@@ -21,7 +21,7 @@ class Distribution(Protocol):
         """Sample an action."""
 
     def mode(self) -> Any:
-        """Return the action of the greedy policy."""
+        """Return the action that a greedy policy takes."""
 
     def log_prob(self, action: Any) -> Float[Array, ""]:
         """Return the exact log-probability of an action."""

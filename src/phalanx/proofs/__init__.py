@@ -1,4 +1,4 @@
-"""Proof search over a knowledge graph as an environment."""
+"""Proof search over a knowledge graph as a reinforcement-learning environment."""
 
 from phalanx.proofs.config import (
     CurriculumStage as CurriculumStage,

@@ -14,35 +14,36 @@ Split = Literal["train", "valid", "test"]
 KGEReward = Literal["probability", "log"]
 
 MAX_SKIPPED_STATES = 20
-"""States with a single successor that one step skips at most."""
+"""Maximum number of states with a single successor that one step skips."""
 
 
 class ProofRewardConfig(Config):
-    """Reward at the end of an episode; see `payoffs` for the six types."""
+    """Settings of the reward. Except for invalid actions, it is given at the end of an episode."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"given_up_bonus": "give_up_bonus"}
 
     type: int = Field(default=4, ge=0, le=5)
-    """Type of the reward, 0 to 5."""
+    """Type of the final reward, from 0 to 5. The types are listed in `payoffs`."""
     true_negative: float = 1.0
-    """Reward for a false query that is not proved (types 4 and 5)."""
+    """Reward for a false query that is not proved. Only used by types 4 and 5."""
     give_up_bonus: float = 0.3
-    """Additional reward for giving up on a false query with the end action (type 5)."""
+    """Additional reward for giving up on a false query with the end action. Only used by type 5."""
     invalid_action_penalty: float = -1.0
-    """Reward of an action that is masked out."""
+    """Reward of an action that the action mask excludes. Usually negative or 0."""
 
     @property
     def payoffs(self) -> tuple[float, float, float, float]:
-        """Rewards of true positives, false negatives, false positives and true negatives.
+        """Rewards of true positives, false negatives, false positives and true negatives, in this order.
 
-        A positive is a true query, and a query that is proved is predicted to be true.
+        A query counts as predicted true if it is proved. So a true positive is a true query that is proved,
+        and a true negative is a false query that is not proved. The reward types are:
 
-        - 0: 1 for a proved positive, otherwise 0;
-        - 1: like 0, and -1 for a proved negative;
-        - 2: 1 for a proved positive and for an unproved negative;
-        - 3: 1, -0.5, -1.5, 1;
-        - 4: 1, -1, -1 and `true_negative`;
-        - 5: like 4, plus `give_up_bonus` for a negative that is given up with the end action.
+        - 0: 1 for a true positive, otherwise 0;
+        - 1: 1 for a true positive, -1 for a false positive, otherwise 0;
+        - 2: 1 for a true positive or a true negative, otherwise 0;
+        - 3: (1, -0.5, -1.5, 1);
+        - 4: (1, -1, -1, `true_negative`);
+        - 5: like 4, and the environment adds `give_up_bonus` if the agent gives up on a false query.
 
         >>> ProofRewardConfig(type=3).payoffs
         (1.0, -0.5, -1.5, 1.0)
@@ -60,18 +61,24 @@ class ProofRewardConfig(Config):
 
 
 class QueryConfig(Config):
-    """Queries that episodes start from."""
+    """Settings of the queries that episodes start from.
+
+    Positives are true queries. Negatives are corruptions of positives and are not known to be true.
+    """
 
     negative_ratio: float = Field(default=1.0, ge=0)
-    """Negatives per positive: with 1, half of the episodes are negative; with 0, none are."""
+    """Number of negatives per positive. With 1, half of the queries are negatives; with 0, none are."""
     corruption: Corruption = "either"
-    """Arguments that a negative replaces: the first, the last, one of them at random, or both."""
+    """Arguments that are replaced in a negative: the first (`head`), the last (`tail`), one of them at random
+    (`either`), or both (`both`)."""
     min_depth: int | None = None
-    """Least proof depth of positives; -1 is the depth of queries without a proof."""
+    """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
+    None means no limit."""
     max_depth: int | None = None
-    """Largest proof depth of positives."""
+    """Maximum proof depth of positives. None means no limit."""
     depth_weights: tuple[tuple[int, float], ...] = ()
-    """(depth, weight) pairs: sample the depth first, by weight. Empty: sample all queries uniformly."""
+    """(depth, weight) pairs. The proof depth of a positive is sampled by weight, and then a query of that
+    depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
 
     @model_validator(mode="after")
     def _check_weights(self) -> "QueryConfig":
@@ -98,39 +105,43 @@ class FamilyConfig(Config):
 
 
 class CurriculumStage(Config):
-    """A stage of a curriculum, which replaces the depths in `QueryConfig` from a step on."""
+    """A stage of a curriculum. It replaces the depth settings of `QueryConfig` after some number of steps."""
 
     removed_settings: ClassVar[dict[str, str]] = {
         "update": "was replaced by from_step, the number of steps of each environment: update * num_steps"
     }
 
     from_step: int = Field(ge=0)
-    """Steps that an environment has taken when the stage begins. Training takes `num_steps` steps in each
-    environment per update, so the stage begins with update `from_step / num_steps`."""
+    """Number of steps after which the stage begins, counted separately in each environment of the batch.
+    Training takes `num_steps` steps in each environment per update, so the stage begins with update
+    `from_step / num_steps`."""
     min_depth: int | None = None
-    """Least proof depth of positives; -1 is the depth of queries without a proof."""
+    """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
+    None means no limit."""
     max_depth: int | None = None
-    """Largest proof depth of positives."""
+    """Maximum proof depth of positives. None means no limit."""
     depth_weights: tuple[tuple[int, float], ...] = ()
-    """(depth, weight) pairs: sample the depth first, by weight. Empty: sample all queries uniformly."""
+    """(depth, weight) pairs. The proof depth of a positive is sampled by weight, and then a query of that
+    depth is sampled uniformly. If this is empty, all queries are sampled uniformly."""
 
     def apply(self, queries: QueryConfig) -> QueryConfig:
-        """Return query settings with the depths of this stage."""
+        """Return query settings with the depth settings of this stage."""
         depths = {name: getattr(self, name) for name in ("min_depth", "max_depth", "depth_weights")}
         return QueryConfig(**{**queries.model_dump(), **depths})
 
 
 class ProofEvaluationConfig(EvaluationConfig):
-    """Settings for evaluations during training."""
+    """Settings of evaluations during training."""
 
     split: Split = "valid"
     """Split of the queries. Queries of all depths are evaluated."""
     num_queries: int | None = Field(default=500, ge=1)
-    """Positives to evaluate, sampled once, and as many negatives; None for all."""
+    """Number of positives to evaluate. They are sampled once, together with one negative per positive. None
+    evaluates all queries of the split."""
 
 
 class ProofConfig(Config):
-    """Settings of a proof environment and of its data; hashable and static under `jit`."""
+    """Settings of a proof environment and of its knowledge base. Hashable and static under `jit`."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "padding_atoms": "max_goals",
@@ -143,47 +154,54 @@ class ProofConfig(Config):
     }
 
     dataset: str = GENERATED
-    """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated`."""
+    """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated` for the
+    built-in knowledge base about families."""
     split: Split = "train"
-    """Split whose queries episodes start from."""
+    """Split of the queries that episodes start from."""
     on_leak: OnLeak = "drop"
-    """Handling of validation and test queries that are facts: `drop` these facts, `warn`, raise an `error`,
-    or `allow` them."""
+    """What to do if validation or test queries are also facts: `drop` removes these facts, `warn` issues a
+    warning, `error` raises an error, and `allow` keeps them."""
     generated: FamilyConfig = FamilyConfig()
-    """The knowledge base if `dataset` is `generated`."""
+    """Settings of the built-in knowledge base. Only used if `dataset` is `generated`."""
     depth_limit: int | None = Field(default=None, ge=1)
-    """Compute exact proof depths up to this limit; queries without such a proof get -1. None: use the depths
-    of the knowledge base, -1 if it has none."""
+    """Compute exact proof depths up to this number of steps. Queries without such a proof have depth -1. None
+    uses the depths that come with the knowledge base; queries without a given depth have depth -1."""
     max_depth_seconds: float | None = Field(default=60.0, ge=0)
-    """Time for computing the depths of a split; remaining queries get -1. None: no limit."""
+    """Time limit in seconds for computing the proof depths of a split. Queries that are not finished have
+    depth -1. None means no limit."""
     kge: str | None = None
-    """Folder of an embedding that can close goals, or of a run of `phalanx train kge`. None: no embedding."""
+    """Folder of an embedding, or of a run of `phalanx train kge`. The embedding can close a ground
+    goal, which removes it without a proof. None means no embedding."""
     curriculum: tuple[CurriculumStage, ...] = ()
     """Stages of a curriculum over proof depths. Before the first stage, `queries` applies."""
     max_goals: int = Field(default=6, ge=1, le=64)
-    """Goals of a state. Successors with more goals are removed and counted."""
+    """Maximum number of goals of a state. Successors with more goals are removed and counted in
+    `num_too_long`."""
     max_actions: int = Field(default=64, ge=2, le=4096)
-    """Successors of a state, including the end action. Further successors are cut off, which is flagged."""
+    """Maximum number of successors of a state, including the end action. Further successors are cut off, and
+    `overflow` is set."""
     max_episode_steps: int = Field(default=20, ge=1)
-    """Steps after which an episode is truncated."""
+    """Number of steps after which an episode is truncated."""
     end_proof_action: bool = True
-    """Offer an action that gives up and leads to the False state."""
+    """Whether there is an end action, which gives up and leads to the False state."""
     skip_unary_actions: bool = False
-    """Continue a step, up to 20 times, while there is only one successor and it is not final."""
+    """Whether a step skips states with only one successor, not counting the end action. A step skips up to 20
+    states and does not skip to a final state."""
     prune_visited: bool = True
-    """Remove states that the episode has visited from the successors."""
+    """Whether to remove states that the episode has already visited from the successors."""
     queries: QueryConfig = QueryConfig()
-    """Queries that episodes start from."""
+    """Settings of the queries that episodes start from."""
     reward: ProofRewardConfig = ProofRewardConfig()
-    """Reward of an episode."""
+    """Settings of the reward."""
     kge_reward: KGEReward = "probability"
-    """Reward of proofs with goals that an embedding scored: `probability` is the expected reward if the proof
-    holds with the product of their probabilities; `log` is the full reward, plus the log-probability of each
-    such goal when it is scored."""
+    """Reward of proofs in which an embedding closed goals. With `probability`, the proof holds with the
+    product of the probabilities of these goals, and the final reward is the expectation. With `log`, the
+    final reward is that of a complete proof, and closing a goal has its log-probability as a reward."""
     allow_kge_on_query: bool = False
-    """Allow the embedding to score the query itself. Then every proof takes only one step."""
+    """Whether the embedding can close the query itself. If it can, every query has a proof of one step."""
     backend: Backend = "auto"
-    """`native` (C++, CPU), `xla`, or `auto`: native if it is available."""
+    """Implementation of proof steps: `native` (C++ on the CPU), `xla`, or `auto`, which uses `native` if it
+    is available."""
 
     @model_validator(mode="after")
     def _check_data(self) -> "ProofConfig":
@@ -196,10 +214,13 @@ class ProofConfig(Config):
 
     @property
     def max_skipped_states(self) -> int:
-        """States with a single successor that one step skips at most; 0 if none are skipped."""
+        """Maximum number of states that one step skips; 0 if `skip_unary_actions` is disabled."""
         return MAX_SKIPPED_STATES if self.skip_unary_actions else 0
 
     @property
     def memory_size(self) -> int:
-        """Visited states that are stored, including skipped ones; 0 if they are not pruned."""
+        """Maximum number of visited states that are stored, including skipped ones.
+
+        0 if `prune_visited` is disabled.
+        """
         return (self.max_episode_steps + 1) * (1 + self.max_skipped_states) if self.prune_visited else 0

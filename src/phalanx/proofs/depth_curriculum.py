@@ -1,4 +1,4 @@
-"""A curriculum over proof depths: stages of queries, by the steps that an environment has taken."""
+"""Curriculum over proof depths. The queries change in stages, after given numbers of environment steps."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,14 +25,16 @@ from phalanx.proofs.state import ProofObservation, ProofState
 
 
 class CurriculumState(eqx.Module):
-    """The state of a proof, and the steps that its environment has taken in all episodes."""
+    """State of the curriculum environment."""
 
     proof: ProofState
+    """State of the proof environment."""
     clock: Int32[Array, "*batch"]
+    """Number of steps that this environment has taken in all of its episodes."""
 
 
 class DepthCurriculumExpert(ShortestProofExpert):
-    """The expert for states of a curriculum."""
+    """`ShortestProofExpert` for the states of a curriculum environment."""
 
     def label(self, states: Any, memory: Any) -> ExpertLabels:
         return super().label(states.proof, memory)
@@ -45,16 +47,17 @@ StepResult = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Array]):
-    """Proof environments that differ only in their queries: a new episode is one of the current stage.
+    """Proof environment with a curriculum: new episodes sample their queries from the current stage.
 
-    Each environment of a batch counts its own steps in its state, so that a resumed run is in the same stage.
-    The first episode is always one of the first stage. `ProofEnvironment.from_config` creates a wrapper if
-    the config has a curriculum.
+    Each environment of a batch counts its own steps in its state, so that a resumed run continues in the same
+    stage. The first episode always belongs to the first stage. `ProofEnvironment.from_config` creates this
+    wrapper if the config has a curriculum.
     """
 
     stages: tuple[ProofEnvironment, ...]
+    """Environments of the stages, which differ only in their queries."""
     starts: tuple[int, ...]
-    """Number of steps after which each stage begins; the first is 0."""
+    """Number of steps after which each stage begins. The first is 0, and they increase."""
 
     version: ClassVar[int] = ProofEnvironment.version
     config_type: ClassVar[type[Config]] = ProofEnvironment.config_type
@@ -75,14 +78,22 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
     def from_config(  # type: ignore[override]
         cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None
     ) -> Any:
-        """Create a wrapper, or the environment itself if the config has no curriculum."""
+        """Create a wrapper, or a `ProofEnvironment` if the config has no curriculum.
+
+        Args:
+            config: The settings.
+            knowledge_base: Knowledge base to use instead of `config.dataset`.
+        """
         return ProofEnvironment.from_config(config, knowledge_base=knowledge_base)
 
     @classmethod
     def from_knowledge_base(
         cls, knowledge_base: KnowledgeBase, config: ProofConfig
     ) -> "DepthCurriculumWrapper":
-        """Create the stages of `config.curriculum`; `config.queries` is the first unless it is replaced."""
+        """Create an environment with the stages of `config.curriculum`.
+
+        The first stage uses `config.queries`, unless a stage of the curriculum starts at step 0.
+        """
         everything = ProofEnvironment.from_knowledge_base(
             knowledge_base, admit_all_depths(config), config.split
         )
@@ -104,7 +115,7 @@ class DepthCurriculumWrapper(Environment[CurriculumState, ProofObservation, Arra
         return self.stages[0].max_episode_steps
 
     def at_step(self, step: int) -> ProofEnvironment:
-        """Return the environment of the stage after some steps."""
+        """Return the environment of the stage that is current after a number of steps."""
         return self.stages[int(np.searchsorted(self.starts, step, side="right")) - 1]
 
     @property

@@ -1,4 +1,4 @@
-"""The KGE action, which closes a ground goal with an embedding instead of a proof."""
+"""The KGE action, which closes a ground goal with a knowledge-graph embedding instead of a proof."""
 
 import dataclasses
 import functools
@@ -20,20 +20,24 @@ from phalanx.proofs.state import ExpandRequest, SearchNode
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KGELeafScorer(Fingerprinted):
-    """An embedding that can close the first goal if it is ground.
+    """Adds the KGE action, which closes (removes) a ground first goal without proving it.
 
-    Such a state has one more successor, after all others: itself, with the `_kge` predicate in its first
-    goal. This action removes the goal and adds the log-probability of the embedding to the score. It is not
-    offered if the remaining goals have been visited, because it would lead in a circle.
+    A state whose first goal is ground has an additional successor after all others, in which this goal has a
+    `_kge` predicate. The action removes the goal and adds its log-probability to the score of the episode. It
+    is not offered if the remaining goals have been visited, because it would lead in a circle.
     """
 
     kge: KGE
+    """The embedding."""
     allow_query: bool
-    """True if the query itself can be closed, too."""
+    """Whether the embedding can close the query itself."""
 
     @classmethod
     def create(cls, kge: KGE | None, config: ProofConfig, program: Program) -> "KGELeafScorer | None":
-        """Check that an embedding fits a program and a config; None without an embedding."""
+        """Create a scorer; return None if there is no embedding.
+
+        Raises `ValueError` if the embedding does not fit the program or the config.
+        """
         if kge is None:
             return None
         sizes = (kge.num_relations, kge.num_entities)
@@ -57,7 +61,7 @@ class KGELeafScorer(Fingerprinted):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the embedding's parameters."""
+        """Digest of the embedding's parameters and of `allow_query`."""
         digest = hashlib.sha256(f"{self.allow_query} {jax.tree.structure(self.kge)}".encode())
         for leaf in jax.tree.leaves(self.kge):
             digest.update(np.asarray(leaf).tobytes())
@@ -72,7 +76,7 @@ class KGELeafScorer(Fingerprinted):
         *,
         restart: bool,
     ) -> SearchNode:
-        """Expand nodes like `backends.expand`, and add the KGE action, for which one slot is reserved."""
+        """Expand nodes like `backends.expand` and add the KGE action, for which one successor is reserved."""
         num_slots = node.successors.shape[-3] - 1
         smaller = node._replace(
             successors=node.successors[..., :num_slots, :, :],
@@ -107,7 +111,15 @@ class KGELeafScorer(Fingerprinted):
     def close(
         self, program: Program, goals: Int32[Array, "*batch goals atom"]
     ) -> tuple[Int32[Array, "*batch goals atom"], Float32[Array, "*batch"]]:
-        """Apply KGE actions; return the remaining goals and log-probabilities (0 for other actions)."""
+        """Apply the KGE action to successors in which the first goal has a `_kge` predicate.
+
+        Args:
+            program: Facts and rules.
+            goals: The selected successors. Those of other actions are not changed.
+
+        Returns:
+            The remaining goals, and the log-probability of the closed goal (0 for other actions).
+        """
         is_kge = is_kge_action(program, goals)
         offset = jnp.array([program.kge_offset, 0, 0], jnp.int32)
         remaining = jnp.where(is_kge[..., None, None], remove_first_goal(program, goals), goals)
@@ -116,7 +128,7 @@ class KGELeafScorer(Fingerprinted):
     def log_probability(
         self, where: Bool[Array, "*batch"], goal: Int32[Array, "*batch atom"]
     ) -> Float32[Array, "*batch"]:
-        """Return the log-probability of ground goals; 0 elsewhere."""
+        """Return the log-probability of ground goals where `where` is True, and 0 elsewhere."""
         # State indices are the embedding's ids plus one.
         triples = jnp.where(where[..., None], goal - 1, 0)
         found: Any = self.kge.log_probability(triples.reshape(-1, 3))
@@ -124,30 +136,34 @@ class KGELeafScorer(Fingerprinted):
 
 
 def is_kge_action(program: Program, goals: Int32[Array, "*batch goals atom"]) -> Bool[Array, "*batch"]:
-    """Return whether the first goal has a `_kge` predicate; these follow the special predicates."""
+    """Return whether the first goal of a successor has a `_kge` predicate, which marks the KGE action."""
     return goals[..., 0, 0] > program.end_index
 
 
 def remove_first_goal(
     program: Program, goals: Int32[Array, "*batch goals atom"]
 ) -> Int32[Array, "*batch goals atom"]:
-    """Remove a ground first goal, which keeps the canonical form; True if no goal is left."""
+    """Remove the first goal, which must be ground. If no goal is left, the result is True.
+
+    Since the goal has no variables, the remaining goals are still in canonical form.
+    """
     rest = jnp.concatenate([goals[..., 1:, :], jnp.zeros_like(goals[..., :1, :])], axis=-2)
     is_empty = rest[..., 0, 0] == 0
     return rest.at[..., 0, 0].set(jnp.where(is_empty, program.true_index, rest[..., 0, 0]))
 
 
 def has_kge_score(kge: KGE, atoms: Int32[Array, "*any 3"]) -> Bool[Array, "*any"]:
-    """Return which atoms of a state an embedding can score: ground atoms, also with a `_kge` predicate."""
+    """Return which atoms an embedding can score: ground atoms, including those with a `_kge` predicate."""
     predicates, terms = _base_predicates(kge, atoms[..., 0]), atoms[..., 1:]
     is_ground = jnp.all((terms >= 1) & (terms <= kge.num_entities), axis=-1)
     return is_ground & (predicates >= 1) & (predicates <= kge.num_relations)
 
 
 def kge_scores(kge: KGE, atoms: Int32[Array, "*any 3"], default: float = 0.0) -> Float[Array, "*any"]:
-    """Score the atoms of states; `_kge` predicates are scored like their base predicates.
+    """Score the atoms of states with an embedding.
 
-    Padding, `True`, `False`, `End` and atoms with variables get `default`; see `has_kge_score`.
+    `_kge` predicates are scored like their base predicates. Padding, `True`, `False`, `End` and atoms with
+    variables have the score `default`; see `has_kge_score`.
     """
     is_scored = has_kge_score(kge, atoms)
     indices = jnp.stack([_base_predicates(kge, atoms[..., 0]), atoms[..., 1], atoms[..., 2]], axis=-1)

@@ -1,4 +1,4 @@
-"""The proof environment: reset, step, spaces and capabilities."""
+"""The proof environment, in which an agent proves queries from facts and rules."""
 
 import dataclasses
 import functools
@@ -48,32 +48,33 @@ if TYPE_CHECKING:
 
 
 class ProofInfo(eqx.Module):
-    """Information about a step in addition to state, observation, reward and done."""
+    """Additional information that a step returns."""
 
     terminated: Bool[Array, "*batch"]
-    """True if the episode ended in True or False."""
+    """Whether the episode ended in the state True or False."""
     truncated: Bool[Array, "*batch"]
-    """True if the episode reached the maximum number of steps."""
+    """Whether the episode reached the maximum number of steps."""
     proved: Bool[Array, "*batch"]
-    """True if the episode ended in True."""
+    """Whether the episode ended in the state True."""
     gave_up: Bool[Array, "*batch"]
-    """True if this step was the end action."""
+    """Whether this step was the end action."""
     label: Bool[Array, "*batch"]
-    """True for true queries."""
+    """Whether the query is true."""
     depth: Int32[Array, "*batch"]
     """Proof depth of the query; -1 if it is not known, and for negatives."""
     step_count: Int32[Array, "*batch"]
-    """Steps taken in this episode."""
+    """Number of steps taken in this episode."""
     action: Int32[Array, "*batch"]
-    """The executed action; -1 if it was invalid or the episode was over."""
+    """The executed action; -1 if the action was invalid or the episode had already ended."""
     overflow: Bool[Array, "*batch"]
-    """True if successors were cut off because there were more than `max_actions`."""
+    """Whether successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
-    """Successors that were removed because they had more than `max_goals` goals."""
+    """Number of successors that were removed because they had more than `max_goals` goals."""
     num_skipped: Int32[Array, "*batch"]
-    """States with a single successor that the last valid step skipped."""
+    """Number of states with a single successor that the last valid step skipped."""
     log_score: Float32[Array, "*batch"] | None = None
-    """Sum of the log-probabilities of goals that an embedding scored; None without an embedding."""
+    """Sum of the log-probabilities of the goals that an embedding closed in this episode. None if the
+    environment has no embedding."""
 
 
 StepResult = tuple[ProofState, ProofObservation, Float32[Array, "*batch"], Bool[Array, "*batch"], ProofInfo]
@@ -81,20 +82,23 @@ StepResult = tuple[ProofState, ProofObservation, Float32[Array, "*batch"], Bool[
 
 @dataclasses.dataclass(frozen=True)
 class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
-    """Proof search over a knowledge graph: the agent reduces a query to True, one goal at a time.
+    """Proof search over a knowledge graph.
 
-    - Observation: `goals` int32 [goals, 3], the goals after each action `successors` int32
-      [actions, goals, 3], `action_mask` bool [actions], and fields for bookkeeping. The last dimension is 4
-      if a predicate has three arguments.
-    - Action: the index of a successor; the first `state.num_actions` are legal.
-    - Reward: at the end of an episode (see `ProofRewardConfig`), and a penalty for invalid actions.
-    - Termination: True (proved) or False (failed or gave up); truncation after `max_episode_steps`. A final
-      state has itself as its only successor.
-    - With an embedding, a state whose first goal is ground has one more successor: itself with the `_kge`
-      predicate in that goal. This action removes the goal, and its probability counts; see
-      `ProofConfig.kge_reward`.
+    A state is a list of goals, which initially contains only the query. Each step resolves the first goal
+    with a fact or a rule. If no goal is left, the query is proved.
 
-    Create it with `ProofEnvironment.from_config`, from a knowledge base with
+    - Observation: `goals` int32 [goals, 3] are the remaining goals, `successors` int32 [actions, goals, 3]
+      are the goals that each action leads to, and `action_mask` bool [actions] are the legal actions. The
+      other fields are for bookkeeping. The last dimension is 4 if a predicate has three arguments.
+    - Action: the index of a successor. The first `state.num_actions` actions are legal.
+    - Reward: a reward at the end of an episode (see `ProofRewardConfig`), and a penalty for invalid actions.
+    - Termination: an episode terminates in the state True (proved) or False (failed or gave up). It is
+      truncated after `max_episode_steps`. A final state is its own only successor.
+    - Embedding: if there is an embedding, a state whose first goal is ground has an additional successor, in
+      which this goal has a `_kge` predicate. The action closes the goal with the probability that the
+      embedding assigns to it; see `ProofConfig.kge_reward`.
+
+    Create an environment with `ProofEnvironment.from_config`, from a knowledge base with
     `ProofEnvironment.from_knowledge_base`, or from arrays with `ProofEnvironment.create`.
     """
 
@@ -106,24 +110,25 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     config: ProofConfig
     program: Program
     queries: QuerySet
-    """The queries that the config admits."""
+    """Positives that episodes start from, selected by `config.queries`."""
     known: NegativeSampler
+    """Known triples, which are never sampled as negatives."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Names for text and rendering; not compared."""
+    """Names of predicates and constants, for text and rendering. Ignored by comparisons."""
     kge_scorer: KGELeafScorer | None = None
-    """The embedding that can close goals, if there is one."""
+    """The embedding that can close ground goals without a proof; None if there is no embedding."""
     knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
-    """Facts, rules and queries of all splits, for evaluations; not compared."""
+    """Facts, rules and queries of all splits, for evaluations. Ignored by comparisons."""
 
     @classmethod
     def from_config(  # type: ignore[override]
         cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None
     ) -> Any:
-        """Create an environment; with a curriculum, a `DepthCurriculumWrapper`.
+        """Create an environment, or a `DepthCurriculumWrapper` if the config has a curriculum.
 
         Args:
             config: The settings.
-            knowledge_base: Replaces the knowledge base of `config.dataset`.
+            knowledge_base: Knowledge base to use instead of `config.dataset`.
         """
         if knowledge_base is None:
             knowledge_base = load_knowledge_base(config)
@@ -135,7 +140,13 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
     @classmethod
     def default_network(cls, settings: ProofConfig, config: ProofNetworkConfig, key: Key) -> ProofNetwork:
-        """Create a network for the predicates and constants of a knowledge base."""
+        """Create a policy network for the predicates and constants of the knowledge base.
+
+        Args:
+            settings: Settings of the environment, which determine the knowledge base.
+            config: Settings of the network.
+            key: PRNG key for the initial parameters.
+        """
         vocabulary = ProofVocabulary(load_knowledge_base(settings), settings.max_goals)
         return ProofNetwork(config, vocabulary, key=key)
 
@@ -152,17 +163,19 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         vocabulary: ProofVocabulary | None = None,
         kge: KGE | None = None,
     ) -> "ProofEnvironment":
-        """Create an environment from arrays of state indices.
+        """Create an environment from arrays of atoms that are encoded by a `ProofVocabulary`.
 
         Args:
-            config: The settings; the backend is resolved here.
+            config: The settings. The backend `auto` is replaced by the one that is used.
             program: Facts and rules.
             queries: True queries.
-            depths: Their proof depths, -1 if not known.
-            known: Triples of all splits, which are never negatives. Facts and queries are always included.
-            domains: Domain of each constant; negatives stay within a domain.
-            vocabulary: Names, for text and rendering.
-            kge: An embedding that can close goals.
+            depths: Proof depths of the queries; -1 if a depth is not known. None means that none is known.
+            known: Known triples of all splits, which are never sampled as negatives. Facts and queries are
+                always included.
+            domains: Domain number of each constant. A negative replaces a constant by one of the same domain.
+                None means that all constants are in one domain.
+            vocabulary: Names of predicates and constants, for text and rendering.
+            kge: An embedding that can close ground goals without a proof. None means no embedding.
         """
         all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
         arities = None if vocabulary is None else vocabulary.predicate_arities
@@ -188,16 +201,17 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         kge: KGE | None = None,
         **settings: Any,
     ) -> "ProofEnvironment":
-        """Create an environment for the queries of a split; negatives are in no split.
+        """Create an environment for the queries of a split of a knowledge base.
 
         Args:
-            knowledge_base: Facts, rules and queries.
-            config: The settings. The curriculum and the settings that select a knowledge base and a split
-                are not used.
+            knowledge_base: Facts, rules and queries. Known atoms of all splits are never sampled as
+                negatives.
+            config: The settings. Its curriculum, dataset and split are ignored.
             split: `train`, `valid` or `test`.
-            vocabulary: The state indices; default: those of the knowledge base and `max_goals`.
-            kge: An embedding that can close goals; default: that of `config.kge`.
-            settings: Fields of `ProofConfig` to change.
+            vocabulary: Encodes the atoms of states. None creates it from the knowledge base and `max_goals`.
+            kge: An embedding that can close ground goals without a proof. None uses the embedding of
+                `config.kge`, if there is one.
+            settings: Fields of `ProofConfig` that override `config`.
         """
         config = config_from(ProofConfig, config, settings={**settings, "split": split})
         vocabulary = vocabulary or ProofVocabulary(knowledge_base, config.max_goals)
@@ -234,7 +248,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return dataclasses.replace(created, knowledge_base=knowledge_base)
 
     def with_queries(self, queries: QueryConfig) -> "ProofEnvironment":
-        """Return the environment with other query settings, applied to the queries of this one."""
+        """Return a copy with other query settings, which select from the queries of this environment."""
         config = self.config.model_copy(update={"queries": queries})
         return dataclasses.replace(self, config=config, queries=self.queries.select(queries))
 
@@ -276,12 +290,13 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         label: Bool[Array, "*batch"],
         depth: Int32[Array, "*batch"] | None = None,
     ) -> tuple[ProofState, ProofObservation]:
-        """Start episodes with given queries.
+        """Start episodes with given queries instead of sampled ones.
 
         Args:
-            query: Atoms; may contain variables C + 1, C + 2, ... in order of appearance.
-            label: Whether each query is true; a true query may not be used in its own proof.
-            depth: Proof depths; default: not known.
+            query: Encoded atoms. They can contain variables, numbered C + 1, C + 2, ... in order of first
+                occurrence, where C is the number of constants.
+            label: Whether each query is true. A true query is not used as a fact in its own proof.
+            depth: Proof depth of each query. None means that depths are not known.
         """
         depth = jnp.full(label.shape, -1, jnp.int32) if depth is None else depth
         return self._start(SampledQuery(query, label, depth))
@@ -353,12 +368,12 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return state.episode_done
 
     def sample_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
-        """Sample a legal action uniformly."""
+        """Sample a legal action of a single state uniformly."""
         bits = jax.random.bits(key, (), jnp.uint32)
         return (bits % jnp.maximum(state.num_actions, 1).astype(jnp.uint32)).astype(jnp.int32)
 
     def invalid_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
-        """Return a masked action, or one that is out of range."""
+        """Sample an invalid action of a single state: one that is masked or out of range."""
         max_actions = self.config.max_actions
         bits = jax.random.bits(key, (), jnp.uint32)
         excess = (bits % (max_actions + 2 - state.num_actions).astype(jnp.uint32)).astype(jnp.int32)
@@ -373,9 +388,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return state.action_mask
 
     def episode_metrics(self, info: Any) -> dict[str, Array]:
-        """Return success: a true query was proved, or a false one was not.
+        """Return `success_mask`: whether a true query was proved or a false query was not proved.
 
-        A proof with goals that an embedding scored counts if its probability is more than one half.
+        If there is an embedding, a proof only counts if its probability is more than one half.
         """
         proved = jnp.asarray(info.proved)
         if info.log_score is not None:
@@ -383,7 +398,13 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return {"success_mask": proved == jnp.asarray(info.label)}
 
     def evaluate(self, network: Any, settings: Any, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate a policy: greedy episodes during training, link prediction in `phalanx eval`."""
+        """Evaluate a policy: with greedy episodes during training, and by link prediction in `phalanx eval`.
+
+        Args:
+            network: The policy network.
+            settings: A `LinkPredictionConfig` for link prediction, or a `ProofEvaluationConfig` for episodes.
+            final: Ignored.
+        """
         knowledge_base, vocabulary = self._require_knowledge_base(), self._require_vocabulary()
         if isinstance(settings, LinkPredictionConfig):
             return (
@@ -405,7 +426,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return (evaluate_prover(environment, network, self._held_out_queries[key]),)
 
     def held_out(self, settings: Any) -> "ProofEnvironment":
-        """Return the environment with all queries of the split that is evaluated during training."""
+        """Return an environment with the queries of all depths of the split `settings.split` (cached)."""
         split = settings.split
         if split not in self._held_out:
             environment = ProofEnvironment.from_knowledge_base(
@@ -429,7 +450,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return {}
 
     def fingerprint(self) -> str:
-        """Return a digest of names, facts, rules, queries of all splits and the embedding."""
+        """Return a digest of the names, facts, rules, queries of all splits and the embedding."""
         digest = hashlib.sha256()
         if self.vocabulary is not None:
             names = (*self.vocabulary.predicates, "", *self.vocabulary.constants)
@@ -443,7 +464,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return digest.hexdigest()[:16]
 
     def metadata(self) -> dict[str, Any]:
-        """Return the sizes of the knowledge base and the number of queries."""
+        """Return the name and sizes of the knowledge base, and the number of training queries."""
         if self.knowledge_base is None:
             return {"training_queries": [len(self.queries)]}
         sizes = self.knowledge_base.sizes()
@@ -454,7 +475,10 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return () if self.vocabulary is None else ("svg", "ansi")
 
     def render(self, state: ProofState, mode: str = "svg") -> str | None:
-        """Render the goals; `ansi` also lists the successors. None if the environment has no names."""
+        """Render a single state: `svg` draws its goals, and `ansi` lists its goals and successors as text.
+
+        Returns None if the environment has no vocabulary.
+        """
         if self.vocabulary is None:
             return None
         if mode == "svg":
@@ -467,11 +491,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         raise ValueError(f"mode must be svg or ansi, got {mode!r}")
 
     def task_name(self, state: ProofState) -> str:
-        """Return the query, with `not` in front of false ones; empty if the environment has no names."""
+        """Return the query of a single state as text, prefixed with `not` if the query is false.
+
+        Returns an empty string if the environment has no vocabulary.
+        """
         return "" if self.vocabulary is None else text.query_name(state, self.vocabulary)
 
     def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Replace states by frames with names, which show all steps of an episode up to theirs."""
+        """Convert recorded episodes for rendering: replace their states by `ProofFrame`s."""
         from phalanx.proofs.rendering import render_episodes
 
         return render_episodes(episodes, self._require_vocabulary())
@@ -538,7 +565,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def _start_where(
         self, mask: Bool[Array, "*batch"], query: SampledQuery, states: ProofState
     ) -> ProofState:
-        """Start new episodes in some rows; `query` contains the old queries in the others."""
+        """Start new episodes where `mask` is True. Elsewhere, `query` must contain the current queries."""
         first = jnp.zeros_like(states.goals).at[..., 0, :].set(query.atom)
         goals = jnp.where(mask[..., None, None], first, states.goals)
         request = ExpandRequest(mask, query.atom, query.label)
@@ -561,7 +588,7 @@ def _false_goals(program: Program, max_goals: int) -> Int32[Array, "goals atom"]
 
 
 def admit_all_depths(config: ProofConfig) -> ProofConfig:
-    """Return settings whose queries are not selected or weighted by depth."""
+    """Return a copy of the settings in which queries are not selected or weighted by depth."""
     depths = {"min_depth": None, "max_depth": None, "depth_weights": ()}
     return config.model_copy(update={"queries": config.queries.model_copy(update=depths)})
 

@@ -1,4 +1,7 @@
-"""Proof episodes as tokens.
+"""Tokenizer of proof episodes for sequence models.
+
+A step is encoded as follows. An atom is a predicate token p followed by term tokens such as a and b. Each
+OPTION contains the goals that an action leads to. The loss is only computed on the action (loss mask 1).
 
 GOALS p a b p a b  OPTION p a b  OPTION p a b p a b  ACTION number END
 |------- observation: loss mask 0 --------------| |- action: mask 1 -|
@@ -22,11 +25,10 @@ _PREDICATES = len(_ProofMark)
 
 @dataclasses.dataclass(frozen=True)
 class ProofTokenizer:
-    """Converts proof episodes to tokens; an atom is one token for its predicate and one for each term.
+    """Converts steps of proof episodes to tokens. An atom is one token for its predicate and one per term.
 
-    A view is a dictionary with `goals` [atoms, 3], `successors` [states, atoms, 3], `count`, the number of
-    legal actions, and the `depth` of the query. An episode succeeds if a true query is proved or a false one
-    is not. Its difficulty is the depth of the query relative to `max_depth`.
+    A view is the part of a state that is encoded. It is a dictionary with `goals` [atoms, 3], `successors`
+    [actions, atoms, 3], `count` (the number of legal actions), and `depth` (the proof depth of the query).
     """
 
     num_predicates: int
@@ -34,15 +36,15 @@ class ProofTokenizer:
     num_terms: int
     """Number of indices of constants and variables, including padding."""
     num_actions: int
-    """Largest number of successors of a state."""
+    """Maximum number of successors of a state."""
     max_depth: int
-    """Largest number of steps of an episode."""
+    """Maximum number of steps of an episode."""
     arity: int = 2
-    """Number of terms of an atom."""
+    """Number of terms of an atom: 2 or 3."""
 
     @classmethod
     def for_environment(cls, environment: ProofEnvironment) -> "ProofTokenizer":
-        """Create the tokenizer for an environment."""
+        """Create a tokenizer with the sizes of an environment."""
         config, program = environment.config, environment.program
         return cls(
             num_predicates=program.end_index + 1,
@@ -69,11 +71,11 @@ class ProofTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens: marks, predicates, terms, actions, and one for an invalid action."""
+        """Size of the vocabulary: marks such as GOALS, predicates, terms, actions, and one invalid action."""
         return self._numbers + self.num_actions + 1
 
     def view(self, states: ProofState) -> dict[str, Array]:
-        """Return goals, successors, the number of legal actions and the depth of the query."""
+        """Return the view of a batch of states: the parts that are encoded, and the depth of the query."""
         return {
             "goals": states.goals,
             "successors": states.successors,
@@ -82,7 +84,7 @@ class ProofTokenizer:
         }
 
     def encode(self, seen: dict[str, np.ndarray], actions: Any) -> StepTokens:
-        """Encode a batch of views and actions."""
+        """Encode a batch of views and actions as tokens. Actions that are out of range become one token."""
         steps, options = seen["successors"].shape[:2]
         legal = np.arange(options) < seen["count"][:, None]
         tokens, counts = self._atoms(seen["successors"])
@@ -102,7 +104,12 @@ class ProofTokenizer:
         )
 
     def decode(self, tokens: Int32[np.ndarray, " tokens"]) -> tuple[dict[str, list[Any]], int]:
-        """Decode goals and successors, as lists of atoms, and the action, which is -1 if it is invalid."""
+        """Decode the tokens of one step.
+
+        Returns:
+            A dictionary with the goals and the successors as lists of encoded atoms, and the action, which is
+            -1 if it is invalid.
+        """
         rest = tokens.tolist()
         frame = [_ProofMark.GOALS, _ProofMark.ACTION, _ProofMark.END]
         if len(rest) < 4 or [rest[0], rest[-3], rest[-1]] != frame:
@@ -118,18 +125,21 @@ class ProofTokenizer:
         return {"goals": goals, "successors": successors}, action if action < self.num_actions else -1
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return whether true queries were proved and false ones were not."""
+        """Return which episodes succeeded: a true query was proved, or a false query was not proved."""
         return np.asarray(infos.proved) == np.asarray(infos.label)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """Return the depth of the query relative to the largest number of steps; NaN if it is not known."""
+        """Return the difficulty of each episode, from 0 to 1; NaN if the depth of the query is not known.
+
+        It is the proof depth of the query divided by `max_depth`.
+        """
         depth = np.asarray(seen["depth"], np.float64)
         return np.where(depth >= 0, np.minimum(depth / self.max_depth, 1.0), np.nan)
 
     def _atoms(
         self, atoms: Int32[np.ndarray, "*steps atoms atom"]
     ) -> tuple[Int32[np.ndarray, "*steps width"], Bool[np.ndarray, "*steps width"]]:
-        """Return a token for each predicate and term, and which of them are not padding."""
+        """Return a token for each predicate and term, and a mask of those that are not padding."""
         offsets = np.array([_PREDICATES, *[self._terms] * self.arity], np.int32)
         counts = np.broadcast_to(atoms[..., :1] != 0, atoms.shape)
         shape = (*atoms.shape[:-2], atoms.shape[-1] * atoms.shape[-2])

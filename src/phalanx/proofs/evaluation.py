@@ -1,4 +1,7 @@
-"""Evaluation of provers: how many true queries the greedy policy proves, and how many false ones."""
+"""Evaluation of provers: the fractions of true and false queries that the greedy policy proves.
+
+A positive is a true query, and a negative is a corruption of a true query.
+"""
 
 import dataclasses
 import math
@@ -16,37 +19,43 @@ from phalanx.proofs.queries import SampledQuery, corrupt
 
 _BATCH_SIZE = 256
 NEGATIVE, UNPROVABLE = "corrupted", "no proof"
-"""Groups of negatives and of positives without a proof; the other groups are `depth 1`, `depth 2`, ..."""
+"""Names of two groups of queries: negatives, and positives that have no proof or whose depth is not known.
+
+The other groups are `depth 1`, `depth 2`, ...
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class ProverEvaluation:
-    """Results of the greedy policy on some queries. A rate is None if there are no such queries."""
+    """Results of the greedy policy on some queries, with one episode per query."""
 
     episodes: int
+    """Number of episodes, which is the number of queries."""
     success_rate: float
-    """Fraction of positives that were proved and negatives that were not, together."""
+    """Fraction of correct episodes: a positive is proved, or a negative is not proved."""
     success_rate_se: float | None
-    """Standard error of the success rate; None for a single query."""
+    """Standard error of the success rate; None if there is only one query."""
     proved_rate: float | None
-    """Fraction of positives that were proved."""
+    """Fraction of positives that were proved; None if there are no positives."""
     false_proof_rate: float | None
-    """Fraction of negatives that were proved. Rules that are not always correct prove some."""
+    """Fraction of negatives that were proved; None if there are no negatives. It is usually not 0, because
+    rules are not always correct."""
     overflow_rate: float
-    """Fraction of queries with more successors than `max_actions`."""
+    """Fraction of queries whose initial state has more successors than `max_actions`."""
     mean_proof_length: float | None
-    """Mean number of steps of the proved positives."""
+    """Mean number of steps of proved positives; None if no positive was proved."""
     groups: dict[str, dict[str, float]]
-    """Number of episodes and success rate of the positives of each depth and of the negatives."""
+    """`episodes` and `success_rate` of each group of queries. Positives are grouped by proof depth."""
     split: str = ""
+    """Split of the queries."""
 
     def as_record(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
+        """Return the result as a dictionary of JSON values."""
         values = dataclasses.asdict(self)
         return {"split": values.pop("split"), "mode": "greedy", **values}
 
     def describe(self) -> list[str]:
-        """Describe the total and each group in one line each."""
+        """Return lines of text: one for the total, followed by one per group."""
         total = f"{self.split}, {self.episodes} queries: {self.success_rate:.1%} correct"
         if self.proved_rate is not None:
             total += f", {self.proved_rate:.1%} of true queries proved"
@@ -62,12 +71,15 @@ class ProverEvaluation:
 def sample_held_out_queries(
     environment: ProofEnvironment, max_queries: int | None, seed: int = 0
 ) -> SampledQuery:
-    """Sample positives of an environment and one corruption of each that has one.
+    """Sample positives of an environment, and one corruption of each that can be corrupted.
 
     Args:
         environment: The environment with the queries.
-        max_queries: Largest number of positives; None for all.
+        max_queries: Maximum number of positives. None uses all.
         seed: Seed of the selection and of the corruptions.
+
+    Returns:
+        The positives, followed by their corruptions.
     """
     queries = environment.queries
     rows = np.arange(len(queries))
@@ -98,13 +110,13 @@ def evaluate_prover(
     *,
     batch_size: int = _BATCH_SIZE,
 ) -> ProverEvaluation:
-    """Run one greedy episode per query.
+    """Evaluate a policy by running one greedy episode per query.
 
     Args:
-        environment: The environment; its own queries are not used.
+        environment: The environment. Its own queries are not used.
         network: Policy network.
-        queries: Positives and negatives with their depths.
-        batch_size: Episodes that are run at a time.
+        queries: Positives and negatives with their proof depths.
+        batch_size: Number of episodes that run at a time.
     """
     count = queries.label.shape[0]
     if count == 0:
@@ -125,7 +137,11 @@ def evaluate_prover(
 def _attempt(
     environment: ProofEnvironment, network: PolicyNetwork, queries: SampledQuery
 ) -> tuple[Bool[Array, " batch"], Int32[Array, " batch"], Bool[Array, " batch"]]:
-    """Return whether each query was proved, the number of steps, and whether its successors were cut off."""
+    """Run one greedy episode per query.
+
+    Returns whether each query was proved, its number of steps, and whether successors of its initial state
+    were cut off.
+    """
     states, observations = environment.reset_to(*queries)
     limit = environment.config.max_episode_steps
     results = rollout_episodes(

@@ -1,4 +1,4 @@
-"""Expert for proofs: the next step of a shortest proof, found by breadth-first search."""
+"""Expert policy for proofs, which follows a shortest proof found by breadth-first search."""
 
 import collections
 from collections.abc import Sequence
@@ -19,18 +19,19 @@ _CACHE_SIZE = 10_000
 _SEARCH_BATCH_SIZE = 64
 
 Path = Sequence[np.ndarray]
-"""Goals of the states on the path of a proof."""
+"""Goals of each state on the path from the query to the end of a proof."""
 
 
 class ShortestProofExpert:
-    """Proves true queries and gives up on false ones.
+    """Expert that proves true queries along a shortest proof and gives up on false queries.
 
-    The expert has no answer for queries whose label the knowledge base does not confirm (true ones without a
-    proof, and false ones with a proof), and in states from which no action leads back to the proof. Proofs of
-    recent queries are cached, so the expert has no memory of episodes.
+    The expert has no label for true queries without a proof, for false queries with a proof, and in states
+    from which no action leads to the proof. Proofs of recent queries are cached. The expert does not need a
+    memory of the episode.
 
     Args:
-        environment: The environment, which determines how goals are expanded and the longest proof.
+        environment: The environment. Its settings determine the successors of a state and the maximum length
+            of a proof.
     """
 
     def __init__(self, environment: ProofEnvironment) -> None:
@@ -38,11 +39,11 @@ class ShortestProofExpert:
         self._paths: collections.OrderedDict[bytes, Path | None] = collections.OrderedDict()
 
     def init(self, states: ProofState) -> tuple[()]:
-        """Return an empty memory."""
+        """Return an empty memory, because the expert is stateless."""
         return ()
 
     def label(self, states: ProofState, memory: Any) -> ExpertLabels:
-        """Return the expert's action in each state of a batch."""
+        """Return the expert's action for each state of a batch. States without a label are masked."""
         rows, program = host_rows(states, np.asarray), self._environment.program
         paths = self._find_paths(np.stack([row.query.atom for row in rows]))
         actions: list[int | None] = []
@@ -53,11 +54,11 @@ class ShortestProofExpert:
         return ExpertLabels(np.array([[action or 0] for action in actions], np.int32), mask)
 
     def must_act(self, actions: Any, labels: ExpertLabels) -> Bool[np.ndarray, " batch"]:
-        """Return no rows: the policy may always act."""
+        """Return a mask that is always False, because the expert never has to act instead of the policy."""
         return np.zeros(len(labels.mask), bool)
 
     def advance(self, memory: Any, labels: ExpertLabels, actions: Any, reset: Any) -> tuple[()]:
-        """Return an empty memory."""
+        """Return an empty memory, because the expert is stateless."""
         return ()
 
     def _find_paths(self, queries: np.ndarray) -> list[Path | None]:
@@ -80,7 +81,10 @@ class ShortestProofExpert:
 
 
 def next_action(state: ProofState, path: Path | None, program: Program) -> int | None:
-    """Return the action that leads to the latest goals of a proof, or gives up if there is no proof.
+    """Return the expert's action in a single state.
+
+    If there is a proof, this is the action that leads to the goals closest to its end. Otherwise, it is the
+    end action.
 
     Args:
         state: A single state.
@@ -88,7 +92,8 @@ def next_action(state: ProofState, path: Path | None, program: Program) -> int |
         program: Facts and rules.
 
     Returns:
-        The action, or None if no action is in the proof, or if giving up is not possible.
+        The action. None if no action leads to goals of the proof, or if there is neither a proof nor an end
+        action.
     """
     successors = np.asarray(state.successors)[: int(state.num_actions)]
     by_predicate = {int(goals[0, 0]): action for action, goals in enumerate(successors)}

@@ -1,4 +1,4 @@
-"""Link prediction with proofs: exact, policy, embedding and hybrid scores of triples."""
+"""Link prediction with proofs. Triples are scored by exact proofs, a policy, an embedding, or both."""
 
 import dataclasses
 import math
@@ -46,11 +46,11 @@ from phalanx.proofs.vocabulary import ProofVocabulary
 EvaluationMode = Literal["exact", "policy", "kge", "hybrid", "learned"]
 MODES: tuple[EvaluationMode, ...] = ("exact", "policy", "kge", "hybrid", "learned")
 POLICY_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)
-"""Candidate weights of a proof's log-probability in `hybrid`; the best one on validation data is selected."""
+"""Candidate values of `HybridConfig.policy_weight`. The best one on validation data is selected."""
 
 
 class LinkPredictionConfig(Config):
-    """Settings of link prediction with proofs: the settings of `phalanx eval` for provers and embeddings."""
+    """Settings of link prediction with proofs, as used by `phalanx eval` for provers and embeddings."""
 
     renamed_settings: ClassVar[dict[str, str]] = {
         "corruptions": "num_candidates",
@@ -64,54 +64,60 @@ class LinkPredictionConfig(Config):
     }
 
     mode: EvaluationMode | None = None
-    """Scores that triples are ranked by: `exact` (rounds of forward chaining), `policy` (the best proof that
+    """Scores by which triples are ranked: `exact` (rounds of forward chaining), `policy` (the best proof that
     a beam search finds), `kge` (an embedding), `hybrid` (proofs and an embedding, with the weights in
-    `hybrid`), or `learned` (both, with weights fitted on validation data). None: `policy` for a prover, `kge`
-    for an embedding."""
+    `hybrid`), or `learned` (proofs and an embedding, with weights fitted on validation data). None uses
+    `policy` for a prover and `kge` for an embedding."""
     kge: str | None = None
-    """Run of `phalanx train kge` or folder of an embedding, for the modes `kge`, `hybrid` and `learned`."""
+    """Folder of an embedding, or of a run of `phalanx train kge`, for the modes `kge`, `hybrid` and
+    `learned`. None uses the embedding that the run trained."""
     dataset: str | None = None
-    """Another knowledge base with the same entities and predicates; None for that of the run."""
+    """Another knowledge base to evaluate on. It must have the same entities and predicates, except in the
+    mode `exact`. None uses the knowledge base of the run."""
     split: Split = "test"
     """Split of the queries."""
     num_candidates: int | None = Field(default=100, ge=1)
-    """Corruptions per query and side; None for all."""
+    """Number of corruptions per query and side. None uses all corruptions."""
     sides: Sides | None = None
-    """Arguments to replace; None: `tail` if constants are in several domains, otherwise `both`."""
+    """Arguments that corruptions replace: `head`, `tail` or `both`. None uses `tail` if the knowledge base
+    has several domains, and `both` otherwise."""
     ties: TieRule = "random"
-    """Rank of triples with equal scores."""
+    """How to rank triples with equal scores: `random`, `realistic`, `expected` or `pessimistic`."""
     seed: int = 0
-    """Seed of corruptions and of positions among ties."""
+    """Seed of the selected queries, of the corruptions and of the random positions among ties."""
     max_queries: int | None = Field(default=None, ge=1)
-    """Queries to evaluate, sampled with the seed; None for all."""
+    """Maximum number of queries, which are sampled at random. None evaluates all queries."""
     beam: BeamSearchConfig = BeamSearchConfig()
-    """The search with a policy."""
+    """Settings of the beam search with a policy."""
     hybrid: HybridConfig = HybridConfig()
     """Weights of the mode `hybrid`."""
     skip_unprovable: bool = True
-    """Skip the search for triples that provably have no proof within its depth. This does not
-    change scores and saves time, because most corruptions have no proof."""
+    """Whether to skip the beam search for triples that have no proof within its depth. This does not change
+    scores and saves time, because most corruptions have no proof."""
     unproved_score: float = -math.inf
     """Score of triples without a proof in the mode `policy`."""
     batch_size: int | None = Field(default=None, ge=1)
-    """Queries that are searched at a time; None: as many as fit into memory."""
+    """Number of queries that are searched at a time. None uses as many as fit into memory."""
     max_rounds: int | None = Field(default=None, ge=1)
-    """Rounds of forward chaining in the mode `exact`; None: until nothing new follows."""
+    """Maximum number of rounds of forward chaining in the mode `exact`. None continues until nothing new
+    follows."""
     max_chaining_seconds: float | None = Field(default=None, ge=0)
-    """Time for forward chaining; atoms that would follow later count as unproved. None: no limit."""
+    """Time limit in seconds for forward chaining. Triples that would follow later count as not proved. None
+    means no limit."""
     max_depth_seconds: float | None = Field(default=30.0, ge=0)
-    """Time for computing proof depths, which are used to group results and to skip unprovable triples; 0
-    disables both."""
+    """Time limit in seconds for computing proof depths, which are used to group results and to skip
+    unprovable triples. 0 disables both. None means no limit."""
     max_fit_queries: int | None = Field(default=2000, ge=1)
-    """Validation queries for fitting the mode `learned`; None for all."""
+    """Maximum number of validation queries for fitting the mode `learned` and for selecting the weights of
+    the mode `hybrid`. None uses all validation queries."""
 
 
 @runtime_checkable
 class TripleProbabilities(Protocol):
-    """A model with scores and calibrated probabilities of triples, such as `KGE`."""
+    """Protocol of a model with scores and calibrated probabilities of triples, such as `KGE`."""
 
     def score(self, triples: Any) -> Any:
-        """Return the score of each triple; higher is more likely."""
+        """Return the score of each triple; higher means more likely."""
 
     def log_probability(self, triples: Any) -> Any:
         """Return the logarithm of the probability that each triple is true."""
@@ -119,16 +125,21 @@ class TripleProbabilities(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class ProofLinkPrediction:
-    """A knowledge base, the settings and the indexed program, from which scorers are created."""
+    """A link-prediction task with proofs: a knowledge base, its encoded facts and rules, and the settings.
+
+    It creates candidate lists and scorers. Create it with `ProofLinkPrediction.create`.
+    """
 
     knowledge_base: KnowledgeBase
     vocabulary: ProofVocabulary
     environment: ProofConfig
-    """Settings of goal expansion. A policy's probabilities refer to this environment."""
+    """Settings of the environment that the policy was trained in, which determine a state's successors."""
     config: LinkPredictionConfig
+    """Settings of the evaluation."""
     program: Program
+    """Encoded facts and rules."""
     kge_action: KGE | None = None
-    """The embedding that can close goals in a search, if the policy was trained with one."""
+    """The embedding that can close ground goals in a search. None unless the policy was trained with one."""
 
     @classmethod
     def create(
@@ -139,7 +150,15 @@ class ProofLinkPrediction:
         config: LinkPredictionConfig | None = None,
         kge_action: KGE | None = None,
     ) -> "ProofLinkPrediction":
-        """Index a knowledge base, all of whose predicates must have two arguments."""
+        """Create a task. All predicates of the knowledge base must have two arguments.
+
+        Args:
+            knowledge_base: Facts, rules and queries.
+            vocabulary: Encodes the atoms of proof states.
+            environment: Settings of the environment that the policy was trained in.
+            config: Settings of the evaluation. None uses the defaults.
+            kge_action: The embedding that can close ground goals in a search. None means no embedding.
+        """
         check_binary(vocabulary.kg, "link prediction")
         program = Program.from_knowledge_base(knowledge_base, vocabulary)
         config = config or LinkPredictionConfig()
@@ -151,7 +170,10 @@ class ProofLinkPrediction:
         return self.knowledge_base.encoded_rules
 
     def queries(self, split: str, max_queries: int | None) -> Int32[np.ndarray, "queries 3"]:
-        """Return queries of a split in order, at most `max_queries`, sampled with the seed."""
+        """Return the encoded queries of a split, in order.
+
+        If there are more than `max_queries`, that many are sampled at random. None returns all queries.
+        """
         queries = self.knowledge_base.triples(split)
         if max_queries is None or max_queries >= len(queries):
             return queries
@@ -159,7 +181,7 @@ class ProofLinkPrediction:
         return queries[np.sort(generator.choice(len(queries), max_queries, replace=False))]
 
     def candidates(self, queries: Int32[np.ndarray, "queries 3"]) -> CandidateLists:
-        """Sample corruptions that are in no split."""
+        """Sample candidate lists of queries. Corruptions are not in any split."""
         return make_candidates(
             queries,
             self.knowledge_base.known_triples,
@@ -171,7 +193,10 @@ class ProofLinkPrediction:
         )
 
     def depths(self, queries: Int32[np.ndarray, "queries 3"]) -> Int32[np.ndarray, " queries"] | None:
-        """Return exact proof depths up to the depth of the search; None if they are not computed."""
+        """Return the exact proof depths of queries, up to the depth of the beam search.
+
+        Returns None if depths are disabled or forward chaining does not support the rules.
+        """
         seconds = self.config.max_depth_seconds
         if seconds == 0 or not can_chain(self.rules):
             return None
@@ -184,7 +209,7 @@ class ProofLinkPrediction:
         )
 
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
-        """Return a scorer of the mode `policy`: the log-probability of the best proof that a search finds."""
+        """Return the scorer of the mode `policy`: the log-probability of the best proof of a beam search."""
         # A triple without a proof from facts and rules may have one with goals that an embedding closes.
         config = self.config
         skip = config.skip_unprovable and config.max_depth_seconds != 0 and self.kge_action is None
@@ -201,7 +226,14 @@ class ProofLinkPrediction:
         )
 
     def select_hybrid_weights(self, search: TripleScorer, embedding: TripleScorer) -> HybridConfig:
-        """Return the weights of `hybrid`; an open policy weight is selected on validation data."""
+        """Return the weights of the mode `hybrid`.
+
+        If `policy_weight` is None, it is selected by the MRR on validation data, or 0 if there is none.
+
+        Args:
+            search: Scorer that searches for proofs.
+            embedding: Scorer with log-probabilities.
+        """
         weights = self.config.hybrid
         if weights.policy_weight is not None:
             return weights
@@ -222,7 +254,12 @@ class ProofLinkPrediction:
         return best
 
     def fit_combination(self, search: TripleScorer, embedding: TripleScorer) -> ScoreCombination:
-        """Fit a combination on the validation split."""
+        """Fit the weights of the mode `learned` on the validation split.
+
+        Args:
+            search: Scorer that searches for proofs.
+            embedding: Scorer with log-probabilities.
+        """
         candidates = self.candidates(self.queries("valid", self.config.max_fit_queries))
         features = compute_features(
             score_candidates(search, candidates), score_candidates(embedding, candidates)
@@ -242,14 +279,15 @@ def evaluate_proofs(
     """Rank the queries of a split among corruptions.
 
     Args:
-        mode: The scores. `exact`: fewer rounds of forward chaining are better (needs no policy); `policy`:
-            the log-probability of the best proof that a search with the policy finds; `kge`: an embedding's
-            score; `hybrid`: both with the config's weights; `learned`: both with the weights of
-            `combination`. In `hybrid` and `learned`, proofs are exact if there is no policy.
+        mode: How triples are scored. `exact` prefers fewer rounds of forward chaining. `policy` is the
+            log-probability of the best proof that a beam search with the policy finds. `kge` is the score of
+            an embedding. `hybrid` combines proofs and an embedding with the weights of the config, and
+            `learned` combines them with the weights of `combination`. In `hybrid` and `learned`, proofs are
+            exact if there is no policy.
         link_prediction: The knowledge base and the settings.
-        policy: The policy.
-        kge: The embedding.
-        combination: Weights of `learned`; default: fitted on the validation split.
+        policy: The policy. Required for the mode `policy`.
+        kge: The embedding. Required for the modes `kge`, `hybrid` and `learned`.
+        combination: Weights of the mode `learned`. None fits them on the validation split.
         split: `valid`, `test` or `train`.
     """
     if mode not in MODES:
@@ -276,16 +314,16 @@ def evaluate_with_config(
     kge: KGE | None = None,
     kge_action: KGE | None = None,
 ) -> LinkPredictionResult:
-    """Evaluate a policy or an embedding with the mode, split, dataset and embedding of a config.
+    """Evaluate a policy or an embedding by link prediction, with the settings of `phalanx eval`.
 
     Args:
         config: The settings of `phalanx eval`.
-        environment: How goals are expanded.
-        knowledge_base: Data of the run; replaced by `config.dataset`.
-        vocabulary: The state indices that the policy was trained with.
-        policy: The policy, if the run trained one.
-        kge: The embedding, if the run trained one; replaced by `config.kge`.
-        kge_action: The embedding that can close goals in a search.
+        environment: Settings of the environment that the policy was trained in.
+        knowledge_base: Knowledge base of the run. It is not used if `config.dataset` is set.
+        vocabulary: Vocabulary that the policy was trained with.
+        policy: The policy; None if the run did not train one.
+        kge: The embedding; None if the run did not train one. It is not used if `config.kge` is set.
+        kge_action: The embedding that can close ground goals in a search. None means no embedding.
     """
     mode = config.mode or ("kge" if policy is None else "policy")
     if mode == "policy" and policy is None:
@@ -369,16 +407,20 @@ def policy_scorer(
 ) -> TripleScorer:
     """Return a scorer that searches for proofs with a policy.
 
+    The score of a triple is the log-probability of the best proof that a beam search finds.
+
     Args:
-        config: How goals are expanded.
+        config: Settings of the proof environment, which determine the successors of a state.
         program: Facts and rules.
         policy: The policy.
-        beam: The search.
-        rules: If given (with ids from 0), triples without a proof within the depth of the search are skipped.
-        kge: An embedding that can close goals.
-        max_depth_seconds: Time for finding unprovable triples; undecided triples are searched.
+        beam: Settings of the beam search. None uses the defaults.
+        rules: Rules encoded with the ids of `Vocabulary`. If they are given, the search is skipped for
+            triples that have no proof within its depth.
+        kge: An embedding that can close ground goals without a proof. None means no embedding.
+        max_depth_seconds: Time limit in seconds for finding triples without a proof. Triples for which this
+            is not decided are searched. None means no limit.
         unproved_score: Score of triples without a proof.
-        batch_size: Queries that are searched at a time.
+        batch_size: Number of queries that are searched at a time. None uses as many as fit into memory.
     """
     settings = BeamSearchConfig() if beam is None else beam
     # With skip_unary_actions, a search can find proofs with more steps than its depth.
@@ -413,12 +455,15 @@ def exact_scorer(
     """Return a scorer that ranks triples by exact proofs.
 
     Args:
-        facts: Ground atoms.
-        rules: Rules whose head variables all occur in the body.
-        by: `rounds` prefers fewer rounds of forward chaining, `depth` prefers shorter proofs. No triple may
-            be used in its own proof; `rounds` cannot exclude one, so it rejects triples that are facts.
-        limit: The largest number of rounds (None: until nothing new follows) or steps.
-        max_seconds: Triples that are not proved in this time count as unproved; a message is printed.
+        facts: Encoded ground atoms.
+        rules: Encoded rules. All variables of a head must occur in the body.
+        by: `rounds` prefers fewer rounds of forward chaining, and `depth` prefers proofs with fewer steps.
+            With `rounds`, triples that are facts raise `ValueError`, because forward chaining cannot exclude
+            a fact from its own proof.
+        limit: Maximum number of rounds or steps. None means that chaining continues until nothing new
+            follows, or that proofs have at most `DEFAULT_MAX_DEPTH` steps.
+        max_seconds: Time limit in seconds. Triples that are not proved within it count as not proved, and a
+            message is printed. None means no limit.
     """
     if by not in ("rounds", "depth"):
         raise ValueError(f"by must be rounds or depth, got {by!r}")
@@ -446,7 +491,7 @@ _TRIPLES_PER_BATCH = 1 << 14
 
 
 def embedding_scorer(embedding: TripleProbabilities) -> TripleScorer:
-    """Return a scorer with the scores and log-probabilities of an embedding."""
+    """Return a scorer that provides the scores and log-probabilities of an embedding."""
 
     def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
         scores, log_probability = np.empty(len(triples)), np.empty(len(triples))

@@ -1,4 +1,4 @@
-"""Policy network for proofs: embeddings of goals and successors, an actor and a critic."""
+"""Policy network for proofs: embeds goals and successors, and has an actor and a critic."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from phalanx.proofs.vocabulary import ProofVocabulary
 AtomEmbeddingKind = Literal["transe", "complex", "rotate", "mlp"]
 StatePooling = Literal["mean", "sum", "attention"]
 _CHUNK_SIZE = 256
-"""Successors that are embedded at a time."""
+"""Number of successors that are embedded at a time."""
 
 
 class ProofNetworkConfig(Config):
@@ -36,18 +36,18 @@ class ProofNetworkConfig(Config):
     }
 
     atom_embedding: AtomEmbeddingKind = "transe"
-    """Embedding of an atom from its predicate and terms: like a triple in `transe`, `complex` or `rotate`, or
-    with an `mlp`. Predicates with three arguments need `mlp`."""
+    """How an atom is embedded from its predicate and terms: like a triple in TransE (`transe`), ComplEx
+    (`complex`) or RotatE (`rotate`), or with an `mlp`. Predicates with three arguments need `mlp`."""
     state_pooling: StatePooling = "mean"
-    """Combination of the embeddings of a state's goals: `mean`, `sum` or `attention`."""
+    """How the embeddings of a state's goals are combined: `mean`, `sum` or `attention`."""
     embedding_dim: int = Field(default=64, ge=2)
-    """Size of all embeddings; even for `complex` and `rotate`."""
+    """Size of all embeddings and hidden layers. It must be even for `complex` and `rotate`."""
     num_layers: int = Field(default=2, ge=1)
-    """Number of layers of the actor, and of the critic before its value."""
+    """Number of layers of the actor. The critic has one more, which computes the value."""
     separate_critic: bool = True
-    """Give the critic its own embeddings instead of the actor's."""
+    """Whether the critic has its own embeddings instead of sharing those of the actor."""
     temperature: float | None = Field(default=None, gt=0)
-    """Divisor of the logits; None for the square root of `embedding_dim`."""
+    """Number by which the logits are divided. None uses the square root of `embedding_dim`."""
 
     @model_validator(mode="after")
     def _check_dim(self) -> "ProofNetworkConfig":
@@ -60,23 +60,26 @@ class ProofNetworkConfig(Config):
 
 
 class AtomRows(NamedTuple):
-    """Table rows of the predicates and terms of some atoms; arbitrary where there is no term."""
+    """Rows of `EmbeddingTables` for the predicates and terms of some atoms.
+
+    The rows of missing terms are arbitrary and must not be used.
+    """
 
     predicate: Float[Array, "*states atoms predicate_dim"]
     first: Float[Array, "*states atoms dim"]
     second: Float[Array, "*states atoms dim"]
     third: Float[Array, "*states atoms dim"] | None = None
-    """None if atoms have two terms."""
+    """Rows of the third terms; None if atoms have two terms."""
 
 
 class EmbeddingTables(eqx.Module):
-    """One row per predicate, and one per constant and variable. Row 0 is padding and is never used.
+    """Embedding tables of predicates and of terms (constants and variables). Row 0 is padding and not used.
 
     Args:
-        kind: How atoms are embedded; determines the initial scale.
-        dim: Size of a row. Predicates of `rotate` have half as many angles.
-        vocabulary: The state indices.
-        key: PRNG key.
+        kind: How atoms are embedded, which determines the initial scale.
+        dim: Size of a row. For `rotate`, predicates have half as many numbers, which are angles.
+        vocabulary: Provides the numbers of predicates and terms.
+        key: PRNG key for the initial parameters.
     """
 
     predicates: Float[Array, "predicates predicate_dim"]
@@ -95,12 +98,12 @@ class EmbeddingTables(eqx.Module):
         self.predicates = angles if kind == "rotate" else scale * normal[:num_predicates]
 
     def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomRows:
-        """Return the rows of the atoms' predicates and terms; for padding, those of row 0."""
+        """Return the rows of the predicates and terms of some atoms. For padding, this is row 0."""
         terms = (self.terms[goals[..., column]] for column in range(1, goals.shape[-1]))
         return AtomRows(self.predicates[goals[..., 0]], *terms)
 
     def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "EmbeddingTables":
-        """Add values to the rows that `look_up` returns, except for padding."""
+        """Return tables in which values are added to the rows that `look_up` returns, except for padding."""
         sizes = [len(self.predicates), *[len(self.terms)] * (goals.shape[-1] - 1)]
         out_of_range = jnp.array(sizes, jnp.int32)
         indices = jnp.where(goals > 0, goals, out_of_range)
@@ -113,16 +116,24 @@ class EmbeddingTables(eqx.Module):
 
 
 class StateComposition(eqx.Module):
-    """Combines the rows of a state's atoms into one vector: first per atom, then per state.
+    """Combines the embeddings of a state's predicates and terms into one vector.
 
-    An atom is embedded as
+    First, each atom is embedded, and then the embeddings of the atoms are pooled. With `first`, `second` and
+    `predicate` denoting the rows of the tables, the embedding of an atom is
 
     - `transe`: first + predicate - second;
     - `complex`: first * predicate * conjugate(second), as complex numbers;
     - `rotate`: first, rotated by the angles of the predicate, minus second;
-    - `mlp`: a network with two layers of all of them, also for atoms with three terms.
+    - `mlp`: a network with two layers applied to their concatenation, which also supports three terms.
 
-    `True`, `False` and `End` have no terms and are embedded as their predicate.
+    `True`, `False` and `End` have no terms. Except with `mlp`, their embedding is that of the predicate.
+
+    Args:
+        atom_embedding: How an atom is embedded.
+        state_pooling: How the embeddings of atoms are pooled.
+        dim: Size of the embeddings.
+        arity: Number of terms of an atom: 2 or 3.
+        key: PRNG key for the initial parameters.
     """
 
     layers: tuple[Dense, ...]
@@ -156,7 +167,7 @@ class StateComposition(eqx.Module):
     def __call__(
         self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states dim"]:
-        """Return one vector per state; zeros for a state without atoms."""
+        """Return one vector per state. The vector of a state without atoms is zero."""
         is_atom = goals[..., 0] > 0
         return self._pool(jnp.where(is_atom[..., None], self._embed_atoms(rows, goals), 0.0), is_atom)
 
@@ -201,7 +212,7 @@ class StateComposition(eqx.Module):
 
 
 class StateEmbedding(eqx.Module):
-    """Embeds lists of goals."""
+    """Embeds states, which are lists of goals, as vectors. See `StateComposition` for the arguments."""
 
     tables: EmbeddingTables
     composition: StateComposition
@@ -232,14 +243,14 @@ def score_successors(
 ) -> Float[Array, " states"]:
     """Return the inner product of `target` with the embedding of each successor.
 
-    Under `vmap`, the successors of all rows are packed without padding and embedded in chunks, in the
-    gradient as well, so that the cost depends only on the number of actual successors.
+    Under `vmap`, the successors of the whole batch are packed without padding and embedded in chunks. The
+    gradient is computed in the same way. The cost therefore depends only on the number of actual successors.
 
     Args:
         embedding: Embeds states.
-        target: Vector to compare successors with.
-        successors: Goals after each action.
-        count: Number of successors; the score of further rows is 0.
+        target: Vector that the embeddings of the successors are multiplied with.
+        successors: Goals that each action leads to.
+        count: Number of successors. The scores of further rows are 0.
     """
     arrays, structure = eqx.partition(embedding, eqx.is_array)
     score_batch = _batch_scorer(structure)
@@ -270,7 +281,13 @@ BatchScorer = Callable[[PyTree, Array, Array, Array], Array]
 
 
 def _batch_scorer(structure: Any) -> BatchScorer:
-    """Return a function of an embedding's arrays, targets, successors and counts of a batch."""
+    """Return a batched, differentiable version of `score_successors`.
+
+    The returned function takes the arrays of the embedding and a batch of targets, successors and counts.
+
+    Args:
+        structure: The embedding without its arrays.
+    """
 
     def forward(arrays: PyTree, targets: Array, successors: Array, counts: Array) -> Array:
         embedding = eqx.combine(arrays, structure)
@@ -336,7 +353,7 @@ def _score(
 
 
 def _chunk_indices(start: Int32[Array, ""], counts: Int32[Array, " batch"]) -> tuple[Array, Array, Array]:
-    """Return row and column of the successors of a chunk, and which of them exist."""
+    """Return the batch row and the action of each successor of a chunk, and a mask of those that exist."""
     ends = jnp.cumsum(counts)
     number = start + jnp.arange(_CHUNK_SIZE, dtype=jnp.int32)
     row = jnp.searchsorted(ends, number, side="right").astype(jnp.int32)
@@ -357,7 +374,13 @@ def _loop_over_chunks(
 
 
 class FeedForward(eqx.Module):
-    """Dense layers with ReLU between them."""
+    """Multilayer perceptron: dense layers with ReLU between them.
+
+    Args:
+        sizes: Size of the input, followed by the output size of each layer.
+        key: PRNG key for the initial parameters.
+        last_scale: Scale of the initial weights of the last layer.
+    """
 
     layers: tuple[Dense, ...]
 
@@ -377,13 +400,15 @@ class FeedForward(eqx.Module):
 
 
 class ProofNetwork(eqx.Module):
-    """Scores each successor against a vector that the actor computes from the state, and estimates the value.
+    """Policy network for proofs.
 
-    Only goals, successors and the mask of an observation are used, not its label and depth.
+    The actor maps the embedding of the state to a target vector. The logit of an action is the inner product
+    of this vector with the embedding of the successor. The critic estimates the value of the state. Only the
+    goals, successors and action mask of an observation are used.
 
     Args:
         config: The settings.
-        vocabulary: The state indices.
+        vocabulary: Provides the numbers of predicates and terms.
         key: PRNG key for the initial parameters.
     """
 
@@ -408,7 +433,7 @@ class ProofNetwork(eqx.Module):
         return MaskedCategorical(logits, observation.action_mask), value
 
     def logits(self, observation: ProofObservation) -> tuple[Float[Array, " states"], Float[Array, ""]]:
-        """Return the logits of all actions (0 for masked actions) and the value of one observation."""
+        """Return the logits of all actions and the value of one observation. Masked actions have logit 0."""
         goals = observation.goals
         count = jnp.sum(observation.action_mask, dtype=jnp.int32)
         target = self._target(self.embed_states(goals))
@@ -416,17 +441,22 @@ class ProofNetwork(eqx.Module):
         return logits, self.value(goals)
 
     def embed_states(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states dim"]:
-        """Embed lists of goals for the actor."""
+        """Return the actor's embeddings of some states."""
         return self.embedding(goals)
 
     def score(
         self, state: Float[Array, " dim"], successors: Float[Array, "states dim"]
     ) -> Float[Array, " states"]:
-        """Return the logits of successors, given the embeddings of the state and of the successors."""
+        """Return the logits of a state's successors.
+
+        Args:
+            state: Embedding of the state.
+            successors: Embedding of each successor.
+        """
         return successors @ self._target(state)
 
     def value(self, goals: Int32[Array, "atoms atom"]) -> Float[Array, ""]:
-        """Estimate the return from a state."""
+        """Return the critic's estimate of the return from a single state."""
         embedding = self.embedding if self.critic_embedding is None else self.critic_embedding
         return self.critic(embedding(goals))[0]
 

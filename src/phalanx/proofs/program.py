@@ -1,4 +1,4 @@
-"""Encoded facts and rules, indexed for resolution."""
+"""Programs: encoded facts and rules, indexed for resolution."""
 
 import dataclasses
 import functools
@@ -19,25 +19,26 @@ from phalanx.native import require_native
 from phalanx.proofs.vocabulary import ProofVocabulary, StateIndices, check_atoms
 
 _MAX_OFFSETS = 1 << 28
-"""Entries of an offset table; 1 GB of int32."""
+"""Maximum number of entries of an offset table, which is then 1 GB of int32."""
 
 
 class FactSet(NamedTuple):
     """A set of ground atoms on the device, implemented by cuckoo hashing."""
 
     table: Int32[Array, "2 slots arguments"]
-    """The atoms as (predicate and first argument, other arguments), each in one of its two possible slots."""
+    """Two hash tables. Each atom is in its slot of one of them, stored as one number for the predicate and
+    first argument, followed by the other arguments."""
     salt: UInt32[Array, ""]
-    """Mixed into the hashes; chosen such that every atom has a slot."""
+    """Number that is mixed into the hashes, chosen such that every atom has a slot."""
 
     @classmethod
     def create(cls, atoms: Int32[np.ndarray, "facts atom"], num_constants: int) -> "FactSet":
-        """Build the set of distinct ground atoms."""
+        """Build the set from distinct ground atoms."""
         table, salt = _build_cuckoo_table(atoms, num_constants)
         return cls(jnp.asarray(table), jnp.asarray(salt))
 
     def contains(self, atoms: Int32[Array, "*atoms atom"], num_constants: int) -> Bool[Array, "*atoms"]:
-        """Return which atoms are in the set; False for atoms with variables and for padding."""
+        """Return which atoms are in the set. Atoms with variables and padding are never in the set."""
         # Predicate times constants is below `_MAX_OFFSETS`, so only variables could collide with another key.
         ground = jnp.all((atoms[..., 1:] >= 1) & (atoms[..., 1:] <= num_constants), axis=-1)
         key, others = atoms[..., 0] * num_constants + atoms[..., 1], atoms[..., 2:]
@@ -54,41 +55,45 @@ class ProgramArrays(NamedTuple):
     """A program on the device, for the XLA backend."""
 
     starts: Int32[Array, "arguments cells"]
-    """For each argument: where the facts of (predicate, argument) start, and the end of the last ones."""
+    """For each argument position, the index in `facts` at which the facts with each (predicate, argument)
+    start, followed by the total number of facts."""
     facts: Int32[Array, "arguments facts arguments"]
-    """Arguments of the facts, for each argument sorted by predicate, that argument, and then all arguments;
-    one empty row if there are no facts."""
+    """For each argument position, the arguments of all facts, sorted by predicate, by that argument, and then
+    by all arguments. If there are no facts, there is one row of zeros."""
     fact_set: FactSet
+    """Set of all facts."""
     rule_start: Int32[Array, " predicates_and_two"]
-    """Start of the rules of each head predicate."""
+    """Index of the first rule of each head predicate."""
     heads: Int32[Array, "rules arguments"]
-    """Arguments of the rules' heads; one empty row if there are no rules."""
+    """Arguments of the rule heads. If there are no rules, there is one row of zeros."""
     bodies: Int32[Array, "rules longest atom"]
-    """The rules' bodies, padded with zero rows."""
+    """Bodies of the rules, padded with rows of zeros."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Program(Fingerprinted, StateIndices):
-    """Indexed facts and rules; compared by content and static under `jit`.
+    """Facts and rules, indexed for resolution.
 
-    Atoms are encoded with state indices. All atoms have two terms, or all have three.
+    Programs are compared by content and are static under `jit`. Atoms are encoded by a `ProofVocabulary`.
+    All atoms have two terms, or all have three.
     """
 
     facts: np.ndarray
-    """int32 [facts, 1 + arity], sorted and unique."""
+    """int32 [facts, 1 + arity]: facts, sorted and unique."""
     heads: np.ndarray
-    """int32 [rules, 1 + arity], grouped by predicate, in the given order within a predicate."""
+    """int32 [rules, 1 + arity]: rule heads, sorted by predicate and otherwise in the given order."""
     bodies: np.ndarray
-    """int32 [rules, longest body, 1 + arity], padded with zero rows."""
+    """int32 [rules, longest body, 1 + arity]: rule bodies, padded with rows of zeros."""
     rule_order: np.ndarray
-    """int32 [rules]: the position of each rule in the list passed to `create`."""
+    """int32 [rules]: position of each rule in the list passed to `create`."""
     num_predicates: int
-    """Predicates of the knowledge base."""
+    """Number of predicates of the knowledge base."""
     num_constants: int
+    """Number of constants of the knowledge base."""
 
     @classmethod
     def from_knowledge_base(cls, knowledge_base: KnowledgeBase, vocabulary: ProofVocabulary) -> "Program":
-        """Index the facts and rules of a knowledge base."""
+        """Create a program from the facts and rules of a knowledge base."""
         facts = vocabulary.encode(knowledge_base.facts)
         rules = vocabulary.encode_rules(knowledge_base.rules)
         return cls.create(facts, rules, vocabulary.num_predicates, vocabulary.num_constants)
@@ -101,7 +106,14 @@ class Program(Fingerprinted, StateIndices):
         num_predicates: int,
         num_constants: int,
     ) -> "Program":
-        """Index facts (in any order, may be repeated) and rules; raise `ValueError` for invalid indices."""
+        """Create a program. Raises `ValueError` for indices that are out of range.
+
+        Args:
+            facts: Encoded ground atoms, in any order. They can be repeated.
+            rules: Encoded rules.
+            num_predicates: Number of predicates.
+            num_constants: Number of constants.
+        """
         if num_predicates < 1 or num_constants < 1:
             raise ValueError(
                 f"a program needs predicates and constants, got {num_predicates} and {num_constants}"
@@ -135,22 +147,25 @@ class Program(Fingerprinted, StateIndices):
 
     @property
     def arity(self) -> int:
-        """Terms of an atom."""
+        """Number of terms of an atom: 2 or 3."""
         return self.facts.shape[1] - 1
 
     @property
     def max_body(self) -> int:
-        """Atoms of the longest body."""
+        """Number of atoms of the longest body."""
         return self.bodies.shape[1]
 
     @functools.cached_property
     def rule_start(self) -> np.ndarray:
-        """int32 [predicates + 2]: where the rules of a head predicate start; predicate 0 has none."""
+        """int32 [predicates + 2]: index of the first rule of each head predicate, and the number of rules.
+
+        Predicate 0 is padding and has no rules.
+        """
         return np.searchsorted(self.heads[:, 0], np.arange(self.num_predicates + 2)).astype(np.int32)
 
     @functools.cached_property
     def arrays(self) -> ProgramArrays:
-        """The program on the device; concrete even if first accessed while tracing."""
+        """The program on the device. The arrays are concrete even while JAX is tracing."""
         with jax.ensure_compile_time_eval():
             return ProgramArrays(*jax.tree.map(jnp.asarray, self._host_arrays()))
 
@@ -172,7 +187,7 @@ class Program(Fingerprinted, StateIndices):
 
     @property
     def native(self) -> Any:
-        """This program in the C++ extension; freed when the last equal program is deleted."""
+        """The program as a C++ object. Its memory is freed when the last equal program is deleted."""
         return self._native_owner[0]
 
     @functools.cached_property
@@ -191,7 +206,7 @@ class Program(Fingerprinted, StateIndices):
 
     @functools.cached_property
     def compiled(self) -> dict[Any, Any]:
-        """Cache of expansion functions for this program."""
+        """Cache of compiled expansion functions for this program."""
         return {}
 
     @functools.cached_property
@@ -223,14 +238,25 @@ def row_offsets(
     num_predicates: int,
     num_constants: int,
 ) -> Int32[np.ndarray, " cells"]:
-    """Return where the rows of each (predicate, argument) start after sorting, and the end."""
+    """Return the index at which the rows of each (predicate, argument) start after sorting.
+
+    The result is followed by the number of rows.
+    """
     cells = (predicates.astype(np.int64) - 1) * num_constants + arguments - 1
     counts = np.bincount(cells, minlength=num_predicates * num_constants)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
 def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
-    """Return one of the two slots of an atom, given its predicate-and-first key and its other terms."""
+    """Return the slot of an atom in one of the two hash tables.
+
+    Args:
+        salt: Number that is mixed into the hash.
+        key: Number for the predicate and first argument.
+        others: The other arguments.
+        side: Index of the hash table, 0 or 1.
+        size: Number of slots of a table; a power of two.
+    """
     factors = ((0x9E3779B1, 0x85EBCA6B, 0x165667B1), (0xC2B2AE35, 0x27D4EB2F, 0xD3A2646D))[side]
     mixed = (key ^ salt) * np.uint32(factors[0])
     for column, factor in enumerate(factors[1 : 1 + others.shape[-1]]):
@@ -240,7 +266,7 @@ def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
 
 
 def _build_cuckoo_table(facts: np.ndarray, num_constants: int) -> tuple[np.ndarray, np.uint32]:
-    """Assign every fact to its slot in one of two tables."""
+    """Assign every fact to its slot in one of two hash tables; return the tables and the salt."""
     keys = (facts[:, 0].astype(np.int64) * num_constants + facts[:, 1]).astype(np.uint32)
     others = facts[:, 2:].astype(np.uint32)
     size = 1 << max(2, int(np.ceil(np.log2(max(len(facts), 1) / 0.8))))

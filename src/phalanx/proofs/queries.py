@@ -1,8 +1,8 @@
-"""Sampling of queries and negatives on the device.
+"""Samples the queries of episodes, positives and negatives, on the device.
 
-A negative is a true triple with an argument replaced, sampled uniformly from those that are not known to be
-true. This sampler is separate from those of candidate lists and of embedding training because it runs inside
-the compiled environment and must be exact.
+A positive is a true triple. A negative (corruption) is a true triple with an argument replaced, sampled
+uniformly from those that are not known to be true. This sampler is separate from those for candidate lists
+and for embedding training because it runs inside the compiled environment and must be exactly uniform.
 """
 
 import dataclasses
@@ -23,45 +23,53 @@ from phalanx.proofs.program import FactSet, row_offsets
 from phalanx.proofs.vocabulary import check_atoms
 
 NUM_RANDOM_BITS = 5
-"""Random 32-bit integers needed to sample a query."""
+"""Number of random 32-bit integers that are needed to sample a query."""
 _MAX_DRAWS = 16
-"""Samples that are tried for a negative with three terms."""
+"""Number of samples that rejection sampling tries for a negative with three terms."""
 
 
 class KnownArrays(eqx.Module):
-    """Known triples on the device: for each side, the known values by predicate and other argument.
+    """Index of the known triples on the device.
 
-    Side 0 is the first argument, side 1 the second. Constants are renumbered domain by domain, so that a
-    domain is a range of positions.
+    Side 0 is the first argument of a triple, and side 1 is the second. For each side, the index contains the
+    known values of that argument, grouped by predicate and the other argument. A value is stored as a
+    position: constants are ordered by domain, so that each domain is a range of positions.
     """
 
     starts: Int32[Array, "2 cells"]
-    """Start of the values of each (predicate, other argument); unused if atoms have three terms."""
+    """For each side, the index in `positions` at which the values of each (predicate, other argument) start.
+    Unused if atoms have three terms."""
     positions: Int32[Array, "2 known"]
-    """Positions of the known values, ascending for each (predicate, other argument)."""
+    """For each side, the known values, in ascending order for each (predicate, other argument). Unused if
+    atoms have three terms."""
     constant_at: Int32[Array, " constants"]
     """The constant at each position."""
     domain: Int32[Array, "constants_and_one 2"]
-    """First position and size of a constant's domain; row 0 is empty."""
+    """First position and size of the domain of each constant. Row 0 is padding."""
     arities: Int32[Array, " predicates_and_one"]
-    """Number of arguments of each predicate; further terms repeat the last argument."""
+    """Number of arguments of each predicate. Further terms of an encoded atom repeat the last argument."""
     fact_set: FactSet
+    """Set of all known triples."""
     one_domain: bool = eqx.field(static=True)
-    """True if all constants are in one domain."""
+    """Whether all constants are in one domain."""
     search_steps: int = eqx.field(static=True)
-    """Steps of a binary search among the values of any (predicate, other argument)."""
+    """Maximum number of steps of a binary search among the values of a (predicate, other argument)."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NegativeSampler(Fingerprinted):
-    """All triples that must not be negatives; compared by content and static under `jit`."""
+    """The known triples, which are never sampled as negatives.
+
+    Instances are compared by content and are static under `jit`. Triples are encoded with the
+    indices of `ProofVocabulary`, which start at 1.
+    """
 
     triples: np.ndarray
-    """int32 [triples, 3], sorted and unique."""
+    """int32 [triples, 1 + arity]: known triples, sorted and unique."""
     domains: np.ndarray
-    """int32 [constants + 1]: domain of each constant; a replacement is in the same domain."""
+    """int32 [constants + 1]: domain of each constant. A replacement is always in the same domain."""
     arities: np.ndarray
-    """int32 [predicates + 1]: number of arguments of each predicate; an encoded atom may have more terms."""
+    """int32 [predicates + 1]: number of arguments of each predicate. An encoded atom can have more terms."""
 
     @property
     def num_predicates(self) -> int:
@@ -83,8 +91,10 @@ class NegativeSampler(Fingerprinted):
             triples: Known triples of all splits, in any order.
             num_predicates: Number of predicates.
             num_constants: Number of constants.
-            domains: Domain of each constant; None if there is only one.
-            arities: Number of arguments of each predicate; default: the number of terms.
+            domains: Domain number of each constant, with an entry for padding in front. None means that all
+                constants are in one domain.
+            arities: Number of arguments of each predicate, with an entry for padding in front. None means
+                that each predicate has as many arguments as `triples` has terms.
         """
         if arities is None:
             arities = np.array([0, *[triples.shape[1] - 1] * num_predicates], np.int32)
@@ -104,7 +114,7 @@ class NegativeSampler(Fingerprinted):
 
     @functools.cached_property
     def arrays(self) -> KnownArrays:
-        """The index on the device; concrete even if first accessed while tracing."""
+        """Index of the known triples on the device. The arrays are concrete even while JAX is tracing."""
         num_constants = len(self.domains) - 1
         order = np.argsort(self.domains[1:], kind="stable")
         position_of = np.zeros(num_constants + 1, np.int32)
@@ -143,7 +153,7 @@ class NegativeSampler(Fingerprinted):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of triples, domains and arities."""
+        """Digest of the triples, domains and arities."""
         return hashlib.sha256(
             self.triples.tobytes() + self.domains.tobytes() + self.arities.tobytes()
         ).hexdigest()
@@ -158,13 +168,22 @@ jax.tree_util.register_static(NegativeSampler)
 def corrupt(
     known: KnownArrays, corruption: Corruption, triple: Int32[Array, " atom"], bits: UInt32[Array, "3"]
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
-    """Sample a corruption of a triple that is not known; return it and whether there is one.
+    """Sample a corruption of a triple that is not a known triple.
 
-    One argument is replaced by a constant of its domain for which the triple is not known. All of them are
-    equally likely: the choice is by rank, so no rejection sampling is needed. `either` uses the other side if
-    one side has no such constant; `both` replaces the first argument by any other constant of its domain,
-    then the second. In an atom with one argument, this argument is replaced. Atoms with three terms use
-    rejection sampling.
+    One argument is replaced by a constant of its domain such that the result is not known. All such constants
+    are equally likely. The sample is selected by rank, so no rejection sampling is needed, except for atoms
+    with three terms. With `either`, a side that has no such constant is not used. `both` replaces the first
+    argument by any other constant of its domain, and then the second one as described. If an atom has only
+    one argument, this argument is replaced.
+
+    Args:
+        known: Index of the known triples.
+        corruption: Which argument to replace.
+        triple: The triple.
+        bits: Random integers.
+
+    Returns:
+        The corruption, and whether there is one. If there is none, the returned triple must not be used.
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)
@@ -186,9 +205,13 @@ def corrupt(
 def _corrupt_three_terms(
     known: KnownArrays, corruption: Corruption, atom: Int32[Array, " atom"], bits: UInt32[Array, "3"]
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
-    """Return the first of several samples that is not known, and whether there is one.
+    """Corrupt an atom with three terms by rejection sampling.
 
-    `head` replaces the first argument, `tail` the last, `both` these two, and `either` any one.
+    `head` replaces the first argument, `tail` replaces the last argument, `both` replaces these two, and
+    `either` replaces one random argument.
+
+    Returns:
+        The first of several samples that is not known, and whether there is one.
     """
     last = known.arities[atom[0]] - 1
     argument = jnp.minimum(jnp.arange(len(atom) - 1), last)
@@ -209,15 +232,16 @@ def _corrupt_three_terms(
 
 
 class _FreePositions(NamedTuple):
-    """The positions of a domain that are not known on one side of a triple."""
+    """Free positions of one side of a triple: the positions of its domain that are not known values."""
 
     low: Int32[Array, ""]
     """First position of the domain."""
     begin: Int32[Array, ""]
-    """Start of the domain's known positions."""
+    """Index in `KnownArrays.positions` of the first known value in the domain."""
     end: Int32[Array, ""]
+    """Index after the last known value in the domain."""
     size: Int32[Array, ""]
-    """Number of positions that are not known."""
+    """Number of free positions."""
 
 
 def _free_positions(
@@ -241,7 +265,10 @@ def _replace_side(
     free: _FreePositions,
     bits: UInt32[Array, ""],
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
-    """Replace one side by a random free position; return the triple and whether there is a free position."""
+    """Replace one side of a triple by a random free position.
+
+    Returns the new triple, and whether there is a free position.
+    """
     rank = (bits % jnp.maximum(free.size, 1).astype(jnp.uint32)).astype(jnp.int32)
     # There are `position - low - (index - begin)` free positions before the known position at `index`.
     index = _find_first(
@@ -264,7 +291,16 @@ def _find_first(
     end: Int32[Array, ""],
     holds: Callable[[Array, Array], Array],
 ) -> Int32[Array, " conditions"]:
-    """Binary search: the first index in [begin, end) whose position satisfies each of several conditions."""
+    """Find the first index in [begin, end) that satisfies each of several conditions, by binary search.
+
+    Args:
+        arrays: Index of the known triples.
+        side: Side whose positions are searched.
+        begin: First index.
+        end: Index after the last one, which is also the result if no index satisfies a condition.
+        holds: Function of a position and its index that returns whether each condition holds. Conditions must
+            be monotonic.
+    """
     num_known = arrays.positions.shape[1]
     left = jnp.zeros_like(holds(begin[None], begin[None]), jnp.int32) + begin
     right = jnp.zeros_like(left) + end
@@ -283,26 +319,27 @@ class SampledQuery(NamedTuple):
     """The query of an episode, or of a batch of episodes."""
 
     atom: Int32[Array, "*batch atom"]
+    """The encoded query."""
     label: Bool[Array, "*batch"]
-    """True for true queries, which may not be used as facts."""
+    """Whether the query is true (positive). A true query is not used as a fact in its own proof."""
     depth: Int32[Array, "*batch"]
-    """Proof depth; -1 if it is not known, and for negatives."""
+    """Proof depth of the query; -1 if it is not known, and for negatives."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class QuerySet(Fingerprinted):
-    """True queries of a split; compared by content and static under `jit`."""
+    """The true queries of a split. Instances are compared by content and are static under `jit`."""
 
     positives: np.ndarray
-    """int32 [queries, 3]."""
+    """int32 [queries, 1 + arity]: encoded queries."""
     depths: np.ndarray
-    """int32 [queries]; -1 if a query has no proof or its depth is not known."""
+    """int32 [queries]: proof depths; -1 if a query has no proof or its depth is not known."""
 
     @classmethod
     def create(
         cls, positives: Int32[np.ndarray, "queries atom"], depths: Int32[np.ndarray, " queries"] | None = None
     ) -> "QuerySet":
-        """Create a set of queries with the depths of their shortest proofs, if known."""
+        """Create a query set. If `depths` is None, no proof depth is known."""
         if depths is None:
             depths = np.full(len(positives), -1, np.int32)
         if len(depths) != len(positives):
@@ -316,7 +353,11 @@ class QuerySet(Fingerprinted):
         return len(self.positives)
 
     def select(self, config: QueryConfig) -> "QuerySet":
-        """Return the queries that a config admits, sorted by depth if depths are weighted."""
+        """Return the queries that satisfy the depth limits of a config.
+
+        If the config has depth weights, the queries are sorted by depth, and those with weight 0 are removed.
+        Raises `ValueError` if no query is left.
+        """
         by_depth = config.min_depth is not None or config.max_depth is not None or config.depth_weights
         if by_depth and len(self) and self.depths.max() < 0 and config.max_depth != -1:
             raise ValueError(
@@ -344,13 +385,13 @@ class QuerySet(Fingerprinted):
 
     @functools.cached_property
     def arrays(self) -> tuple[jax.Array, jax.Array]:
-        """Queries and depths on the device; concrete even if first accessed while tracing."""
+        """Queries and depths on the device. The arrays are concrete even while JAX is tracing."""
         with jax.ensure_compile_time_eval():
             return jnp.asarray(self.positives), jnp.asarray(self.depths)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of queries and depths."""
+        """Digest of the queries and depths."""
         return hashlib.sha256(self.positives.tobytes() + self.depths.tobytes()).hexdigest()
 
     def __repr__(self) -> str:
@@ -364,14 +405,14 @@ jax.tree_util.register_static(QuerySet)
 def sample_query(
     config: QueryConfig, queries: QuerySet, known: NegativeSampler, bits: UInt32[Array, "5"]
 ) -> SampledQuery:
-    """Sample a positive, or a negative that is a corruption of one.
+    """Sample the query of an episode: a positive, or a negative that is a corruption of a positive.
 
-    A positive that cannot be corrupted, because every replacement is a known triple, stays positive.
+    If a positive cannot be corrupted because every replacement is a known triple, it stays a positive.
 
     Args:
-        config: Negatives and depth weights.
-        queries: The result of `QuerySet.select`.
-        known: Triples that must not be negatives.
+        config: Fraction of negatives, corruption and depth weights.
+        queries: Positives; the result of `QuerySet.select`.
+        known: Known triples, which are never sampled as negatives.
         bits: Random integers.
     """
     positives, depths = queries.arrays

@@ -1,4 +1,4 @@
-"""States and episodes of proof search as SVG."""
+"""Drawings of proof-search states and episodes as SVG."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,19 +36,22 @@ _LINE_HEIGHT = 38
 
 
 class ProofFrame(eqx.Module):
-    """A state of an episode with the names of its goals and of all other states; renders itself."""
+    """A state of an episode, together with everything that is needed to draw it.
+
+    In a notebook, it is displayed as a drawing of the episode up to this state.
+    """
 
     goals: Int32[np.ndarray, "goals atom"]
     """Encoded goals of the state."""
     episode: tuple[tuple[str, ...], ...] = eqx.field(static=True)
-    """Goals of all states of the episode; the drawing shows those up to this state."""
+    """Names of the goals of each state of the episode. The drawing shows the states up to this one."""
     index: int = eqx.field(static=True)
     """Index of this state in the episode."""
     step: int = eqx.field(static=True)
-    """Steps taken."""
+    """Number of steps that the episode has taken."""
     query: str = eqx.field(static=True)
     details: str = eqx.field(static=True)
-    """Label and depth of the query, and the number of choices."""
+    """Text with the label and depth of the query and, while the episode runs, the number of choices."""
     status: str = eqx.field(static=True)
     """`running`, `proved`, `failed`, `given up` or `out of steps`."""
 
@@ -58,12 +61,12 @@ class ProofFrame(eqx.Module):
 
 
 def draw_state(state: ProofState, vocabulary: ProofVocabulary) -> draw.Drawing:
-    """Draw one state: the query, the remaining goals, and the outcome if the episode has ended."""
+    """Draw a single state: the query, the remaining goals, and the outcome if the episode has ended."""
     return draw_frame(proof_frames([state], vocabulary)[0])
 
 
 def proof_frames(states: Sequence[ProofState], vocabulary: ProofVocabulary) -> list[ProofFrame]:
-    """Convert the states of one episode to frames that grow line by line."""
+    """Convert the states of one episode to frames. Each frame shows all states up to its own."""
     # One transfer of the fields that are needed; the other arrays of a state are large.
     fields = jax.device_get(
         [(s.goals, s.num_actions, s.successors[:, 0, 0], s.query, s.status, s.step_count) for s in states]
@@ -99,10 +102,10 @@ def _outcome(first: int, status: int, could_give_up: bool, vocabulary: ProofVoca
 def render_episodes(
     episodes: Iterable[Mapping[str, Any]], vocabulary: ProofVocabulary
 ) -> list[dict[str, Any]]:
-    """Convert recorded episodes for `SVGHandler` and the report.
+    """Convert recorded episodes for `SVGHandler` and the training report.
 
-    The states become `ProofFrame`s, the query becomes the `task_id`, and `final_similarity`, which proofs do
-    not have, is removed.
+    The states are replaced by `ProofFrame`s, `task_id` is set to the query, and `final_similarity`, which
+    does not apply to proofs, is removed.
     """
     rendered = []
     for episode in episodes:
@@ -125,9 +128,10 @@ _END_TEXTS = {"True": "✓ nothing left to prove", "False": "✕ False"}
 
 
 def draw_frame(frame: ProofFrame) -> draw.Drawing:
-    """Draw the goals of a state below those of the states before it; the next goal of each is highlighted.
+    """Draw the goals of a state below those of all earlier states of the episode.
 
-    All frames of an episode have the same size, so that an animation does not jump.
+    The first goal of each state, which the next step resolves, is highlighted. All frames of an episode have
+    the same size, so that an animation does not jump.
     """
     rows = [_wrap_boxes(goals) for goals in frame.episode]
     title = truncate_atom(frame.query)
@@ -180,7 +184,7 @@ def _box_style(status: str, text: str, is_first: bool) -> BoxStyle:
 
 
 def _wrap_boxes(goals: Sequence[str]) -> list[list[tuple[str, float, float]]]:
-    """Arrange goals in lines; each box is its text, left edge and width."""
+    """Arrange the boxes of goals in lines; return the text, left edge and width of each box of each line."""
     lines: list[list[tuple[str, float, float]]] = [[]]
     x = 0.0
     for goal in goals:

@@ -1,4 +1,4 @@
-"""Reward at the end of an episode."""
+"""Rewards of proof episodes."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float32
@@ -12,7 +12,14 @@ def final_reward(
     proved: Bool[Array, "*batch"],
     gave_up: Bool[Array, "*batch"],
 ) -> Float32[Array, "*batch"]:
-    """Return the reward of episodes that end without goals scored by an embedding."""
+    """Return the final reward of episodes, without considering the embedding.
+
+    Args:
+        config: The reward settings.
+        label: Whether the query is true.
+        proved: Whether the episode ended with a proof.
+        gave_up: Whether the episode ended with the end action.
+    """
     true_positive, false_negative, false_positive, true_negative = config.payoffs
     positive = jnp.where(proved, true_positive, false_negative)
     negative = jnp.where(proved, false_positive, true_negative)
@@ -28,7 +35,19 @@ def episode_reward(
     gave_up: Bool[Array, "*batch"],
     log_score: Float32[Array, "*batch"] | None,
 ) -> Float32[Array, "*batch"]:
-    """Return the reward of episodes that end; with an embedding, the expectation over its proofs."""
+    """Return the final reward of episodes.
+
+    If an embedding closed goals and `config.kge_reward` is `probability`, a proof holds with probability
+    `exp(log_score)`, and its reward is the expectation.
+
+    Args:
+        config: The environment settings.
+        label: Whether the query is true.
+        proved: Whether the episode ended with a proof.
+        gave_up: Whether the episode ended with the end action.
+        log_score: Sum of the log-probabilities of the goals that the embedding closed. None if there is no
+            embedding.
+    """
     reward = final_reward(config.reward, label, proved, gave_up)
     if log_score is None or config.kge_reward == "log":
         return reward

@@ -1,4 +1,4 @@
-"""Combination of proof and embedding scores: fixed weights, or a fitted conditional logit model."""
+"""Combines proof and embedding scores, with fixed weights or with a fitted conditional logit model."""
 
 import dataclasses
 import os
@@ -15,32 +15,42 @@ from phalanx.kg.evaluation import CandidateLists, TripleScorer, TripleScores
 from phalanx.kg.vocabulary import Vocabulary
 
 FEATURES = ("log_probability", "kge_score", "proved", "log_prob", "length")
-"""The embedding's log-probability and score; whether there is a proof, its log-probability and its length."""
+"""Features of a triple.
+
+They are the embedding's log-probability and score, whether a proof was found, and the log-probability and
+length of the proof.
+"""
 _MIN_LOG_PROBABILITY = -30.0
 _MAX_NEWTON_STEPS = 50
 _FILE_FORMAT = 2
 
 
 class HybridConfig(Config):
-    """Weights of the mode `hybrid`; the defaults are published values."""
+    """Weights of the evaluation mode `hybrid`. The defaults are published values."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"rl_weight": "policy_weight"}
 
     kge_weight: float = Field(default=2.0, ge=0)
     """Weight of the embedding's log-probability."""
     proved_bonus: float = 1.0
-    """Added to the score of proved triples."""
+    """Constant that is added to the score of proved triples."""
     unproved_penalty: float = 0.5
-    """Subtracted from the score of unproved triples."""
+    """Constant that is subtracted from the score of triples without a proof."""
     policy_weight: float | None = Field(default=None, ge=0)
-    """Weight of the proof's log-probability under the policy; None: the best value on validation data, or 0
-    if there is no validation data or no policy."""
+    """Weight of the proof's log-probability under the policy. None selects the best value on validation data,
+    or 0 if there is no validation data or no policy."""
 
 
 def hybrid_scorer(
     search: TripleScorer, embedding: TripleScorer, config: HybridConfig | None = None
 ) -> TripleScorer:
-    """Return a scorer that combines an embedding and a proof search with fixed weights."""
+    """Return a scorer that combines a proof search and an embedding with fixed weights.
+
+    Args:
+        search: Scorer that searches for proofs.
+        embedding: Scorer with log-probabilities.
+        config: The weights. None uses the defaults.
+    """
     weights = HybridConfig() if config is None else config
 
     def score(triples: np.ndarray, /) -> TripleScores:
@@ -50,7 +60,7 @@ def hybrid_scorer(
 
 
 def combine_scores(search: TripleScores, embedding: TripleScores, config: HybridConfig) -> TripleScores:
-    """Add the scores of a proof search and an embedding with fixed weights."""
+    """Combine the scores of a proof search and an embedding with fixed weights; see `HybridConfig`."""
     proved, log_probability = search.proved, embedding.log_probability
     if proved is None or log_probability is None:
         raise ValueError("a hybrid needs a scorer that finds proofs, and one with probabilities")
@@ -67,25 +77,33 @@ def combine_scores(search: TripleScores, embedding: TripleScores, config: Hybrid
 
 @dataclasses.dataclass(frozen=True)
 class ScoreCombination:
-    """Weights of a triple's features: shared weights, and a correction for each relation."""
+    """Linear model of the features in `FEATURES`, with shared weights and a correction for each relation."""
 
     relations: tuple[str, ...]
     """Names of the relations, in the order of their ids."""
     mean: Float64[np.ndarray, " features"]
+    """Mean of each feature, for standardization."""
     scale: Float64[np.ndarray, " features"]
-    """Features are standardized with mean and scale."""
+    """Standard deviation of each feature, for standardization; 1 for constant features."""
     shared: Float64[np.ndarray, " features"]
+    """Weights that all relations share."""
     by_relation: Float64[np.ndarray, "relations features"]
+    """Corrections that are added to the shared weights."""
 
     def score(
         self, relation: Int[np.ndarray, " triples"], features: Float64[np.ndarray, "triples features"]
     ) -> Float64[np.ndarray, " triples"]:
-        """Return the score of triples; higher is more likely."""
+        """Return the scores of triples; higher means more likely.
+
+        Args:
+            relation: Relation id of each triple.
+            features: Result of `compute_features`.
+        """
         weights = self.shared + self.by_relation[relation]
         return np.sum((features - self.mean) / self.scale * weights, axis=1)
 
     def scorer(self, search: TripleScorer, embedding: TripleScorer) -> TripleScorer:
-        """Return a scorer that combines a proof search and an embedding."""
+        """Return a scorer that combines a proof search and an embedding with these weights."""
 
         def score(triples: np.ndarray, /) -> TripleScores:
             found, scored = search(triples), embedding(triples)
@@ -95,7 +113,7 @@ class ScoreCombination:
         return score
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the combination as JSON."""
+        """Write the combination to a JSON file."""
         record = {
             "format": _FILE_FORMAT,
             "features": FEATURES,
@@ -110,7 +128,7 @@ class ScoreCombination:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary) -> "ScoreCombination":
-        """Read a combination; its relations must be those of the vocabulary."""
+        """Load a combination. Raises `ValueError` unless its relations are those of the vocabulary."""
         try:
             record = read_verified_json(path, "fit it again")
             file_format = record["format"]
@@ -142,7 +160,14 @@ class ScoreCombination:
 def compute_features(
     search: TripleScores, embedding: TripleScores
 ) -> Float64[np.ndarray, "triples features"]:
-    """Return the columns of `FEATURES`; the features of a proof are 0 if there is none."""
+    """Return the features of triples, in the order of `FEATURES`.
+
+    The features of a proof are 0 if no proof was found.
+
+    Args:
+        search: Result of a scorer that searches for proofs.
+        embedding: Result of a scorer with log-probabilities, for the same triples.
+    """
     proved, log_prob, length = search.proved, search.log_prob, search.length
     log_probability = embedding.log_probability
     if proved is None or length is None or log_probability is None:
@@ -167,13 +192,13 @@ def fit_combination(
     shared_penalty: float = 1e-2,
     relation_penalty: float = 3.0,
 ) -> ScoreCombination:
-    """Fit a conditional logit model: the true triple of a list is selected with its softmax probability.
+    """Fit a conditional logit model, which maximizes the softmax probability of the true triple of each list.
 
     The problem is convex and is solved by Newton's method. Do not fit on test data.
 
     Args:
         candidates: Ranking lists, usually of the validation split.
-        features: The features of all candidates.
+        features: Features of all candidates; see `compute_features`.
         vocabulary: The relations.
         shared_penalty: L2 penalty of the shared weights.
         relation_penalty: L2 penalty of the corrections, which keeps relations with few queries close to the
@@ -190,7 +215,7 @@ def fit_combination(
 
 
 class _ConditionalLogit:
-    """Penalized likelihood of true triples; all triples of a list have the same relation."""
+    """Penalized conditional logit model. All triples of a list have the same relation."""
 
     def __init__(
         self,
@@ -207,7 +232,7 @@ class _ConditionalLogit:
         self.penalty[0] = shared_penalty
 
     def _loss(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the loss and the softmax probability of each candidate."""
+        """Return the penalized loss, and the softmax probability of each candidate within its list."""
         value = np.einsum("cf,cf->c", self.x, (weights[0] + weights[1:])[self.relation])
         value -= np.maximum.reduceat(value, self.first)[self.list_index]
         power = np.exp(value)
@@ -216,7 +241,7 @@ class _ConditionalLogit:
         return loss + float(np.sum(self.penalty * weights**2)) / 2, power / total[self.list_index]
 
     def fit(self) -> np.ndarray:
-        """Return the weights: row 0 is shared, followed by one row per relation."""
+        """Return the fitted weights. Row 0 contains the shared weights, followed by one row per relation."""
         rows, width = self.penalty.shape[0], self.x.shape[1]
         weights = np.zeros((rows, width))
         loss, probability = self._loss(weights)

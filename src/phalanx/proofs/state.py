@@ -1,4 +1,4 @@
-"""States, search nodes and observations of proof search."""
+"""Data types of proof search: states, search nodes and observations."""
 
 from typing import Any, NamedTuple
 
@@ -15,38 +15,40 @@ TERMINATED, TRUNCATED = 1, 2
 
 
 class ExpandRequest(NamedTuple):
-    """Nodes to expand, and their queries."""
+    """Which nodes of a batch to expand, and their queries."""
 
     where: Bool[Array, "*batch"]
-    """Rows to expand; the others are not changed."""
+    """Mask of the nodes to expand. The other nodes are not changed."""
     query: Int32[Array, "*batch atom"]
+    """Query of each node."""
     exclude_query: Bool[Array, "*batch"]
-    """True if the query may not be used as a fact, because it would prove itself."""
+    """Whether the query must not be used as a fact, so that it does not prove itself."""
 
 
 class SearchNode(NamedTuple):
-    """A list of goals, its successors, and the visited states."""
+    """A node of the search: a list of goals, its successors, and the states visited so far."""
 
     goals: Int32[Array, "*batch goals atom"]
-    """Remaining goals in canonical form: packed to the front, variables numbered by first occurrence. True or
-    False in the first row if the search has ended."""
+    """Remaining goals in canonical form: there are no empty rows between goals, and variables are numbered by
+    first occurrence. If the search has ended, the first row is True or False."""
     successors: Int32[Array, "*batch actions goals atom"]
-    """Goals after each action; the end action is marked by `End`."""
+    """Goals that each action leads to. The goals of the end action are `End`."""
     num_actions: Int32[Array, "*batch"]
-    """Successors; the rows after them are zero."""
+    """Number of successors, which is the number of legal actions. Further rows of `successors` are zero."""
     visited: Int32[Array, "*batch memory goals atom"]
-    """Goals that the episode has visited, including the current ones."""
+    """Goals of the states that the episode has visited, including the current state."""
     num_visited: Int32[Array, "*batch"]
+    """Number of visited states."""
     overflow: Bool[Array, "*batch"]
-    """True if successors were cut off because there were more than `max_actions`."""
+    """Whether successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
-    """Successors that were removed because they had more than `max_goals` goals."""
+    """Number of successors that were removed because they had more than `max_goals` goals."""
     num_skipped: Int32[Array, "*batch"]
-    """States with a single successor that the last valid step skipped."""
+    """Number of states with a single successor that the last valid step skipped."""
 
     @classmethod
     def empty(cls, config: ProofConfig, program: Program, batch: tuple[int, ...]) -> "SearchNode":
-        """Return nodes without content, which `expand` fills."""
+        """Return a batch of nodes that contain only zeros, as buffers for `expand`."""
         zero = jnp.zeros(batch, jnp.int32)
         goals = (config.max_goals, 1 + program.arity)
         return cls(
@@ -62,18 +64,19 @@ class SearchNode(NamedTuple):
 
 
 class ProofState(eqx.Module):
-    """The state of one episode, or of a batch of episodes."""
+    """State of one episode, or of a batch of episodes."""
 
     node: SearchNode
-    """The goals and what each action leads to."""
+    """The goals and their successors."""
     query: SampledQuery
     """The query of the episode, with its label and depth."""
     step_count: Int32[Array, "*batch"]
-    """Steps taken in this episode."""
+    """Number of steps taken in this episode."""
     status: Int32[Array, "*batch"]
     """0 while the episode runs, 1 if it is terminated, 2 if it is truncated."""
     log_score: Float32[Array, "*batch"] | None = None
-    """Sum of the log-probabilities of goals that an embedding scored; None without an embedding."""
+    """Sum of the log-probabilities of the goals that an embedding closed. None if the environment has no
+    embedding."""
 
     # The properties are not annotated with array types because states are also held on the host.
 
@@ -84,27 +87,27 @@ class ProofState(eqx.Module):
 
     @property
     def successors(self) -> Any:
-        """The goals after each action."""
+        """The goals that each action leads to."""
         return self.node.successors
 
     @property
     def num_actions(self) -> Any:
-        """Number of legal actions, which come first."""
+        """Number of legal actions. They are the actions 0 to `num_actions - 1`."""
         return self.node.num_actions
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """Empty for a single state."""
+        """Shape of the batch; empty for a single state."""
         return self.status.shape
 
     @property
     def action_mask(self) -> Bool[Array, "*batch actions"]:
-        """Mask of legal actions."""
+        """Mask of the legal actions."""
         return jnp.arange(self.successors.shape[-3]) < self.num_actions[..., None]
 
     @property
     def episode_done(self) -> Any:
-        """True if the episode has ended."""
+        """Whether the episode has ended."""
         return self.status != 0
 
     def __getitem__(self, index: Any) -> "ProofState":
@@ -113,18 +116,23 @@ class ProofState(eqx.Module):
 
 
 class ProofObservation(eqx.Module):
-    """Observation of the agent: goals, successors, and information for bookkeeping."""
+    """Observation of the proof environment: goals, successors, and information for bookkeeping.
+
+    Policies should only use `goals`, `successors` and `action_mask`.
+    """
 
     goals: Int32[Array, "*batch goals atom"]
     """The remaining goals."""
     successors: Int32[Array, "*batch actions goals atom"]
-    """The goals after each action; the end action is marked by `End`."""
+    """The goals that each action leads to. The goals of the end action are `End`."""
     action_mask: Bool[Array, "*batch actions"]
-    """Mask of legal actions."""
+    """Mask of the legal actions."""
     label: Bool[Array, "*batch"]
-    """True for true queries. This field and the next two are for bookkeeping, not for policies."""
+    """Whether the query is true. For bookkeeping only."""
     depth: Int32[Array, "*batch"]
+    """Proof depth of the query; -1 if it is not known, and for negatives. For bookkeeping only."""
     step_count: Int32[Array, "*batch"]
+    """Number of steps taken in this episode. For bookkeeping only."""
 
 
 def observe(state: ProofState) -> ProofObservation:

@@ -1,4 +1,4 @@
-"""Proof states as text: goals with names, numbered successors, and the parsing of answers."""
+"""Text interface of proof states: descriptions of states, and parsing of answers."""
 
 import difflib
 import functools
@@ -15,18 +15,18 @@ _GIVE_UP = "give up"
 
 
 def query_name(state: ProofState, vocabulary: ProofVocabulary) -> str:
-    """Return the query of one state, with `not` in front of false ones."""
+    """Return the query of a single state as text, prefixed with `not` if the query is false."""
     name = str(vocabulary.decode_atom(np.asarray(state.query.atom)))
     return name if bool(state.query.label) else f"not {name}"
 
 
 def list_choices(state: ProofState, vocabulary: ProofVocabulary) -> list[str]:
-    """Return the goals after each legal action of one state."""
+    """Return, for each legal action of a single state, the goals that it leads to as text."""
     return [format_goals(rows, vocabulary) for rows in np.asarray(state.successors)[: int(state.num_actions)]]
 
 
 def format_goals(rows: Any, vocabulary: ProofVocabulary) -> str:
-    """Format goals as `parent(a,_1), parent(_1,c)`, `True`, or `give up` for the end action."""
+    """Format goals as text, such as `parent(a,_1), parent(_1,c)` or `True`. The end action is `give up`."""
     return ", ".join(
         _format_atom(vocabulary, *row) for row in np.asarray(rows).tolist() if row[0] != vocabulary.padding
     )
@@ -39,12 +39,12 @@ def _format_atom(vocabulary: ProofVocabulary, *row: int) -> str:
 
 
 def episode_goals(states: Iterable[ProofState], vocabulary: ProofVocabulary) -> list[str]:
-    """Return the remaining goals of each state of an episode, one line per state."""
+    """Return the remaining goals of each state of an episode, as one line of text per state."""
     return [", ".join(map(str, vocabulary.decode_state(state.goals))) for state in states]
 
 
 def observation_text(state: ProofState, vocabulary: ProofVocabulary, max_steps: int) -> str:
-    """Describe the query, the goals and the successors; the label of the query is not included."""
+    """Describe a single state as a prompt: the query, the goals and the choices, but not the label."""
     query = _format_atom(vocabulary, *np.asarray(state.query.atom).tolist())
     choices = "\n".join(
         f"{number}: {choice}" for number, choice in enumerate(list_choices(state, vocabulary))
@@ -62,20 +62,27 @@ def observation_text(state: ProofState, vocabulary: ProofVocabulary, max_steps: 
 
 
 def observation_texts(states: ProofState, vocabulary: ProofVocabulary, max_steps: int) -> list[str]:
-    """Describe each state of a batch."""
+    """Describe each state of a batch; see `observation_text`."""
     return [observation_text(row, vocabulary, max_steps) for row in host_rows(states, np.asarray)]
 
 
 def parse_actions(
     texts: Sequence[str], states: ProofState, vocabulary: ProofVocabulary
 ) -> tuple[list[int] | None, list[str]]:
-    """Parse the answers to a batch of states; return the actions and an error message for each answer."""
+    """Parse one answer for each state of a batch.
+
+    Returns:
+        The actions and an error message for each answer; see `phalanx.core.vector.read_actions`.
+    """
     rows = zip(texts, host_rows(states, np.asarray), strict=True)
     return read_actions(parse_action, ((text, row, vocabulary) for text, row in rows))
 
 
 def parse_action(text: str, state: ProofState, vocabulary: ProofVocabulary) -> int:
-    """Return the successor that a text refers to by its number or by its goals."""
+    """Return the action that an answer selects, by the number or by the text of a choice.
+
+    Raises `ValueError` if the answer does not match exactly one choice.
+    """
     answer, count = text.strip(), int(state.num_actions)
     if answer.isdecimal():
         number = int(answer)
@@ -95,7 +102,7 @@ def parse_action(text: str, state: ProofState, vocabulary: ProofVocabulary) -> i
 
 
 def render_ansi(state: ProofState, vocabulary: ProofVocabulary) -> str:
-    """Render the goals and the successors of one state as text."""
+    """Render the goals and the choices of a single state as text for a terminal."""
     lines = [f"step {int(state.step_count)}: {format_goals(state.goals, vocabulary)}"]
     lines += [f"  {number}: {choice}" for number, choice in enumerate(list_choices(state, vocabulary))]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Indices of everything that a proof state can contain."""
+"""State indices: integer encoding of the predicates, constants and variables of proof states."""
 
 import functools
 from collections.abc import Iterable
@@ -16,34 +16,40 @@ KGE_SUFFIX = "_kge"
 
 
 class StateIndices:
-    """Indices of everything that a proof state can contain, given P predicates and C constants; 0 is padding.
+    """Integer encoding of proof states, given P predicates and C constants. The index 0 is padding.
 
-    Predicates: those of the knowledge base (1 to P), `True`, `False`, `End`, and then a `_kge` predicate for
-    each of the P predicates (the action of scoring a goal with an embedding). Terms: the constants (1 to C),
-    then the variables of a proof, as many for each goal of a state as goals have terms.
+    Predicates have the following indices, in this order: the predicates of the knowledge base (1 to P),
+    `True`, `False`, `End`, and then one `_kge` predicate for each of the P predicates, which marks a goal
+    that is closed with an embedding. Terms have the indices of the constants (1 to C), followed by the
+    variables. A state can contain as many variables as its goals have terms.
     """
 
     num_predicates: int
+    """P, the number of predicates of the knowledge base."""
     num_constants: int
+    """C, the number of constants of the knowledge base."""
 
     @property
     def true_index(self) -> int:
-        """Predicate of a state without remaining goals."""
+        """Index of the predicate `True`, which marks a proved state."""
         return self.num_predicates + 1
 
     @property
     def false_index(self) -> int:
-        """Predicate of a failed state."""
+        """Index of the predicate `False`, which marks a failed state."""
         return self.num_predicates + 2
 
     @property
     def end_index(self) -> int:
-        """Predicate of the action that gives up; the last one before the `_kge` predicates."""
+        """Index of the predicate `End`, which marks the action that gives up.
+
+        It is the last predicate before the `_kge` predicates.
+        """
         return self.num_predicates + 3
 
     @property
     def kge_offset(self) -> int:
-        """Difference between the indices of a `_kge` predicate and its predicate."""
+        """Number that is added to the index of a predicate to obtain that of its `_kge` predicate."""
         return self.end_index
 
     @property
@@ -55,12 +61,12 @@ class StateIndices:
 class ProofVocabulary(StateIndices):
     """State indices of a knowledge base, with their names.
 
-    Indices of predicates and constants are those of the knowledge base's `Vocabulary` plus one. Embedding
-    tables need `num_predicate_embeddings` and `num_constant_embeddings` rows.
+    The indices of predicates and constants are the ids of the knowledge base's `Vocabulary` plus one. The
+    embedding tables of a network need `num_predicate_embeddings` and `num_constant_embeddings` rows.
 
     Args:
         knowledge_base: The predicates and constants.
-        max_goals: The largest number of goals in a state.
+        max_goals: Maximum number of goals of a state, which determines the number of variables.
     """
 
     padding = 0
@@ -70,11 +76,11 @@ class ProofVocabulary(StateIndices):
             raise ValueError(f"max_goals must be at least 1, got {max_goals}")
         self.max_goals = max_goals
         self.kg = knowledge_base.vocabulary
-        """Ids of the knowledge base, which start at 0."""
+        """Vocabulary of the knowledge base, whose ids start at 0."""
         self.num_predicates = self.kg.num_predicates
-        """P. Use `num_predicate_embeddings` for the size of a table."""
+        """P, the number of predicates. Use `num_predicate_embeddings` for the size of a table."""
         self.num_constants = self.kg.num_entities
-        """C. Use `num_constant_embeddings` for the size of a table."""
+        """C, the number of constants. Use `num_constant_embeddings` for the size of a table."""
         names = [*self.predicates, TRUE, FALSE, END, *(name + KGE_SUFFIX for name in self.predicates)]
         self.predicate_indices: dict[str, int] = {name: index for index, name in enumerate(names, 1)}
         if len(self.predicate_indices) != len(names):
@@ -86,70 +92,70 @@ class ProofVocabulary(StateIndices):
 
     @property
     def predicates(self) -> tuple[str, ...]:
-        """Names of the predicates 1, 2, ..., P."""
+        """Names of the predicates with the indices 1, 2, ..., P."""
         return self.kg.predicates
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """Names of the constants 1, 2, ..., C."""
+        """Names of the constants with the indices 1, 2, ..., C."""
         return self.kg.entities
 
     @functools.cached_property
     def constant_indices(self) -> dict[str, int]:
-        """Indices by name."""
+        """Index of each constant, by name."""
         return {name: index for index, name in enumerate(self.constants, 1)}
 
     @property
     def arity(self) -> int:
-        """Terms of an encoded atom."""
+        """Number of terms of an encoded atom: 2 or 3."""
         return self.kg.arity
 
     @property
     def num_variables(self) -> int:
-        """Variables that a state can contain."""
+        """Maximum number of variables of a state."""
         return self.arity * self.max_goals
 
     @functools.cached_property
     def predicate_names(self) -> dict[int, str]:
-        """Names by index, without padding."""
+        """Name of each predicate, including the special and `_kge` predicates, by index."""
         return {index: name for name, index in self.predicate_indices.items()}
 
     @functools.cached_property
     def term_names(self) -> dict[int, str]:
-        """Names of constants and variables (`_1`, `_2`, ...) by index, without padding."""
+        """Name of each constant and variable, by index. Variables are named `_1`, `_2`, ..."""
         variables = (f"_{number}" for number in range(1, self.num_variables + 1))
         return dict(enumerate([*self.constants, *variables], 1))
 
     @property
     def num_predicate_embeddings(self) -> int:
-        """Rows of a table with all predicates and padding."""
+        """Number of rows of an embedding table with all predicates and padding."""
         return max(self.predicate_names) + 1
 
     @property
     def num_constant_embeddings(self) -> int:
-        """Rows of a table with all constants, variables and padding."""
+        """Number of rows of an embedding table with all constants, variables and padding."""
         return max(self.term_names) + 1
 
     @functools.cached_property
     def constant_domains(self) -> Int32[np.ndarray, " constants_and_one"]:
-        """The number of each constant's domain; 0 for padding and constants in no domain."""
+        """Domain number of each constant; 0 for padding and for constants that are not in any domain."""
         return np.concatenate([[0], self.kg.entity_domains]).astype(np.int32)
 
     @functools.cached_property
     def predicate_arities(self) -> Int32[np.ndarray, " predicates_and_one"]:
-        """The number of arguments of each predicate; 0 for padding."""
+        """Number of arguments of each predicate; 0 for padding."""
         return np.array([0, *(self.kg.arities[name] for name in self.predicates)], np.int32)
 
     def encode_atom(self, atom: Atom) -> EncodedAtom:
-        """Encode a ground atom; an unknown name raises `ValueError` with similar names."""
+        """Encode a ground atom. An unknown name raises `ValueError` with suggestions of similar names."""
         return tuple(index + 1 for index in self.kg.encode_atom(atom))
 
     def encode(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
-        """Encode ground atoms as rows, in order."""
+        """Encode ground atoms as rows (predicate, terms), in the given order."""
         return self.kg.encode(atoms) + np.int32(1)
 
     def encode_rule(self, rule: Rule) -> EncodedRule:
-        """Encode a rule; variables are -1, -2, ... as they occur in the head and then in the body."""
+        """Encode a rule. Variables are -1, -2, ... in order of first occurrence, starting with the head."""
         head, body = self.kg.encode_rule(rule)
         return _shift(head), tuple(map(_shift, body))
 
@@ -158,7 +164,7 @@ class ProofVocabulary(StateIndices):
         return tuple(self.encode_rule(rule) for rule in rules)
 
     def decode_atom(self, row: Iterable[SupportsInt]) -> Atom:
-        """Return the atom of an encoded row; variables are named `_1`, `_2`, ..."""
+        """Convert an encoded atom to an `Atom`. Variables are named `_1`, `_2`, ..."""
         predicate, *terms = (int(index) for index in row)
         try:
             name = self.predicate_names[predicate]
@@ -173,7 +179,7 @@ class ProofVocabulary(StateIndices):
         return Atom(name, *names[: self.kg.arities[base]])
 
     def decode_state(self, state: Iterable[Iterable[SupportsInt]]) -> tuple[Atom, ...]:
-        """Return the goals of a state without padding."""
+        """Convert the encoded goals of a single state to atoms, without padding."""
         return tuple(self.decode_atom(row) for row in np.asarray(state) if row[0] != self.padding)
 
     def __repr__(self) -> str:
@@ -191,7 +197,14 @@ def _shift(atom: EncodedAtom) -> EncodedAtom:
 def check_atoms(
     atoms: Int32[np.ndarray, "atoms atom"], num_predicates: int, num_constants: int, kind: str = "triple"
 ) -> None:
-    """Raise `ValueError` unless every row has a predicate from 1 to P and constants from 1 to C."""
+    """Raise `ValueError` unless every row has a predicate from 1 to P and constants from 1 to C.
+
+    Args:
+        atoms: The rows.
+        num_predicates: P, the number of predicates.
+        num_constants: C, the number of constants.
+        kind: What a row is called in the error message.
+    """
     limits = np.array([num_predicates, *[num_constants] * (atoms.shape[1] - 1)])
     if wrong := np.flatnonzero(np.any((atoms < 1) | (atoms > limits), axis=1)).tolist():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Puzzles as text environments."""
+"""Text environments in which a model solves generated puzzles."""
 
 import collections
 import copy
@@ -24,23 +24,26 @@ _PUZZLE_CACHE_SIZE = 4096
 
 
 class PuzzleEnvironment(TextEnvironment):
-    """One puzzle per episode.
+    """Text environment with one puzzle per episode.
 
-    - **Prompt**: the rules, the board and the answer format. With `prompt_format="compact"`, only the kind
-      and the board, in as few characters as possible, for small models; the expert answers are shortened too.
+    - **Prompt**: the rules, the board and the answer format. With `prompt_format="compact"`, the prompt
+      consists only of the first two letters of the kind and the board, in few characters, for small models.
+      The expert's answers are shortened as well.
     - **Answer**: one move (`turns="multi"`) or the complete solution (`turns="single"`), optionally in
       `<answer>` tags.
     - **Reward**: `rewards.solved` for the answer that solves the puzzle, `rewards.invalid` for an answer that
-      is not a legal move, `rewards.valid` otherwise.
-    - **End**: the puzzle is solved or can no longer be solved. With `turns="single"`, the only answer ends
-      the episode. With `turns="multi"`, it is truncated after `max_steps` answers, including invalid ones.
+      is not a legal move or cannot be parsed, and `rewards.valid` otherwise.
+    - **End**: the episode terminates when the puzzle is solved or can no longer be solved. With
+      `turns="single"`, the first answer ends the episode. With `turns="multi"`, the episode is truncated
+      after `max_steps` answers, including invalid ones.
 
     Args:
-        kind: Name of a kind, or a kind of your own.
+        kind: Name of a puzzle kind, or an instance of your own `PuzzleKind`.
         difficulty: One of `kind.difficulties`.
         turns: `multi` for one move per answer, `single` for one answer with the complete solution.
-        max_steps: Maximum number of answers. None: twice the number of the solver's moves, plus ten.
-        rewards: Rewards by outcome.
+        max_steps: Maximum number of answers in multi-turn episodes. None allows twice the number of moves of
+            the solver's solution, plus ten.
+        rewards: Reward of each possible outcome of an answer.
         prompt_format: `full` or `compact`.
     """
 
@@ -76,29 +79,29 @@ class PuzzleEnvironment(TextEnvironment):
 
     @property
     def puzzle(self) -> Puzzle:
-        """The puzzle of the current episode."""
+        """Puzzle of the current episode."""
         if self._puzzle is None:
             raise ValueError("there is no episode yet; call reset")
         return self._puzzle
 
     @property
     def state(self) -> Any:
-        """The current state of the puzzle."""
+        """Current state of the puzzle, whose type depends on the kind."""
         return self._state
 
     @property
     def state_key(self) -> str:
-        """The compact board. It is the same for equal states, whichever seed they come from."""
+        """Compact board of the current state. It is the same for equal states, even with different seeds."""
         return self.kind.compact_board(self.puzzle, self._state)
 
     @property
     def episode_key(self) -> str:
-        """The compact board of the initial state."""
+        """Compact board of the initial state."""
         return self.kind.compact_board(self.puzzle, self.kind.initial_state(self.puzzle))
 
     @property
     def done(self) -> bool:
-        """True after the end of the episode."""
+        """Whether the episode has ended."""
         return self._info.terminated or self._info.truncated
 
     def reset(self, seed: int) -> str:
@@ -185,15 +188,15 @@ class PuzzleEnvironment(TextEnvironment):
 
 
 class PuzzleVectorEnvironment(TextVectorEnvironment):
-    """A batch of puzzles of one or several kinds, generated in one call per kind.
+    """A batch of puzzle episodes of one or several kinds. Each kind generates its puzzles in one call.
 
     The tasks are named `KIND:DIFFICULTY:TURNS`.
 
     Args:
-        kinds: Kinds with commas, or a sequence of kinds. A name may be followed by the difficulty and the
-            turns: `sudoku,sokoban:easy:multi`.
-        difficulty: Difficulty of kinds that do not name one.
-        turns: Turns of kinds that do not name them.
+        kinds: Names of puzzle kinds separated by commas, or a sequence of names or kinds. A name may be
+            followed by the difficulty and the turns, as in `sudoku,sokoban:easy:multi`.
+        difficulty: Difficulty of the kinds that are given without one.
+        turns: `multi` or `single`, for the kinds that are given without it.
         settings: Further arguments of `PuzzleEnvironment`.
     """
 

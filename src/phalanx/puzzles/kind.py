@@ -1,4 +1,4 @@
-"""Base class of puzzle kinds, and a puzzle as data."""
+"""`PuzzleKind`, the base class of puzzle kinds, and `Puzzle`, the data of one puzzle."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -21,37 +21,39 @@ class Puzzle:
     seed: int
     difficulty: str
     size: int
-    """Side length of the board in cells, or the number of people or numbers if there is no board."""
+    """Side length of the board in cells. For kinds without a board, the number of people or numbers."""
     given: tuple[int, ...]
-    """Initial contents of the cells; 0 is a blank cell."""
+    """Initial contents of the cells. 0 is a blank cell."""
     clues: tuple[Any, ...]
     """Further constraints of this puzzle, in a format that depends on the kind."""
     solution: tuple[int, ...]
-    """The generator's solution. The verifier accepts every answer that satisfies the rules."""
+    """Solution that the generator found, in a format that depends on the kind, or empty. Other solutions that
+    satisfy the rules are accepted as well."""
 
 
 class PuzzleKind(abc.ABC, Generic[State, Move]):
-    """A kind of puzzle: generator, rules text, moves, verifier and solver.
+    """A kind of puzzle, such as sudoku: its generator, rules, moves, verifier and solver.
 
-    States are immutable: `apply` returns a new state.
+    States are immutable, so `apply` returns a new state.
     """
 
     name: ClassVar[str]
+    """Name in specs, such as `sudoku`."""
     description: ClassVar[str]
-    """One line for listings."""
+    """One-line description for listings."""
     version: ClassVar[int] = 1
-    """Incremented whenever the same seeds and answers no longer give the same episodes."""
+    """Version, which is incremented whenever the same seeds and answers no longer give the same episodes."""
     has_unique_solution: ClassVar[bool] = True
-    """True if every generated puzzle has exactly one solution."""
+    """Whether every generated puzzle has exactly one solution."""
     difficulties: ClassVar[Mapping[str, Mapping[str, int]]]
     """Generator parameters of each difficulty, in the order in which the generator takes them."""
 
     def generate(self, seed: int, difficulty: str = "easy") -> Puzzle:
-        """Generate the puzzle of a seed."""
+        """Generate the puzzle of a seed, which must be from 0 to 2**63 - 1."""
         return self.generate_batch([seed], difficulty)[0]
 
     def generate_batch(self, seeds: Sequence[int], difficulty: str = "easy") -> list[Puzzle]:
-        """Generate one puzzle per seed, in a single call to the generator."""
+        """Generate one puzzle per seed with a single call of the generator, which is faster than a loop."""
         if difficulty not in self.difficulties:
             known = ", ".join(self.difficulties)
             raise ValueError(f"{self.name} has no difficulty {difficulty!r}; choose from {known}")
@@ -64,11 +66,14 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         ]
 
     def parameters(self, difficulty: str) -> list[int]:
-        """Return the generator parameters of a difficulty."""
+        """Return the values of the generator parameters of a difficulty."""
         return list(self.difficulties[difficulty].values())
 
     def _generate_records(self, seeds: Sequence[int], parameters: Sequence[int]) -> Sequence[Any]:
-        """Return one raw record per seed; kinds with a Python generator override this."""
+        """Return one raw record per seed, from the compiled generator.
+
+        Kinds whose generator is written in Python override this method.
+        """
         records: list[bytes] = require_native("puzzle generation").generate_puzzles(
             self.name, list(seeds), list(parameters)
         )
@@ -80,15 +85,15 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def rules(self, puzzle: Puzzle) -> str:
-        """Return the rules, including everything about this puzzle that never changes."""
+        """Return the rules, including the clues of this puzzle that do not change during an episode."""
 
     @abc.abstractmethod
     def move_format(self, puzzle: Puzzle) -> str:
-        """Describe how to write one move, as a sentence that begins with 'Answer with'."""
+        """Return text for the model that describes how to write one move. It begins with "Answer with"."""
 
     @abc.abstractmethod
     def answer_format(self, puzzle: Puzzle) -> str:
-        """Describe how to write a complete solution, as a sentence that begins with 'Answer with'."""
+        """Return text for the model that describes how to write a solution. It begins with "Answer with"."""
 
     @abc.abstractmethod
     def initial_state(self, puzzle: Puzzle) -> State:
@@ -100,7 +105,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def parse_move(self, puzzle: Puzzle, state: State, text: str) -> Move:
-        """Parse a move.
+        """Parse one move.
 
         Raises:
             ValueError: If the text is not a legal move. The message is shown to the model.
@@ -108,7 +113,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def legal_moves(self, puzzle: Puzzle, state: State) -> list[str]:
-        """List every move that `parse_move` accepts, each once, in the notation of `solve`."""
+        """Return all moves that `parse_move` accepts in this state, in the notation that `solve` uses."""
 
     @abc.abstractmethod
     def apply(self, puzzle: Puzzle, state: State, move: Move) -> State:
@@ -116,19 +121,19 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def is_solved(self, puzzle: Puzzle, state: State) -> bool:
-        """Check the state against the rules, without using the generator's solution."""
+        """Return whether a state satisfies the rules. The generator's solution is not used."""
 
     def is_lost(self, puzzle: Puzzle, state: State) -> bool:
-        """Return True if no sequence of moves can solve the puzzle any more. By default, never."""
+        """Return True if it is known that no sequence of moves can solve the puzzle any more."""
         return False
 
     @abc.abstractmethod
     def solve(self, puzzle: Puzzle, state: State) -> list[str] | None:
-        """Return moves that solve the puzzle from this state, or None if there are none or none are found."""
+        """Return moves that solve the puzzle from this state, or None if no solution is found."""
 
     @abc.abstractmethod
     def parse_answer(self, puzzle: Puzzle, text: str) -> State:
-        """Parse a complete solution and return the state it leads to.
+        """Parse a complete solution and return the state that it leads to, which may be wrong.
 
         Raises:
             ValueError: If the text cannot be parsed. The message is shown to the model.
@@ -136,36 +141,44 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     @abc.abstractmethod
     def solution_text(self, puzzle: Puzzle) -> str:
-        """Write a correct solution in the format of `answer_format`."""
+        """Return a correct solution in the format that `answer_format` describes."""
 
     def compact_board(self, puzzle: Puzzle, state: State) -> str:
         """Draw the puzzle and its state in few characters, without rules, for small models.
 
-        Equal strings mean equal puzzles, so this is also the key that assigns a puzzle to a split.
+        Equal strings mean equal states of equal puzzles. The string of the initial state therefore also
+        determines the split of a puzzle.
         """
         return self.draw_board(puzzle, state).replace(" ", "")
 
     def compact_answer(self, answer: str) -> str:
-        """Shorten a move or solution as far as `parse_move` and `parse_answer` still accept it."""
+        """Shorten a move or solution such that `parse_move` or `parse_answer` still accepts it."""
         return answer
 
     def compact_solution(self, puzzle: Puzzle) -> str:
-        """Write a correct solution in the format that is easiest for a small model to learn."""
+        """Return a correct solution in the format that is easiest for a small model to learn."""
         return self.compact_answer(self.solution_text(puzzle))
 
     def solve_as_expert(self, puzzle: Puzzle, state: State) -> list[str] | None:
-        """Like `solve`, but with moves that a small model can infer from what it sees."""
+        """Return moves that solve the puzzle and that a small model can learn to predict from the board.
+
+        The default is `solve`.
+        """
         return self.solve(puzzle, state)
 
     def verify(self, puzzle: Puzzle, text: str) -> bool:
-        """Return True if the text is a correct complete solution."""
+        """Return whether a text is a correct complete solution."""
         try:
             return self.is_solved(puzzle, self.parse_answer(puzzle, text))
         except ValueError:
             return False
 
     def count_solutions(self, puzzle: Puzzle, limit: int = 2) -> int:
-        """Count the solutions, up to `limit`. Only for kinds with a unique solution."""
+        """Return the number of solutions, or `limit` if there are more.
+
+        Raises:
+            ValueError: If puzzles of this kind may have several solutions (`has_unique_solution`).
+        """
         if not self.has_unique_solution:
             raise ValueError(
                 f"{self.name} puzzles may have several solutions; only unique solutions can be counted"
@@ -179,11 +192,13 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
 
 def solve_puzzle(kind: str, puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:
-    """Call the compiled solver of a kind.
+    """Call the compiled solver of a puzzle kind and return the encoded solutions.
 
     Args:
-        puzzle: Encoded puzzle, in the format of the kind.
-        limit: Number of solutions after which to stop (for sokoban: number of boards to search).
+        kind: Name of the kind.
+        puzzle: Encoded puzzle, in a format that depends on the kind.
+        parameters: Generator parameters of the puzzle's difficulty.
+        limit: Maximum number of solutions to find. For sokoban, the maximum number of boards to search.
     """
     solutions: list[bytes] = require_native("solving puzzles").solve_puzzle(
         kind, puzzle, list(parameters), limit

@@ -6,7 +6,10 @@ _MASK = (1 << 64) - 1
 
 
 class SplitMix64:
-    """Random integers from a seed.
+    """Generator of pseudorandom integers.
+
+    Args:
+        seed: Seed, of which the lowest 64 bits are used.
 
     >>> rng = SplitMix64(7)
     >>> [rng.integers(10) for _ in range(5)]

@@ -74,7 +74,7 @@ class TextRewards:
     solved: float = 1.0
     """Reward of the answer that solves the episode."""
     valid: float = 0.0
-    """Reward of any other answer that is a valid action."""
+    """Reward of a valid action that does not solve the episode."""
     invalid: float = -0.1
     """Reward of an answer that is not a valid action."""
 
@@ -101,8 +101,7 @@ class TextEnvironment(abc.ABC):
     @property
     @abc.abstractmethod
     def prompt(self) -> str:
-        """Prompt for the current state. It includes the rules, so that a model can answer it without having
-        seen earlier prompts."""
+        """Prompt for the current state, which a model can answer without having seen earlier prompts."""
 
     @property
     def state_key(self) -> str:
@@ -219,7 +218,7 @@ class TextVectorEnvironment:
 
     @property
     def prompts(self) -> list[str]:
-        """Current prompt of each row, including the rules."""
+        """Current prompt of each row. It can be answered without earlier prompts."""
         return [environment.prompt for environment in self.environments]
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:

@@ -47,7 +47,7 @@ class TextEnvConfig(Config):
     move per answer (`multi`)."""
 
     def make(self, prompt_format: PromptFormat = "compact") -> TextVectorEnvironment:
-        """Create the environment."""
+        """Create the vector environment that these settings describe."""
         if self.environment_type is None:
             return make_text_vector_env(
                 self.id, difficulty=self.difficulty, turns=self.turns, prompt_format=prompt_format
@@ -99,7 +99,7 @@ class EnvSpecPart(NamedTuple):
     name: str
     """Name of a text environment, id of a JAX environment, or address of a class (`module:Class`)."""
     interface: Literal["jax", "text", "class"]
-    """Which of these three `name` is."""
+    """What `name` refers to: a JAX environment (`jax`), a text environment (`text`) or a class (`class`)."""
     settings: Mapping[str, str]
     """Settings that follow the name in the spec, such as the difficulty."""
 

@@ -1,4 +1,4 @@
-"""The protocol between training algorithms and the run loop."""
+"""`Algorithm`, the base class of training algorithms, and the data that they exchange with the run loop."""
 
 import abc
 import copy
@@ -28,15 +28,15 @@ AnyAlgorithm = TypeVar("AnyAlgorithm", bound="Algorithm[Any]")
 
 
 class TrainState(eqx.Module):
-    """Everything that changes during training and is stored in checkpoints."""
+    """State of a training run, which is saved in checkpoints. Algorithms add fields in subclasses."""
 
     params: PyTree
-    """Trained arrays. Another run can start from them."""
+    """Trained parameters. Another run can use them as its initial parameters."""
     opt_state: optax.OptState
     step: Int[Array, ""]
     """Number of completed updates."""
     sharded_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields whose arrays are distributed over processes along their first axis."""
+    """Names of the fields whose arrays are distributed over processes along their first axis."""
 
 
 State = TypeVar("State", bound=TrainState)
@@ -48,10 +48,12 @@ class UpdateResult(NamedTuple):
     metrics: Mapping[str, Any]
     """Scalars such as losses, norms and rates."""
     episodes: Mapping[str, Any] = {}
-    """Arrays of one shape with the names of `ExperimentLogger.log_batch_step`: `episode_returns`,
-    `episode_lengths`, `success_mask`, ... If `episode_mask` is present, only its true entries count."""
+    """Episode statistics: arrays of equal shape with the names of `ExperimentLogger.log_batch_step`, such as
+    `episode_returns` and `success_mask`. If `episode_mask` is present, only the entries where it is true are
+    used."""
     counts: Mapping[str, Any] = {}
-    """Amount of data that the update processed: environment steps, tokens, triples. The run sums them."""
+    """Amount of data that the update processed, for example the number of environment steps, tokens or
+    triples. The run adds up the counts of all updates."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +64,11 @@ class Progress:
     """Number of completed updates."""
     num_updates: int
     seconds: float
-    """Time spent in updates."""
+    """Time spent in updates, in seconds."""
     counts: Mapping[str, int]
-    """Totals of `UpdateResult.counts`, summed over seeds."""
+    """Sum of `UpdateResult.counts` over all updates and seeds."""
     per_second: float
-    """Number of the algorithm's `unit` per second in the last update."""
+    """Throughput of the last update, in the algorithm's `unit` (such as environment steps) per second."""
     metrics: Mapping[str, float]
     """Latest values of the algorithm's `headline` metrics."""
 
@@ -79,21 +81,21 @@ class TrainResult:
     update: int
     """Number of completed updates."""
     interrupted: bool
-    """True if the run was stopped before its last update."""
+    """Whether the run was stopped before its last update."""
     signal: int | None
-    """The signal that stopped the run."""
+    """Number of the signal that stopped the run. None if no signal was received."""
     seconds: float
-    """Time spent in updates, including those before a resume."""
+    """Time spent in updates, in seconds. Includes updates before the run was resumed."""
     counts: Mapping[str, int]
     evaluations: list[dict[str, Any]]
-    """Evaluation records of this call."""
+    """Records of the evaluations during this call of `train`."""
     first: Progress | None
-    """Progress after the first update of this call; None if there was no update."""
+    """Progress after the first update of this call of `train`. None if there was no update."""
     last: Progress | None
     state: Any = dataclasses.field(repr=False)
     """Final `TrainState`; None if there are several seeds."""
     seeds: "Sequence[TrainResult]" = dataclasses.field(default=(), repr=False)
-    """Results of the individual seeds, if there are several."""
+    """Results of the individual seeds. Empty if there is only one seed."""
 
     def __repr__(self) -> str:
         status = "interrupted" if self.interrupted else "finished"
@@ -109,28 +111,29 @@ class TrainResult:
 class Algorithm(abc.ABC, Generic[State]):
     """Base class for training algorithms.
 
-    Subclasses implement `init`, `update` and `policy`. `phalanx train FILE` trains the one algorithm that a
-    file defines.
+    Subclasses implement `init`, `update` and `policy`. If a Python file defines a single algorithm,
+    `phalanx train FILE` trains with it.
 
-    Instances are equal, and share compiled programs, if they have the same class, environment and config
-    apart from the seed and the sections `evaluation`, `checkpoint` and `logging`.
+    Two instances are equal, and share compiled programs, if they have the same class, environment and config,
+    ignoring the seed and the sections `evaluation`, `checkpoint` and `logging`.
     """
 
     name: ClassVar[str]
-    """Name on the command line and in `run.json`."""
+    """Name of the algorithm on the command line and in `run.json`."""
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "env_steps"
-    """The count that measures speed and progress."""
+    """Key of `UpdateResult.counts` in which throughput and progress are measured."""
     evaluation_config: ClassVar[type[EvaluationConfig]] = EvaluationConfig
-    """Class of the settings of evaluations during training, for algorithms without an environment."""
+    """Class of the config section `evaluation`, for algorithms without an environment."""
     policy_checkpoint: ClassVar[Literal["newest", "best"]] = "newest"
-    """Checkpoint that `load_policy` and `phalanx eval` use unless another one is named. `best` applies to
-    runs with `checkpoint.best_metric`."""
+    """Checkpoint that `load_policy` and `phalanx eval` use by default. `best` has an effect only in runs with
+    a `checkpoint.best_metric`."""
     eval_config: ClassVar[type[Config] | None] = None
     """Class of the settings of `phalanx eval`, for algorithms without an environment. None if the algorithm
     cannot be evaluated after training."""
     headline: ClassVar[tuple[str, ...]] = ("reward_mean", "success_rate")
-    """Metrics to show during training. `reward_mean` and `success_rate` are computed from the episodes."""
+    """Names of the metrics to show in the terminal during training. `reward_mean` and `success_rate` are
+    computed from `UpdateResult.episodes`."""
 
     def __init__(
         self, config: RunConfig, environment: Environment | None = None, mesh: DeviceMesh | None = None
@@ -142,7 +145,10 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def for_evaluation(cls: type[AnyAlgorithm], config: Any) -> AnyAlgorithm:
-        """Create the algorithm to load and evaluate a policy. Training data need not be opened."""
+        """Create the algorithm for loading and evaluating a policy.
+
+        Subclasses can override this method to avoid opening the training data.
+        """
         return cls(config)
 
     @classmethod
@@ -151,19 +157,20 @@ class Algorithm(abc.ABC, Generic[State]):
 
         Args:
             config: Config of the run.
-            env: Environment to evaluate in, for algorithms that can be evaluated in another one.
+            env: Name of the environment to evaluate in, for algorithms that support other environments than
+                that of the run. None means the environment of the run.
         """
         return cls.eval_config
 
     @classmethod
     def inherited_settings(cls, source: RunConfig) -> dict[str, Any] | None:
-        """Return settings to take over from a run whose parameters are the initial ones of a new run.
+        """Return the settings that a new run takes over from the run that its initial parameters come from.
 
         Args:
-            source: Config of that run.
+            source: Config of the run that the parameters come from.
 
         Returns:
-            Nested settings that take precedence over presets; None to use the preset as usual.
+            Nested settings that take precedence over presets. None if no settings are taken over.
         """
         return None
 
@@ -174,9 +181,10 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @classmethod
     def address(cls) -> str:
-        """Return the name of a built-in algorithm, or `package.module:Name` or `path/file.py:Name`.
+        """Return a string from which `load_algorithm` loads this class.
 
-        `load_algorithm` accepts it. A run stores it, so that its policy can be loaded.
+        It is the name of a built-in algorithm, `package.module:Name` or `path/file.py:Name`. Runs store it,
+        so that their policies can be loaded.
         """
         if cls.name in ALGORITHMS and load_algorithm(cls.name) is cls:
             return cls.name
@@ -187,52 +195,69 @@ class Algorithm(abc.ABC, Generic[State]):
 
     @abc.abstractmethod
     def init(self, key: Key, params: PyTree | None = None) -> State:
-        """Create the initial state, from the parameters of another run (warm start) if `params` is given."""
+        """Create the initial state.
+
+        Args:
+            key: Key for random initialization.
+            params: Initial parameters from another run (warm start). If None, they are created from the key.
+        """
 
     @abc.abstractmethod
     def update(self, state: State) -> tuple[State, UpdateResult]:
-        """Run one update on the host, which calls compiled programs.
+        """Run one update. This method is not compiled itself, but calls compiled programs.
 
-        `state` is consumed and must not be used afterward. Raises `StopIteration` when the data ends.
+        `state` must not be used afterward, because its memory may be reused.
+
+        Returns:
+            The new state, and the metrics, episodes and counts of the update.
+
+        Raises:
+            StopIteration: If there is no more training data.
         """
 
     @abc.abstractmethod
     def policy(self, state: State) -> Any:
-        """Return the trained object: a network, a language model, an embedding."""
+        """Return the trained object, such as a policy network, a language model or an embedding."""
 
     def evaluate(self, state: State, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate the policy.
 
-        Called before the first update, every `evaluation.every` updates and after the last one, and by
-        `phalanx eval`.
+        The run loop calls this method before the first update, every `evaluation.every` updates and after the
+        last update. `phalanx eval` calls it as well.
 
         Args:
-            state: The state.
-            settings: Section `evaluation` of the config, or the settings of `phalanx eval`, of the class
-                `eval_config`.
+            state: State with the parameters to evaluate.
+            settings: Section `evaluation` of the config or, in `phalanx eval`, settings of the class that
+                `eval_settings_type` returns.
             final: Whether this is the last evaluation of a run, which may take longer.
+
+        Returns:
+            The results, for example one for greedy and one for sampled actions.
         """
         return []
 
     def sample_episodes(self, state: State, key: Key, update: int) -> list[dict[str, Any]]:
-        """Record a few episodes in the format of `ExperimentLogger.log_episode_summary`."""
+        """Run a few episodes and return their records for `ExperimentLogger.log_episode_summary`."""
         return []
 
     def metadata(self, state: State) -> dict[str, Any]:
-        """Return entries for `run.json`, which is written at the start and with every checkpoint."""
+        """Return more entries for `run.json`, which is written at the start and with every checkpoint."""
         return {}
 
     def data_fingerprint(self) -> str:
-        """Return a digest of the training data. A run resumes only with the same data."""
+        """Return a digest of the training data. A run can be resumed only with the same data."""
         return ""
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Return state outside the `TrainState` that a checkpoint needs, as JSON values.
+        """Return the state that is not part of the `TrainState` but must be saved with a checkpoint.
 
         Args:
-            folder: Run folder, for files with larger state.
+            folder: Run folder, to which large state can be written as files.
             update: Number of completed updates.
-            kept: Updates of the existing checkpoints; files of other updates can be removed.
+            kept: Updates of the existing checkpoints. Files of other updates can be removed.
+
+        Returns:
+            JSON values, which are passed to `restore_host_state` when the run is resumed.
         """
         return {}
 
@@ -240,10 +265,10 @@ class Algorithm(abc.ABC, Generic[State]):
         """Restore the state that `save_host_state` returned."""
 
     def export(self, state: State, folder: Path) -> None:
-        """Write files for other programs to the run folder at the end of a run."""
+        """Write files for other programs to the run folder. Called at the end of a run."""
 
     def summarize(self, result: TrainResult) -> list[str]:
-        """Describe the result of a run in a few lines of text."""
+        """Return a few lines of text that describe the result of a run."""
         if result.first is None or result.last is None:
             return []
         known = [name for name in self.headline if name in result.first.metrics]
@@ -254,7 +279,10 @@ class Algorithm(abc.ABC, Generic[State]):
         ]
 
     def with_seed(self: AnyAlgorithm, seed: int) -> AnyAlgorithm:
-        """Return the algorithm for one of several seeds. Algorithms with state on the host override this."""
+        """Return a copy of the algorithm with another seed.
+
+        Algorithms with mutable state, such as threads or buffers, override this method to reset that state.
+        """
         other = copy.copy(self)
         other.config = self.config.model_copy(update={"seed": seed, "num_seeds": 1})
         return other
@@ -327,22 +355,22 @@ def _only_algorithm(path: str) -> Any:
 
 
 class BoundJitMethod(NamedTuple):
-    """A `jit_method` of an instance. Equal instances share the compiled program."""
+    """A `jit_method` that is bound to an instance. Equal instances share the compiled program."""
 
     method: "_JitMethod"
     instance: Any
 
     def __call__(self, *args: Any) -> Any:
-        """Run the program, compiled for the device of its arguments."""
+        """Run the method as a compiled program on the device of its arguments."""
         return self.method.jitted(self.instance, *args)
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
-        """Positions of the arguments whose memory is reused for the results."""
+        """Positions of the donated arguments, not counting `self`."""
         return self.method.donate_argnums
 
     def traced(self, *args: Any) -> Any:
-        """Call the function without compiling it, inside another compiled program."""
+        """Call the function without `jax.jit`, as part of another compiled program."""
         return self.method.function(self.instance, *args)
 
 
@@ -360,11 +388,13 @@ class _JitMethod:
 
 
 def jit_method(function: Callable[..., Any] | None = None, *, donate: Sequence[str] = ()) -> Any:
-    """Compile a method of an algorithm. `self` is static, so equal instances share the compiled program.
+    """Compile a method of an algorithm with `jax.jit`. Can be used as a decorator with or without arguments.
+
+    `self` is a static argument, so equal instances share the compiled program.
 
     Args:
-        function: Method with positional arguments.
-        donate: Names of arguments that are consumed: their memory is reused for the results.
+        function: Method whose arguments are all positional.
+        donate: Names of arguments whose memory is reused for the results. They must not be used afterward.
     """
     if function is None:
         return functools.partial(jit_method, donate=donate)

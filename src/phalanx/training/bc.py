@@ -1,7 +1,7 @@
 """Behavior cloning with DAgger (Ross et al., 2011, arXiv:1011.0686) for any environment with an expert.
 
-Each update runs episodes in which the policy and the expert share the steps, labels every visited state with
-the expert's actions, and takes gradient steps on the labels.
+Each update runs episodes in which either the policy or the expert acts in each step, labels every visited
+state with the expert's actions, and takes gradient steps on these labels.
 """
 
 import concurrent.futures
@@ -29,7 +29,7 @@ from phalanx.training.optimizer import OptimizerConfig, adam, lr_schedule
 from phalanx.training.policy_algorithm import PolicyAlgorithm
 
 Steps = tuple[PyTree, ExpertLabels]
-"""Observations and labels of a number of steps."""
+"""Observations of a number of steps, and the expert's labels for them."""
 
 
 class BCConfig(PolicyConfig):
@@ -53,42 +53,43 @@ class BCConfig(PolicyConfig):
     }
 
     expert_episodes: Path | None = None
-    """File with recorded episodes to learn from instead of the expert, such as those that `phalanx play`
-    writes."""
+    """File with recorded episodes, such as those that `phalanx play` writes. If set, the policy learns from
+    these episodes instead of the expert. None uses the environment's expert."""
     num_envs: int = Field(default=256, ge=1)
     """Number of parallel environments."""
     num_steps: int = Field(default=8, ge=1)
-    """Steps per environment and update. The expert labels each of them."""
+    """Number of steps in each environment per update. The expert labels all of them."""
     update_epochs: int = Field(default=2, ge=1)
-    """Passes over the labeled steps of an update."""
+    """Number of epochs over the labeled steps of an update."""
     minibatch_size: int = Field(default=256, ge=1)
-    """Maximum number of labeled steps in a gradient step."""
+    """Maximum number of labeled steps per gradient step."""
     expert_prob: float = Field(default=1.0, ge=0, le=1)
-    """Initial probability that the expert acts instead of the policy."""
+    """Initial probability that the expert acts in a step instead of the policy."""
     expert_prob_end: float = Field(default=0.1, ge=0, le=1)
-    """Final probability that the expert acts. If both are 1, all states are visited by the expert, as in
-    behavior cloning without DAgger."""
+    """Final probability that the expert acts in a step. If `expert_prob` and `expert_prob_end` are both 1,
+    only the expert acts, as in behavior cloning without DAgger."""
     expert_anneal_fraction: float = Field(default=0.2, ge=0, le=1)
-    """Fraction of the run in which the probability changes linearly from the first value to the second."""
+    """Fraction of the run in which the probability changes linearly to `expert_prob_end`."""
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=3e-3, end_learning_rate=1e-4, lr_schedule="cosine", max_grad_norm=1.0, eps=1e-5
     )
-    """Adam, its learning rate (per update) and gradient clipping."""
+    """Settings of Adam, the learning-rate schedule and gradient clipping. The learning rate changes once per
+    update."""
 
     @property
     def steps_per_update(self) -> int:
-        """Labeled steps per update."""
+        """Number of labeled steps per update, over all environments."""
         return self.num_envs * self.num_steps
 
     def expert_prob_at(self, update: int) -> float:
-        """Compute the probability that the expert acts in an update, counted from 0."""
+        """Compute the probability that the expert acts in a step of the given update, counted from 0."""
         annealed = self.expert_anneal_fraction * self.num_updates
         progress = min(1.0, update / annealed) if annealed else 1.0
         return self.expert_prob + (self.expert_prob_end - self.expert_prob) * progress
 
 
 class BCState(TrainState):
-    """Parameters, optimizer state, step and the key of the next update."""
+    """Training state of behavior cloning, with the key of the next update."""
 
     key: Key
 
@@ -173,7 +174,7 @@ class BC(PolicyAlgorithm[BCState]):
         )
 
     def _next_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
-        """Return the environment and the generator of an update, and start to prepare the next ones."""
+        """Return the result of `prepare_tasks` for an update, and start to prepare the next update."""
         prepared = self._prepared.pop(update, None)
         if update + 1 < self.num_updates:
             self._worker = self._worker or concurrent.futures.ThreadPoolExecutor(1, "refresh-tasks")
@@ -181,9 +182,11 @@ class BC(PolicyAlgorithm[BCState]):
         return self.prepare_tasks(update) if prepared is None else prepared.result()
 
     def prepare_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
-        """Create the environment with the tasks of an update, and the generator for its remaining draws.
+        """Create the environment with the tasks of an update.
 
-        They depend on the seed and the update only.
+        Returns:
+            The environment, and the random generator for the rest of the update. Both depend only on the seed
+            and the number of the update.
         """
         rng = np.random.default_rng((self.seed, update))
         return self.environment.refresh_tasks(rng, self.seed, update), rng
@@ -196,7 +199,7 @@ class BC(PolicyAlgorithm[BCState]):
         rng: np.random.Generator,
         update: int,
     ) -> tuple[Steps, dict[str, np.ndarray]]:
-        """Run episodes of the policy and the expert. Returns labeled steps and episode statistics."""
+        """Run episodes with the policy and the expert. Returns labeled steps and episode statistics."""
         config = self.config
         expert, expert_prob = environment.expert(), config.expert_prob_at(update)
         assert expert is not None
@@ -228,7 +231,7 @@ class BC(PolicyAlgorithm[BCState]):
         return environment.detach_names(states), observations
 
     def _act(self, network: PolicyNetwork, observations: PyTree, key: Key) -> PyTree:
-        """Sample the policy's actions."""
+        """Sample actions from the policy."""
         keys = jax.random.split(key, self.config.num_envs)
         return jax.vmap(functools.partial(select_action, network))(observations, keys)
 
@@ -243,7 +246,15 @@ class BC(PolicyAlgorithm[BCState]):
         expert_acts: Bool[Array, " batch"],
         key: Key,
     ) -> tuple[PyTree, PyTree, Int32[Array, " batch"], PyTree, dict[str, Array]]:
-        """Take a step with the actions of the policy or the expert, and reset finished episodes."""
+        """Take one step in each environment and reset environments whose episode has ended.
+
+        Where `expert_acts` is true, the action is taken from `expert`, otherwise from `own`, the actions of
+        the policy.
+
+        Returns: The states, the observations, the lengths of the current episodes, the actions that were
+        taken, and
+            the episode statistics.
+        """
 
         def choose(mine: Array, theirs: Array) -> Array:
             rows = expert_acts.reshape(-1, *[1] * (jnp.ndim(mine) - 1))
@@ -265,7 +276,11 @@ class BC(PolicyAlgorithm[BCState]):
     def _learn(
         self, steps: Steps, params: PyTree, opt_state: optax.OptState, update: Int32[Array, ""]
     ) -> tuple[PyTree, optax.OptState, dict[str, Array]]:
-        """Take a gradient step on the probability that the policy takes one of the expert's actions."""
+        """Take a gradient step that increases the probability of the expert's actions.
+
+        If the expert labels a state with several actions, the loss is the negative logarithm of the sum of
+        their probabilities.
+        """
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], Float[Array, ""]]:
             network = self.network(params)

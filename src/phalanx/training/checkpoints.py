@@ -1,4 +1,4 @@
-"""Checkpoints of a run: atomic and checksummed, restored bit for bit."""
+"""Checkpoints of a run, which are written atomically, have checksums and are restored bit for bit."""
 
 import contextlib
 import dataclasses
@@ -35,20 +35,21 @@ from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, read_metadat
 
 _LOG = logging.getLogger("phalanx.training")
 CHECKSUMS = "checksums.json"
-"""File of a checkpoint with the SHA-256 digests of its other files."""
+"""Name of the file in a checkpoint that contains the SHA-256 digests of its other files."""
 _WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
-"""Files that Orbax still changes after the checksums are written."""
+"""Files that have no checksum, because Orbax changes them after the checksums are written."""
 _RESERVED_IN_PATHS = re.compile(r"[*?\[\]\\]|:/")
 """Parts of a path that Orbax and TensorStore interpret as a pattern, an escape or a URL."""
 Which = int | Literal["newest", "best"]
-"""A checkpoint: its step, the newest one, or the best one by `checkpoint.best_metric`."""
+"""Selects a checkpoint of a run: the one of a step, the newest one, or the best one by
+`checkpoint.best_metric`."""
 _NOT_COMPUTED_WITH = ("checkpoint", "logging")
 """Sections of a config that do not change the training result."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointRef:
-    """A checkpoint of a run."""
+    """Reference to a checkpoint of a run."""
 
     run: Path
     which: Which = "newest"
@@ -67,12 +68,12 @@ class CheckpointRef:
 
     @property
     def seeds(self) -> list[Path]:
-        """Folders of the seeds, in order; empty for a run with one seed."""
+        """Folders of the seeds, sorted by number. Empty if the run has only one seed."""
         found = [path for path in self.run.glob("seed_*") if re.fullmatch(r"seed_\d+", path.name)]
         return sorted(found, key=lambda path: int(path.name.removeprefix("seed_")))
 
     def for_seed(self, number: int) -> "CheckpointRef":
-        """Return the checkpoint of one seed, or this one if the run has a single seed."""
+        """Return a reference to the checkpoint of one seed. If the run has a single seed, return this one."""
         seeds = self.seeds
         if not seeds:
             return self
@@ -87,16 +88,17 @@ class CheckpointRef:
 class Checkpointer:
     """Saves and restores the checkpoints of a run.
 
-    Orbax writes a checkpoint under a temporary name and renames it when it is complete and has checksums, so
-    a killed process leaves the earlier checkpoints intact. A checkpoint whose files do not match their
-    checksums is rejected when it is read.
+    Orbax writes a checkpoint under a temporary name and renames it when it is complete and has checksums.
+    Therefore, a killed process leaves the earlier checkpoints intact. A checkpoint whose files do not match
+    their checksums is rejected when it is read.
 
-    The newest `config.keep` checkpoints are kept, and the best one by `config.best_metric`.
+    The newest `config.keep` checkpoints and the best one by `config.best_metric` are kept.
 
     Args:
         run: Run folder.
-        config: Retention. Default: `CheckpointConfig()`.
-        read_only: Leave all files alone, including those that a training process is writing.
+        config: Settings for which checkpoints to keep. None means the default settings.
+        read_only: Whether to only read checkpoints. Files that a training process is writing are then not
+            touched.
     """
 
     def __init__(
@@ -135,7 +137,7 @@ class Checkpointer:
             self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """Release the folder."""
+        """Release all resources."""
         self._stack.close()
 
     def __enter__(self) -> "Checkpointer":
@@ -153,12 +155,12 @@ class Checkpointer:
     def best(self) -> int | None:
         """Return the step of the best intact checkpoint, or None if there is none.
 
-        If several are equally good, it is the first of them.
+        If several checkpoints are equally good, the first one is returned.
         """
         return min(self._scores, key=lambda step: (-self._scores[step], step), default=None)
 
     def is_better(self, metrics: Mapping[str, Any]) -> bool:
-        """Return True if evaluation metrics are better than those of every checkpoint.
+        """Return whether evaluation metrics are better than those of every existing checkpoint.
 
         Raises:
             ValueError: If `checkpoint.best_metric` is not one of the metrics.
@@ -171,7 +173,7 @@ class Checkpointer:
         return sorted(self._manager.all_steps())
 
     def verify(self, step: int) -> None:
-        """Raise `CorruptFileError` if a file of a checkpoint was changed, or an error if one is missing."""
+        """Raise an error if a file of a checkpoint was changed (`CorruptFileError`) or is missing."""
         if step not in self._verified:
             verify_checkpoint(self._folder / str(step))
             self._verified.add(step)
@@ -184,7 +186,8 @@ class Checkpointer:
         Args:
             step: Number of completed updates.
             state: Pytree of arrays.
-            metadata: JSON values. `metrics` are those of an evaluation at this step, if there was one.
+            metadata: JSON values by name. `metrics` are the metrics of an evaluation at this step, or None if
+                there was none.
         """
         import orbax.checkpoint as ocp
 
@@ -221,7 +224,7 @@ class Checkpointer:
         return self._manager.restore(step, args=items)["metadata"]
 
     def read_arrays(self, step: int, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Read some of the arrays of a checkpoint."""
+        """Read the arrays of a checkpoint with the given names, which are those that `named` returns."""
         import orbax.checkpoint as ocp
 
         self.verify(step)
@@ -268,7 +271,7 @@ class Checkpointer:
                 self._scores[step] = score
 
     def _score(self, metrics: Mapping[str, Any]) -> float:
-        """Return the best metric, negated if lower values are better."""
+        """Return the value of `best_metric`, negated if lower values are better."""
         name = self._config.best_metric
         if name is None or name not in metrics:
             raise ValueError(
@@ -307,10 +310,10 @@ def _checksummed_path_class() -> Any:
 
 @contextlib.contextmanager
 def _path_for_orbax(folder: Path) -> Iterator[Path]:
-    """Yield a path of a folder without anything that Orbax and TensorStore interpret.
+    """Yield a path of a folder without characters that are special in Orbax and TensorStore.
 
     In a folder such as `a[1]`, Orbax does not find the files that it has just written, and saves a checkpoint
-    without arrays. It therefore gets the path of a temporary symbolic link instead.
+    without arrays. For such a folder, the path is a temporary symbolic link.
     """
     if not _RESERVED_IN_PATHS.search(str(folder)):
         yield folder
@@ -348,7 +351,7 @@ def verify_checkpoint(folder: Path) -> int:
 
 
 def intact_checkpoints(checkpoints: Checkpointer, run: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield steps and metadata of the intact checkpoints of a run, newest first.
+    """Yield the step and metadata of each intact checkpoint of a run, newest first.
 
     Corrupt checkpoints are skipped with a warning.
 
@@ -377,7 +380,7 @@ def open_checkpoint(run: Path, which: Which = "newest") -> Iterator[tuple[Checkp
     """Open a checkpoint of a run for reading.
 
     Yields:
-        The checkpoints of the run, and the step and the metadata of the chosen one.
+        A `Checkpointer` for the run, and the step and metadata of the selected checkpoint.
     """
     if not (run / CHECKPOINTS).is_dir():
         raise ValueError(f"{run} has no checkpoint")
@@ -404,7 +407,7 @@ def _read_checkpoint_config(run: Path) -> CheckpointConfig:
 
 
 def config_digest(config: Config) -> str:
-    """Return a digest of the settings that change the training result. Checkpoints contain it."""
+    """Return a digest of the settings that affect the result of training. Every checkpoint contains it."""
     names = [name for name in type(config).model_fields if name not in _NOT_COMPUTED_WITH]
     settings = {name: getattr(config, name) for name in names}
     text = "\n".join(
@@ -415,7 +418,16 @@ def config_digest(config: Config) -> str:
 
 
 def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Config) -> None:
-    """Raise ValueError unless a checkpoint was saved with this config, or before the run was extended."""
+    """Raise ValueError if a checkpoint was saved with a config that the run does not have.
+
+    The config from before the run was extended is accepted as well.
+
+    Args:
+        run: Run folder.
+        step: Step of the checkpoint.
+        metadata: Metadata of the checkpoint.
+        config: Config of the run.
+    """
     expected = {"config", "data", "seconds", "counts", "metrics", "params", "host_state"}
     if missing := expected - metadata.keys():
         raise ValueError(
@@ -428,7 +440,10 @@ def check_metadata(run: Path, step: int, metadata: Mapping[str, Any], config: Co
 
 
 def named(tree: PyTree) -> dict[str, Any]:
-    """Return the arrays of a pytree by name: their path, with `-` because Orbax does not allow dots."""
+    """Return the arrays of a pytree by name.
+
+    The name is the path in the pytree, separated by `-` because Orbax does not allow dots.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="-"): leaf for path, leaf in leaves}
 
@@ -438,7 +453,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _without_key_type(leaf: Any) -> Any:
-    """Return the data of a PRNG key, because Orbax does not save key types; other arrays are unchanged."""
+    """Convert a PRNG key to an integer array, because Orbax does not save key types. Keep other arrays."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 

@@ -1,8 +1,8 @@
-"""Settings of training runs: those that every run has, and those that an environment adds.
+"""Base classes for the settings of training runs, and functions that add the settings of an environment.
 
 `PPOConfig` and other configs of policy algorithms have the sections `env`, `network` and `evaluation`, whose
-fields depend on the environment. `config_class` fills them in, so one class per algorithm serves every
-environment.
+fields depend on the environment. `config_class` derives a class with these fields, so that an algorithm needs
+only one config class for all environments.
 """
 
 import functools
@@ -31,41 +31,42 @@ OPTIMIZER_ALIASES = {
     "learning_rate": "optimizer.learning_rate",
     "max_grad_norm": "optimizer.max_grad_norm",
 }
-"""Short names of settings in the section `optimizer`."""
+"""Maps short names of settings to their full names in the section `optimizer`."""
 
 
 class CheckpointConfig(Config):
-    """When to save checkpoints and which ones to keep. The last update is always saved."""
+    """Settings for when to save checkpoints and which ones to keep. The last update is always saved."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {"best": "best_metric"}
 
     every: int = Field(default=50, ge=1)
-    """Updates between checkpoints."""
+    """Number of updates between two checkpoints."""
     minutes: float | None = Field(default=10.0, gt=0)
-    """Longest time between checkpoints, in minutes. None disables the limit."""
+    """Maximum time between two checkpoints, in minutes. None disables the limit."""
     keep: int = Field(default=2, ge=1)
     """Number of newest checkpoints to keep."""
     best_metric: str | None = None
-    """Metric of the evaluations, such as `success_rate`, by which the best checkpoint is kept as well."""
+    """Evaluation metric, such as `success_rate`. The checkpoint with the best value is kept in addition to
+    the newest ones. None keeps only the newest ones."""
     best_mode: Literal["max", "min"] = "max"
-    """Set to `min` if lower values of `best_metric` are better."""
+    """Whether higher (`max`) or lower (`min`) values of `best_metric` are better."""
 
 
 class RunConfig(Config):
-    """Base class for the settings of a training run. Algorithms add their own."""
+    """Base class for the settings of a training run. Algorithms add their own settings in subclasses."""
 
     seed: int = Field(default=0, ge=0)
     """Seed of the initial parameters, the episodes and the order of samples."""
     num_seeds: int = Field(default=1, ge=1)
-    """Number of runs, with the seeds `seed`, `seed + 1`, ..."""
+    """Number of seeds to train with: `seed`, `seed + 1`, ... Each seed is a separate run."""
     num_updates: int = Field(default=100, ge=1)
-    """Number of updates."""
+    """Number of updates to train for."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """Evaluations during training."""
+    """Settings of evaluations during training."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """Checkpoints."""
+    """Settings of checkpoints."""
     logging: LoggingConfig = LoggingConfig()
-    """Metrics and sampled episodes."""
+    """Settings for logging metrics and sampled episodes."""
 
     @classmethod
     def load(
@@ -76,14 +77,16 @@ class RunConfig(Config):
         env: str | None = None,
         inherited: Mapping[str, Any] | None = None,
     ) -> AnyRunConfig:
-        """Create a config from defaults, a preset, inherited settings and overrides; later ones win.
+        """Create a config from defaults, a preset, inherited settings and overrides.
+
+        Later ones take precedence.
 
         Args:
-            preset: Name of a preset or path of a YAML file. Without it, the preset with the name of the
+            preset: Name of a preset or path of a YAML file. If None, the preset that is named after the
                 environment is used, if there is one and no settings are inherited.
             overrides: Settings as `key=value`.
-            env: Name of the environment, the same as the override `env.id=...`.
-            inherited: Settings of the run that this one takes its initial parameters from.
+            env: Name of the environment, equivalent to the override `env.id=...`.
+            inherited: Settings taken over from the run that the initial parameters come from.
         """
         if env is not None:
             raise ValueError(f"{cls.__name__} has no setting env.id, so no environment can be chosen")
@@ -91,11 +94,11 @@ class RunConfig(Config):
 
 
 class EnvConfig(Config):
-    """The section `env` of a run: the environment's name. Its settings are added by `config_class`."""
+    """Config section `env` with the name of the environment. `config_class` adds its settings."""
 
     id: str = ""
-    """Id such as `arc-v2`, or `package.module:Name` or `path/file.py:Name`. Empty if the environment was
-    passed to the algorithm as an object."""
+    """Environment: an id such as `arc-v2`, `package.module:Name` or `path/file.py:Name`. Empty if the
+    environment was passed to the algorithm as an object."""
 
 
 class PolicyConfig(RunConfig):
@@ -103,18 +106,18 @@ class PolicyConfig(RunConfig):
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
     algorithm_config: ClassVar["type[PolicyConfig] | None"] = None
-    """In a class that `config_class` created: the class that it was created from."""
+    """Class that `config_class` derived this class from. None if this class was not created by it."""
     environment_type: ClassVar[type[Environment] | None] = None
-    """In a class that `config_class` created: the class of the environment."""
+    """Class of the environment whose settings `config_class` added. None if it added none."""
 
     env: EnvConfig = EnvConfig()
     """Environment and its settings."""
     network: Config = Config()
-    """Policy network. The environment defines the settings."""
+    """Settings of the policy network. Which settings there are depends on the environment."""
     optimizer: OptimizerConfig = OptimizerConfig()
-    """Adam, its learning rate and gradient clipping."""
+    """Settings of Adam, the learning-rate schedule and gradient clipping."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig()
-    """Evaluations during training. The environment defines the settings."""
+    """Settings of evaluations during training. Which settings there are depends on the environment."""
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> "PolicyConfig":
@@ -154,7 +157,10 @@ class PolicyConfig(RunConfig):
 
     @property
     def environment_settings(self) -> Any:
-        """The section `env` without the id: a `config_type`, or a mapping of constructor arguments."""
+        """Settings in the section `env`, without the id.
+
+        An instance of the environment's `config_type` or, if it has none, a mapping of constructor arguments.
+        """
         config_type = None if self.environment_type is None else self.environment_type.config_type
         if config_type is None:
             return {name: value for name, value in self.env if name != "id"}
@@ -175,13 +181,14 @@ class TextRunConfig(RunConfig):
 
     aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
     algorithm_config: ClassVar["type[TextRunConfig] | None"] = None
-    """In a class that `text_config_class` created: the class that it was created from."""
+    """Class that `text_config_class` derived this class from. None if this class was not created by it."""
 
     env: TextEnvConfig = TextEnvConfig()
-    """Text environment. If it is a single JAX environment, or `puzzle_server`, its settings are added."""
+    """Text environment. If it is a single JAX environment or `puzzle_server`, the section also has the
+    settings of that environment."""
     prompt_format: PromptFormat = "compact"
-    """`compact` prompts have few characters and no rules, for small models; `full` prompts include the rules.
-    Environments with only one format ignore this setting."""
+    """Format of the prompts. `compact` prompts are short and do not explain the rules, for small models.
+    `full` prompts include the rules. Environments with only one format ignore this setting."""
 
     @classmethod
     def load(
@@ -211,7 +218,12 @@ class TextRunConfig(RunConfig):
 def text_config_class(
     algorithm_config: type[AnyTextConfig], section: type[TextEnvConfig]
 ) -> type[AnyTextConfig]:
-    """Return the config class of an algorithm whose section `env` has the settings of an environment."""
+    """Derive a config class of an algorithm whose section `env` has the settings of a text environment.
+
+    Args:
+        algorithm_config: Config class of the algorithm.
+        section: Class of the section `env`.
+    """
     description = algorithm_config.model_fields["env"].description
     composed = create_model(
         algorithm_config.__name__,
@@ -228,7 +240,7 @@ def text_config_class(
 def config_class(
     algorithm_config: type[AnyPolicyConfig], environment: type[Environment]
 ) -> type[AnyPolicyConfig]:
-    """Return the config class of an algorithm in an environment.
+    """Derive a config class of an algorithm that has the settings of an environment.
 
     The sections `env`, `network` and `evaluation` become the environment's `config_type`, `network_config`
     and `evaluation_config`. An environment without a `config_type` has the arguments of its constructor as
@@ -257,11 +269,15 @@ def config_class(
 
 
 def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> str:
-    """Return the environment's name: that of `--env`, or `env.id` of the last values that have one.
+    """Return the name of the environment of a run; an empty string if none is set.
 
     Args:
-        env: Value of `--env`.
-        values: Values of the preset, inherited settings and overrides, in this order.
+        env: Value of `--env`, which takes precedence. None if it was not given.
+        values: Settings of the preset, inherited settings and overrides, in this order. The last ones that
+            have an `env.id` determine the environment.
+
+    Raises:
+        ValueError: If `--env` and an override of `env.id` contradict each other.
     """
     names = [value["env"].get("id") for value in values if isinstance(value.get("env"), Mapping)]
     given = [name for name in names if name]
@@ -274,7 +290,10 @@ def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> 
 
 
 def default_preset(algorithm_config: type[Config], environment: str) -> str | None:
-    """Return the name of the algorithm's preset for an environment, which is its name without version."""
+    """Return the name of the algorithm's preset for an environment; None if there is none.
+
+    A preset is named after its environment without the version. For example, `arc` is the preset of `arc-v2`.
+    """
     name = re.sub(r"-v\d+$", "", environment)
     group = algorithm_config.preset_group
     is_name = group is not None and re.fullmatch(r"\w+", name) is not None

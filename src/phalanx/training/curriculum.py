@@ -1,5 +1,7 @@
-"""Curriculum for text tasks: prefers tasks that are solved sometimes, and retries partially solved
-episodes."""
+"""Curriculum for text environments, which prefers tasks of medium difficulty and retries episodes.
+
+An episode can be retried if some but not all of its attempts succeeded.
+"""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ _INITIAL_SUCCESS_RATE = 0.5
 
 
 class CurriculumConfig(Config):
-    """How tasks and episodes are sampled."""
+    """Settings for sampling tasks and episodes."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "memory": "success_rate_ema_decay",
@@ -26,33 +28,33 @@ class CurriculumConfig(Config):
     }
 
     success_rate_ema_decay: float = Field(default=0.9, ge=0, lt=1)
-    """Decay of the exponential moving average of each task's success rate, per update."""
+    """Decay per update of the exponential moving average of each task's success rate."""
     min_task_weight: float = Field(default=0.1, gt=0, le=1)
     """Lower bound of a task's sampling weight `4 * p * (1 - p)`, where `p` is its success rate. The weight
     is 1 for a task that is solved half of the time."""
     retry_fraction: float = Field(default=0.0, ge=0, le=1)
-    """Fraction of an update's episodes that are retried: some, but not all of their attempts succeeded
-    before."""
+    """Fraction of an update's episodes that are retries. An episode is retried if some but not all of its
+    attempts succeeded before."""
     retry_capacity: int = Field(default=256, ge=1)
-    """Maximum number of episodes that are kept for retries. The oldest are dropped first."""
+    """Maximum number of episodes that are kept for retries. The oldest ones are dropped first."""
 
 
 class Curriculum:
     """Samples the episodes of each update.
 
-    The episodes of an update are a function of its number, the seed and the recorded results.
+    The episodes depend only on the seed, the number of the update and the results recorded so far.
     """
 
     def __init__(self, env: TextVectorEnvironment, config: CurriculumConfig, seed: int) -> None:
         self._env, self._config, self._seed = env, config, seed
         self.success_rates = dict.fromkeys(env.tasks, _INITIAL_SUCCESS_RATE)
-        """Moving average of the success rate of each task."""
+        """Moving average of the success rate of each task, by name of the task."""
         self._next_seeds = dict.fromkeys(env.tasks, env.first_seed(seed))
         self._retry_episodes: dict[EpisodeId, None] = {}
-        """Partially solved episodes, oldest first (a dictionary, as an ordered set)."""
+        """Episodes to retry, oldest first. The dictionary is used as an ordered set."""
 
     def sample(self, update: int, num_episodes: int) -> list[EpisodeId]:
-        """Choose the episodes of an update: retries, then new episodes, grouped by task."""
+        """Sample the episodes of an update. Retries come first, followed by new episodes grouped by task."""
         rng = np.random.default_rng([self._seed, update])
         candidates = list(self._retry_episodes)
         num_retries = min(len(candidates), round(self._config.retry_fraction * num_episodes))
@@ -72,7 +74,12 @@ class Curriculum:
         return episodes
 
     def record(self, episodes: Sequence[EpisodeId], solved: Bool[np.ndarray, "episodes attempts"]) -> None:
-        """Update success rates and retries with the results of all attempts at each episode."""
+        """Update the success rates and the episodes to retry.
+
+        Args:
+            episodes: Episodes of an update.
+            solved: Whether each attempt at each episode solved it.
+        """
         decay = self._config.success_rate_ema_decay
         results = list(zip(episodes, solved, strict=True))
         # Retries are selected by their results, so they would bias the success rate of their task.
@@ -92,7 +99,7 @@ class Curriculum:
             del self._retry_episodes[episode]
 
     def num_retries(self, episodes: Sequence[EpisodeId]) -> int:
-        """Count how many of these episodes are retries."""
+        """Return how many of the given episodes are retries."""
         return sum(episode in self._retry_episodes for episode in episodes)
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Devices and processes that train together, and the few operations that involve more than one of them."""
+"""Training on several devices and processes, with all operations that communicate between them."""
 
 import dataclasses
 import functools
@@ -20,12 +20,12 @@ _processes = Processes(0, 1)
 
 
 def initialize(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Connect this process to the others that train with it. Call it before anything else uses JAX.
+    """Connect this process to the other processes of a training run. Call it before anything else uses JAX.
 
     Args:
-        coordinator: `HOST:PORT` at which the first process listens.
+        coordinator: Address `HOST:PORT` at which the first process listens.
         num_processes: Number of processes.
-        process_id: Index of this process.
+        process_id: Index of this process, counted from 0.
     """
     global _processes
     if _processes.count > 1:
@@ -34,14 +34,14 @@ def initialize(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 class DeviceMesh:
-    """The devices of this process, and the other processes of the training.
+    """The devices of this process, and connections to the other processes of a training run.
 
-    Programs are written for a single device and run by `map` on every device with its part of the data.
-    Only `all_gather` and `sum_in_order` communicate.
+    Programs are written for a single device. `map` runs them on every device with its part of the data,
+    without communication. Other methods, such as `all_gather`, exchange data between devices and processes.
 
     Args:
-        devices: Devices to use instead of all devices of this process.
-        processes: Connected processes. Default: those of `initialize`, or only this process.
+        devices: Devices of this process to use. None means all of them.
+        processes: Connected processes. None means those connected by `initialize`, or only this process.
     """
 
     def __init__(
@@ -52,21 +52,26 @@ class DeviceMesh:
 
     @functools.cached_property
     def devices(self) -> tuple[jax.Device, ...]:
-        """Devices of this process."""
+        """Devices of this process that are used."""
         return tuple(jax.local_devices() if self._devices is None else self._devices)
 
     @property
     def is_first_process(self) -> bool:
-        """True in the process that writes the files of the run."""
+        """Whether this is the first process, which writes the files of the run."""
         return self.processes.rank == 0
 
     @functools.cached_property
     def _mesh(self) -> Mesh | None:
-        """None for a single device, whose arrays need no sharding."""
+        """JAX mesh of the devices. None for a single device, whose arrays need no sharding."""
         return None if len(self.devices) == 1 else Mesh(np.asarray(self.devices), (AXIS,))
 
     def check_num_shards(self, num_shards: int, settings: str) -> None:
-        """Raise ValueError if the shards cannot be divided evenly among all devices of all processes."""
+        """Raise ValueError if the shards cannot be divided evenly among all devices of all processes.
+
+        Args:
+            num_shards: Number of shards.
+            settings: Description of the settings that determine this number, for the error message.
+        """
         count = len(self.devices) * self.processes.count
         if num_shards % count:
             what = f"{count} processes" if len(self.devices) == 1 else f"{count} devices"
@@ -76,7 +81,7 @@ class DeviceMesh:
             )
 
     def local_slice(self, size: int) -> slice:
-        """Return the part of an axis of `size` entries that this process has."""
+        """Return the slice of an axis with `size` entries that belongs to this process."""
         part = size // self.processes.count
         return slice(self.processes.rank * part, (self.processes.rank + 1) * part)
 
@@ -89,13 +94,15 @@ class DeviceMesh:
         return tree if self._mesh is None else jax.device_put(tree, NamedSharding(self._mesh, P()))
 
     def map(self, program: Callable[..., Any], *args: Any, out: Any) -> Any:
-        """Run a program for a single device on every device of this process.
+        """Run a single-device program on every device of this process.
 
         Args:
             program: A `jit_method` of an algorithm.
-            args: Sharded arrays are divided among the devices; others are passed to every device.
-            out: Placement of the results. `"shards"`: concatenated along the first axis; `"replicated"`:
-                equal on all devices; or a tree (prefix) with the axes to concatenate along.
+            args: Arguments of the program. Sharded arrays are divided among the devices, and other arrays are
+                passed to every device.
+            out: How to combine the results of the devices. `"shards"` concatenates them along the first axis.
+                `"replicated"` means that they are equal on all devices. Otherwise, a pytree prefix of the
+                results with the axis to concatenate along, or None where results are equal on all devices.
         """
         if self._mesh is None:
             return program(*args)
@@ -107,7 +114,10 @@ class DeviceMesh:
         return compiled(*args)
 
     def all_gather(self, tree: PyTree) -> PyTree:
-        """Concatenate arrays of all devices and processes along the first axis, on every device."""
+        """Concatenate the arrays of all devices and processes along the first axis.
+
+        Every device receives the result. All processes must call this method.
+        """
         if self.processes.count > 1:
             leaves, structure = jax.tree.flatten(tree)
             gathered = self.processes.gather_all([np.asarray(leaf) for leaf in leaves], [0] * len(leaves))
@@ -115,9 +125,9 @@ class DeviceMesh:
         return self.replicate(tree)
 
     def sum_in_order(self, rows: Float[Array, "shards size"]) -> Float[Array, " size"]:
-        """Sum the rows of all devices and processes in their order.
+        """Sum the rows of all devices and processes in a fixed order. All processes must call this method.
 
-        A fixed order makes the result independent of the number of devices and processes, bit by bit.
+        The result is bit-identical for any number of devices and processes.
         """
         return _sum_rows(self.all_gather(rows))
 
@@ -132,7 +142,10 @@ class DeviceMesh:
         return dataclasses.replace(state, **parts)
 
     def shard_state(self, state: AnyState) -> AnyState:
-        """Keep this process's part of the sharded fields, and place all arrays on its devices."""
+        """Select this process's part of the sharded fields, and copy the state to the devices of the process.
+
+        This is the inverse of `gather_state`.
+        """
         if self._mesh is None and self.processes.count == 1:
             return state
 
@@ -145,15 +158,18 @@ class DeviceMesh:
         return dataclasses.replace(state, **parts)
 
     def wait_for_all(self) -> None:
-        """Wait until every process calls this method."""
+        """Wait until every process has called this method."""
         self.processes.exchange(b"")
 
     def any_process(self, flags: Sequence[bool]) -> list[bool]:
-        """Return for each flag whether it is set in at least one process. All processes must call it."""
+        """Return for each flag whether it is true in at least one process.
+
+        All processes must call this method with the same number of flags.
+        """
         return np.any(self.processes.gather(np.asarray(flags)[None]), axis=0).tolist()
 
     def check_agreement(self, what: str, digest: str) -> None:
-        """Raise ValueError if the processes differ. All processes must call it.
+        """Raise ValueError if the processes have different digests. All processes must call this method.
 
         Args:
             what: Description of the compared values, for the error message.
@@ -174,9 +190,9 @@ class DeviceMesh:
 
 
 def unreplicate(tree: PyTree) -> PyTree:
-    """Return arrays on a single device, where every device has a copy of them.
+    """Replace arrays that are replicated on all devices with the copy on one device.
 
-    Arrays that are distributed over the devices are left as they are: no device has all of their data.
+    Arrays that are distributed over the devices are not changed, because no device has all of their data.
     """
 
     def first_copy(leaf: Any) -> Any:
@@ -201,7 +217,10 @@ def _sharded_program(
     out_structure: Any,
     out_axes: tuple[Any, ...],
 ) -> Callable[..., Any]:
-    """Compile a program once for all devices; each runs the same instructions as a single device would."""
+    """Compile a single-device program for all devices of a mesh.
+
+    Each device runs the same instructions as it would alone.
+    """
     out = [P() if axis is None else P(*[None] * axis, AXIS) for axis in out_axes]
     mapped = jax.shard_map(
         program.traced,
@@ -219,5 +238,8 @@ def _sum_rows(rows: Float[Array, "shards size"]) -> Float[Array, " size"]:
 
 
 def _to_device(array: np.ndarray) -> Array:
-    """Copy to memory of its own, because programs may reuse the memory of their arguments."""
+    """Copy an array to the default device.
+
+    The memory is never shared with the NumPy array, because programs may reuse the memory of their arguments.
+    """
     return jax.device_put(array, may_alias=False)

@@ -3,10 +3,11 @@
 Each update samples `num_prompts` episodes, lets the model attempt each of them `num_generations` times, and
 compares the rewards within each group of attempts. Names follow TRL's `GRPOConfig`.
 
-Options: `importance_sampling_level="sequence"` is GSPO (Zheng et al., 2025, arXiv:2507.18071);
-`advantage_granularity="turn"` compares an answer with other answers to the same prompt, as in GiGPO (Feng et
-al., 2025, arXiv:2505.10978); `epsilon_high > epsilon` and a loss that is a mean over tokens are from DAPO
-(Yu et al., 2025, arXiv:2503.14476).
+Variants: `importance_sampling_level="sequence"` is GSPO (Zheng et al., 2025, arXiv:2507.18071).
+    `advantage_granularity="turn"` compares an answer with other answers to the same prompt, as in GiGPO (Feng
+    et al., 2025, arXiv:2505.10978). `epsilon_high > epsilon` and the mean of the loss over tokens are from
+    DAPO (Yu et
+al., 2025, arXiv:2503.14476).
 """
 
 import concurrent.futures
@@ -53,7 +54,8 @@ from phalanx.training.curriculum import Curriculum, CurriculumConfig
 from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 
 _PENDING_ROLLOUTS = "pending_rollouts"
-"""Folder in the run folder. With `async_rollouts`, it has the next update's rollouts for each checkpoint."""
+"""Subfolder of the run folder. With `async_rollouts`, it contains the rollouts of the next update for each
+checkpoint."""
 
 
 class GRPOConfig(TextRunConfig):
@@ -91,75 +93,79 @@ class GRPOConfig(TextRunConfig):
     seed: int = Field(default=0, ge=0)
     """Seed of the initial model, the episodes and the sampled tokens."""
     num_updates: int = Field(default=100, ge=1)
-    """Number of updates. Each has new rollouts."""
+    """Number of updates. Each update trains on new rollouts."""
     env: TextEnvConfig = TextEnvConfig(id="lights_out::multi")
-    """Text environment. The settings of a single JAX environment, or of `puzzle_server`, are part of this
-    section."""
+    """Text environment. If it is a single JAX environment or `puzzle_server`, the section also has the
+    settings of that environment."""
     tokenizer: str = "characters"
     """Tokenizer of prompts and completions."""
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of generated tokens per answer."""
     legal_actions_only: bool = False
-    """Restrict generation to legal actions in multi-turn environments."""
+    """Whether to restrict generation to legal actions in multi-turn environments."""
 
     num_prompts: int = Field(default=16, ge=1)
-    """Episodes per update, each attempted `num_generations` times."""
+    """Number of episodes per update. Each episode is attempted `num_generations` times."""
     num_generations: int = Field(default=8, ge=2)
-    """Attempts per episode: the group size."""
+    """Number of attempts per episode, which form a group."""
     num_iterations: int = Field(default=1, ge=1)
-    """Optimizer steps per update. Each uses all completions of the update."""
+    """Number of optimizer steps per update. Each step uses all completions of the update."""
     epsilon: float = Field(default=0.2, gt=0)
     """Lower clipping threshold. The importance ratio is clipped to `[1 - epsilon, 1 + epsilon_high]`."""
     epsilon_high: float = Field(default=0.28, gt=0)
     """Upper clipping threshold. A value above `epsilon` allows unlikely tokens to become likely faster."""
     beta: float = Field(default=0.0, ge=0)
-    """Weight of the KL divergence from the initial model. 0 saves its forward pass."""
+    """Weight of the KL divergence from the initial model. If 0, the forward pass of the initial model is
+    skipped."""
     importance_sampling_level: Literal["token", "sequence"] = "token"
-    """`token`: each token has its own importance ratio, and the loss is a mean over tokens. `sequence`: all
-    tokens of a completion share the geometric mean of their ratios, and the loss is a mean over
-    completions."""
+    """Level of the importance ratios. With `token`, each token has its own ratio, and the loss is a mean over
+    tokens. With `sequence`, all tokens of a completion share the geometric mean of their ratios, and the loss
+    is a mean over completions."""
     scale_rewards: bool = True
-    """Divide advantages by the standard deviation of the rewards in their group."""
+    """Whether to divide advantages by the standard deviation of the rewards in their group."""
     advantage_granularity: Literal["episode", "turn"] = "episode"
-    """`episode`: all turns of an attempt share the advantage of its total reward. `turn`: the advantage of a
-    turn compares its return with those of other turns with the same prompt, in any attempt."""
+    """Granularity of the advantages. With `episode`, all turns of an attempt share the advantage of its total
+    reward. With `turn`, the advantage of a turn compares its return with those of all turns with the same
+    prompt, in any attempt."""
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount factor per turn. Only used if `advantage_granularity` is `turn`."""
     negative_advantage_weight: float = Field(default=1.0, ge=0, le=1)
-    """Factor of negative advantages. For tasks with a single solution, 0 keeps the direction of the expected
-    gradient and removes the noise of wrong answers, most of whose tokens are correct."""
+    """Factor by which negative advantages are multiplied. For tasks with a single solution, 0 keeps the
+    direction of the expected gradient and removes the noise of wrong answers, most of whose tokens are
+    correct."""
     max_trained_generations: int = Field(default=0, ge=0)
-    """Maximum number of distinct completions per prompt that are trained on, chosen from the best and the
-    worst. 0 means all."""
+    """Maximum number of distinct completions per prompt to train on. The best and the worst ones are chosen.
+    0 means all."""
     max_length: int = Field(default=192, ge=16)
-    """Length of packed rows. Must be at least the length of any prompt with its completion."""
+    """Length of packed rows in tokens. Must be at least the length of any prompt with its completion."""
     microbatch_size: int = Field(default=16, ge=1)
-    """Rows per forward and backward pass. An optimizer step sums the gradients of all microbatches."""
+    """Number of rows per forward and backward pass. An optimizer step sums the gradients of all
+    microbatches."""
     async_rollouts: bool = False
-    """Run the next update's rollouts while training on the current ones. They come from parameters that are
-    one update old, which the importance ratio corrects."""
+    """Whether to run the rollouts of the next update while training on the current ones. The rollouts then
+    come from parameters that are one update old, which the importance ratio corrects."""
 
     sampling: SamplingConfig = SamplingConfig()
-    """Sampling of completions. The temperature must be above 0."""
+    """Settings for sampling completions. The temperature must be above 0."""
     curriculum: CurriculumConfig = CurriculumConfig()
-    """Sampling of tasks and episodes."""
+    """Settings for sampling tasks and episodes."""
     model: LanguageModelConfig = LanguageModelConfig(vocab_size=98)
-    """Architecture. With `--init-from`, that of the other run."""
+    """Architecture of the language model. With `--init-from`, it is taken over from the other run."""
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4, lr_schedule="constant", b2=0.98)
-    """Optimizer and learning rate."""
+    """Settings of the optimizer and the learning rate."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=20)
-    """Evaluation on episodes of the validation split."""
+    """Settings of evaluations on episodes of the validation split."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20)
-    """Checkpoints."""
+    """Settings of checkpoints."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=20)
-    """Logging."""
+    """Settings for logging metrics and sampled episodes."""
 
 
 class GRPOState(TrainState):
-    """Parameters, optimizer state, step and reference parameters."""
+    """Training state of GRPO, with the parameters of the reference model."""
 
     ref_params: PyTree
-    """Initial parameters, for the KL divergence."""
+    """Initial parameters, which are the reference for the KL divergence."""
 
 
 # Advantages
@@ -168,7 +174,10 @@ class GRPOState(TrainState):
 def group_advantages(
     rewards: Float[np.ndarray, "prompts generations"], scale_rewards: bool = True
 ) -> Float[np.ndarray, "prompts generations"]:
-    """Compute group-relative advantages: rewards minus the mean of their group, divided by its std.
+    """Compute group-relative advantages.
+
+    The advantage is the reward minus the mean of its group and, if `scale_rewards` is set, divided by the
+    standard deviation of the group.
 
     >>> group_advantages(np.array([[1.0, 0.0], [1.0, 1.0]])).round(3).tolist()
     [[1.0, -1.0], [0.0, 0.0]]
@@ -187,15 +196,18 @@ def turn_advantages(
     gamma: float = 1.0,
     scale_rewards: bool = True,
 ) -> list[list[float]]:
-    """Compute advantages of turns: a turn's return relative to those of all turns with the same prompt.
+    """Compute the advantages of turns by comparing the returns of all turns with the same prompt.
 
-    A prompt that occurs only once has advantage 0.
+    If a prompt occurs only once, the advantage is 0.
 
     Args:
-        prompts: Prompt of each turn, by attempt and turn.
-        rewards: Reward of each turn, by attempt and turn.
+        prompts: For each attempt, the prompt of each turn.
+        rewards: For each attempt, the reward of each turn.
         gamma: Discount factor per turn.
-        scale_rewards: Divide by the standard deviation.
+        scale_rewards: Whether to divide by the standard deviation of the returns.
+
+    Returns:
+        For each attempt, the advantage of each turn.
 
     >>> turn_advantages([["a", "b"], ["a"]], [[0.0, 1.0], [0.0]], scale_rewards=False)
     [[0.5, 0.0], [-0.5]]
@@ -237,17 +249,17 @@ class Completion(NamedTuple):
     """Log-probability of each completion token when it was sampled."""
     advantage: float
     allowed_token_ids: Sequence[Sequence[int]] = ()
-    """Tokens that could be sampled at each position. Empty if all could."""
+    """Token ids that could be sampled at each position. Empty if all tokens could be sampled."""
     weight: float = 1.0
     """Number of equal completions that this one represents."""
 
 
 def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0) -> list[Completion]:
-    """Merge equal completions of a prompt into one with the mean of their advantages and the sum of weights.
+    """Merge equal completions of a prompt into one, with the mean of their advantages and the sum of weights.
 
-    If a prompt has more than `max_per_prompt` distinct completions (0: no limit), only the best and the
-    worst are kept. Their weights are scaled so that the total weight of each sign of advantage stays the
-    same.
+    If a prompt has more than `max_per_prompt` distinct completions, only the best and the worst ones are
+    kept. 0 means no limit. The weights of the kept completions are scaled so that the total weight of
+    completions with positive advantages, and that of all others, stays the same.
 
     >>> [one] = merge_duplicates([Completion([5], [6], [-1.0], 1.0), Completion([5], [6], [-1.0], 0.0)])
     >>> one.advantage, one.weight
@@ -282,19 +294,20 @@ def _keep_extremes(group: list[Completion], max_count: int) -> list[Completion]:
 
 
 class PackedCompletions(NamedTuple):
-    """Completions with their prompts in packed rows."""
+    """Packed rows of prompts with their completions."""
 
     input_ids: Int32[np.ndarray, "rows tokens"]
     segment_ids: Int32[np.ndarray, "rows tokens"]
     position_ids: Int32[np.ndarray, "rows tokens"]
     completion_mask: Float32[np.ndarray, "rows tokens"]
-    """1 for tokens of completions."""
+    """1 for tokens of completions, 0 for prompts and padding."""
     old_logps: Float32[np.ndarray, "rows tokens"]
     advantages: Float32[np.ndarray, "rows tokens"]
     weight: Float32[np.ndarray, "rows tokens"]
     """Weight of the completion that the token belongs to."""
     token_mask: Bool[np.ndarray, "rows tokens vocab"] | None = None
-    """Tokens that could be sampled at each position; none in padding. None if all could everywhere."""
+    """Whether each token of the vocabulary could be sampled at each position. False in padding. None if all
+    tokens could be sampled at all positions."""
 
 
 def pack_completions(
@@ -304,9 +317,9 @@ def pack_completions(
 
     Args:
         completions: Completions of at most `max_length` tokens, including their prompts.
-        max_length: Length of a row.
-        num_rows: Rows per microbatch.
-        vocab_size: Required if a completion has `allowed_token_ids`.
+        max_length: Length of a row in tokens.
+        num_rows: Number of rows per microbatch.
+        vocab_size: Size of the vocabulary. Required only if a completion has `allowed_token_ids`.
     """
     lengths = [len(completion.prompt_ids) + len(completion.completion_ids) for completion in completions]
     if not completions:
@@ -340,7 +353,7 @@ def pack_completions(
 
 
 def _completion_sample(index: int, completion: Completion, vocab_size: int | None) -> Sample:
-    """Return a prompt with its completion, with zeros for the prompt in the additional columns."""
+    """Return a prompt with its completion as a sample. Additional columns are zero for the prompt."""
     num_prompt, num_completion = len(completion.prompt_ids), len(completion.completion_ids)
     is_completion = np.repeat(np.array([0, 1], np.int8), [num_prompt, num_completion])
     columns: dict[str, np.ndarray] = {
@@ -366,7 +379,7 @@ def _completion_sample(index: int, completion: Completion, vocab_size: int | Non
 def completion_logps(
     model: LanguageModel, batch: PackedCompletions, temperature: Float[Array, ""]
 ) -> Float[Array, "rows targets"]:
-    """Compute the log-probability of every token but the first of each row, at the sampling temperature."""
+    """Compute the log-probability of each token except the first of each row, at the given temperature."""
     input_ids = jnp.asarray(batch.input_ids)
     logits = model(input_ids, jnp.asarray(batch.segment_ids), jnp.asarray(batch.position_ids))[:, :-1]
     if batch.token_mask is not None:
@@ -392,7 +405,7 @@ def grpo_loss(
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """Compute the GRPO loss of a microbatch and its metrics.
 
-    The loss and all metrics except `logp_diff_max` are sums divided by `num_items`, so those of several
+    The loss and all metrics except `logp_diff_max` are sums divided by `num_items`, so the values of several
     microbatches can be added.
 
     Args:
@@ -402,9 +415,9 @@ def grpo_loss(
         advantages: Advantage of the completion that each token belongs to.
         completion_mask: 1 for tokens of completions, 0 for prompts and padding.
         weight: Number of equal completions that each token's completion represents.
-        segment_ids: Segment of each token in its row. A segment has one completion.
-        num_items: Number of completion tokens (level `token`) or completions (level `sequence`) in all
-            microbatches of the step.
+        segment_ids: Segment of each token in its row. A segment contains one completion.
+        num_items: Total number of completion tokens (level `token`) or completions (level `sequence`) of the
+            optimizer step.
         epsilon: Lower clipping threshold of the importance ratio.
         epsilon_high: Upper clipping threshold of the importance ratio.
         beta: Weight of the KL divergence.
@@ -440,7 +453,7 @@ def _completion_means(
     completion_mask: Float[Array, "rows tokens"],
     segment_ids: Int32[Array, "rows tokens"],
 ) -> tuple[Float[Array, "rows tokens"], Float[Array, "rows tokens"]]:
-    """Return, for each token, the mean of the values over its completion, and the completion's length."""
+    """Return for each token the mean of the values over its completion, and the length of its completion."""
     rows, tokens = values.shape
     completion_ids = (segment_ids + jnp.arange(rows)[:, None] * (tokens + 1)).reshape(-1)
 
@@ -456,7 +469,7 @@ def _completion_means(
 
 
 class RolloutBatch(NamedTuple):
-    """The rollouts of one update: `num_generations` conversations for each episode."""
+    """Rollouts of one update, with `num_generations` conversations for each episode."""
 
     episodes: list[EpisodeId]
     conversations: list[list[Conversation]]
@@ -478,7 +491,7 @@ class RolloutBatch(NamedTuple):
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "RolloutBatch":
-        """Convert from the values that `to_json` returned."""
+        """Create an instance from the values that `to_json` returned."""
         conversations = [
             [Conversation([Turn(*turn) for turn in turns], solved) for turns, solved in group]
             for group in record["conversations"]
@@ -489,8 +502,9 @@ class RolloutBatch(NamedTuple):
 class GRPO(Algorithm[GRPOState]):
     """Trains a language model on the rewards of a text environment.
 
-    With `async_rollouts`, it is still determined which parameters generate which rollouts, and rollouts that
-    were not yet trained on are saved with every checkpoint. A resumed run therefore gives the same results.
+    A resumed run gives the same results as an uninterrupted one, even with `async_rollouts`: each update has
+    rollouts from fixed parameters, and rollouts that have not been trained on are saved with every
+    checkpoint.
     """
 
     name = "grpo"
@@ -518,10 +532,10 @@ class GRPO(Algorithm[GRPOState]):
         self._optimizer = make_optimizer(config.optimizer, config.num_updates * config.num_iterations)
         self._curriculum = Curriculum(environment, config.curriculum, config.seed)
         self._pending: RolloutBatch | None = None
-        """Rollouts for the next update, if `async_rollouts`."""
+        """Rollouts for the next update, with `async_rollouts`. None if there are none yet."""
 
     def init(self, key: Key, params: PyTree | None = None) -> GRPOState:
-        """Create the initial state, from the parameters of another run if `params` is given."""
+        """Create the initial state. If `params` is given, training starts from these parameters."""
         if params is None:
             params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
         return GRPOState(params, self._optimizer.init(params), jnp.int32(0), copy_params(params))
@@ -536,12 +550,12 @@ class GRPO(Algorithm[GRPOState]):
         return algorithm, settings
 
     def model(self, params: PyTree) -> LanguageModel:
-        """Return the model with these parameters."""
+        """Return the language model with the given parameters."""
         model: LanguageModel = eqx.combine(params, self._structure)
         return model
 
     def policy(self, state: GRPOState) -> LMPolicy:
-        """Return the language model as a policy that samples as in training."""
+        """Return the language model as a policy that samples with the settings of training."""
         return self._lm_policy(self.model(state.params))
 
     @classmethod
@@ -616,7 +630,7 @@ class GRPO(Algorithm[GRPOState]):
         return RolloutBatch(episodes, groups)
 
     def _completions(self, batch: RolloutBatch) -> list[Completion]:
-        """Convert turns to completions with advantages."""
+        """Convert the turns of all conversations to completions with advantages."""
         config = self.config
         conversations = [conversation for group in batch.conversations for conversation in group]
         if config.advantage_granularity == "turn":
@@ -643,8 +657,12 @@ class GRPO(Algorithm[GRPOState]):
     ) -> tuple[GRPOState, dict[str, Any]]:
         """Take `num_iterations` optimizer steps on completions. `state` must not be used afterward.
 
-        The loss of a step is a mean over all completions. Those with advantage 0 count in the denominator,
-        but are not computed (unless `beta` is set), and equal ones are computed once.
+        The loss of a step is a mean over all completions or their tokens. Completions with advantage 0 count
+        in the denominator, but their loss is not computed unless `beta` is set. The loss of equal completions
+        is computed once.
+
+        Returns:
+            The new state and the metrics.
         """
         config = self.config
         trained = [
@@ -752,21 +770,21 @@ class GRPO(Algorithm[GRPOState]):
         )
 
     def evaluate(self, state: GRPOState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate greedily on episodes of the validation split."""
+        """Evaluate the model with greedy decoding on episodes of the validation split."""
         if isinstance(settings, TextEvalConfig):
             return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)
         num_episodes = self.config.evaluation.num_episodes
         return evaluation_records(self.policy(state), self.environment, num_episodes)
 
     def sample_episodes(self, state: GRPOState, key: Key, update: int) -> list[dict[str, Any]]:
-        """Run one validation episode of each task."""
+        """Run one validation episode of each task and return the records."""
         return sample_conversations(self.policy(state), self.environment, update)
 
     def data_fingerprint(self) -> str:
         return self.environment.fingerprint
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Return the state of the curriculum, and save the pending rollouts."""
+        """Return the state of the curriculum, and write the pending rollouts to a file."""
         state = self._curriculum.state_dict()
         if self._pending is None:
             return state

@@ -1,8 +1,9 @@
-"""Training of knowledge-graph embeddings: negatives, losses, regularizers and the update.
+"""Trains knowledge-graph embeddings.
 
-An update is one epoch over the training triples. Each triple (relation, head, tail) asks two queries, for its
-tail and for its head, and each query compares the true answer with candidates: all entities, or negatives
-that the minibatch shares. Candidates that are other true answers in the training data are masked.
+An update is one epoch over the training triples. Each triple (relation, head, tail) results in two queries,
+one for its tail and one for its head. Each query compares the true answer with candidates, which are all
+entities or sampled negatives that all queries of the minibatch share. Candidates that are other true answers
+in the training data are masked.
 """
 
 import dataclasses
@@ -47,16 +48,16 @@ from phalanx.training.warm_start import load_params
 
 Ints = Array | np.ndarray
 _NUM_SAMPLED = 100
-"""Candidates of the metric `mrr_100`."""
+"""Number of candidates in the metric `mrr_100`."""
 _MASKED = -1e9
 """Logit of a masked candidate."""
 
 
 class KGEOptimizerConfig(Config):
-    """Optimizer and learning-rate schedule."""
+    """Settings of the optimizer and the learning-rate schedule."""
 
     name: Literal["adam", "adagrad"] = "adam"
-    """`adam` or `adagrad`."""
+    """Optimizer."""
     learning_rate: float = Field(default=0.01, gt=0)
     """Learning rate at the start."""
     end_learning_rate: float = Field(default=0.0, ge=0)
@@ -69,9 +70,9 @@ class KGEEvaluationConfig(EvaluationConfig):
     """Settings for evaluations on validation queries during training."""
 
     every: int = Field(default=10, ge=1)
-    """Epochs between evaluations. The best epoch is one of those that are evaluated."""
+    """Number of epochs between two evaluations. The best epoch is chosen among the evaluated epochs."""
     max_queries: int = Field(default=1000, ge=1)
-    """Validation queries to rank; if there are more, evenly spaced ones are selected."""
+    """Maximum number of validation queries to rank. If there are more, evenly spaced ones are selected."""
 
 
 class KGEConfig(RunConfig):
@@ -116,36 +117,41 @@ class KGEConfig(RunConfig):
     }
 
     dataset: str = GENERATED
-    """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated`."""
+    """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated` for the
+    built-in one."""
     seed: int = Field(default=0, ge=0)
     """Seed of the initial embeddings, the order of triples, the negatives and dropout."""
     num_updates: int = Field(default=100, ge=1)
     """Number of epochs over the training triples."""
     batch_size: int = Field(default=512, ge=1)
-    """Largest number of triples in a minibatch. Each triple has two queries, for its tail and its head."""
+    """Maximum number of triples in a minibatch. Each triple has two queries, one for its tail and one for its
+    head."""
     loss: Literal["cross_entropy", "bce"] = "cross_entropy"
-    """Softmax cross-entropy over the candidates, or binary cross-entropy of each candidate."""
+    """Loss function: softmax cross-entropy over the candidates (`cross_entropy`), or binary cross-entropy of
+    each candidate (`bce`)."""
     num_negatives: int = Field(default=0, ge=0)
-    """Sampled entities that all queries of a minibatch share as negatives; 0 uses all entities."""
+    """Number of sampled entities that all queries of a minibatch share as negatives. 0 uses all entities."""
     adversarial_temperature: float = Field(default=0.0, ge=0)
-    """Weight of the scores in the softmax that weights negatives (self-adversarial sampling); 0 weights all
-    equally. Needs `loss=bce` and `num_negatives`."""
+    """Temperature of self-adversarial negative sampling: the scores are multiplied by it in the softmax that
+    weights the negatives. 0 weights all negatives equally. Other values need `loss=bce` and
+    `num_negatives`."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    """Fraction of the target that is distributed over all candidates."""
+    """Fraction of the target probability that is distributed over all candidates."""
     regularizer: Literal["n3", "l2"] = "n3"
-    """Penalty on the embeddings in a minibatch: cubes (of absolute values) or squares of the coordinates."""
+    """Penalty on the embeddings of a minibatch: the sum of cubed absolute values (`n3`) or of squares (`l2`)
+    of their coordinates."""
     regularization_weight: float = Field(default=0.0, ge=0)
-    """Weight of the penalty; 0 disables it."""
+    """Weight of the penalty. 0 disables it."""
     model: KGEModelConfig = KGEModelConfig()
-    """The embedding model."""
+    """Settings of the embedding model."""
     optimizer: KGEOptimizerConfig = KGEOptimizerConfig()
-    """Optimizer and learning rate."""
+    """Settings of the optimizer and the learning rate."""
     evaluation: KGEEvaluationConfig = KGEEvaluationConfig()
-    """Evaluations on validation queries."""
+    """Settings of evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20, keep=1, best_metric="mrr_100")
-    """Checkpoints, in epochs. The best one is exported."""
+    """Settings of checkpoints, with intervals in epochs. The best checkpoint is exported."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
-    """Metrics."""
+    """Settings for logging metrics."""
 
     @classmethod
     def load(
@@ -184,20 +190,24 @@ class KGEConfig(RunConfig):
 
 
 class KGEBatch(eqx.Module):
-    """A minibatch. Queries 0 to B - 1 ask for the tails of its B triples, the next B for their heads."""
+    """A minibatch of B triples, or several minibatches stacked along the first axis.
+
+    A minibatch has 2 B queries. The first B ask for the tails of the triples, and the others for their heads.
+    """
 
     triples: Int32[Ints, "*steps batch 3"]
     candidates: Int32[Ints, "*steps negatives"]
-    """Distinct entities that all queries share; empty if the candidates are all entities."""
+    """Distinct entities that are the candidates of all queries. Empty if all entities are candidates."""
     known: Int32[Ints, "*steps capacity 2"]
-    """(query, column of a candidate) of true answers; padding has a column that is out of range."""
+    """Index of a query and index of a candidate, for each candidate that is a true answer of a query. Padding
+    has a candidate index that is out of range."""
 
 
 class TrainingTriples:
     """Training triples and, for each of their queries, all answers in the training data.
 
     Args:
-        triples: (relation, head, tail) with the ids of a `Vocabulary`, in any order.
+        triples: Rows of (relation, head, tail) with the ids of a `Vocabulary`, in any order.
         num_relations: Number of relations.
         num_entities: Number of entities.
     """
@@ -222,7 +232,10 @@ class TrainingTriples:
         return len(self.triples)
 
     def sample_epoch(self, config: KGEConfig, epoch: int) -> KGEBatch:
-        """Return the minibatches of an epoch, stacked. They depend only on the seed and the epoch."""
+        """Sample the minibatches of an epoch, stacked along the first axis.
+
+        They depend only on the settings, including the seed, and the number of the epoch.
+        """
         generator = np.random.default_rng((config.seed, epoch))
         num_steps = -(-len(self) // config.batch_size)
         # All minibatches have the same size; a few triples may occur twice in an epoch.
@@ -239,7 +252,15 @@ class TrainingTriples:
     def known_answers(
         self, rows: Int32[np.ndarray, " batch"] | np.ndarray, candidates: Int32[np.ndarray, " negatives"]
     ) -> Int32[np.ndarray, "found 2"]:
-        """Return (query, column) of every true answer among the candidates, or all entities without any."""
+        """Find the candidates that are true answers.
+
+        Args:
+            rows: Indices of the triples of a minibatch.
+            candidates: Candidates of all queries. If empty, all entities are candidates.
+
+        Returns:
+            The index of the query and the index of the candidate, for each candidate that is a true answer.
+        """
         columns = np.arange(self.num_entities)
         if len(candidates):
             columns = np.full(self.num_entities, -1)
@@ -253,7 +274,10 @@ class TrainingTriples:
         return np.concatenate(found).astype(np.int32)
 
     def _pad(self, known: list[np.ndarray], num_negatives: int) -> Int32[np.ndarray, "steps capacity 2"]:
-        """Pad to a power of two that never decreases, so that few shapes are compiled."""
+        """Stack the known answers of all minibatches, padded to the same size.
+
+        The size is a power of two that never decreases, so that few shapes are compiled.
+        """
         largest = max(len(pairs) for pairs in known)
         if largest > self._capacity:
             self._capacity = 1 << (largest + largest // 4).bit_length()
@@ -267,14 +291,14 @@ class TrainingTriples:
 def kge_loss(
     model: EmbeddingModel, config: KGEConfig, batch: KGEBatch, num_relations: int, key: Key | None
 ) -> Float[Array, ""]:
-    """Compute the mean loss of all queries of a minibatch, with the regularizer.
+    """Compute the mean loss over the queries of a minibatch, plus the regularization penalty.
 
     Args:
-        model: The embeddings.
-        config: The settings.
-        batch: One minibatch.
-        num_relations: Number of relations, without the inverse ones.
-        key: Key of dropout; None disables it.
+        model: Embedding model.
+        config: Settings of the run.
+        batch: A single minibatch.
+        num_relations: Number of relations, not counting inverse relations.
+        key: Key for dropout. None disables dropout.
     """
     relations, heads, tails = batch.triples.T
     keys = (None, None) if key is None else jax.random.split(key)
@@ -308,13 +332,16 @@ def cross_entropy_loss(
     known: Bool[Array, "queries candidates"],
     label_smoothing: float = 0.0,
 ) -> Float[Array, " queries"]:
-    """Softmax cross-entropy of the true answer among itself and the candidates that are not known answers.
+    """Compute the softmax cross-entropy of the true answer of each query.
+
+    The softmax is over the true answer and all candidates that are not known answers.
 
     Args:
         positive: Scores of the true answers.
         candidates: Scores of the candidates.
-        known: True for candidates that are known answers.
-        label_smoothing: Fraction of the target that is distributed over all of them.
+        known: Whether each candidate is a known answer, which is masked.
+        label_smoothing: Fraction of the target probability that is distributed over the true answer and all
+            candidates that are not masked.
     """
     negatives = jnp.where(known, _MASKED, candidates)
     log_total = jnp.logaddexp(positive, jax.nn.logsumexp(negatives, axis=1))
@@ -332,9 +359,10 @@ def negative_sampling_loss(
     known: Bool[Array, "queries candidates"],
     adversarial_temperature: float = 0.0,
 ) -> Float[Array, " queries"]:
-    """Binary cross-entropy of the true answer and of sampled negatives (Sun et al., 2019, arXiv:1902.10197).
+    """Compute the loss of RotatE for each query (Sun et al., 2019, arXiv:1902.10197).
 
-    The negatives have a total weight of 1. With a temperature, those with higher scores have more weight.
+    It is the binary cross-entropy of the true answer and of sampled negatives. The weights of the negatives
+    sum to 1. If the temperature is positive, negatives with higher scores have larger weights.
     """
     weights = jax.nn.softmax(jnp.where(known, _MASKED, adversarial_temperature * candidates), axis=1)
     log_rejected = jnp.where(known, 0, jax.nn.log_sigmoid(-candidates))
@@ -347,19 +375,22 @@ def bce_loss(
     known: Bool[Array, "queries candidates"],
     label_smoothing: float = 0.0,
 ) -> Float[Array, " queries"]:
-    """Binary cross-entropy of all entities; all known answers are positives (1-N; Dettmers et al., 2018)."""
+    """Compute the binary cross-entropy over all entities for each query (1-N; Dettmers et al., 2018).
+
+    All known answers are positives, and all other entities are negatives.
+    """
     labels = (1 - label_smoothing) * known + label_smoothing / candidates.shape[1]
     return jnp.mean(jax.nn.softplus(candidates) - labels * candidates, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class KGEValidation:
-    """Filtered mean reciprocal ranks of validation queries, with realistic ties."""
+    """Filtered mean reciprocal rank (MRR) of validation queries. Ties are ranked by the realistic rank."""
 
     mrr: float
     """MRR among all entities."""
     mrr_100: float
-    """Expected MRR among 100 random entities."""
+    """Expected MRR among 100 randomly sampled candidates."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -374,19 +405,20 @@ class KGEValidation:
 
 
 class KGEState(TrainState):
-    """The embedding (a `KGE`), the optimizer state and the number of completed epochs."""
+    """Training state of an embedding. The parameters are a `KGE`, and a step is one epoch."""
 
 
 class KGETrainer(Algorithm[KGEState]):
-    """Trains an embedding and exports the best epoch, calibrated, to the folder `kge` of the run.
+    """Trains a knowledge-graph embedding.
 
-    Order, negatives and dropout of an epoch depend only on the seed and the epoch, so a resumed run has the
-    same result.
+    At the end of a run, the embedding of the best epoch is calibrated and exported to the folder `kge` of the
+    run. The order of triples, the negatives and dropout depend only on the seed and the number of the epoch,
+    so a resumed run has the same result.
 
     Args:
-        config: The settings.
-        knowledge_base: Replaces the knowledge base of `config.dataset`. Only predicates with two arguments
-            are used; without validation queries, some facts are held out.
+        config: Settings of the run.
+        knowledge_base: Knowledge base to train on. If None, `config.dataset` is loaded. Only predicates with
+            two arguments are used. If there are no validation queries, some facts are held out.
     """
 
     name = "kge"
@@ -413,7 +445,7 @@ class KGETrainer(Algorithm[KGEState]):
         )
         self.steps_per_epoch = -(-len(self.train) // config.batch_size)
         self.exported: tuple[int, KGEValidation] | None = None
-        """Epoch and validation of the embedding that `export` wrote."""
+        """Epoch and validation result of the exported embedding. None before the export."""
 
     def init(self, key: Key, params: KGE | None = None) -> KGEState:
         """Create the initial state. The config's seed is used instead of the key."""
@@ -434,7 +466,7 @@ class KGETrainer(Algorithm[KGEState]):
 
     @jit_method(donate=("state",))
     def run_epoch(self, state: KGEState, batches: KGEBatch, key: Key) -> tuple[KGEState, Float[Array, ""]]:
-        """Take one optimizer step per minibatch; return the state and the mean loss."""
+        """Take one optimizer step per minibatch. Returns the new state and the mean loss."""
         config, num_relations, optimizer = self.config, state.params.num_relations, self._optimizer()
 
         def step(carry: tuple[Any, Any], inputs: tuple[Any, Any]) -> tuple[tuple[Any, Any], Array]:
@@ -469,7 +501,11 @@ class KGETrainer(Algorithm[KGEState]):
         return state.params
 
     def evaluate(self, state: KGEState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
-        """Rank validation queries during training; evaluate link prediction in `phalanx eval`."""
+        """Evaluate the embedding.
+
+        During training, validation queries are ranked. With the settings of `phalanx eval`, link prediction
+        is evaluated.
+        """
         if isinstance(settings, LinkPredictionConfig):
             return self.evaluate_links(state.params, settings)
         return [self.validate(state.params)]
@@ -500,7 +536,7 @@ class KGETrainer(Algorithm[KGEState]):
         return hashlib.sha256(names.encode() + triples).hexdigest()[:16]
 
     def export(self, state: KGEState, folder: Path) -> None:
-        """Calibrate the best epoch on the validation queries and write it to the folder `kge`."""
+        """Calibrate the embedding of the best epoch on the validation queries and write it to `kge/`."""
         epoch, kge, validation = self._best(state, folder)
         self.exported = epoch, validation
         metadata = {"dataset": self.config.dataset, "epoch": epoch, **dataclasses.asdict(validation)}

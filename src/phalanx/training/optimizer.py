@@ -1,4 +1,4 @@
-"""Optimizers and the learning-rate schedule of all algorithms."""
+"""Optimizers and learning-rate schedules."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -16,7 +16,7 @@ ScheduleName = Literal["constant", "linear", "cosine"]
 
 
 class OptimizerConfig(Config):
-    """Optimizer, learning-rate schedule and gradient clipping."""
+    """Settings of the optimizer, the learning-rate schedule and gradient clipping."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "method": "name",
@@ -28,23 +28,23 @@ class OptimizerConfig(Config):
     }
 
     name: Literal["adamw", "muon"] = "adamw"
-    """`adamw`, or `muon` (Jordan et al., 2024), which orthogonalizes the updates of the matrices of
-    transformer blocks and uses AdamW for everything else. Update sizes match, so a learning rate suits
-    both."""
+    """Optimizer. `muon` (Jordan et al., 2024) orthogonalizes the updates of the matrices in transformer
+    blocks and uses AdamW for all other parameters. Its updates have about the same size as those of AdamW, so
+    the same learning rate can be used."""
     learning_rate: float = Field(default=1e-3, gt=0)
-    """Highest learning rate, reached after the warm-up."""
+    """Peak learning rate, reached after the warm-up."""
     end_learning_rate: float = Field(default=1e-4, ge=0)
     """Learning rate at the end of training. Not used if `lr_schedule` is `constant`."""
     lr_schedule: ScheduleName = "cosine"
     """Shape of the decay from `learning_rate` to `end_learning_rate`."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Steps over which the learning rate rises linearly to `learning_rate`."""
+    """Number of steps in which the learning rate rises linearly to `learning_rate`."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay of matrices. Biases and norm scales are not decayed."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
-    """Gradients with a larger global norm are scaled down to it. None disables clipping."""
+    """Maximum global norm of the gradients. Larger gradients are scaled down. None disables clipping."""
     grad_accum_steps: int = Field(default=1, ge=1)
-    """Batches per optimizer step. The step equals that on one batch with all their rows."""
+    """Number of batches per optimizer step. A step is equivalent to a step on one batch with all rows."""
     b2: float = Field(default=0.999, gt=0, lt=1)
     """Decay rate of Adam's second moment."""
     eps: float = Field(default=1e-8, gt=0)
@@ -54,7 +54,7 @@ class OptimizerConfig(Config):
 def scheduled_value(
     schedule: ScheduleName, start: float, end: float, progress: Float[Array, ""] | float
 ) -> Float[Array, ""]:
-    """Interpolate from `start` (progress 0) to `end` (progress 1)."""
+    """Interpolate from `start` to `end` with a schedule. `progress` is between 0 (start) and 1 (end)."""
     progress = jnp.clip(jnp.asarray(progress, jnp.float32), 0.0, 1.0)
     match schedule:
         case "constant":
@@ -66,7 +66,7 @@ def scheduled_value(
 
 
 def lr_schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
-    """Return the learning rate as a function of the step, from 0 to `num_steps`."""
+    """Return a function that maps a step from 0 to `num_steps` to the learning rate."""
     warmup_steps = min(config.warmup_steps, num_steps - 1)
     start, end = config.learning_rate, config.end_learning_rate
 
@@ -82,7 +82,8 @@ def lr_schedule(config: OptimizerConfig, num_steps: int) -> optax.Schedule:
 def adam(config: OptimizerConfig) -> optax.GradientTransformation:
     """Create Adam with gradient clipping and weight decay, without the learning rate.
 
-    For algorithms that compute the learning rate themselves, such as once per update instead of per step.
+    It is for algorithms that apply the learning rate themselves, for example because it changes once per
+    update instead of once per optimizer step.
     """
     clip = (
         optax.identity() if config.max_grad_norm is None else optax.clip_by_global_norm(config.max_grad_norm)
@@ -94,7 +95,7 @@ def adam(config: OptimizerConfig) -> optax.GradientTransformation:
 
 
 def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTransformation:
-    """Create the optimizer for a training of `num_steps` steps."""
+    """Create the optimizer, including its learning-rate schedule, for `num_steps` optimizer steps."""
     schedule = lr_schedule(config, num_steps)
     if config.name == "muon":
         optimizer = muon(
@@ -122,5 +123,5 @@ def _is_matrix(params: PyTree) -> PyTree:
 
 
 def _stacked_matrices(params: PyTree) -> PyTree:
-    """Select the matrices of stacked transformer blocks: arrays with axes (layer, inputs, outputs)."""
+    """Select the matrices of stacked transformer blocks: arrays with the axes layer, input and output."""
     return jax.tree.map(lambda leaf: MuonDimensionNumbers(1, 2) if leaf.ndim == 3 else None, params)

@@ -29,10 +29,10 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
 
     Args:
         config: Settings of the run.
-        environment: Environment to train in. Default: the one that the section `env` describes.
-        network: Creates the policy network from a key; often a class. Default: the environment's network
-            with the settings of the section `network`.
-        mesh: Devices to train on; all by default.
+        environment: Environment to train in. If None, it is created from the config section `env`.
+        network: Function or class that creates the policy network from a key. If None, the environment's own
+            network is created from the config section `network`.
+        mesh: Devices to train on. If None, all devices are used.
     """
 
     def __init__(
@@ -64,34 +64,39 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         return *super()._compilation_key, self.network_structure
 
     def network(self, params: PyTree) -> PolicyNetwork:
-        """Return the network with these parameters."""
+        """Return the policy network with the given parameters."""
         return eqx.combine(params, self.network_structure)
 
     @jit_method
     def init_params(self, key: Key) -> PyTree:
         """Create initial parameters.
 
-        A program of its own, so that the parameters do not depend on the number of environments.
+        This is a separate compiled program, so that the parameters do not depend on the number of
+        environments.
         """
         return eqx.filter(self.make_network(key), eqx.is_array)
 
     def policy(self, state: State) -> PolicyNetwork:
-        """Return the network."""
+        """Return the trained policy network."""
         return self.network(state.params)
 
     def evaluate(self, state: State, settings: Config, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate the policy with the environment's evaluation."""
+        """Evaluate the policy with the evaluation that the environment defines."""
         return self.environment.evaluate(self.policy(state), self._evaluation_settings(settings), final)
 
     def _evaluation_settings(self, settings: Config) -> Any:
-        """Convert settings of a config that does not know the environment, which was passed as an object."""
+        """Convert settings to the class `evaluation_config` of the environment.
+
+        This is necessary if the environment was passed as an object, because the config then has only the
+        settings that are common to all environments.
+        """
         expected = self.environment.evaluation_config
         if self.config.environment_type is None and type(settings) is EpisodeEvaluationConfig:
             return settings if expected is EpisodeEvaluationConfig else expected(every=settings.every)
         return settings
 
     def sample_episodes(self, state: State, key: Key, update: int) -> list[dict[str, Any]]:
-        """Record `logging.num_samples` episodes with sampled actions."""
+        """Run `logging.num_samples` episodes with sampled actions and return their records."""
         environment = self.environment.at_step(update * self.config.num_steps)
         episodes = record_episodes(
             environment,
@@ -110,12 +115,16 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
         return self.environment.fingerprint()
 
     def export(self, state: State, folder: Path) -> None:
-        """Write the environment's files for other programs, such as the report page."""
+        """Write the files that the environment exports for a policy, such as data for the report."""
         settings = self._evaluation_settings(self.config.evaluation)
         self.environment.export_policy(self.policy(state), folder, settings)
 
     def summarize(self, result: TrainResult) -> list[str]:
-        """Describe the greedy evaluation before and after, by group, and pass@k; means over the seeds."""
+        """Return lines that compare the greedy evaluations before and after training.
+
+        The lines also contain the results of groups of tasks, pass@k and baselines, as far as available. With
+        several seeds, values are means over the seeds.
+        """
         greedy = [record for record in result.evaluations if record["mode"] == "greedy"]
         if not greedy:
             return super().summarize(result)
@@ -165,7 +174,8 @@ def default_network(
 
     Args:
         config: Settings of the run.
-        environment: The environment, if it was passed to the algorithm as an object.
+        environment: Environment that was passed to the algorithm as an object. None if the config describes
+            it.
     """
     environment_type = config.environment_type or type(environment)
     assert issubclass(environment_type, Environment)

@@ -77,31 +77,33 @@ class PPOConfig(PolicyConfig):
     }
 
     num_envs: int = Field(default=1024, ge=1)
-    """Number of parallel environments, over all devices and processes."""
+    """Total number of parallel environments on all devices and processes."""
     num_steps: int = Field(default=16, ge=1)
-    """Steps per environment and update."""
+    """Number of steps in each environment per update."""
     total_timesteps: int | None = Field(default=None, ge=1)
-    """Environment steps of the run. Sets `num_updates` to the number of complete updates, at least 1."""
+    """Number of environment steps of the run. If set, `num_updates` becomes the number of complete updates,
+    at least 1. None uses `num_updates`."""
     update_epochs: int = Field(default=2, ge=1)
-    """Passes over the samples of an update."""
+    """Number of epochs over the samples of an update."""
     num_minibatches: int = Field(default=8, ge=1)
-    """Gradient steps per pass."""
+    """Number of minibatches, and therefore gradient steps, per epoch."""
     num_env_shards: int = Field(default=8, ge=1)
-    """Shards of environments whose gradients are summed in order. Samples are shuffled within a shard, and
-    every minibatch has the same number of samples from each. This is also the largest number of devices or
-    processes that can share the work. Reduced to the next divisor of `num_envs`."""
+    """Number of shards that the environments are divided into. Gradients are computed per shard and summed in
+    a fixed order. Samples are shuffled within a shard, and every minibatch has the same number of samples
+    from each shard. This is also the maximum number of devices. If it does not divide `num_envs`, the next
+    smaller divisor is used."""
     microbatch_size: int | None = Field(default=64, ge=1)
-    """Maximum number of samples in a forward and backward pass; gradients are accumulated. On a CPU, 64 is
-    about twice as fast as complete minibatches, because activations stay in the cache. Set to None on a
-    GPU."""
+    """Maximum number of samples in a forward and backward pass. Gradients are accumulated over a minibatch.
+    On a CPU, 64 is about twice as fast as complete minibatches, because activations stay in the cache. None
+    processes complete minibatches, which is recommended on a GPU."""
     gamma: float = Field(default=0.99, ge=0, le=1)
     """Discount factor."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
     """Lambda of GAE: 0 for one-step advantages, 1 for Monte Carlo returns."""
     clip_eps: float = Field(default=0.2, gt=0)
-    """Clipping threshold of the probability ratio."""
+    """Clipping threshold of the probability ratio, which is clipped to `[1 - clip_eps, 1 + clip_eps]`."""
     vf_clip_eps: float | None = Field(default=0.2, gt=0)
-    """Clipping threshold of the change in value. None disables value clipping."""
+    """Clipping threshold of the change in the value estimate. None disables value clipping."""
     vf_coef: float = Field(default=0.5, ge=0)
     """Weight of the value loss."""
     ent_coef: float = Field(default=0.01, ge=0)
@@ -118,7 +120,8 @@ class PPOConfig(PolicyConfig):
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=1e-3, end_learning_rate=1e-4, lr_schedule="linear", max_grad_norm=0.5, eps=1e-5
     )
-    """Adam, its learning rate (per update) and gradient clipping."""
+    """Settings of Adam, the learning-rate schedule and gradient clipping. The learning rate changes once per
+    update."""
 
     @model_validator(mode="before")
     @classmethod
@@ -142,22 +145,22 @@ class PPOConfig(PolicyConfig):
 
     @property
     def num_shards(self) -> int:
-        """The largest number up to `num_env_shards` that divides the environments."""
+        """Number of shards: the largest divisor of `num_envs` that is at most `num_env_shards`."""
         return max(n for n in range(1, self.num_env_shards + 1) if self.num_envs % n == 0)
 
     @property
     def gradient_steps(self) -> int:
-        """Gradient steps per update, unless `target_kl` stops it early."""
+        """Number of gradient steps per update, unless `target_kl` stops the update early."""
         return self.update_epochs * self.num_minibatches
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps per update."""
+        """Number of environment steps per update, over all environments."""
         return self.num_envs * self.num_steps
 
 
 class PPOState(TrainState):
-    """Parameters, optimizer state, step, environment states (sharded) and the key of the next update."""
+    """Training state of PPO, with the environment states (sharded) and the key of the next update."""
 
     rollout: RolloutState
     key: Key
@@ -165,7 +168,7 @@ class PPOState(TrainState):
 
 
 class PPOBatch(eqx.Module):
-    """Samples of one update, grouped by shard, or of one microbatch."""
+    """Samples of one update, with the shard as first axis, or samples of one microbatch."""
 
     observations: PyTree
     actions: PyTree
@@ -177,7 +180,7 @@ class PPOBatch(eqx.Module):
 
 
 class PPOMetrics(eqx.Module):
-    """Losses and diagnostics of a gradient step, or their sums over several."""
+    """Losses and diagnostics of one gradient step, or their sums over several gradient steps."""
 
     policy_loss: Scalar
     value_loss: Scalar
@@ -189,16 +192,16 @@ class PPOMetrics(eqx.Module):
 
     @classmethod
     def zeros(cls) -> "PPOMetrics":
-        """Return zeros to add to."""
+        """Return metrics that are all zero, to which others can be added."""
         return cls(*(jnp.zeros(()) for _ in dataclasses.fields(cls)))
 
     def mean(self, count: int) -> dict[str, Scalar]:
-        """Divide the sums by the number of gradient steps."""
+        """Divide the sums by `count`, the number of gradient steps, and return them by name."""
         return {field.name: getattr(self, field.name) / count for field in dataclasses.fields(self)}
 
 
 class AdvantageStats(eqx.Module):
-    """Statistics over all shards."""
+    """Statistics of the advantages and values in an update, computed over all shards."""
 
     mean: Float[Array, " gradient_steps"]
     """Mean advantage of each minibatch."""
@@ -217,8 +220,20 @@ def gae(
 ) -> tuple[Float[Array, "time batch"], Float[Array, "time batch"]]:
     """Compute advantages and value targets with GAE (Schulman et al., 2016, arXiv:1506.02438).
 
-    `next_values` are the values of the next observations, before any reset. The bootstrap value is 0 after
-    termination, and the value of the final observation after truncation (`done` but not `terminated`).
+    The bootstrap value is 0 after termination, and the value of the final observation after truncation
+    (`done` but not `terminated`).
+
+    Args:
+        rewards: Reward of each step.
+        values: Value estimate of the observation before each step.
+        next_values: Value estimate of the observation after each step, before any reset.
+        terminated: Whether the episode terminated at each step.
+        done: Whether the episode ended at each step, by termination or truncation.
+        gamma: Discount factor.
+        gae_lambda: Lambda of GAE.
+
+    Returns:
+        The advantages and the value targets.
 
     >>> one = jnp.ones((1, 1))
     >>> truncated, _ = gae(one, one, 3 * one, one < 0, one > 0, 0.5, 0.9)
@@ -293,7 +308,7 @@ class PPO(PolicyAlgorithm[PPOState]):
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """Gradient clipping and Adam; `apply_gradients` multiplies by the learning rate."""
+        """Adam with gradient clipping, without the learning rate, which `apply_gradients` applies."""
         return adam(self.config.optimizer)
 
     def update(self, state: PPOState) -> tuple[PPOState, UpdateResult]:
@@ -327,18 +342,18 @@ class PPO(PolicyAlgorithm[PPOState]):
 
     @jit_method
     def init_rollout(self, key: Key, env_ids: Int32[Array, " envs"]) -> RolloutState:
-        """Reset the environments."""
+        """Reset the environments with the given indices."""
         return init_rollout(self.environment, key, env_ids)
 
     @jit_method
     def collect(
         self, params: PyTree, rollout: RolloutState, rollout_key: Key, shuffle_key: Key
     ) -> tuple[RolloutState, PPOBatch, Int32[Array, "gradient_steps shards minibatch"], Episodes]:
-        """Collect rollouts, compute advantages and assign samples to minibatches.
+        """Collect a rollout, compute advantages and assign samples to minibatches.
 
-        Returns:
-            The environment states, the samples by shard, the sample indices of each minibatch, and the
-            episode statistics with the environment axis first.
+        Returns: The new environment states, the samples by shard, the indices of the samples of each
+        minibatch, and
+            the episode statistics with the environment as first axis.
         """
         config = self.config
         num_envs = rollout.env_ids.shape[0]
@@ -373,7 +388,12 @@ class PPO(PolicyAlgorithm[PPOState]):
     def advantage_stats(
         self, advantages: Samples, returns: Samples, values: Samples, shuffle_key: Key
     ) -> AdvantageStats:
-        """Compute mean and std of each minibatch's advantages over all shards, and the explained variance."""
+        """Compute statistics over all shards.
+
+        Returns:
+            The mean and standard deviation of the advantages in each minibatch, and the explained variance of
+            the values.
+        """
         env_ids = jnp.arange(self.config.num_envs, dtype=jnp.int32)
         minibatches = self._minibatches(shuffle_key, env_ids, advantages.shape)
         chosen = jax.vmap(lambda rows: jnp.take_along_axis(advantages, rows, axis=1))(minibatches)
@@ -394,7 +414,11 @@ class PPO(PolicyAlgorithm[PPOState]):
         i: Int32[Array, ""],
         step: Int32[Array, ""],
     ) -> Float[Array, "shards size"]:
-        """Compute one raveled vector per shard: mean gradients and metrics of its part of minibatch `i`."""
+        """Compute the gradients and metrics of minibatch `i` for each shard.
+
+        Returns:
+            One vector per shard: the means of the gradients and metrics over the shard's samples, raveled.
+        """
         config = self.config
         mean, std = stats.mean[i], stats.std[i]
         ent_coef = self.ent_coef(step)
@@ -433,9 +457,18 @@ class PPO(PolicyAlgorithm[PPOState]):
         total: Float[Array, " size"],
         step: Int32[Array, ""],
     ) -> tuple[PyTree, optax.OptState, PPOMetrics, Scalar]:
-        """Clip the gradient and take an Adam step with the learning rate of update `step`.
+        """Clip the gradients and take an Adam step with the learning rate of update `step`.
 
-        Also adds the metrics, including `gradient_norm`, to `metrics` and returns this step's `approx_kl`.
+        Args:
+            params: Parameters.
+            opt_state: Optimizer state.
+            metrics: Sums of the metrics of the earlier gradient steps in this update.
+            total: Sum of the results of `shard_gradients` over all shards.
+            step: Number of the update, counted from 0.
+
+        Returns:
+            The new parameters, the new optimizer state, the sums of the metrics including this gradient step,
+            and the approximate KL divergence of this gradient step.
         """
         _, unravel = ravel_pytree((params, PPOMetrics.zeros()))
         gradients, current = unravel(total / self.config.num_shards)
@@ -447,7 +480,7 @@ class PPO(PolicyAlgorithm[PPOState]):
 
     @jit_method
     def schedule_values(self, step: Int32[Array, ""]) -> dict[str, Scalar]:
-        """Compute the scheduled settings of update `step`, for logging."""
+        """Compute the learning rate and the entropy coefficient of update `step`, for logging."""
         return {"learning_rate": self.learning_rate(step), "ent_coef": self.ent_coef(step)}
 
     def learning_rate(self, step: Int32[Array, ""]) -> Scalar:
@@ -455,7 +488,7 @@ class PPO(PolicyAlgorithm[PPOState]):
         return lr_schedule(self.config.optimizer, self.config.num_updates)(step)
 
     def ent_coef(self, step: Int32[Array, ""]) -> Scalar:
-        """Compute the weight of the entropy bonus in update `step`."""
+        """Compute the weight of the entropy bonus in update `step`, counted from 0."""
         config = self.config
         progress = step / config.num_updates
         return scheduled_value(config.ent_schedule, config.ent_coef, config.ent_coef_end, progress)
@@ -463,7 +496,10 @@ class PPO(PolicyAlgorithm[PPOState]):
     def _minibatches(
         self, key: Key, env_ids: Int32[Array, " envs"], shape: tuple[int, ...]
     ) -> Int32[Array, "gradient_steps shards minibatch"]:
-        """Assign the samples of each shard to minibatches. A shard's shuffle depends only on its index."""
+        """Shuffle the samples of each shard and assign them to minibatches.
+
+        How a shard is shuffled depends only on the key and the index of the shard.
+        """
         config = self.config
         num_shards, size = shape
         shards = env_ids.reshape(num_shards, -1)[:, 0] // (config.num_envs // config.num_shards)

@@ -1,4 +1,4 @@
-"""Communication between the processes of one training, which may run on several machines.
+"""Communication between the processes of a training run, which may run on several machines.
 
 Every process is connected to the first one by a TCP socket. `DeviceMesh` uses these connections to gather
 arrays from all processes.
@@ -19,21 +19,24 @@ from jaxtyping import Shaped, UInt8
 _PROTOCOL = "phalanx-processes-1"
 _MAX_GREETING_BYTES = 4096
 _HEADER = struct.Struct("<QQ")
-"""Number of the exchange, and number of bytes that each process contributes to it."""
+"""Header of a message: the number of the exchange, and the number of bytes that each process sends in it."""
 _TIMEOUT_SECONDS = 60
-"""Time without a response after which a machine counts as lost. A process that is slow or suspended still
-responds, because its operating system does."""
+"""Number of seconds without a response after which a machine counts as lost. The operating system responds
+even if the process is slow or suspended."""
 EXIT_CODE_PROCESS_LOST = 75
-"""Exit code of a training that lost one of its processes."""
+"""Exit code of a process that lost the connection to another process of the training run."""
 
 
 class ProcessLostError(RuntimeError):
-    """A process of the training has ended. The training can be resumed from its last checkpoint."""
+    """Raised if another process of the training run has ended.
+
+    The run can be resumed from its last checkpoint.
+    """
 
 
 @dataclasses.dataclass(eq=False)
 class Processes:
-    """The processes of a training, from the view of one of them.
+    """Connections between the processes of a training run, as seen by one of the processes.
 
     All processes must call the same methods in the same order.
     """
@@ -43,7 +46,8 @@ class Processes:
     count: int
     """Number of processes."""
     peers: dict[int, socket.socket] = dataclasses.field(default_factory=dict, repr=False)
-    """Connections by rank: to all others in the first process, to the first one in the others."""
+    """Connections by rank. The first process is connected to all others, which are connected only to the
+    first process."""
     num_exchanges: int = 0
     """Number of exchanges so far, which is equal in all processes."""
 
@@ -51,13 +55,13 @@ class Processes:
     def join(cls, coordinator: str, count: int, rank: int, timeout: float = 300) -> "Processes":
         """Connect all processes and wait until all of them are connected.
 
-        The processes trust each other: protect the port from other machines.
+        Connections are not authenticated, so the port must be protected from other machines.
 
         Args:
-            coordinator: `HOST:PORT` at which the first process listens.
+            coordinator: Address `HOST:PORT` at which the first process listens.
             count: Number of processes.
-            rank: Index of this process.
-            timeout: Seconds to wait for the other processes.
+            rank: Index of this process, counted from 0.
+            timeout: Maximum number of seconds to wait for the other processes.
         """
         if not 0 <= rank < count:
             raise ValueError(f"the process id must be between 0 and {count - 1}, got {rank}")
@@ -75,13 +79,13 @@ class Processes:
             peer.close()
 
     def gather(self, array: Shaped[np.ndarray, "..."], axis: int = 0) -> Shaped[np.ndarray, "..."]:
-        """Concatenate the arrays of all processes, which have the same shape, along an axis."""
+        """Concatenate arrays of all processes along an axis. All processes must pass the same shape."""
         return self.gather_all([array], [axis])[0]
 
     def gather_all(
         self, arrays: Sequence[Shaped[np.ndarray, "..."]], axes: Sequence[int]
     ) -> list[Shaped[np.ndarray, "..."]]:
-        """Gather several arrays in one exchange, each along its own axis."""
+        """Concatenate several arrays of all processes in one exchange, each along its own axis."""
         flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
         received = self._exchange(flat[0] if len(flat) == 1 else np.concatenate(flat))
         ends = np.cumsum([len(array) for array in flat]).tolist()
@@ -93,7 +97,10 @@ class Processes:
         return gathered
 
     def exchange(self, data: bytes) -> list[bytes]:
-        """Send data to all processes and return the data of all, by rank. All must send the same size."""
+        """Send data to all processes and return the data of all processes in order of rank.
+
+        All processes must send the same number of bytes.
+        """
         return [row.tobytes() for row in self._exchange(np.frombuffer(data, np.uint8))]
 
     def _exchange(self, data: UInt8[np.ndarray, " bytes"]) -> UInt8[np.ndarray, "processes bytes"]:
@@ -121,7 +128,7 @@ class Processes:
         return received
 
     def _transfer(self, transfers: "dict[int, _Transfer]") -> None:
-        """Send and receive at the same time: two processes that only send would block each other."""
+        """Send and receive at the same time, because two processes that only send would block each other."""
         # All headers are sent before anything is read, so that both sides notice a mismatch.
         ready = {transfer.peer.fileno(): select.POLLOUT for transfer in transfers.values()}
         while transfers:
@@ -145,7 +152,7 @@ class Processes:
 
 
 class _Transfer:
-    """Data that remain to be sent and received over one connection during an exchange."""
+    """Data that remains to be sent and received over one connection during an exchange."""
 
     def __init__(
         self,
@@ -161,7 +168,7 @@ class _Transfer:
 
     @property
     def events(self) -> int:
-        """Events of `select.poll` to wait for; 0 when the transfer is complete."""
+        """Bit mask of the `select.poll` events to wait for. 0 if the transfer is complete."""
         return select.POLLIN * bool(self._to_receive) | select.POLLOUT * bool(self._to_send)
 
     def proceed(self, rank: int, events: int) -> None:
@@ -188,7 +195,7 @@ class _Transfer:
 
 
 def _drop_bytes(views: list[memoryview], num_bytes: int) -> None:
-    """Remove bytes from the front."""
+    """Remove the first `num_bytes` bytes from a list of buffers, in place."""
     while views and num_bytes >= len(views[0]):
         num_bytes -= len(views.pop(0))
     if num_bytes:
@@ -196,7 +203,7 @@ def _drop_bytes(views: list[memoryview], num_bytes: int) -> None:
 
 
 def _accept_others(address: tuple[str, int], count: int, deadline: float) -> dict[int, socket.socket]:
-    """Accept the connections of all other processes."""
+    """Accept the connections of all other processes and return them by rank."""
     peers: dict[int, socket.socket] = {}
     with socket.create_server(address) as server:
         while len(peers) < count - 1:
@@ -220,7 +227,11 @@ def _accept_others(address: tuple[str, int], count: int, deadline: float) -> dic
 
 
 def _read_greeting(peer: socket.socket, count: int) -> int | None:
-    """Return the rank of a process of this training, or None for any other connection."""
+    """Read the first message of a new connection.
+
+    Returns:
+        The rank of the process. None if it is not a process of this training run.
+    """
     peer.settimeout(10)
     try:
         (size,) = struct.unpack("<I", _receive(peer, 4))
@@ -235,7 +246,7 @@ def _read_greeting(peer: socket.socket, count: int) -> int | None:
 
 
 def _connect_to_first(address: tuple[str, int], count: int, rank: int, deadline: float) -> socket.socket:
-    """Connect to the first process, which may start later."""
+    """Connect to the first process. Try again until the deadline, because it may start later."""
     greeting = json.dumps({"protocol": _PROTOCOL, "count": count, "rank": rank}).encode()
     while True:
         try:
@@ -255,7 +266,7 @@ def _connect_to_first(address: tuple[str, int], count: int, rank: int, deadline:
 
 
 def _configure(peer: socket.socket) -> None:
-    """Wait for data without a time limit, but detect machines that no longer respond."""
+    """Configure a connection to wait for data without a time limit, but to detect unresponsive machines."""
     peer.settimeout(None)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,4 +1,8 @@
-"""Fixed-length rollouts of auto-reset environments, in shards whose results do not depend on each other."""
+"""Fixed-length rollouts of environments with auto-reset.
+
+The environments can be divided into shards that are computed separately, so that the results of a shard do
+not depend on the other shards.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,11 +19,11 @@ from phalanx.core.vector import map_where
 from phalanx.nn.policy_network import PolicyNetwork
 
 Episodes = dict[str, Array]
-"""Episode statistics with the logger's names: `episode_mask` (true where an episode ended),
-`episode_returns`, `episode_lengths`, and the environment's own."""
+"""Episode statistics with the names of `ExperimentLogger.log_batch_step`: `episode_mask` (true where an
+episode ended), `episode_returns`, `episode_lengths`, and statistics that the environment adds."""
 
 _VALUE_BATCH = 32
-"""Batch size for the values of final observations, of which a shard has few."""
+"""Batch size for computing the values of final observations. It is small because a shard has few of them."""
 
 
 class RolloutState(eqx.Module):
@@ -28,29 +32,33 @@ class RolloutState(eqx.Module):
     environments: AutoResetState
     observations: PyTree
     env_ids: Int32[Array, " batch"]
-    """Index of each environment in the batch of all devices and processes."""
+    """Index of each environment among the environments of all devices and processes."""
     returns: Float[Array, " batch"]
-    """Rewards of the current episodes so far."""
+    """Sum of the rewards in the current episode of each environment."""
     lengths: Int32[Array, " batch"]
-    """Steps of the current episodes so far."""
+    """Number of steps in the current episode of each environment."""
 
 
 class Rollout(eqx.Module):
-    """Steps of a batch of environments."""
+    """Transitions of a batch of environments."""
 
     observations: PyTree
     actions: PyTree
     log_probs: Float[Array, "*time batch"]
     values: Float[Array, "*time batch"]
     next_values: Float[Array, "*time batch"]
-    """Values of the next observations, before any reset; 0 after termination."""
+    """Value estimate of the next observation, before any reset. 0 if the episode terminated."""
     rewards: Float[Array, "*time batch"]
     terminated: Bool[Array, "*time batch"]
     done: Bool[Array, "*time batch"]
 
 
 def init_rollout(environment: Environment, key: Key, env_ids: Int32[Array, " batch"]) -> RolloutState:
-    """Reset the environments. Each uses the key of its index, so that its episodes depend on no other."""
+    """Reset the environments.
+
+    Each environment derives its key from its index in `env_ids`, so its episodes do not depend on the other
+    environments.
+    """
     states, observations = AutoReset(environment, "same_step").reset(keys_for(key, env_ids))
     return RolloutState(
         states,
@@ -67,10 +75,16 @@ def keys_for(key: Key, env_ids: Int32[Array, " batch"]) -> Array:
 
 
 def map_shards(function: Callable[[PyTree], PyTree], batch: PyTree, num_shards: int, axis: int = 0) -> PyTree:
-    """Apply a function to equal parts of a batch, one after the other, and concatenate the results.
+    """Apply a function to equal parts (shards) of a batch, one after the other, and concatenate the results.
 
-    Every shard is computed by the same instructions with the same shapes, so its bits do not depend on the
-    number of shards that this device has.
+    Every shard is computed by the same instructions with the same shapes. Its result is therefore
+    bit-identical for any number of shards on this device.
+
+    Args:
+        function: Function of one shard.
+        batch: Pytree of arrays.
+        num_shards: Number of shards, which must divide the size of the axis.
+        axis: Axis of the arrays along which they are divided.
     """
 
     def split(leaf: Array) -> Array:
@@ -85,10 +99,10 @@ def map_shards(function: Callable[[PyTree], PyTree], batch: PyTree, num_shards: 
 
 
 def map_rows(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
-    """Apply a function to each row like `jax.lax.map`, but as a real loop even for a single row.
+    """Apply a function to each row like `jax.lax.map`, but in a loop that XLA does not inline.
 
-    XLA would inline a loop with one iteration and fuse it with the surrounding code, which rounds
-    differently.
+    XLA would inline a loop with a single iteration and fuse it with the surrounding code, which changes
+    rounding.
     """
     count = jax.tree.leaves(rows)[0].shape[0]
     # Inlined, but traced only once for the shapes and the loop.
@@ -124,13 +138,14 @@ def collect_rollout(
         environment: Environment without auto-reset.
         network: Policy network, which samples the actions.
         start: State to start from.
-        key: Key of this rollout; each environment derives its own.
-        num_steps: Number of steps.
-        microbatch_size: Maximum number of observations that the network processes together.
+        key: Key of this rollout, from which each environment derives its own key.
+        num_steps: Number of steps per environment.
+        microbatch_size: Maximum number of observations that the network processes together. None means all
+            observations of a shard.
         num_shards: Number of shards of environments, which are computed separately.
 
     Returns:
-        The new state, the steps and the episode statistics, with shapes [time, batch].
+        The new state, the transitions and the episode statistics, with arrays of shape `[time, batch, ...]`.
     """
     keys = jax.vmap(jax.random.split, (0, None), 1)(keys_for(key, start.env_ids), num_steps)
     auto_reset = AutoReset(environment, "same_step")
@@ -174,7 +189,11 @@ def sample_actions(
     microbatch_size: int | None = None,
     num_shards: int = 1,
 ) -> tuple[PyTree, Float[Array, " batch"], Float[Array, " batch"]]:
-    """Sample actions. Returns the actions, their log-probabilities and the values of the observations."""
+    """Sample an action for each observation.
+
+    Returns:
+        The actions, their log-probabilities and the value estimates of the observations.
+    """
 
     def one(row: tuple[PyTree, Key]) -> tuple[PyTree, Array, Array]:
         observation, key = row
@@ -198,7 +217,11 @@ def _next_values(
     final_observations: PyTree,
     last_values: Float[Array, "1 batch"],
 ) -> Float[Array, "time batch"]:
-    """Shift the values by one step; for truncated episodes, evaluate the final observation."""
+    """Return the value of the observation after each step.
+
+    These are the values shifted by one step. Where an episode was truncated, the network computes the value
+    of its final observation.
+    """
     following = jnp.concatenate([values[1:], last_values])
     following = jnp.where(terminated, 0.0, following)
     truncated = done & ~terminated

@@ -1,4 +1,4 @@
-"""The run loop: updates, logging, evaluations, checkpoints and seeds for every algorithm."""
+"""The run loop, which performs updates, logging, evaluations and checkpoints for every algorithm."""
 
 import contextlib
 import dataclasses
@@ -41,7 +41,8 @@ Show = Callable[[Progress], None]
 Start = Literal["new", "restart", "resume"]
 """How a run starts: in a new folder, again in a folder without checkpoints, or from a checkpoint."""
 _DISK_ERRORS = (OSError, ValueError, RuntimeError)
-"""Errors of a full disk. Orbax raises those of its storage library as ValueError or RuntimeError."""
+"""Exceptions that a full disk can cause. Orbax raises ValueError or RuntimeError for errors of its storage
+library."""
 
 
 def train(
@@ -55,21 +56,24 @@ def train(
     handlers: run_dirs.MakeHandlers = run_dirs.default_handlers,
     show: Show = lambda progress: None,
 ) -> TrainResult:
-    """Train until the last update, or until SIGINT or SIGTERM, which save and stop.
+    """Train until the last update. On SIGINT or SIGTERM, save a checkpoint and stop.
 
-    With `num_seeds` > 1, the folder `seed_i` of each seed is a complete run, equal to a run with that seed.
-    The seeds are advanced in turn and share their compiled programs.
+    With `num_seeds` > 1, each seed is a complete run in a subfolder `seed_0/`, `seed_1/`, ..., with the same
+    result as a separate run with that seed. The seeds take turns, one update each, and share compiled
+    programs.
 
     Args:
         algorithm: Algorithm to train with.
-        run_dir: Folder of the run. A new run requires that it is empty or does not exist.
-        resume: Continue from the newest checkpoint, with the same result as without the interruption.
-        auto_resume: Start the run, or continue it if it has a checkpoint. If it is finished, return its
-            result without training.
-        extend: Continue a run with more updates than it was started with.
-        init_from: Run to take the initial parameters from: `RUN`, `RUN@STEP` or `RUN@best`.
-        handlers: Creates the handlers of the run's logger.
-        show: Function that is called after every update.
+        run_dir: Folder of the run. For a new run, it must be empty or not exist.
+        resume: Whether to continue from the newest checkpoint, with the same result as without the
+            interruption.
+        auto_resume: Whether to start the run or, if it has a checkpoint, to continue it. If it is finished,
+            its result is returned without training.
+        extend: Whether to continue a run with more updates than it was started with.
+        init_from: Run to take the initial parameters from, as `RUN`, `RUN@STEP` or `RUN@best`. None to create
+            new parameters.
+        handlers: Function that creates the handlers of the run's logger.
+        show: Function that is called with the progress after every update.
     """
     path = Path(run_dir)
     ref = CheckpointRef.parse(init_from) if isinstance(init_from, str) else init_from
@@ -125,7 +129,7 @@ def _start_by_status(run_dir: Path) -> Start:
 
 
 class Run:
-    """One seed of a training in its own folder. `train` documents the arguments."""
+    """Run loop of one seed in its own folder. The arguments are documented in `train`."""
 
     def __init__(
         self,
@@ -143,13 +147,13 @@ class Run:
         self.update = 0
         """Number of completed updates."""
         self.seconds = 0.0
-        """Time spent in updates."""
+        """Time spent in updates, in seconds."""
         self.counts: dict[str, int] = {algorithm.unit: 0}
         self.evaluations: list[dict[str, Any]] = []
         self.last: Progress | None = None
         self._exhausted = self._is_open = False
         self._metrics: dict[str, float] | None = None
-        """Metrics of the evaluation of the current state."""
+        """Metrics of the last evaluation. None if the current state has not been evaluated."""
         self._failures: dict[str, int] = {}
         self._logger: ExperimentLogger | None = None
         self._stack = contextlib.ExitStack()
@@ -214,12 +218,19 @@ class Run:
 
     @property
     def is_overdue(self) -> bool:
-        """True if the last checkpoint is older than `checkpoint.minutes`."""
+        """Whether the last checkpoint is older than `checkpoint.minutes`."""
         minutes = self.algorithm.config.checkpoint.minutes
         return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
     def advance(self, overdue: bool = False) -> Progress | None:
-        """Run one update with everything that is due around it. Returns None after the last update."""
+        """Run one update, log it, and evaluate and save a checkpoint if these are due.
+
+        Args:
+            overdue: Whether to save a checkpoint because the last one is too old.
+
+        Returns:
+            The progress. None if there is no update left.
+        """
         algorithm, config = self.algorithm, self.algorithm.config
         total, every = algorithm.num_updates, config.evaluation.every
         if self._exhausted or self.update >= total:
@@ -240,7 +251,11 @@ class Run:
         return self.last
 
     def finish(self, signal: int | None) -> TrainResult:
-        """Evaluate if the run is finished, save and export."""
+        """Save the last checkpoint and export the result. If the run is finished, evaluate it first.
+
+        Args:
+            signal: Number of the signal that stopped the run, or None.
+        """
         algorithm = self.algorithm
         finished = self._exhausted or self.update >= algorithm.num_updates
         if finished and self.update > self._first_update:
@@ -263,7 +278,15 @@ class Run:
         )
 
     def _count(self, result: UpdateResult, began: float) -> tuple[Progress, dict[str, Any]]:
-        """Wait for an update and add its counts. Returns the progress and the values to log."""
+        """Wait until an update is computed and add its counts to the totals.
+
+        Args:
+            result: Result of the update.
+            began: Value of `time.perf_counter()` at the start of the update.
+
+        Returns:
+            The progress, and the counts, throughput and time to log.
+        """
         unit, own = self.algorithm.unit, unreplicate(result)
         headline, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
         seconds = time.perf_counter() - began
@@ -296,9 +319,12 @@ class Run:
         self._logger.log_batch_step(batch_data(unreplicate(result), speed, self.update), sampled_episodes)
 
     def _evaluate(self, *, final: bool) -> bool:
-        """Evaluate and log the records. Returns True if `checkpoint.best_metric` has its best value so far.
+        """Evaluate the policy and log the results.
 
-        Every process evaluates, so that none waits for the first one at the next update.
+        Every process evaluates, so that no process has to wait for another one at the next update.
+
+        Returns:
+            Whether `checkpoint.best_metric` has its best value so far.
         """
         settings = self.algorithm.config.evaluation
         results = self.algorithm.evaluate(unreplicate(self.state), settings, final)
@@ -338,7 +364,7 @@ class Run:
         self._write_metadata({**self._metadata(), **progress})
 
     def _metadata(self) -> dict[str, Any]:
-        """Return the algorithm's entries of `run.json`."""
+        """Return the entries of `run.json` that describe the model and the algorithm."""
         algorithm, state = self.algorithm, unreplicate(self.state)
         size = count_parameters(state.params)
         return {"num_parameters": size, **algorithm.metadata(state)}
@@ -350,7 +376,12 @@ class Run:
 
     @contextlib.contextmanager
     def _tolerate(self, what: str, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[None]:
-        """Log a warning instead of raising. If the disk is full, the write fails and training continues."""
+        """Catch errors in the block, such as those of a full disk, and log a warning, so training continues.
+
+        Args:
+            what: Description of what failed, for the warning.
+            errors: Exceptions to catch.
+        """
         try:
             yield
         except errors as error:
@@ -359,7 +390,7 @@ class Run:
                 _LOG.warning("%s: %s: %s; training continues", what, type(error).__name__, error)
 
     def _restore(self, state: PyTree) -> PyTree:
-        """Restore the newest readable checkpoint."""
+        """Return the state of the newest intact checkpoint, with the structure of `state`."""
         algorithm, config = self.algorithm, self.algorithm.config
         before = run_dirs.read_config(self.run_dir, type(config))
         state = self.mesh.gather_state(state)
@@ -437,7 +468,7 @@ def _parent_run(
 
 
 def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Combine `run.json` of several seeds: counts and times are summed."""
+    """Combine the contents of `run.json` of several seeds. Counts and times are summed."""
     own = {"format", "phalanx", "name", "machine", "command", "commit", "jax", "started", "updated"}
     own |= {"init_from", "extended"}
     combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in own}
@@ -452,7 +483,7 @@ def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _combine_progress(seeds: list[Progress]) -> Progress:
-    """Combine the progress of several seeds: counts are summed, metrics averaged."""
+    """Combine the progress of several seeds. Counts are summed, and metrics are averaged."""
     names = seeds[0].metrics
     return Progress(
         min(seed.update for seed in seeds),
@@ -470,7 +501,7 @@ def _combine_progress(seeds: list[Progress]) -> Progress:
 
 
 def _combine_results(run_dir: Path, seeds: list[TrainResult]) -> TrainResult:
-    """Combine the results of several seeds: counts and times are summed."""
+    """Combine the results of several seeds. Counts and times are summed."""
     names = {name for seed in seeds for name in seed.counts}
     return TrainResult(
         run_dir=run_dir,
@@ -492,7 +523,7 @@ def _combine_results(run_dir: Path, seeds: list[TrainResult]) -> TrainResult:
 def _check_same_run(
     algorithm: Algorithm, run_dir: Path, extend: bool, init_from: CheckpointRef | None
 ) -> None:
-    """Raise ValueError unless an existing run can continue with this algorithm and its config."""
+    """Raise ValueError if an existing run cannot be continued with this algorithm and its config."""
     config = algorithm.config
     run_dirs.check_same_algorithm(run_dir, algorithm.name)
     run_dirs.reject_links(run_dir)
@@ -505,7 +536,7 @@ def _check_same_run(
 
 
 def _describe(algorithm: Algorithm) -> dict[str, Any]:
-    """Return the entries of `run.json` that identify a training."""
+    """Return the entries of `run.json` that identify the algorithm and the environment of a run."""
     env = getattr(algorithm.config, "env", None)
     about = {"algorithm": algorithm.name, "env": getattr(env, "id", None)}
     address = algorithm.address()
@@ -513,7 +544,7 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def count_parameters(network: PyTree) -> int:
-    """Count the numbers in the arrays of a network."""
+    """Return the number of parameters of a network, which is the total size of its arrays."""
     return sum(leaf.size for leaf in jax.tree.leaves(network) if isinstance(leaf, jax.Array))
 
 

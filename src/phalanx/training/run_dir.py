@@ -1,4 +1,4 @@
-"""Run folders: file names, `run.json`, the status of a run, and checks before it is resumed."""
+"""Names of the files in a run folder, functions for `run.json` and the status of a run, and resume checks."""
 
 import datetime
 import importlib.metadata
@@ -22,7 +22,7 @@ from phalanx.system_info import machine_info
 from phalanx.training.config import RunConfig
 
 FORMAT = 2
-"""Version of the run folder, in `run.json`. Folders of other versions are rejected."""
+"""Version of the format of run folders, which is stored in `run.json`. Other versions are rejected."""
 CONFIG = "config.yaml"
 METADATA = "run.json"
 EVALUATIONS = "evaluations.jsonl"
@@ -30,16 +30,16 @@ EPISODES = "episodes"
 REPORT = "report.html"
 CHECKPOINTS = "checkpoints"
 _THIRD_PARTY_FOLDERS = ("wandb",)
-"""Folders in which other libraries create symbolic links of their own."""
+"""Folders in which other libraries create symbolic links."""
 
 RunStatus = Literal["new", "no_checkpoint", "resumable", "finished"]
 AnyConfig = TypeVar("AnyConfig", bound=RunConfig)
 MakeHandlers = Callable[[Path, Any], Mapping[str, Handler]]
-"""Creates the handlers of a run's logger from its folder and config."""
+"""Function that creates the handlers of a run's logger, by name, from the run folder and the config."""
 
 
 def default_handlers(folder: Path, config: Any) -> dict[str, Handler]:
-    """Create the handler that writes the files which a report needs."""
+    """Create the default handlers of a run: a `FileHandler`, which writes the files that a report needs."""
     return {"files": FileHandler(folder, config)}
 
 
@@ -55,7 +55,7 @@ def next_free_dir(folder: str | os.PathLike[str]) -> Path:
 def run_status(folder: str | os.PathLike[str]) -> RunStatus:
     """Return the status of the run in a folder.
 
-    - `new`: there is no run. A folder that contains something else is rejected when a run is started in it.
+    - `new`: there is no run. The folder may contain other files, which is an error when a run is started.
     - `no_checkpoint`: the run was stopped before its first checkpoint and can only be started again.
     - `resumable`: the run has a checkpoint and updates left.
     - `finished`: the run has completed its last update.
@@ -79,7 +79,8 @@ def create_run(folder: str | os.PathLike[str], config: Config, metadata: Mapping
     """Create the folder of a new run with `config.yaml` and `run.json`.
 
     Raises:
-        ValueError: If the folder contains anything but the remains of a start that was killed.
+        ValueError: If the folder contains anything other than the files of a run that was killed while it was
+            being created.
     """
     path = Path(folder)
     check_new_run(path)
@@ -97,7 +98,11 @@ def create_run(folder: str | os.PathLike[str], config: Config, metadata: Mapping
 
 
 def check_new_run(path: Path) -> None:
-    """Raise ValueError if a folder contains anything but the remains of a start that was killed."""
+    """Raise ValueError if a new run cannot be created in a folder.
+
+    The folder must not exist, be empty, or contain only files of a run that was killed while it was being
+    created.
+    """
     if path.exists() and (not path.is_dir() or not _is_unused(path)):
         raise ValueError(
             f"{path} already exists and is not overwritten: add --resume to continue the run in it, or "
@@ -111,7 +116,7 @@ def _is_unused(path: Path) -> bool:
 
 
 def _git_commit() -> str | None:
-    """Return the commit of the repository that the working directory is in, or None."""
+    """Return the Git commit of the repository that contains the working directory; None if unknown."""
     try:
         found = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
@@ -122,7 +127,7 @@ def _git_commit() -> str | None:
 
 
 def write_metadata(run: Path, metadata: Mapping[str, Any]) -> None:
-    """Create or update `run.json`. Entries that are not given are kept."""
+    """Create or update `run.json`. Existing entries that are not in `metadata` are kept."""
     path = run / METADATA
     existing = _read_object(path) if path.exists() else {}
     about = {"format": FORMAT, "phalanx": __version__, "name": run.name, "machine": machine_info()}
@@ -135,7 +140,7 @@ def read_metadata(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Read `run.json`.
 
     Raises:
-        ValueError: If the folder is not a run, or a run of another version of Phalanx.
+        ValueError: If the folder is not a run folder, or was written by another version of Phalanx.
     """
     path = Path(folder) / METADATA
     if not path.is_file():
@@ -157,13 +162,13 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConfig:
-    """Read the config of a run."""
+    """Read the config of a run, whose class is `cls`."""
     read_metadata(folder)
     return cls.load(Path(folder) / CONFIG)
 
 
 def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
-    """Return the config of a run with the number of updates of another config, which must not be lower."""
+    """Return `before` with the number of updates of `now`. Raises ValueError if the number would decrease."""
     old, new = before.num_updates, now.num_updates
     if new < old:
         raise ValueError(f"num_updates is {old}: a run can be extended, but not shortened to {new}")
@@ -171,12 +176,13 @@ def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
 
 
 def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:
-    """Replace `config.yaml`, and record in `run.json` which config the existing checkpoints have.
+    """Replace `config.yaml`, and add the config of the existing checkpoints to `run.json`.
 
     Args:
         run: Run folder.
         config: New config.
-        before: Entry for the list `extended` of `run.json`. `config` is the digest of the old config.
+        before: New entry of the list `extended` in `run.json`. Its field `config` is the digest of the config
+            that the existing checkpoints were saved with.
     """
     extended = read_metadata(run).get("extended", [])
     earlier = [entry for entry in extended if entry["config"] != before["config"]]
@@ -193,7 +199,7 @@ def check_same_algorithm(run: Path, algorithm: str) -> None:
 
 
 def check_same_init(run: Path, source: Path) -> None:
-    """Raise ValueError if a run did not start from the parameters of another run."""
+    """Raise ValueError if a run did not start from the parameters of the run `source`."""
     found = read_metadata(run).get("init_from", {}).get("run")
     if found != str(source.absolute()):
         origin = f"from the parameters of {found}" if found else "from new parameters"
@@ -201,7 +207,13 @@ def check_same_init(run: Path, source: Path) -> None:
 
 
 def check_same_config(run: Path, before: Config, now: Config) -> None:
-    """Raise ValueError with the first settings that differ."""
+    """Raise ValueError if two configs of a run differ. The message contains the first differences.
+
+    Args:
+        run: Run folder, for the message.
+        before: Config that the run was started with.
+        now: Config to resume it with.
+    """
     old, new = to_yaml(before).splitlines(), to_yaml(now).splitlines()
     if old != new:
         differing = [f"{a.strip()} (now {b.strip()})" for a, b in zip(old, new, strict=False) if a != b][:3]
@@ -214,7 +226,7 @@ def check_same_config(run: Path, before: Config, now: Config) -> None:
 def reject_links(run: Path) -> None:
     """Raise ValueError if there is a symbolic link in a run folder.
 
-    The folder may come from someone else, and resuming it must not write anywhere else.
+    The folder may be untrusted, and resuming the run must not write files outside the folder.
     """
     for folder, folders, files in os.walk(run):
         for name in (*folders, *files):

@@ -1,8 +1,8 @@
-"""Training of the heuristic for best-first proof search, from the proofs that its own searches find.
+"""Trains a heuristic for best-first proof search on the proofs that its own searches find.
 
-An update searches proofs of training queries with the current heuristic, adds the proofs that were found to
-the examples, and fits the network to all examples. The network learns two things: which successor of an
-expanded state continues a proof (among its siblings), and whether a state leads to a proof at all.
+An update searches for proofs of training queries with the current heuristic, adds the proofs found to the
+examples, and fits the network to all examples. The network learns two things: which successor of an expanded
+state continues a proof, and whether a state leads to a proof at all.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ from phalanx.training.trained_policy import restore_state
 
 _EXAMPLES_FILE = "examples-{update}.npz"
 _MAX_DEAD_ENDS = 32
-"""Dead ends of a search that are learned from: the last ones that it expanded."""
+"""Maximum number of dead ends per search that are used as examples. The last expanded ones are used."""
 
 
 class HeuristicNetworkConfig(Config):
@@ -85,11 +85,12 @@ class HeuristicEvaluationConfig(EvaluationConfig):
     }
 
     every: int = Field(default=1, ge=0)
-    """Updates between evaluations. With 0, only the initial and the final heuristic are evaluated."""
+    """Number of updates between two evaluations. If 0, only the initial and the final heuristic are
+    evaluated."""
     num_queries: int = Field(default=64, ge=1)
-    """Largest number of validation queries."""
+    """Maximum number of validation queries."""
     max_expansions: int = Field(default=100, ge=1)
-    """Nodes to expand per query."""
+    """Maximum number of nodes that a search expands per query."""
 
 
 class HeuristicConfig(RunConfig):
@@ -117,39 +118,41 @@ class HeuristicConfig(RunConfig):
     }
 
     env: ProofConfig = ProofConfig(max_actions=256)
-    """Knowledge base, and how goals are expanded."""
+    """Knowledge base, and settings for the expansion of goals."""
     rules: str | None = None
-    """File of rules, as written by `phalanx kg mine --out`; None for the rules of the knowledge base."""
+    """File of rules, as written by `phalanx kg mine --out`. None uses the rules of the knowledge base."""
     predicates: tuple[str, ...] = ()
-    """Predicates of the queries; empty for all predicates that are the head of a rule."""
+    """Predicates of the training and validation queries. If empty, all predicates are used that are the head
+    of a rule."""
     seed: int = Field(default=0, ge=0)
     """Seed of the initial parameters, the queries and the order of examples."""
     num_updates: int = Field(default=2, ge=1)
-    """Number of rounds of searching and learning. The first search uses a heuristic that is not learned."""
+    """Number of updates. Each update searches for proofs and then fits the network. The first update searches
+    with a heuristic that is not learned."""
     queries_per_update: int = Field(default=400, ge=1)
-    """Training queries that are searched in an update."""
+    """Number of training queries per update."""
     update_epochs: int = Field(default=12, ge=1)
-    """Epochs over all examples after the search of an update."""
+    """Number of epochs over all examples per update."""
     value_weight: float = Field(default=1.0, ge=0)
     """Weight of the estimated cost from a node to a proof, relative to the cost of the path to the node."""
     max_expansions: int = Field(default=100, ge=1)
-    """Nodes to expand per training query."""
+    """Maximum number of nodes that a search expands per training query."""
     max_depth: int = Field(default=20, ge=1)
-    """Steps of the longest proof."""
+    """Maximum number of steps of a proof."""
     search_batch_size: int = Field(default=128, ge=1)
-    """Queries that are searched at a time."""
+    """Number of queries that are searched in parallel."""
     network: HeuristicNetworkConfig = HeuristicNetworkConfig()
-    """The network."""
+    """Settings of the network."""
     optimizer: HeuristicOptimizerConfig = HeuristicOptimizerConfig()
-    """The optimizer."""
+    """Settings of the optimizer."""
     evaluation: HeuristicEvaluationConfig = HeuristicEvaluationConfig()
-    """Evaluations on validation queries."""
+    """Settings of evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, keep=1)
-    """Checkpoints."""
+    """Settings of checkpoints."""
 
     @property
     def search(self) -> BestFirstConfig:
-        """Limits of the searches for training queries."""
+        """Settings of the searches for proofs of training queries."""
         return BestFirstConfig(
             max_expansions=self.max_expansions, max_depth=self.max_depth, batch_size=self.search_batch_size
         )
@@ -159,25 +162,25 @@ class HeuristicConfig(RunConfig):
 
 
 class HeuristicData(NamedTuple):
-    """Facts and rules, features of goals, and queries."""
+    """Data for training a heuristic: facts and rules, the feature extractor for goals, and queries."""
 
     program: Program
     features: GoalFeatureExtractor
     train: Int32[np.ndarray, "queries atom"]
-    """Queries to learn from."""
+    """Encoded training queries."""
     valid: Int32[np.ndarray, "queries atom"]
-    """Queries to evaluate on."""
+    """Encoded validation queries."""
     first_heuristic: Heuristic
-    """Heuristic of the first search."""
+    """Heuristic of the searches in the first update, which is not learned."""
     knowledge_base: KnowledgeBase | None = None
     vocabulary: ProofVocabulary | None = None
 
     @classmethod
     def from_config(cls, config: HeuristicConfig) -> "HeuristicData":
-        """Read the knowledge base and select queries whose predicate is the head of a rule.
+        """Load the knowledge base and select queries whose predicate is the head of a rule.
 
-        Training queries are facts, which are not used in their own proofs. If there are no validation
-        queries, a tenth of the facts is held out.
+        Training queries are facts. A fact is not used in its own proof. If the knowledge base has no
+        validation queries, a tenth of the facts is held out for validation.
         """
         base = load_knowledge_base(config.env)
         rules: Sequence[Rule] = base.rules if config.rules is None else read_rules(Path(config.rules))
@@ -231,7 +234,7 @@ def _select_queries(
 
 
 class FoundProof(NamedTuple):
-    """A proof that a search found: the expanded states of its path, and some of the dead ends."""
+    """A proof found by a search: the expanded states on its path, and dead ends that the search expanded."""
 
     query: Int32[np.ndarray, " atom"]
     path: Int32[np.ndarray, "steps goals atom"]
@@ -241,7 +244,7 @@ class FoundProof(NamedTuple):
     def from_search(
         cls, result: SearchResult, queries: Int32[np.ndarray, "queries atom"], number: int
     ) -> "FoundProof":
-        """Return the proof of one of the queries of a search."""
+        """Return the proof of query `number` of a search, which must have been proved."""
         assert result.trace is not None
         path, dead_ends = (
             np.stack(result.trace.paths[number]),
@@ -251,29 +254,30 @@ class FoundProof(NamedTuple):
 
 
 class ChoiceExample(NamedTuple):
-    """The successors of an expanded state of a proof, and the index of the one that continues the proof."""
+    """Features of the successors of an expanded state, and the index of the one that continues the proof."""
 
     features: GoalFeatures
     chosen: int
 
 
 class HeuristicExamples(NamedTuple):
-    """Examples from all proofs that were found so far."""
+    """Training examples from all proofs found so far."""
 
     choices: list[ChoiceExample]
     dead_ends: list[GoalFeatures]
 
 
 class HeuristicBatch(NamedTuple):
-    """A minibatch of `ROWS_PER_BATCH` states, padded."""
+    """A minibatch of states, padded to `ROWS_PER_BATCH` rows."""
 
     features: GoalFeatures
     group: Int32[np.ndarray, " rows"]
-    """Number of each state's group of siblings; -1 for dead ends and padding."""
+    """Index of the group of siblings (successors of the same state) that a state belongs to. -1 for dead ends
+    and padding."""
     is_chosen: Bool[np.ndarray, " rows"]
-    """True for the sibling that continues the proof."""
+    """Whether the state is the sibling that continues the proof."""
     value: Int32[np.ndarray, " rows"]
-    """1 if the state leads to a proof, 0 if it is a dead end, -1 if that is not known."""
+    """1 if the state leads to a proof, 0 if it is a dead end, and -1 if neither is known."""
 
 
 def sample_minibatches(
@@ -281,8 +285,8 @@ def sample_minibatches(
 ) -> Iterator[HeuristicBatch]:
     """Iterate over all choices in random order, in minibatches that are filled up with dead ends.
 
-    The siblings of a choice are in the same minibatch. A choice with more siblings than fit is left out;
-    searches rarely have any.
+    All siblings of a choice are in the same minibatch. The rare choices with too many siblings for a
+    minibatch are left out.
     """
     choices = generator.permutation(len(examples.choices)).tolist()
     dead_ends = generator.permutation(len(examples.dead_ends)).tolist()
@@ -328,7 +332,10 @@ def _num_rows(features: GoalFeatures) -> int:
 
 
 def heuristic_loss(network: HeuristicNetwork, batch: HeuristicBatch) -> Float[Array, ""]:
-    """Compute the cross-entropy of chosen siblings plus the binary cross-entropy of known values."""
+    """Compute the loss of a minibatch.
+
+    It is the mean cross-entropy of the chosen siblings plus the mean binary cross-entropy of known values.
+    """
     logits, values = network(batch.features)
     num_rows = len(batch.group)
     # Rows without siblings are in one additional segment, which does not contribute to the loss.
@@ -357,15 +364,16 @@ def _optimizer_step(
 
 @dataclasses.dataclass(frozen=True)
 class HeuristicEvaluation:
-    """Results of a search for proofs of validation queries."""
+    """Results of searching for proofs of the validation queries."""
 
     num_queries: int
     num_proved: int
     num_expansions: int
-    """Expanded nodes of all queries."""
+    """Total number of expanded nodes over all queries."""
     proofs_per_expansion: float
     baselines: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Proofs per expansion of searches with heuristics that are not learned."""
+    """Number of proofs per expansion with heuristics that are not learned, by name. Empty after the first
+    update."""
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -388,18 +396,19 @@ class HeuristicEvaluation:
 
 
 class HeuristicState(TrainState):
-    """The network and the number of updates. The proofs that were found are in a separate file."""
+    """Training state of a heuristic. The proofs found so far are saved in a separate file."""
 
 
 class HeuristicTrainer(Algorithm[HeuristicState]):
     """Trains a heuristic for best-first search on proofs that its own searches find.
 
-    The queries of an update and the order of its minibatches depend only on the seed and the update, so a
-    resumed run has the same result.
+    The queries of an update and the order of its minibatches depend only on the seed and the number of the
+    update, so a resumed run has the same result.
 
     Args:
-        config: The settings.
-        data: Replaces the data of `config.env`, `config.rules` and `config.predicates`.
+        config: Settings of the run.
+        data: Training data. If None, it is loaded as described by `env`, `rules` and `predicates` in the
+            config.
     """
 
     name = "heuristic"
@@ -426,7 +435,7 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
         return HeuristicState(params, (), jnp.int32(0))
 
     def update(self, state: HeuristicState) -> tuple[HeuristicState, UpdateResult]:
-        """Search proofs of training queries, and fit the network to all proofs that were found so far."""
+        """Search for proofs of training queries, and fit the network to all proofs found so far."""
         config, update, network = self.config, int(state.step), state.params
         heuristic = self.heuristic(network) if update else self.data.first_heuristic
         count = config.queries_per_update
@@ -449,7 +458,7 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
     def _fit(
         self, network: HeuristicNetwork, generator: np.random.Generator
     ) -> tuple[HeuristicNetwork, float]:
-        """Fit the network to all examples; return it and the mean loss of the last epoch."""
+        """Fit the network to all examples. Returns the network and the mean loss of the last epoch."""
         learning_rate = self.config.optimizer.learning_rate
         opt_state = optax.adam(learning_rate).init(eqx.filter(network, eqx.is_array))
         losses: list[Any] = []
@@ -466,7 +475,7 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
             self._add_examples(proof)
 
     def _add_examples(self, proof: FoundProof) -> None:
-        """Add the choices on the path of a proof, and the dead ends of its search."""
+        """Add the choices on the path of a proof and the dead ends of its search to the examples."""
         program, features = self.data.program, self.data.features
         path, query = proof.path, np.repeat(proof.query[None], len(proof.path), axis=0)
         successors, num_successors, _ = compute_successors(
@@ -492,11 +501,11 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
             self._examples.dead_ends.append(features(batch))
 
     def policy(self, state: HeuristicState) -> HeuristicNetwork:
-        """Return the network."""
+        """Return the trained network."""
         return state.params
 
     def heuristic(self, network: HeuristicNetwork) -> LearnedHeuristic:
-        """Return the heuristic of a network."""
+        """Return a search heuristic that uses a network."""
         return LearnedHeuristic(network, self.data.features, self.config.value_weight)
 
     def search(
@@ -506,7 +515,14 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
         max_expansions: int | None = None,
         max_depth: int | None = None,
     ) -> SearchResult:
-        """Search proofs of encoded queries; the default limits are those of training queries."""
+        """Search for proofs of encoded queries.
+
+        Args:
+            heuristic: Heuristic of the search.
+            queries: Encoded queries.
+            max_expansions: Maximum number of nodes to expand per query. None uses `config.max_expansions`.
+            max_depth: Maximum number of steps of a proof. None uses `config.max_depth`.
+        """
         search = self.config.search
         limits = {"max_expansions": max_expansions, "max_depth": max_depth}
         changed = {name: value for name, value in limits.items() if value is not None}
@@ -514,11 +530,14 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
 
     def evaluate(self, state: HeuristicState, settings: Config, final: bool) -> list[EvaluationResult]:
-        """Search proofs of validation queries; before the first update also with other heuristics."""
+        """Evaluate the heuristic on the validation queries, as `validate` does."""
         return [self.validate(state)]
 
     def validate(self, state: HeuristicState) -> HeuristicEvaluation:
-        """Search proofs of validation queries."""
+        """Search for proofs of the validation queries.
+
+        Before the first update, the search is repeated with heuristics that are not learned, as baselines.
+        """
         max_expansions = self.config.evaluation.max_expansions
         result = self.search(self.heuristic(state.params), self.data.valid, max_expansions)
         baselines: dict[str, float] = {}
@@ -549,7 +568,7 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
         return digest.hexdigest()[:16]
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Write the proofs that were found to a file of their own."""
+        """Write the proofs found so far to a separate file."""
         proofs, buffer = self._proofs, io.BytesIO()
         goals = [part for proof in proofs for part in (proof.path, proof.dead_ends)]
         np.savez(
@@ -580,7 +599,7 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
         self._add_proofs(proofs)
 
     def with_seed(self, seed: int) -> "HeuristicTrainer":
-        """Return the algorithm for one of several seeds, without any proofs."""
+        """Return a copy of the algorithm with another seed and without any proofs."""
         return HeuristicTrainer(self.config.model_copy(update={"seed": seed, "num_seeds": 1}))
 
     def summarize(self, result: TrainResult) -> list[str]:
@@ -597,6 +616,10 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
 
 
 def load_heuristic(run: str | Path) -> tuple[HeuristicTrainer, LearnedHeuristic]:
-    """Load a run of `phalanx train heuristic`: its data, which are read again, and the learned heuristic."""
+    """Load a run of `phalanx train heuristic`.
+
+    Returns:
+        The algorithm, with the knowledge base that the run was trained on, and the learned heuristic.
+    """
     trainer = HeuristicTrainer(read_config(Path(run), HeuristicConfig))
     return trainer, trainer.heuristic(trainer.policy(restore_state(trainer, CheckpointRef(Path(run)))))

@@ -1,7 +1,7 @@
 """Supervised fine-tuning of a language model on packed rows.
 
-The data is a batch plan, a file of samples, or the answers of an expert in a text environment. The loss is
-the mean cross-entropy of the tokens that the loss mask selects.
+The training data is a batch plan, a file of samples, or the answers of an expert in a text environment. The
+loss is the mean cross-entropy of the tokens that the loss mask selects.
 """
 
 import contextlib
@@ -58,12 +58,16 @@ from phalanx.training.config import CheckpointConfig, TextRunConfig
 from phalanx.training.optimizer import OptimizerConfig, lr_schedule, make_optimizer
 
 _MIN_MICROBATCH_TOKENS = 1024
-"""On the CPU, a batch is processed in microbatches of at least this many tokens: the activations of a
-complete batch exceed the cache, and the system would clear that much memory in every update."""
+"""Minimum number of tokens in a microbatch. On the CPU, batches are processed in microbatches, because the
+activations of a complete batch exceed the cache, and the system would clear that much memory in every
+update."""
 
 
 class SFTDataConfig(Config):
-    """Training data. Set at most one of `plan` and `samples`; with neither, samples come from `env`."""
+    """Settings of the training data. Set at most one of `plan` and `samples`.
+
+    If neither is set, samples are generated in the environment `env`.
+    """
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "play": "behavior_policy",
@@ -81,33 +85,33 @@ class SFTDataConfig(Config):
     }
 
     plan: str = ""
-    """Batch plan, or a folder of batch files."""
+    """Path of a batch plan or of a folder of batch files. Empty if there is no plan."""
     dataset: str = ""
-    """Dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
+    """Path of the dataset that the plan was built for. Not needed if `plan` is a folder of batch files."""
     samples: str = ""
-    """File of samples, as `phalanx puzzles collect` writes it."""
+    """File of samples, such as the files that `phalanx puzzles collect` writes. Empty if there is none."""
     behavior_policy: Literal["expert", "random"] = "expert"
-    """Whose answers are trained on: those of the environment's expert, or random legal actions."""
+    """Policy whose answers are trained on: the environment's expert, or random legal actions."""
     random_move_prob: float = Field(default=0.0, ge=0, le=1)
-    """Probability of a random legal action instead of the expert's. It is not trained on, but shows the model
-    states that the expert would not reach."""
+    """Probability of taking a random legal action instead of the expert's action. Random actions are not
+    trained on, but lead to states that the expert would not reach."""
     mixture: dict[str, int] = Field(default={})
-    """Samples of a puzzle kind for each sample of other kinds, such as `{sokoban: 2}`. Kinds that `env` does
-    not include are ignored."""
+    """Number of samples of a puzzle kind for each sample of another kind, such as `{sokoban: 2}`. The default
+    is 1. Kinds that `env` does not include are ignored."""
     token_budget: int = Field(default=4096, ge=16)
-    """Tokens per batch, including padding. A batch has `token_budget // max_length` rows, at least one. Not
-    used with a plan, which has its own."""
+    """Number of tokens per batch, including padding. A batch has `token_budget // max_length` rows, at least
+    one. Not used with a plan, which has its own token budget."""
     max_length: int = Field(default=512, ge=8)
-    """Length of a row. Longer samples are skipped."""
+    """Length of a row in tokens. Longer samples are skipped."""
     packing: bool = True
-    """Pack several samples into a row."""
+    """Whether to pack several samples into a row."""
     packing_buffer_size: int = Field(default=64, ge=1)
     """Number of rows that are packed and shuffled together. A larger buffer leaves less padding and shuffles
     better, but takes longer to fill before the first update."""
     num_eval_samples: int = Field(default=64, ge=0)
     """Number of samples that are used for evaluation only. Not used with a plan."""
     repeat: bool = True
-    """Train on a file of samples repeatedly, in a different order each time, instead of once."""
+    """Whether to train on a file of samples repeatedly, in a different order each time, instead of once."""
 
     @model_validator(mode="after")
     def _check_sources(self) -> "SFTDataConfig":
@@ -123,7 +127,10 @@ class SFTDataConfig(Config):
         return hash(self.model_dump_json())
 
     def batching_config(self, seed: int) -> BatchingConfig:
-        """Return the batching of finite samples. Few bucket edges, so that few shapes are compiled."""
+        """Return the batching settings for a finite number of samples.
+
+        There are few bucket edges, so that few shapes are compiled.
+        """
         edges = {max(8, self.max_length // 4), max(8, self.max_length // 2)} - {self.max_length}
         return BatchingConfig.predictable(
             token_budget=max(self.token_budget, self.max_length),
@@ -133,11 +140,11 @@ class SFTDataConfig(Config):
         )
 
     def packing_config(self) -> PackingConfig:
-        """Return the packing of samples."""
+        """Return the packing settings."""
         return PackingConfig(max_length=self.max_length, overlong=OverlongPolicy.SKIP)
 
     def streaming_config(self, seed: int) -> StreamingPlanConfig:
-        """Return the settings of a plan over a stream of samples."""
+        """Return the settings of a streaming plan, which batches a stream of samples."""
         rows: dict[str, Any] = {"packing": self.packing_config()}
         if not self.packing:
             rows = {"packing": None, "max_length": self.max_length, "overlong": OverlongPolicy.SKIP}
@@ -169,49 +176,51 @@ class SFTConfig(TextRunConfig):
     seed: int = Field(default=0, ge=0)
     """Seed of the initial model, the order of samples and the episodes."""
     num_updates: int = Field(default=300, ge=1)
-    """Number of updates. Fewer if the plan has fewer batches."""
+    """Number of updates. Training ends earlier if a plan has fewer batches."""
     env: TextEnvConfig = TextEnvConfig()
-    """Text environment whose expert answers are trained on, unless `data` names a plan or a file. It includes
-    the settings of a single JAX environment or of `puzzle_server`."""
+    """Text environment in which samples are generated, unless `data` has a plan or a file of samples. If it
+    is a single JAX environment or `puzzle_server`, the section also has the settings of that environment."""
     tokenizer: str = "bytes"
-    """Tokenizer of the samples. For a plan, the one that its lengths were computed with."""
+    """Tokenizer of the samples. With a plan, it must be the tokenizer that the lengths were computed with."""
     model: LanguageModelConfig = LanguageModelConfig()
-    """Architecture."""
+    """Architecture of the language model."""
     data: SFTDataConfig = SFTDataConfig()
-    """Training data."""
+    """Settings of the training data."""
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=2e-3, warmup_steps=20, weight_decay=0.01, b2=0.98
     )
-    """Optimizer and learning rate."""
+    """Settings of the optimizer and the learning rate."""
     evaluation: EpisodeEvaluationConfig = EpisodeEvaluationConfig(every=50)
-    """Evaluation on samples and episodes that are not trained on."""
+    """Settings of evaluations on samples and episodes that are not trained on."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=100)
-    """Checkpoints."""
+    """Settings of checkpoints."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
-    """Logging."""
+    """Settings for logging metrics and sampled episodes."""
 
 
 # Loss and gradients
 
 
 class LossSums(NamedTuple):
-    """Sums over the tokens that the loss mask selects. Those of several batches can be added."""
+    """Sums over the tokens that the loss mask selects. The sums of several batches can be added."""
 
     loss: Float[Array, ""]
-    """Cross-entropy in nats."""
+    """Sum of the cross-entropy in nats."""
     num_correct: Float[Array, ""]
-    """Tokens that are the model's most likely ones."""
+    """Number of tokens to which the model assigns the highest probability."""
     num_tokens: Int32[Array, ""]
 
 
 TokenArrays = Mapping[str, Array | np.ndarray]
-"""`input_ids`, `loss_mask`, `segment_ids` and `position_ids` [rows, tokens] of a `TokenBatch`."""
+"""Arrays `input_ids`, `loss_mask`, `segment_ids` and `position_ids` of a `TokenBatch`, with shape
+`[rows, tokens]`."""
 
 
 def sft_loss(model: LanguageModel, batch: TokenArrays) -> LossSums:
-    """Compute the cross-entropy of the selected tokens, given the earlier tokens of their segments.
+    """Compute the cross-entropy of the tokens that the loss mask selects.
 
-    The first token of a segment is never counted.
+    Each token is predicted from the earlier tokens of its segment. The first token of a segment is therefore
+    never counted.
     """
     input_ids, loss_mask, segment_ids, position_ids = (jnp.asarray(batch[name]) for name in TOKEN_ARRAYS)
     logits = model(input_ids, segment_ids, position_ids)
@@ -229,7 +238,16 @@ def sft_loss(model: LanguageModel, batch: TokenArrays) -> LossSums:
 
 
 def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenArrays) -> tuple[PyTree, LossSums]:
-    """Compute the gradients of the summed loss, and the sums, in microbatches."""
+    """Compute the gradients of the summed loss, in microbatches.
+
+    Args:
+        params: Parameters of the model.
+        structure: Model without its parameters.
+        batch: Arrays of a batch.
+
+    Returns:
+        The gradients and the sums of the loss.
+    """
 
     def microbatch_grads(params: PyTree, batch: TokenArrays) -> tuple[PyTree, LossSums]:
         def loss(params: PyTree) -> tuple[Array, LossSums]:
@@ -256,7 +274,11 @@ def loss_and_grads(params: PyTree, structure: LanguageModel, batch: TokenArrays)
 
 
 def _num_microbatches(rows: int, tokens: int) -> int:
-    """Return the largest number of equal microbatches with at least `_MIN_MICROBATCH_TOKENS` tokens each."""
+    """Return the number of microbatches that a batch is divided into.
+
+    On a single CPU device, it is the largest number of equal microbatches that have at least
+    `_MIN_MICROBATCH_TOKENS` tokens each. Otherwise, it is 1.
+    """
     if not is_cpu_only() or jax.device_count() > 1:
         return 1
     counts = (
@@ -274,13 +296,13 @@ def _num_microbatches(rows: int, tokens: int) -> int:
 class SFTData:
     """Batches to train on, and samples to evaluate on.
 
-    `SFTData()` has none: for `train_step` with batches from elsewhere, or for loading a trained model.
+    `SFTData()` has no batches. It is used to call `train_step` with other batches or to load a trained model.
     """
 
     plan: Plan | None = None
-    """Order of the batches."""
+    """Plan of the batches. None if there are no batches."""
     get_batch: Callable[[BatchSpec], TokenBatch] = collate
-    """Returns the arrays of a batch of the plan."""
+    """Function that returns the arrays of a batch of the plan."""
     eval_samples: Sequence[Sample] = ()
     """Samples that are used for evaluation only."""
 
@@ -288,7 +310,13 @@ class SFTData:
     def from_plan(
         cls, plan: BatchPlan, samples: Mapping[str, SampleLike], eval_samples: Sequence[Sample] = ()
     ) -> "SFTData":
-        """Create from a batch plan and its samples by id."""
+        """Create the data from a batch plan and its samples.
+
+        Args:
+            plan: Batch plan.
+            samples: Samples by id.
+            eval_samples: Samples that are used for evaluation only.
+        """
         token_budget = plan.meta.batching.token_budget
         return cls(
             plan,
@@ -298,8 +326,11 @@ class SFTData:
 
 
 def _num_rows(spec: BatchSpec, token_budget: int) -> int:
-    """Return the same number of rows for all batches with rows of one length, so that an update compiles once
-    per length."""
+    """Return the number of rows that a batch is padded to.
+
+    It is equal for all batches whose rows have the same length, so that an update is compiled once per
+    length.
+    """
     return max(spec.num_packs, token_budget // max(spec.max_length, 1))
 
 
@@ -307,8 +338,8 @@ class SFT(Algorithm[TrainState]):
     """Trains a language model on batches of tokens.
 
     Args:
-        config: The configuration.
-        data: Batches to train on. None opens the data that the config describes.
+        config: Settings of the run.
+        data: Batches to train on. If None, the data that the config describes is opened.
     """
 
     name = "sft"
@@ -342,12 +373,12 @@ class SFT(Algorithm[TrainState]):
 
     @functools.cached_property
     def text_env(self) -> TextVectorEnvironment | None:
-        """Text environment for evaluation; None if the model is not trained on one."""
+        """Text environment for evaluation. None if the model is trained on a plan or a file of samples."""
         env = trained_env(self.config)
         return None if env is None else env.make(self.config.prompt_format)
 
     def init(self, key: Key, params: PyTree | None = None) -> TrainState:
-        """Create the initial state, from the parameters of another run if `params` is given."""
+        """Create the initial state. If `params` is given, training starts from these parameters."""
         if params is None:
             params = eqx.filter(LanguageModel(self.config.model, key=key), eqx.is_array)
         return TrainState(params, self._optimizer.init(params), jnp.int32(0))
@@ -365,7 +396,11 @@ class SFT(Algorithm[TrainState]):
         return LMPolicy(eqx.combine(state.params, self._structure), self._tokenizer)
 
     def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
-        """Train on the next batches. Raises `StopIteration` at the end of the data."""
+        """Take one optimizer step on the next `grad_accum_steps` batches.
+
+        Raises:
+            StopIteration: If there are no more batches.
+        """
         specs = itertools.islice(self._batches, self.config.optimizer.grad_accum_steps)
         batches = [self.data.get_batch(spec) for spec in specs]
         if not batches:
@@ -385,8 +420,13 @@ class SFT(Algorithm[TrainState]):
     def train_step(
         self, state: TrainState, batches: Sequence[TokenBatch]
     ) -> tuple[TrainState, dict[str, Array]]:
-        """Take one optimizer step on several batches, as if they were one. `state` must not be used
-        afterward."""
+        """Take one optimizer step on several batches, as if they were one batch.
+
+        `state` must not be used afterward.
+
+        Returns:
+            The new state and the metrics.
+        """
         first, *others = map(_token_arrays, batches)
         if not others:
             return self._train_on_batch(state, first)
@@ -444,7 +484,7 @@ class SFT(Algorithm[TrainState]):
         return [*map(EvaluationRecord, self._loss_records(state)), *episodes]
 
     def eval_loss(self, params: PyTree, batch: TokenBatch) -> LossSums:
-        """Compute the loss of a batch without training."""
+        """Compute the loss of a batch without updating the parameters."""
         return self._eval_loss(params, _token_arrays(batch))
 
     @jit_method
@@ -466,14 +506,14 @@ class SFT(Algorithm[TrainState]):
         ]
 
     def sample_episodes(self, state: TrainState, key: Key, update: int) -> list[dict[str, Any]]:
-        """Run one validation episode of each task."""
+        """Run one validation episode of each task and return the records."""
         return sample_conversations(self.policy(state), self.text_env, update)
 
     def data_fingerprint(self) -> str:
         return "" if self.data.plan is None else self.data.plan.fingerprint
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
-        """Return the position in the data."""
+        """Return the position in the training data."""
         return {} if self.data.plan is None else self._batches.state_dict()
 
     def restore_host_state(self, folder: Path, saved: Mapping[str, Any]) -> None:
@@ -503,7 +543,7 @@ class SFT(Algorithm[TrainState]):
 
 
 def _token_arrays(batch: TokenBatch) -> dict[str, Any]:
-    """Return the arrays that the loss needs, without other columns."""
+    """Return the arrays of a batch that the loss needs, by name."""
     return {name: getattr(batch, name) for name in TOKEN_ARRAYS}
 
 
@@ -513,7 +553,7 @@ def trained_env(config: SFTConfig) -> TextEnvConfig | None:
 
 
 def eval_batches(samples: Sequence[Sample], config: SFTConfig) -> list[TokenBatch]:
-    """Pack evaluation samples. Samples that are too long are skipped."""
+    """Pack evaluation samples into batches. Samples longer than `data.max_length` are skipped."""
     data = config.data
     dataset = TokenDataset.from_samples(sample for sample in samples if sample.length <= data.max_length)
     if not len(dataset):
@@ -529,7 +569,7 @@ def eval_batches(samples: Sequence[Sample], config: SFTConfig) -> list[TokenBatc
 
 
 def open_data(config: SFTConfig) -> SFTData:
-    """Open the data that a config describes. Files are read and checked."""
+    """Open the training data that a config describes. Files are read and validated."""
     if config.data.plan:
         return _open_plan(config)
     return _open_samples(config) if config.data.samples else _open_env(config)
@@ -575,7 +615,7 @@ def _open_plan(config: SFTConfig) -> SFTData:
 
 
 def _open_samples(config: SFTConfig) -> SFTData:
-    """Open a file of samples. The first ones are used for evaluation only."""
+    """Open a file of samples. The first `num_eval_samples` samples are used for evaluation only."""
     data = config.data
     samples = [sample for sample in _read_samples(config) if sample.length <= data.max_length]
     if not samples:
@@ -599,7 +639,7 @@ def _open_samples(config: SFTConfig) -> SFTData:
 
 
 def _read_samples(config: SFTConfig) -> list[Sample]:
-    """Read samples, or rows with text that is tokenized."""
+    """Read a file of tokenized samples, or tokenize a file of texts."""
     path = Path(config.data.samples)
     if path.suffix == ".npz":
         return read_samples(path)
@@ -617,7 +657,7 @@ def _stream_data(source: StreamSource, config: SFTConfig, eval_samples: Sequence
 
 
 def _open_env(config: SFTConfig) -> SFTData:
-    """Open the answers in an environment. Evaluation samples are from the validation split."""
+    """Open a stream of samples from an environment. Evaluation samples are from the validation split."""
     data, env = config.data, config.env
     _check_vocab_size(load_tokenizer(config.tokenizer).vocab_size, config)
     samples = _env_samples(config)

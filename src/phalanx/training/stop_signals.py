@@ -1,4 +1,4 @@
-"""Graceful stop on SIGINT and SIGTERM."""
+"""Graceful stopping on SIGINT and SIGTERM."""
 
 import contextlib
 import signal
@@ -12,15 +12,18 @@ class StopRequest:
     """Record of a signal that asked the process to stop."""
 
     signal: int | None = None
-    """Number of the signal, or None."""
+    """Number of the signal. None if no signal was received."""
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
     """Record SIGINT and SIGTERM instead of ending the process, so that it can finish the current update.
 
-    The first signal restores the previous handlers, so a second one ends the process at once. In threads
-    other than the main thread, which receive no signals, nothing is recorded.
+    The first signal restores the previous signal handlers, so a second signal ends the process at once. In
+    threads other than the main thread, which do not receive signals, nothing is recorded.
+
+    Yields:
+        An object whose `signal` is set when a signal is received.
     """
     request = StopRequest()
 

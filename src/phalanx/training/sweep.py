@@ -1,4 +1,4 @@
-"""Sweeps: search spaces, Optuna samplers, trials as processes or Ray tasks, and their ranking."""
+"""Hyperparameter sweeps with Optuna, whose trials run as local processes or Ray tasks."""
 
 import contextlib
 import dataclasses
@@ -21,22 +21,22 @@ from phalanx.training.checkpoints import CheckpointRef
 from phalanx.training.stop_signals import stop_on_signals
 
 STUDY = "sweep.log"
-"""Journal file of the Optuna study in the sweep's folder."""
+"""Name of the Optuna journal file in the folder of a sweep."""
 DEFAULT_METRICS = ("success_rate", "mrr_100", "mean_token_accuracy")
-"""Metrics to rank trials by if none is chosen: the first that the trials have."""
+"""Default metrics to rank trials by. The first one that the trials have is used."""
 SamplerName = Literal["grid", "random", "tpe"]
 Goal = Literal["max", "min"]
 Space = Mapping[str, Any]
-"""Optuna distributions by setting."""
+"""Search space of a sweep: Optuna distributions by name of the setting."""
 _POLL_SECONDS = 0.05
 _RANGE = re.compile(r"(uniform|loguniform|integers)\(([^,()]+),([^,()]+)\)")
 
 
 def parse_space(settings: Sequence[str]) -> dict[str, Any]:
-    """Parse the search space of a sweep to Optuna distributions by setting.
+    """Parse the search space of a sweep to Optuna distributions by name of the setting.
 
-    A value is a list such as `1e-3,3e-4`, or a range: `uniform(low,high)`, `loguniform(low,high)` or
-    `integers(low,high)`.
+    The values of a setting are a list such as `1e-3,3e-4`, or a range, which is `uniform(low,high)`,
+    `loguniform(low,high)` or `integers(low,high)`.
 
     >>> parse_space(["lr=loguniform(1e-4,1e-2)"])
     {'lr': FloatDistribution(high=0.01, log=True, low=0.0001, step=None)}
@@ -87,7 +87,11 @@ def split_values(text: str) -> list[str]:
 
 
 def grid(space: Space) -> list[dict[str, Any]]:
-    """Return all combinations of listed values. The last setting changes fastest."""
+    """Return all combinations of the listed values. The last setting varies fastest.
+
+    Raises:
+        ValueError: If the search space contains a range.
+    """
     for name, distribution in space.items():
         if not hasattr(distribution, "choices"):
             raise ValueError(
@@ -100,11 +104,11 @@ def grid(space: Space) -> list[dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class SweepTrial:
-    """A training of a sweep."""
+    """A training run of a sweep."""
 
     number: int
     params: Mapping[str, Any]
-    """Values by setting."""
+    """Values of the varied settings, by name."""
 
     @property
     def name(self) -> str:
@@ -118,24 +122,30 @@ class SweepTrial:
 
 
 class Sweep:
-    """A sweep: an Optuna study in `folder/sweep.log` whose trials are runs in `folder/trial_000`, ...
+    """A hyperparameter sweep.
 
-    A sweep that was stopped continues when it is created again with the same arguments. The sampler is
-    created for each trial with the seed `seed + number`, so with one job at a time, the suggestions are the
-    same as without the interruption. Trials that were stopped or failed are started again.
+    The sweep is an Optuna study in the file `sweep.log` of its folder. Its trials are training runs in the
+    subfolders `trial_000/`, `trial_001/`, ...
+
+    To continue a sweep that was stopped, create it again with the same arguments. Trials that were stopped or
+    failed are then started again. The sampler of each trial has the seed `seed + number`, so if trials run
+    one at a time, the sampled settings are the same as without the interruption.
 
     Args:
         folder: Folder of the sweep.
-        command: Arguments of `phalanx` that train without the settings of a trial, such as
+        command: Arguments of `phalanx` for training, without the settings of a trial, such as
             `["train", "ppo", "--env", "arc"]`.
-        settings: Search space; `parse_space` documents the format.
-        sampler: `grid`: all combinations; `random`: independent samples; `tpe`: Optuna's tree-structured
-            Parzen estimator, which learns from the completed trials.
-        num_trials: Number of trials for `random` and `tpe`. It can be increased later.
+        settings: Search space in the format that `parse_space` documents.
+        sampler: Method that selects the settings of trials. `grid` tries all combinations, `random` samples
+            independently, and `tpe` is Optuna's tree-structured Parzen estimator, which learns from the
+            completed trials.
+        num_trials: Number of trials for `random` and `tpe`. It can be increased later. Must be None for
+            `grid`.
         seed: Seed of the sampler.
-        metric: Evaluation or training metric to rank trials by. Default: the first of `DEFAULT_METRICS` that
-            the trials have.
-        goal: Direction of the metric. Default: `min` for losses, `max` otherwise.
+        metric: Evaluation or training metric to rank trials by. None means the first of `DEFAULT_METRICS`
+            that the trials have.
+        goal: Whether to maximize (`max`) or minimize (`min`) the metric. None means `min` if the name of the
+            metric ends in `loss`, and `max` otherwise.
     """
 
     def __init__(
@@ -163,18 +173,19 @@ class Sweep:
             raise ValueError(f"--sampler {sampler} needs --trials, the number of trials")
         self.num_trials = num_trials
         self.exit_codes: dict[str, int] = {}
-        """Exit codes of the trials that ended in this process, by name."""
+        """Exit codes of the trials that have ended since this object was created, by name of the trial."""
         self._identity = json.dumps([self.command, list(settings), sampler, seed])
         self._study: Any = None
 
     def validate(self, load_config: Callable[[list[str]], object]) -> None:
         """Check the settings before the first trial.
 
-        All combinations of a grid are checked. Otherwise every listed value and both bounds of every range
-        are, with the first values of the other settings.
+        For a grid, all combinations are checked. Otherwise, each listed value and both bounds of each range
+        are checked, together with the first values of the other settings.
 
         Args:
-            load_config: Creates a config from settings, and raises `ValueError` if one is invalid.
+            load_config: Function that creates a config from settings. It raises `ValueError` if a setting is
+                invalid.
         """
         if self._grid:
             candidates = self._grid
@@ -187,7 +198,7 @@ class Sweep:
 
     @property
     def trials(self) -> list[SweepTrial]:
-        """Trials that were started, in their order."""
+        """Trials that have been started, in order of their numbers."""
         return self._trials()
 
     def run(self, launcher: "Launcher", jobs: int, on_end: Callable[[SweepTrial, int], None]) -> int | None:
@@ -196,12 +207,12 @@ class Sweep:
         SIGINT and SIGTERM are passed on to the running trials, which save and stop.
 
         Args:
-            launcher: Starts trials.
-            jobs: Number of trials at the same time.
-            on_end: Called with a trial and its exit code when it ends.
+            launcher: Launcher that starts the trials.
+            jobs: Maximum number of trials that run at the same time.
+            on_end: Function that is called with a trial and its exit code when the trial ends.
 
         Returns:
-            The signal that stopped the sweep, or None.
+            The number of the signal that stopped the sweep, or None if it was not stopped.
         """
         self._open_study()
         with lock_folder(self.folder, "sweep.lock"), stop_on_signals() as stop:
@@ -234,20 +245,23 @@ class Sweep:
                     process.terminate()
 
     def log_path(self, trial: SweepTrial) -> Path:
-        """Return the file with a trial's output."""
+        """Return the path of the file with the output of a trial."""
         return self.folder / f"{trial.name}.log"
 
     def rank(self) -> list[tuple[SweepTrial, float]]:
-        """Return the completed trials with the values of their metric, the best one first."""
+        """Return the completed trials with the values of their metric, best first. NaN is ranked last."""
         scores = [(trial, self._value(trial)) for trial in self._trials("COMPLETE", "FAIL")]
         sign = 1 if self.goal == "min" else -1
         return sorted(scores, key=lambda score: (math.isnan(score[1]), sign * score[1]))
 
     def chosen_metric(self, metrics: Mapping[str, float]) -> str:
-        """Return the name of the metric to rank by.
+        """Return the name of the metric to rank trials by.
+
+        Args:
+            metrics: Metrics of a trial.
 
         Raises:
-            ValueError: If it is not one of the given metrics of a trial.
+            ValueError: If the trial does not have the metric.
         """
         names = DEFAULT_METRICS if self.metric is None else (self.metric,)
         found = next((name for name in names if name in metrics), None)
@@ -263,7 +277,7 @@ class Sweep:
         return [*self.command, *trial.settings, "--out", out, "--auto-resume"]
 
     def _open_study(self) -> Any:
-        """Create or load the study."""
+        """Create or load the Optuna study."""
         if self._study is not None:
             return self._study
         optuna = _import_optuna()
@@ -297,7 +311,7 @@ class Sweep:
         return study
 
     def _trials(self, *states: str) -> list[SweepTrial]:
-        """Return the trials that have one of Optuna's states, or all trials."""
+        """Return the trials in one of the given Optuna states. If no state is given, return all trials."""
         selected = tuple(_import_optuna().trial.TrialState[state] for state in states) or None
         return [
             SweepTrial(trial.number, trial.params)
@@ -305,7 +319,7 @@ class Sweep:
         ]
 
     def _ask(self) -> SweepTrial | None:
-        """Return the next trial, or None if all were started."""
+        """Create the next trial and return it. Returns None if all trials have been started."""
         optuna = _import_optuna()
         number = len(self._study.trials)
         if number >= self.num_trials:
@@ -320,7 +334,7 @@ class Sweep:
         return SweepTrial(number, params)
 
     def _sample(self, number: int) -> dict[str, Any]:
-        """Sample the parameters of a trial, which depend on the seed, its number and the completed trials."""
+        """Sample the settings of a trial. They depend on the seed, its number and the completed trials."""
         optuna = _import_optuna()
         samplers = optuna.samplers
         sampler = samplers.TPESampler if self.sampler == "tpe" else samplers.RandomSampler
@@ -329,7 +343,7 @@ class Sweep:
         return study.ask(dict(self.space)).params
 
     def _store_value(self, trial: SweepTrial) -> None:
-        """Store the value of a completed trial. Failed trials stay open and are started again later."""
+        """Store the metric of a completed trial in the study. If it is NaN, the trial is marked as failed."""
         value = self._value(trial)
         self._study.set_user_attr("objective", [self.metric, self.goal])
         if math.isnan(value):  # Optuna accepts no NaN
@@ -360,7 +374,8 @@ def _import_optuna() -> Any:
 def last_metrics(run: Path) -> dict[str, float]:
     """Return the last training and evaluation metrics of a run, averaged over its seeds.
 
-    If an evaluation has several records, the first one counts. Evaluation metrics take precedence.
+    If the last evaluation has several records, the first one is used. If a training metric and an evaluation
+    metric have the same name, the evaluation metric is returned.
     """
     seeds = [_last_metrics_of_seed(seed) for seed in CheckpointRef(run).seeds or [run]]
     names = [name for name in seeds[0] if all(name in seed for seed in seeds)]
@@ -381,43 +396,43 @@ def _last_metrics_of_seed(run: Path) -> dict[str, float]:
 
 @runtime_checkable
 class TrialProcess(Protocol):
-    """A training that was started. `subprocess.Popen` is one."""
+    """Interface of a trial that was started, which `subprocess.Popen` implements."""
 
     def poll(self) -> int | None:
-        """Return the exit code, or None while the training runs."""
+        """Return the exit code, or None while the trial is running."""
 
     def wait(self) -> int:
-        """Wait until the training ends and return its exit code."""
+        """Wait until the trial ends and return its exit code."""
 
     def terminate(self) -> None:
-        """Ask the training to save and stop."""
+        """Ask the trial to save a checkpoint and stop."""
 
 
 @runtime_checkable
 class Launcher(Protocol):
-    """Starts trainings."""
+    """Interface of objects that start trials."""
 
     num_slots: int
-    """Default number of trainings at the same time."""
+    """Default number of trials that run at the same time."""
 
     def start(self, arguments: Sequence[str], log: Path) -> TrialProcess:
-        """Start a `phalanx` command and append its output to a file."""
+        """Start `phalanx` with the given arguments and append its output to the file `log`."""
 
 
 class LocalLauncher:
-    """Starts trainings as processes on this machine."""
+    """Starts trials as processes on this machine."""
 
     num_slots = 1
 
     def start(self, arguments: Sequence[str], log: Path) -> TrialProcess:
-        """Start a process."""
+        """Start a trial in a new process."""
         return _start_process(arguments, log, Path.cwd())
 
 
 class RayLauncher:
-    """Starts trainings as tasks of a Ray cluster.
+    """Starts trials as tasks of a Ray cluster. Every task uses one CPU.
 
-    The machines of the cluster have Phalanx installed and share the sweep's folder. Every task uses one CPU.
+    All machines of the cluster must have Phalanx installed and share the folder of the sweep.
     """
 
     def __init__(self, ray: Any) -> None:
@@ -425,17 +440,21 @@ class RayLauncher:
         self.num_slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def start(self, arguments: Sequence[str], log: Path) -> TrialProcess:
-        """Start a task."""
+        """Start a trial in a Ray task."""
         task = self._train.remote(list(arguments), str(log.resolve()), str(Path.cwd()))
         return _RayTask(self._ray, task)
 
 
 @contextlib.contextmanager
 def connect_to_ray(address: str) -> Iterator[RayLauncher]:
-    """Connect to a Ray cluster.
+    """Connect to a Ray cluster and yield its launcher.
 
     Args:
-        address: `HOST:PORT`, or `auto` for a cluster on this machine that `ray start --head` has started.
+        address: Address `HOST:PORT` of the cluster, or `auto` for a cluster on this machine that was started
+            with `ray start --head`.
+
+    Raises:
+        ValueError: If Ray is not installed or the connection fails.
     """
     from phalanx.io.worker_pool import WorkerError, ray_cluster, require_ray
 
@@ -448,7 +467,7 @@ def connect_to_ray(address: str) -> Iterator[RayLauncher]:
 
 
 class _RayTask:
-    """A training in a Ray task."""
+    """A trial in a Ray task."""
 
     def __init__(self, ray: Any, reference: Any) -> None:
         self._ray, self._reference = ray, reference
@@ -471,7 +490,10 @@ class _RayTask:
 
 
 def _run_task(arguments: list[str], log: str, folder: str) -> int:
-    """Train in a process on a machine of the cluster, which saves and stops if the task is canceled."""
+    """Run a trial in a new process on a machine of the cluster and return its exit code.
+
+    If the task is canceled, the trial saves a checkpoint and stops.
+    """
     process = _start_process(arguments, Path(log), Path(folder))
     try:
         # Ray cancels a task with an exception between two Python instructions, which `wait` would not see.

@@ -1,4 +1,4 @@
-"""Policies of finished or running trainings: load them, act, record episodes, and export them."""
+"""Loads the policies of finished or running training runs, to act, record episodes or export them."""
 
 import copy
 import dataclasses
@@ -29,7 +29,7 @@ class Policy:
         network: The policy network.
         config: Config of the run.
         run: Run folder.
-        step: Update of the checkpoint.
+        step: Number of completed updates of the checkpoint.
     """
 
     def __init__(self, network: PolicyNetwork, config: PolicyConfig, run: Path, step: int) -> None:
@@ -42,11 +42,18 @@ class Policy:
         return self.config.make_environment()
 
     def act(self, observation: PyTree, key: Key | None = None) -> PyTree:
-        """Select an action for one observation: the most probable one, or with a key, a sampled one."""
+        """Select an action for one observation.
+
+        If `key` is None, the action is the most probable one. Otherwise, it is sampled.
+        """
         return _act(self.network, observation, key)
 
     def act_batch(self, observations: PyTree, keys: Keys | None = None) -> PyTree:
-        """Select actions for a batch of observations, sampled if there is a key for each."""
+        """Select actions for a batch of observations.
+
+        If `keys` is None, the actions are the most probable ones. Otherwise, they are sampled with one key
+        per observation.
+        """
         return _act_batch(self.network, observations, keys)
 
     def record_episodes(
@@ -57,26 +64,30 @@ class Policy:
         greedy: bool = True,
         environment: Environment | None = None,
     ) -> list[dict[str, Any]]:
-        """Run episodes and return them as records.
+        """Run episodes and return their records.
 
         Args:
             num_episodes: Number of episodes.
             seed: Seed of the episodes, and of the actions if they are sampled.
-            greedy: Take the most probable actions instead of sampling.
-            environment: Environment with the same observations and actions; default: that of the run.
+            greedy: Whether to take the most probable actions instead of sampling.
+            environment: Environment to run in, with the observations and actions of the run's environment.
+                None means the environment of the run.
         """
         environment = self.environment if environment is None else environment
         key, max_steps = jax.random.key(seed), environment.max_episode_steps
         return record_episodes(environment, self.network, key, num_episodes, max_steps, greedy=greedy)
 
     def export(self, environment: Environment | None = None) -> "jax.export.Exported":
-        """Export the greedy policy as StableHLO: named observation arrays to named action arrays.
+        """Export the greedy policy as StableHLO.
 
-        The batch size is symbolic. The result needs neither Phalanx nor its native code. An observation that
-        is a single array is called `observation`, such an action `action`.
+        The exported function maps a dictionary of observation arrays to a dictionary of action arrays. An
+        observation that is a single array has the name `observation`, and an action that is a single array
+        the name `action`. The batch size is symbolic. Running the function requires neither Phalanx nor its
+        native code.
 
         Args:
-            environment: Environment whose observations give the shapes; default: that of the run.
+            environment: Environment whose observations determine the shapes. None means the environment of
+                the run.
         """
         environment = self.environment if environment is None else environment
         observation = jax.eval_shape(environment.reset, jax.random.key(0))[1]
@@ -97,7 +108,10 @@ class Policy:
         return jax.export.export(jax.jit(act))(arguments)
 
     def save_stablehlo(self, path: str | Path, environment: Environment | None = None) -> None:
-        """Write the result of `export` to a file for `jax.export.deserialize`. Needs the extra `export`."""
+        """Write the result of `export` to a file, which `jax.export.deserialize` can read.
+
+        Install the extra `export` to use this method.
+        """
         exported = self.export(environment)
         try:
             data = exported.serialize()
@@ -114,16 +128,16 @@ class Policy:
 
 
 def load_policy(run: str | Path) -> Any:
-    """Load what a run has trained.
+    """Load the trained policy, language model or embedding of a run.
 
     Args:
-        run: `RUN`, `RUN@STEP` or `RUN@best`. For a run with several seeds, its first seed is loaded; others
-            are `RUN/seed_1`, ...
+        run: Run folder, optionally with a checkpoint: `RUN`, `RUN@STEP` or `RUN@best`. For a run with several
+            seeds, the first seed is loaded. Load another one with its folder, such as `RUN/seed_1`.
 
-    Returns:
-        A `Policy` for PPO, behavior cloning and other policy algorithms: only the parameters are read, and
-        its environment is created on first use. For other algorithms, the result of `Algorithm.policy`: an
-        `LMPolicy` for SFT and GRPO, a `KGE` for embeddings.
+    Returns: A `Policy` for PPO, behavior cloning and other policy algorithms. Only its parameters are read,
+    and its
+        environment is created on first use. For other algorithms, the result of `Algorithm.policy`, which is
+        an `LMPolicy` for SFT and GRPO and a `KGE` for embeddings.
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
     algorithm_type, config = read_run(ref.run)
@@ -155,11 +169,13 @@ def read_run(run: Path) -> tuple[type[Algorithm], RunConfig]:
 
 
 def restore_state(algorithm: Algorithm, ref: CheckpointRef) -> Any:
-    """Return a state with the parameters of a checkpoint. All other fields are only shapes.
+    """Return a training state with the parameters of a checkpoint.
+
+    The arrays of all other fields are not loaded. They are replaced by their shapes.
 
     Args:
         algorithm: Algorithm with the config of the run.
-        ref: The checkpoint; that of one seed if there are several.
+        ref: Checkpoint to load. If the run has several seeds, it must be the checkpoint of one seed.
     """
     if ref.which == "newest" and algorithm.config.checkpoint.best_metric is not None:
         ref = dataclasses.replace(ref, which=algorithm.policy_checkpoint)
@@ -179,7 +195,7 @@ def _act_batch(network: PolicyNetwork, observations: PyTree, keys: Keys | None) 
 
 
 def _without_native_code(network: Any) -> Any:
-    """Return the network without native code, which other machines do not have."""
+    """Return a network that does not call native code, so that it runs on machines without Phalanx."""
     if getattr(network, "backend", "xla") != "native":
         return network
     copied = copy.copy(network)

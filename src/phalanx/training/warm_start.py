@@ -1,4 +1,4 @@
-"""Initial parameters from a checkpoint of another run."""
+"""Loads initial parameters from a checkpoint of another run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,17 +13,22 @@ from phalanx.training.checkpoints import CheckpointRef, named, open_checkpoint
 from phalanx.training.run_dir import read_metadata
 
 _MAX_NAMES = 2
-"""Number of arrays to name in an error message."""
+"""Maximum number of arrays that an error message lists."""
 
 
 def load_params(ref: CheckpointRef, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
-    """Load the parameters of a checkpoint with the structure and the devices of `like`.
+    """Load the parameters of a checkpoint.
+
+    Args:
+        ref: Checkpoint of a run with one seed, or of one seed of a run.
+        like: Parameters with the expected structure, shapes and types, on the devices to use.
 
     Returns:
         The parameters, and a description of their origin for `run.json`.
 
     Raises:
-        ValueError: If the names, shapes or types of the arrays differ.
+        ValueError: If the run has several seeds, or the names, shapes or types of the arrays differ from
+            `like`.
     """
     if seeds := ref.seeds:
         raise ValueError(f"{ref.run} has {len(seeds)} seeds; choose one of them, such as {seeds[0]}")
@@ -66,7 +71,7 @@ def _describe(array: Any) -> str:
 
 
 def _put_on_devices(array: np.ndarray | None, like: Any) -> Any:
-    """Move an array to the devices of `like`. None stands for an empty array."""
+    """Copy an array to the devices of `like`. If `array` is None, the result is an empty array."""
     array = np.zeros(like.shape, like.dtype) if array is None else array
     if isinstance(like, jax.Array) and like.committed:
         return jax.device_put(array, like.sharding)

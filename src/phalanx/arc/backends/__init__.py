@@ -1,4 +1,4 @@
-"""Step and reset of a batch of ARC environments, in C++ or XLA."""
+"""Step and reset of batches of ARC environments, implemented in C++ and XLA."""
 
 import functools
 from collections.abc import Callable
@@ -30,7 +30,18 @@ from phalanx.core.backends import BackendFunction
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
 ) -> tuple[ArcState, Int8[Array, "*batch rows columns"], StepInfo]:
-    """Step a single state or a batch of any shape: new state, unpacked working grid, info."""
+    """Advance a single state, or a batch of any shape, by one step.
+
+    Args:
+        config: Settings of the environment.
+        tasks: Arrays of the tasks.
+        action: Encoded action of each state.
+        state: States without tasks and submissions.
+
+    Returns:
+        New states, unpacked working grids and step infos. The grids are empty if the observation does not
+        contain them.
+    """
     return _step(config.backend, config, tasks, action, state)
 
 
@@ -42,7 +53,19 @@ def reset(
     state: ArcState,
     grid: Int8[Array, "*batch rows columns"],
 ) -> tuple[ArcState, Int8[Array, "*batch rows columns"]]:
-    """Start new episodes where `mask` is set and keep the other states and unpacked working grids."""
+    """Start new episodes where `mask` is set. The other states and grids are unchanged.
+
+    Args:
+        config: Settings of the environment.
+        tasks: Arrays of the tasks.
+        mask: Where to start new episodes.
+        start_bits: Start bits of the new episodes; see `NUM_START_BITS`.
+        state: Current states.
+        grid: Current unpacked working grids.
+
+    Returns:
+        New states and unpacked working grids.
+    """
     return _reset(config.backend, config, tasks, mask, start_bits, state, grid)
 
 
@@ -55,7 +78,16 @@ def replace_grid(
     height: Int[Array, ""],
     width: Int[Array, ""],
 ) -> ArcState:
-    """Replace the working grid of a single state and update its similarity."""
+    """Return a single state with another working grid and the corresponding similarity.
+
+    Args:
+        config: Settings of the environment.
+        tasks: Arrays of the tasks.
+        state: The state.
+        planes: Bit-planes of the new working grid.
+        height: Height of the new working grid.
+        width: Width of the new working grid.
+    """
     boards = state.boards.at[WORKING:CLIPBOARD].set(planes)
     registers = state.registers.at[jnp.array([HEIGHT, WIDTH])].set(jnp.array([height, width], jnp.int32))
     task, pair, heights, widths = (registers[which, None] for which in (TASK, PAIR, HEIGHT, WIDTH))
@@ -98,7 +130,8 @@ def _merge_for_reset(
 
 
 def _merge_task_buffers(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Array]:
-    """Concatenate buffers [groups, ...]; return also the index of the first task of each environment."""
+    """Concatenate the task arrays of several groups of environments, [groups, ...], into one. Returns the
+    merged arrays and, for each of `batch` environments, the offset of its group's task indices."""
     groups, num_tasks, _ = tasks.table.shape
     group = jnp.arange(groups, dtype=jnp.int32)
     table = tasks.table.at[:, :, 0].add(group[:, None] * tasks.pairs.shape[1])

@@ -1,6 +1,6 @@
 """Operations on bit-planes in XLA: bounding boxes, symmetries, shifts and flood fill.
 
-The batch is the last axis, so that one vector instruction processes many environments.
+The last axis is the batch, so that one vector instruction processes many environments.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,8 @@ ZERO = np.uint32(0)
 
 
 class BoundingBox(NamedTuple):
-    """Bounding boxes of masks; undefined where the mask is empty."""
+    """First and last row and column of each mask's bounding box. They are undefined where the mask is
+    empty."""
 
     top: Int32[Array, " batch"]
     bottom: Int32[Array, " batch"]
@@ -25,17 +26,17 @@ class BoundingBox(NamedTuple):
 
 
 def low_bits(count: Int32[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """Return integers whose lowest `count` bits are set, for counts of 0 to 31."""
+    """Return integers whose lowest `count` bits are set. Counts may be 0 to 31."""
     return (jnp.uint32(1) << count.astype(jnp.uint32)) - 1
 
 
 def rows_below(limit: Int32[Array, " batch"], rows: int) -> Bool[Array, "rows batch"]:
-    """Return a mask of the rows with an index below the limit."""
+    """Return a mask of the rows whose index is below `limit`."""
     return jnp.arange(rows, dtype=jnp.int32)[:, None] < limit
 
 
 def area(height: Int32[Array, " batch"], width: Int32[Array, " batch"], rows: int) -> Bits:
-    """Return the bits of the first `height` rows and `width` columns."""
+    """Return the mask of the first `height` rows and `width` columns, as one uint32 per row."""
     return jnp.where(rows_below(height, rows), low_bits(width), ZERO)
 
 
@@ -53,7 +54,7 @@ def bounding_box(mask: UInt32[Array, "rows batch"]) -> BoundingBox:
 
 
 def reverse_columns(bits: Bits, side: int) -> Bits:
-    """Reverse the columns: bit c becomes bit side - 1 - c."""
+    """Reverse the first `side` columns: bit c becomes bit side - 1 - c."""
     for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
         low = jnp.uint32(mask)
         bits = ((bits >> shift) & low) | ((bits & low) << shift)
@@ -61,7 +62,7 @@ def reverse_columns(bits: Bits, side: int) -> Bits:
 
 
 def transpose(bits: UInt32[Array, "planes side batch"]) -> UInt32[Array, "planes side batch"]:
-    """Transpose each plane by exchanging blocks of decreasing size."""
+    """Transpose each plane, by exchanging blocks of decreasing size."""
     planes, side, batch = bits.shape
     block = side // 2
     while block:
@@ -77,7 +78,7 @@ def transpose(bits: UInt32[Array, "planes side batch"]) -> UInt32[Array, "planes
 def roll(
     bits: UInt32[Array, "planes side batch"], down: Int32[Array, " batch"], right: Int32[Array, " batch"]
 ) -> UInt32[Array, "planes side batch"]:
-    """Shift each environment's planes down and right, cyclically, by its own distances."""
+    """Shift the planes of each environment cyclically, by `down` rows and `right` columns."""
     side = bits.shape[1]
     source = (jnp.arange(side, dtype=jnp.int32)[:, None] - down) & (side - 1)
     bits = jnp.take_along_axis(bits, source[None], axis=1)
@@ -88,17 +89,17 @@ def roll(
 
 
 def count_cells(mask: UInt32[Array, "rows batch"]) -> Int32[Array, " batch"]:
-    """Count the cells of each mask."""
+    """Count the set cells of each mask."""
     return jnp.sum(jax.lax.population_count(mask).astype(jnp.int32), axis=0)
 
 
 def flood(
     open_cells: UInt32[Array, "rows batch"], seed: UInt32[Array, "rows batch"]
 ) -> UInt32[Array, "rows batch"]:
-    """Compute the 4-connected component of each seed within its open cells.
+    """Compute the 4-connected component that contains the seed, within the open cells of each environment.
 
-    All environments sweep down and up together, one row at a time, until no region grows: two or three sweeps
-    for most regions, and one per bend of a serpentine.
+    All environments sweep down and up row by row until no region grows. Most regions need two or three
+    sweeps, and a winding region needs one sweep per bend.
     """
 
     def sweep(region: Bits, upwards: bool) -> Bits:
@@ -118,7 +119,8 @@ def flood(
 
 
 def _filled_run(run: UInt32[Array, " batch"], seed: UInt32[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """Extend a seed to the runs of set bits that contain it: upwards by a carry, downwards by doubling."""
+    """Extend the seed bits to the runs of set bits that contain them. The extension to higher bits uses the
+    carry of an addition; the extension to lower bits uses repeated doubling."""
     filled = (run & ~(run + seed)) | seed
     for step in (1, 2, 4, 8, 16):
         filled = filled | (run & (filled >> step))

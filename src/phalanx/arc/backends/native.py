@@ -1,4 +1,4 @@
-"""Step and reset of one flat batch by the C++ kernels."""
+"""Step and reset with the C++ kernels, for a batch with one axis."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from phalanx.core.backends import ffi_call
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
 ) -> tuple[ArcState, Int8[Array, "batch rows columns"], StepInfo]:
-    """Step every state of a flat batch."""
+    """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
     rows, columns = config.grid_shape
     grid_shape = (rows, columns) if config.observation.working_grid else (0, 0)
     episode = config.episode
@@ -56,7 +56,7 @@ def reset(
     state: ArcState,
     grid: Int8[Array, "batch rows columns"],
 ) -> tuple[ArcState, Int8[Array, "batch rows columns"]]:
-    """Start new episodes in a flat batch where `mask` is set."""
+    """Start new episodes where `mask` is set; see `phalanx.arc.backends.reset`."""
     boards, registers, similarity, grids = ffi_call(
         "phalanx_arc_reset",
         (*_row_shapes(state), jax.ShapeDtypeStruct(grid.shape[1:], grid.dtype)),

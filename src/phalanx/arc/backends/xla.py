@@ -1,4 +1,5 @@
-"""Step and reset of one flat batch in XLA: every operation is bit arithmetic, so it runs on any device."""
+"""Step and reset in XLA, for a batch with one axis. All operations are bit arithmetic, so they run on any
+device."""
 
 from collections.abc import Callable
 
@@ -40,7 +41,7 @@ Planes = UInt32[Array, "batch 4 rows"]
 def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
 ) -> tuple[ArcState, Int8[Array, "batch rows columns"], StepInfo]:
-    """Step every state of a flat batch."""
+    """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
     operation = action.operation
     registers = state.registers.T
     boards = state.boards.transpose(1, 2, 0)
@@ -115,7 +116,7 @@ def reset(
     state: ArcState,
     grid: Int8[Array, "batch rows columns"],
 ) -> tuple[ArcState, Int8[Array, "batch rows columns"]]:
-    """Start new episodes in a flat batch where `mask` is set."""
+    """Start new episodes where `mask` is set; see `phalanx.arc.backends.reset`."""
     task = (start_bits[:, 0] % np.uint32(tasks.table.shape[0])).astype(jnp.int32)
     demos, tests = tasks.table[task, 1], tasks.table[task, 2]
     from_tests = jnp.full_like(demos, config.episode.mode == "evaluation", bool) | (demos == 0)
@@ -140,7 +141,7 @@ def reset(
 
 
 def _unpack_grids(config: ArcConfig, state: ArcState) -> Int8[Array, "batch rows columns"]:
-    """Unpack the working grids if the config's observation contains them."""
+    """Unpack the working grids. They are empty if the config's observation does not contain them."""
     if not config.observation.working_grid:
         return jnp.zeros((state.similarity.shape[0], 0, 0), jnp.int8)
     rows, columns = config.grid_shape
@@ -152,7 +153,7 @@ def _unpack_grids(config: ArcConfig, state: ArcState) -> Int8[Array, "batch rows
 def _raw_selection(
     config: ArcConfig, action: KernelAction, rows: int
 ) -> tuple[UInt32[Array, "rows batch"], Flags]:
-    """Return the selected cells of the canvas and whether the action is valid."""
+    """Return the mask of the selected cells of the canvas, and whether each action is valid."""
     operation = action.operation
     bits = config.action.operation_bits
     table = np.array([bits >> k & 1 for k in range(NUM_OPERATIONS)], bool)
@@ -170,7 +171,8 @@ def _raw_selection(
 
 
 def _fits(config: ArcConfig, tasks: TaskArrays, registers: Int32[Array, "8 batch"]) -> Flags:
-    """Check that the registers fit these tasks and this canvas: a state may come from another environment."""
+    """Return whether the registers are valid for these tasks and this canvas. They may not be, because a
+    state may come from another environment."""
     rows, columns = config.grid_shape
     task, pair, height, width = (registers[which] for which in (TASK, PAIR, HEIGHT, WIDTH))
     first, demos, tests = _table_row(tasks, task).T
@@ -188,12 +190,12 @@ def _table_row(tasks: TaskArrays, task: Ints) -> Int32[Array, "batch 3"]:
 
 
 def pair_index(tasks: TaskArrays, task: Ints, pair: Ints) -> Ints:
-    """Return the index of a pair in the buffer."""
+    """Return the index of a pair in the task arrays, given its task and its index within the task."""
     return jnp.clip(_table_row(tasks, task)[:, 0] + pair, 0, tasks.pairs.shape[0] - 1)
 
 
 def _pair_sizes(config: ArcConfig, tasks: TaskArrays, index: Ints) -> Int32[Array, "4 batch"]:
-    """Return input height and width, output height and width, clipped to the canvas."""
+    """Return input height, input width, output height and output width of pairs, clipped to the canvas."""
     rows, columns = config.grid_shape
     tallest = min(tasks.pairs.shape[-1], rows)
     return jnp.clip(tasks.sizes[index], 0, np.array([tallest, columns] * 2, np.int32)).T
@@ -202,7 +204,8 @@ def _pair_sizes(config: ArcConfig, tasks: TaskArrays, index: Ints) -> Int32[Arra
 def _next_pair(
     config: ArcConfig, tasks: TaskArrays, operation: Ints, registers: Int32[Array, "8 batch"]
 ) -> tuple[Ints, Flags]:
-    """Return the pair after the operation and whether the operation switches to it."""
+    """Return the index of the current pair after the operation, and whether the operation is a switch to
+    another pair."""
     row = _table_row(tasks, registers[TASK])
     pair = registers[PAIR]
     demo = _is_any(operation, Op.NEXT_DEMO_PAIR, Op.PREVIOUS_DEMO_PAIR, Op.FIRST_UNSOLVED_DEMO_PAIR)
@@ -235,7 +238,8 @@ def _next_size(
     pair: Ints,
     switched: Flags,
 ) -> tuple[Ints, Ints, Flags]:
-    """Return height and width after the operation and whether the grid is replaced by the input."""
+    """Return the height and width of the working grid after the operation, and whether the operation replaces
+    the grid by the input."""
     from_input = switched | _is_any(operation, Op.COPY_INPUT, Op.RESET_PAIR)
     size = _pair_sizes(config, tasks, pair_index(tasks, registers[TASK], pair))
     box = ops.bounding_box(raw)
@@ -252,12 +256,13 @@ def _transform(
     selection: UInt32[Array, "rows batch"],
     area: UInt32[Array, "rows batch"],
 ) -> tuple[UInt32[Array, "4 rows batch"], UInt32[Array, "5 rows batch"], UInt32[Array, "rows batch"]]:
-    """Move, rotate, flip, copy and paste objects.
+    """Apply the operations that move, rotate, flip, copy, cut, paste or clear an object.
 
-    All of these operations share one path: transform the object, roll it to its new position, write it.
+    All of these share one sequence: transform the object, roll it to its new position, and write it.
 
     Returns:
-        The bit-planes of the working grid, the clipboard, and the cells that the object was written to.
+        The bit-planes of the working grid, the planes and mask of the clipboard, and the mask of the cells to
+        which the object was written.
     """
     rows = boards.shape[1]
     # Larger than the canvas, so that there is always a free row and column and a move cannot wrap around.
@@ -301,16 +306,16 @@ def _where_any(
     change: Callable[[UInt32[Array, "planes side batch"]], UInt32[Array, "planes side batch"]],
     planes: UInt32[Array, "planes side batch"],
 ) -> UInt32[Array, "planes side batch"]:
-    """Apply `change` where the mask is set, if it is set anywhere.
+    """Apply `change` to the environments for which `mask` is set, and skip it if there are none.
 
-    The branch saves time in small batches. It also prevents XLA from fusing one stage into the next, which
+    Skipping saves time in small batches. It also prevents XLA from fusing one stage into the next, which
     would compute the same values many times.
     """
     return jax.lax.cond(jnp.any(mask), lambda x: jnp.where(mask, change(x), x), lambda x: x, planes)
 
 
 def _distances(operation: Ints, box: ops.BoundingBox, side: int) -> tuple[Ints, Ints]:
-    """Return the number of rows and columns that the transformed object must be rolled by."""
+    """Return the number of rows and columns by which the transformed object must be rolled."""
     last = side - 1
     zero = jnp.zeros_like(operation)
     one = zero + 1
@@ -341,7 +346,8 @@ def _fill(
     area: UInt32[Array, "rows batch"],
     acts: Flags,
 ) -> UInt32[Array, "4 rows batch"]:
-    """Fill the selection, or the region of equal color around the single selected cell."""
+    """Apply fills and flood fills. A fill changes the selected cells; a flood fill changes the region of
+    equal color around the single selected cell."""
     floods = (operation >= Op.FLOOD_FILL_0) & (operation <= Op.FLOOD_FILL_9)
     floods &= acts & (ops.count_cells(selection) == 1)
     seed = jnp.where(floods, selection, ops.ZERO)
@@ -367,7 +373,8 @@ def compute_similarity(
     width: Ints,
     index: Ints,
 ) -> Float32[Array, " batch"]:
-    """Divide the number of equal cells by the number of cells in the union of the two areas."""
+    """Compute the similarity of working grids to the outputs of pairs: the number of equal cells divided by
+    the number of cells that belong to either grid."""
     rows = working.shape[1]
     target = fit_rows(tasks.pairs[index, 1], rows).transpose(1, 2, 0)
     _, _, target_height, target_width = _pair_sizes(config, tasks, index)
@@ -393,7 +400,7 @@ def _first_grid(
     noise: UInt32[Array, " batch"],
     rows: int,
 ) -> tuple[Planes, Ints, Ints]:
-    """Return the bit-planes of an episode's first grid, its height and its width."""
+    """Return the bit-planes, the height and the width of the initial working grid of episodes."""
     index = pair_index(tasks, task, pair)
     height, width, _, _ = _pair_sizes(config, tasks, index)
     inputs = fit_rows(tasks.pairs[index, 0], rows)
@@ -419,7 +426,8 @@ def _first_grid(
 def _random_planes(
     noise: UInt32[Array, " batch"], height: Ints, width: Ints, rows: int, columns: int
 ) -> Planes:
-    """Compute pseudorandom colors from 32 bits of noise, with the finalizer of MurmurHash3 over the cells."""
+    """Compute pseudorandom colors from 32 bits of noise. Each cell's color is a hash (the finalizer of
+    MurmurHash3)."""
     cell = jnp.arange(rows, dtype=jnp.uint32)[:, None] * 32 + jnp.arange(columns, dtype=jnp.uint32)
     x = noise[:, None, None] + cell * jnp.uint32(0x9E3779B9)
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)

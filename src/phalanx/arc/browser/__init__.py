@@ -1,1 +1,1 @@
-"""The trained ARC agent inside the report page."""
+"""Runs a trained ARC policy in the browser, on the report page of a run."""

@@ -1,4 +1,5 @@
-"""Export of a color-equivariant policy to JSON, for the report page: weights, rules and example tasks."""
+"""Export of a color-equivariant policy to JSON for the report page, with its weights, operations and example
+tasks."""
 
 import base64
 import json
@@ -18,24 +19,25 @@ from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.io.atomic import atomic_write
 
 FILE_NAME = "browser_policy.json"
-"""Name of the file in the run folder."""
+"""Name of the exported file in the run folder."""
 MAX_PARAMETERS = 150_000
-"""Maximum number of weights of an exported policy, which limits the size of the page."""
+"""Maximum number of parameters of an exported policy. It limits the size of the page."""
 MAX_TASKS = 200
+"""Maximum number of exported test pairs."""
 MAX_CELLS = 40_000
-"""Maximum number of cells of all tasks together."""
+"""Maximum total number of cells of the exported grids."""
 
 
 def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], folder: Path) -> None:
-    """Write a policy and test pairs of tasks to a run folder.
+    """Write a policy and example tasks for the report page to a run folder.
 
-    Nothing is written for other networks than `ColorEquivariantNetwork`. If such a network cannot run in the
-    page, the file contains the reason.
+    Only a `ColorEquivariantNetwork` is exported; for other networks, nothing is written. If the page cannot
+    run the network, the file contains the reason instead.
 
     Args:
         network: Policy network.
         config: Settings of the environment.
-        tasks: Tasks for the page; the first ones are used.
+        tasks: Example tasks. Only the first ones are used, up to `MAX_TASKS` and `MAX_CELLS`.
         folder: Run folder.
     """
     if not isinstance(network, ColorEquivariantNetwork):
@@ -52,7 +54,8 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
 def agent_record(
     network: ColorEquivariantNetwork, config: ArcConfig, tasks: Iterable[ArcTask]
 ) -> dict[str, Any]:
-    """Convert a policy to a JSON record. `docs/file_formats.md` describes the fields."""
+    """Convert a policy and example tasks to a JSON record. Its fields are described in
+    `docs/file_formats.md`."""
     observation = config.observation
     grids = {
         "working": True,
@@ -79,7 +82,7 @@ def agent_record(
 
 
 def _unsupported_reason(network: ColorEquivariantNetwork, config: ArcConfig) -> str | None:
-    """Return the reason why a policy cannot run in the page, or None."""
+    """Return the reason why the report page cannot run a policy; None if it can."""
     if switches := sorted(set(config.action.operations) & set(PAIR_SWITCHES)):
         return f"its operations include {operation_name(switches[0])}, but the page shows a single pair"
     if config.observation.target_grid:
@@ -93,7 +96,7 @@ def _unsupported_reason(network: ColorEquivariantNetwork, config: ArcConfig) -> 
 
 
 def _arrays(network: ColorEquivariantNetwork) -> Iterator[Array]:
-    """List the arrays of the policy, without those of the value head, in the order of the file."""
+    """Iterate over the parameters of the policy in the order of the file. The value head is omitted."""
     yield from (network.stem.weight, network.stem.bias, network.colors)
     for block in network.blocks:
         yield block.convolution.weight
@@ -104,7 +107,7 @@ def _arrays(network: ColorEquivariantNetwork) -> Iterator[Array]:
 
 
 def _puzzles(tasks: Iterable[ArcTask]) -> list[dict[str, Any]]:
-    """Convert the first test pairs, within the limits on their number and cells."""
+    """Convert test pairs to JSON records, up to the limits `MAX_TASKS` and `MAX_CELLS`."""
     records: list[dict[str, Any]] = []
     cells = 0
     for task in tasks:
@@ -118,7 +121,7 @@ def _puzzles(tasks: Iterable[ArcTask]) -> list[dict[str, Any]]:
 
 
 def _rows(pair: GridPair) -> dict[str, list[str] | None]:
-    """Convert input and output to rows of digits."""
+    """Convert the input and output of a pair to strings of digits, one per row."""
     grids = {"input": pair.input, "output": pair.output}
     return {
         name: None if grid is None else ["".join(map(str, row)) for row in np.asarray(grid).tolist()]

@@ -1,4 +1,4 @@
-"""The ARC panel of the report: validates `browser_policy.json`, which the page's scripts run."""
+"""Panel of the report page in which an ARC policy can be tried. This module validates the exported policy."""
 
 import base64
 import re
@@ -14,19 +14,20 @@ from phalanx.logging.report.tables import read_object
 FILE_NAME = "browser_policy.json"
 SCRIPTS = ("rules.js", "network.js", "grids.js", "panel.js")
 OBSERVED_GRIDS = ("working", "input", "clipboard", "selected")
-"""Grids that a network can observe, in its order."""
+"""Names of the grids that a network can observe, in the order of its input."""
 _COLORS = 10
 _CHANNELS = 4
 _PAIR_OPERATIONS = (35, 36, 37, 38, 40, 41)
 _NUM_FILL_OPERATIONS = 20
-"""Operations with lower ids are fills and flood fills, which share their weights."""
+"""Number of fill and flood-fill operations, which have the lowest ids and share their weights."""
 _MAX_NAME_LENGTH = 120
 
 
 def read_agent_panel(folder: Path, notes: list[str]) -> Panel | None:
-    """Read a run's policy for the page; None if it cannot be used, with the reason in `notes`.
+    """Read the exported policy of a run and return the panel for the report page.
 
-    The file may be untrusted: only validated values are returned.
+    Returns None if there is no policy or if it cannot be used; in the latter case, the reason is added to
+    `notes`. The file may be untrusted, so only validated values are used.
     """
     record = read_object(folder / FILE_NAME, notes)
     if not record:
@@ -74,7 +75,8 @@ def _validate(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _network(record: Any, grids: int, cells: int, others: int) -> dict[str, Any]:
-    """Validate the network: the number of weights must match the sizes, and all must be finite."""
+    """Validate the network of a record. The number of weights must match the sizes, and all weights must be
+    finite."""
     width, depth = (
         _check_integer(record["width"], "width", 1, 256),
         _check_integer(record["depth"], "depth", 1, 64),

@@ -1,4 +1,4 @@
-"""Procedurally generated ARC tasks."""
+"""Generators of ARC tasks with known shortest solutions."""
 
 import lazy_loader
 

@@ -1,7 +1,8 @@
-"""Families about colors: objects and regions change their color.
+"""Task families in which objects or regions change their color.
 
-The docstring of each family explains why its solutions are shortest. "Color growth" refers to the bound in
-`least_operations`.
+Each function samples the rule of one task and returns a function that samples pairs; see `RuleSampler`. The
+docstrings also prove that the generated solutions are shortest. "Color growth" refers to the lower bound that
+`least_operations` computes.
 """
 
 import itertools
@@ -23,10 +24,11 @@ from phalanx.arc.tasks import Grid
 
 
 def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which some colors become others. Solved by one flood fill per object.
+    """Sample a rule that replaces some colors by other colors.
 
-    Shortest: each mapped color has one object, and the new colors are absent from the input, so each of them
-    needs a separate operation (color growth).
+    Solution: one flood fill per replaced color. It is shortest because each replaced color has one object,
+    and its new color does not occur in the input. So each new color needs an operation of its own (color
+    growth).
     """
     count = pick(rng, 1, min(4, 1 + min(height, width) // 3))
     colors = palette(rng, 2 * count + 1)
@@ -52,12 +54,12 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
 
 
 def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which two objects that do not touch exchange their colors. Solved by one flood fill
-    each.
+    """Sample a rule that exchanges the colors of two objects. The objects do not touch.
 
-    Shortest: the objects differ in size, so one color becomes more frequent, which takes a fill or flood fill
-    of that color (a single paste has nothing to paste). That operation writes no other color, but the other
-    object changes too.
+    Solution: one flood fill per object. It is shortest because the objects have different sizes, so one of
+    the colors becomes more frequent. If there is a single operation, it must be a fill or flood fill with
+    this color, because a paste needs a copy before it. But such an operation does not write the other color,
+    which the other object needs.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -83,11 +85,11 @@ def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairSample
 
 
 def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task whose output is one cell, whose color is the number of objects. Solved by filling the
-    corner and resizing the grid.
+    """Sample a rule whose output is a single cell. The color of the cell is the number of objects.
 
-    Shortest: only Resize changes the size. On its own, it would keep the color of the corner, which is wrong,
-    because the objects never have the color that stands for their number.
+    Solution: fill the top-left cell and resize the grid. It is shortest because only Resize changes the size.
+    Resize alone would keep the color of the top-left cell, which is wrong: the objects never have the color
+    that equals their number.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -107,12 +109,13 @@ def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairSam
 
 
 def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which the inside of a closed ring takes the color of the ring. Open rings do not
-    change. Solved by one flood fill per ring.
+    """Sample a rule that fills the inside of every closed ring with the color of the ring. Open rings do not
+    change.
 
-    Shortest: every ring has its own color, which becomes more frequent, so color growth requires one
-    operation per ring. Three rings are drawn only if the bound is three: the interiors must be larger than
-    the rings, because otherwise one paste could write several colors.
+    Solution: one flood fill per closed ring. It is shortest because every ring has a different color, which
+    becomes more frequent, so there must be one operation per ring (color growth). Three rings are used only
+    if the lower bound is three. This requires interiors that are larger than the rings; otherwise, one paste
+    might write several colors.
     """
     small = min(height, width)
     most = 1 if small < 7 else 2 if small < 16 else 3
@@ -147,8 +150,8 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairSamp
 
 
 def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
-    """Draw a ring that is one cell wide. A missing corner does not open it, because regions are connected
-    along sides only."""
+    """Draw a ring that is one cell wide. Corners may be missing. The ring is closed nevertheless, because
+    diagonal cells are not connected."""
     grid[box.cells] = color
     grid[box.r1 + 1 : box.r2, box.c1 + 1 : box.c2] = 0
     for r in (box.r1, box.r2):
@@ -158,7 +161,8 @@ def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
 
 
 def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: FreeCells, color: int) -> None:
-    """Draw a ring with a gap in its upper side, away from the upper edge, if there is space for it."""
+    """Draw a ring with a gap in its upper side, if there is space for it. The gap never touches the edge of
+    the grid."""
     box = site.place(rng, 3, pick(rng, 3, 4))
     if box is None or box.r1 == 0:
         return
@@ -169,11 +173,12 @@ def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: FreeCel
 
 
 def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which gray walls separate rooms, and a room with a colored cell takes its color.
-    Solved by one flood fill per colored cell.
+    """Sample a rule in which gray walls divide the grid into rooms, and a room that contains a colored cell
+    is filled with its color.
 
-    Shortest: the colors differ and each grows from one cell to a room, so color growth requires one operation
-    per color. Pairs for which the bound is lower (many small rooms) are not used.
+    Solution: one flood fill per colored cell. It is shortest because the colors are different, and each of
+    them grows from one cell to a room, so there must be one operation per color (color growth). Pairs with a
+    smaller lower bound, which have many small rooms, are not used.
     """
     most = min(5, 1 + min(height, width) // 3)
 
@@ -208,7 +213,7 @@ def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairSampler
 
 
 def _rooms(walls: Grid) -> list[Rect]:
-    """List the boxes between straight walls that have more than one cell."""
+    """Return the boxes between straight walls. Boxes of a single cell are omitted."""
     rows = _spans((walls == GRAY).all(axis=1).tolist())
     cols = _spans((walls == GRAY).all(axis=0).tolist())
     boxes = [Rect(r1, c1, r2, c2) for r1, r2 in rows for c1, c2 in cols]
@@ -216,6 +221,6 @@ def _rooms(walls: Grid) -> list[Rect]:
 
 
 def _spans(blocked: list[bool]) -> list[tuple[int, int]]:
-    """Return the first and last index of every run of free positions."""
+    """Return the first and last index of every run of positions that are not blocked."""
     edges = [-1, *(i for i, wall in enumerate(blocked) if wall), len(blocked)]
     return [(a + 1, b - 1) for a, b in itertools.pairwise(edges) if b - a > 1]

@@ -1,4 +1,4 @@
-"""Base class of task families, and functions to build pairs with their solutions."""
+"""Base class of task families, and functions that create pairs with their solutions."""
 
 import dataclasses
 import hashlib
@@ -13,12 +13,16 @@ from phalanx.arc.tasks import Grid, Solution, SolutionStep
 
 
 class Rect(NamedTuple):
-    """A box of cells, given by its first and last row and column."""
+    """A box of cells. The last row `r2` and the last column `c2` belong to the box."""
 
     r1: int
+    """First row."""
     c1: int
+    """First column."""
     r2: int
+    """Last row."""
     c2: int
+    """Last column."""
 
     @property
     def height(self) -> int:
@@ -32,7 +36,7 @@ class Rect(NamedTuple):
 
     @property
     def cells(self) -> tuple[slice, slice]:
-        """Index of the cells in a grid."""
+        """Index that selects the cells of the box in a grid."""
         return slice(self.r1, self.r2 + 1), slice(self.c1, self.c2 + 1)
 
     @property
@@ -42,7 +46,7 @@ class Rect(NamedTuple):
 
 
 class GridPairBuilder(NamedTuple):
-    """A generated pair with a shortest solution, which starts from the input."""
+    """A generated pair, with a shortest solution that turns the input into the output."""
 
     input: Grid
     output: Grid
@@ -50,27 +54,27 @@ class GridPairBuilder(NamedTuple):
 
 
 def blank(height: int, width: int) -> Grid:
-    """Create a grid of zeros."""
+    """Create a grid filled with 0."""
     return np.zeros((height, width), np.int8)
 
 
 def select(operation: int, box: Rect) -> SolutionStep:
-    """Create a step that applies an operation to a box."""
+    """Create a solution step that applies an operation to a box."""
     return SolutionStep(int(operation), *box)
 
 
 def point(operation: int, row: int, col: int) -> SolutionStep:
-    """Create a step that applies an operation to one cell."""
+    """Create a solution step that applies an operation to one cell."""
     return SolutionStep(int(operation), row, col, row, col)
 
 
 def fill(color: int, box: Rect) -> SolutionStep:
-    """Create a step that fills a box with a color."""
+    """Create a solution step that fills a box with a color."""
     return select(Operation.FILL_0 + color, box)
 
 
 def flood(color: int, row: int, col: int) -> SolutionStep:
-    """Create a step that flood-fills the region around a cell with a color."""
+    """Create a solution step that flood-fills the region around a cell with a color."""
     return point(Operation.FLOOD_FILL_0 + color, row, col)
 
 
@@ -87,8 +91,8 @@ _TRANSPOSED_OPERATIONS = {
 
 
 def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
-    """Exchange rows and columns. Every operation has a transposed counterpart, so the solution stays
-    shortest."""
+    """Exchange the rows and columns of a pair. The solution is transposed too. It is still shortest, because
+    every operation has a transposed counterpart."""
     return GridPairBuilder(
         np.ascontiguousarray(draft.input.T),
         np.ascontiguousarray(draft.output.T),
@@ -104,49 +108,62 @@ def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
 def transpose_if(
     draw: Callable[[int, int], GridPairBuilder | None], height: int, width: int, transposed: bool
 ) -> GridPairBuilder | None:
-    """Draw a pair of the given size, transposed if `transposed` is True."""
+    """Draw a pair, and exchange its rows and columns if `transposed` is True.
+
+    Args:
+        draw: Function that draws a pair, given the height and width of the input.
+        height: Height of the resulting input.
+        width: Width of the resulting input.
+        transposed: Whether to draw a pair of size `width` x `height` and transpose it.
+    """
     draft = draw(width, height) if transposed else draw(height, width)
     return transpose_pair(draft) if transposed and draft is not None else draft
 
 
 PairSampler = Callable[[], GridPairBuilder | None]
-"""Samples the next pair of a task; returns None if the attempt failed and should be repeated."""
+"""Function that samples a pair of a task. It returns None if the attempt failed and should be repeated."""
 
 RuleSampler = Callable[[np.random.Generator, int, int], PairSampler]
-"""Samples the rule of a task for grids of the given height and width."""
+"""Function that samples the rule of a task and returns a function that samples pairs. Its arguments are a
+random generator, and the height and width of the inputs."""
 
 _MAX_ATTEMPTS = 500
-"""Attempts without a new pair after which sampling stops with an error."""
+"""Number of consecutive attempts without a new pair after which generation fails."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskFamily:
-    """A kind of task. The docstring of `sample_rule` explains the rule and why its solutions are shortest."""
+    """A family of generated tasks. The docstring of its `sample_rule` function describes the rule and
+    explains why the generated solutions are shortest."""
 
     name: str
-    """Name in task ids and configs."""
+    """Name of the family in task ids and configs."""
     description: str
     """One sentence that describes how the output follows from the input."""
     sample_rule: RuleSampler
-    """Samples the rule of one task."""
+    """Function that samples the rule of one task."""
     point_solvable: bool = False
     """Whether every step of every solution selects a single cell."""
     needs_demos: bool = False
-    """Whether tasks differ in a rule that only their demonstrations show."""
+    """Whether each task has a different rule, which can only be inferred from its demonstrations."""
     min_size: int = 3
     """Minimum height and width of the grids."""
 
     def generate(
         self, rng: np.random.Generator, height: int, width: int, num_pairs: int = 4, half: int | None = None
     ) -> tuple[GridPairBuilder, ...]:
-        """Sample a rule and pairs with different inputs that follow it.
+        """Sample a rule, and pairs with different inputs that follow the rule.
 
         Args:
             rng: Random generator.
             height: Height of the inputs.
             width: Width of the inputs.
             num_pairs: Number of pairs.
-            half: 0 or 1 uses only inputs from that half of all grids (see `half_of`).
+            half: If 0 or 1, only inputs for which `half_of` returns this value are used. If None, all inputs
+                are.
+
+        Raises:
+            ValueError: If the size is not supported, or if there are not enough different pairs.
         """
         for side, size in (("height", height), ("width", width)):
             if not self.min_size <= size <= MAX_GRID_SIDE:
@@ -173,5 +190,6 @@ class TaskFamily:
 
 
 def half_of(grid: Grid) -> int:
-    """Assign a grid to one of two halves, 0 or 1, such that two splits never share an input."""
+    """Assign a grid to half 0 or 1 by its hash. Training tasks use one half and evaluation tasks the other,
+    so that the splits never share an input."""
     return hashlib.blake2b(grid.tobytes(), digest_size=1).digest()[0] & 1

@@ -1,4 +1,4 @@
-"""The list of task families, and tasks generated from a seed."""
+"""The registry of task families, and functions that generate tasks from a seed."""
 
 import difflib
 import zlib
@@ -22,12 +22,14 @@ MIN_GRID_SIDE = 3
 """Minimum height and width of generated grids."""
 
 TASKS_PER_SEED = 1_000_000
-"""Number of tasks per family, split and seed. Tasks of different seeds never coincide."""
+"""Number of available tasks per family, split and seed of `generate_tasks`. Tasks of different seeds are
+always different."""
 
 _SPLITS: tuple[GeneratedSplit, ...] = ("training", "evaluation")
 
 _SEED_NAMES = {"recolor": "recolour"}
-"""Names that determine the seeds of renamed families, so that their tasks did not change."""
+"""Old names of renamed families. The random generator is still seeded with them, so that the generated tasks
+stay the same."""
 
 _TABLE = (
     TaskFamily(
@@ -122,7 +124,8 @@ FAMILIES: dict[str, TaskFamily] = {family.name: family for family in _TABLE}
 
 
 def register_family(family: TaskFamily) -> TaskFamily:
-    """Add a task family to `FAMILIES`, for `generate_tasks` and configs in this process."""
+    """Add a task family to `FAMILIES`, so that `generate_tasks` and configs in this process can use it.
+    Returns the family."""
     if family.name in FAMILIES:
         raise ValueError(f"there already is a task family {family.name!r}; choose another name")
     FAMILIES[family.name] = family
@@ -130,7 +133,7 @@ def register_family(family: TaskFamily) -> TaskFamily:
 
 
 def list_families() -> list[str]:
-    """List the names of all task families.
+    """Return the names of all task families.
 
     >>> list_families()[:2]
     ['recolor', 'fill_enclosed']
@@ -139,7 +142,7 @@ def list_families() -> list[str]:
 
 
 def find_family(name: str) -> TaskFamily:
-    """Return a family by name. The error for an unknown name suggests the closest one.
+    """Return the family with the given name. For an unknown name, the error message suggests the closest one.
 
     >>> find_family("gravity").description
     'Rectangles in the air fall to the ground.'
@@ -167,10 +170,10 @@ def generate_task(
     Args:
         family: Name of the family.
         seed: Random seed.
-        height: Height of the inputs; None samples it between `min_size` and `max_size`.
-        width: Width of the inputs; None samples it as well.
-        min_size: Minimum of sampled sizes.
-        max_size: Maximum of sampled sizes.
+        height: Height of the inputs. If None, it is sampled between `min_size` and `max_size`.
+        width: Width of the inputs. If None, it is sampled between `min_size` and `max_size`.
+        min_size: Minimum sampled height and width.
+        max_size: Maximum sampled height and width.
         num_demos: Number of demonstration pairs.
         num_tests: Number of test pairs.
 
@@ -203,13 +206,13 @@ def generate_tasks(
     num_demos: int = 3,
     num_tests: int = 1,
 ) -> list[ArcTask]:
-    """Generate tasks of several families in turn.
+    """Generate tasks, cycling through the given families.
 
-    The tasks of a family do not depend on the other families. Different seeds and different splits give
-    different tasks.
+    The tasks of one family do not depend on which other families are used. Different seeds and different
+    splits give different tasks.
 
     Args:
-        families: Names of the families; empty uses all.
+        families: Names of the families. If empty, all families are used.
         num_tasks: Number of tasks.
         seed: Random seed.
         split: Split of the tasks.
@@ -217,8 +220,8 @@ def generate_tasks(
         max_height: Maximum height of the inputs.
         min_width: Minimum width of the inputs.
         max_width: Maximum width of the inputs.
-        num_demos: Demonstration pairs per task.
-        num_tests: Test pairs per task.
+        num_demos: Number of demonstration pairs per task.
+        num_tests: Number of test pairs per task.
 
     >>> [task.id for task in generate_tasks(("gravity", "mirror"), 3, seed=2)]
     ['gravity-4000000', 'mirror-4000000', 'gravity-4000002']

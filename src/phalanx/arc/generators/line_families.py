@@ -1,4 +1,9 @@
-"""Families about lines and pictures: extended lines, borders, and restored pictures."""
+"""Task families in which lines are extended, borders are drawn, or pictures are restored.
+
+Each function samples the rule of one task and returns a function that samples pairs; see `RuleSampler`. The
+docstrings also prove that the generated solutions are shortest. "Color growth" refers to the lower bound that
+`least_operations` computes.
+"""
 
 import numpy as np
 
@@ -25,11 +30,11 @@ from phalanx.arc.tasks import Grid, SolutionStep
 
 
 def extend_line(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which lines that start at one side continue to the other side, or to a gray cell.
-    Solved by one fill per line.
+    """Sample a rule that extends lines from one side of the grid to the other side, or until a gray cell.
 
-    Shortest: every line has its own color and grows. For one and two lines, that is sufficient. Three and
-    four lines are drawn only if they grow so much that color growth excludes pastes.
+    Solution: one fill per line. It is shortest because every line has a different color, which becomes more
+    frequent. For one or two lines, it follows that there must be one operation per line. Three or four lines
+    are used only if they grow so much that no copies and pastes could replace a fill (color growth).
     """
 
     def pair() -> GridPairBuilder | None:
@@ -62,16 +67,19 @@ def extend_line(rng: np.random.Generator, height: int, width: int) -> PairSample
 
 
 def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which a rectangle gets one to three rings around it, with the colors of the task's
-    rule.
+    """Sample a rule that draws one to three rings around a rectangle, with the same colors in every pair.
 
-    Solved by filling from the outside to the inside, with the rectangle last: one operation more than there
-    are rings. Shortest: the color of every ring is absent from the input, so each needs a fill or flood fill,
-    and without a further operation these alone would have to suffice. The fill of a ring covers the entire
-    ring, including the rectangle inside, which nothing restores. A first flood fill covers the entire
-    background, including the outside; if there is no outside, a second one covers the first ring. So rings +
-    1 operations are needed, except for one ring in two cases: if the ring is itself a box (cut off by the
-    sides of the grid), or if it is the entire background and connected. Then one operation suffices.
+    Solution: fill the box of each ring, from the outermost to the innermost, and fill the rectangle last.
+    This takes one operation more than there are rings.
+
+    It is shortest because the color of every ring does not occur in the input, so each ring needs a fill or
+    flood fill. Suppose that there were no further operation. A fill would cover the inside of its ring too,
+    including the rectangle, which no operation would restore. The first flood fill would cover the entire
+    background, including the cells outside the rings. If there are no such cells, a second flood fill would
+    cover the first ring.
+
+    A single ring is an exception in two cases, in which one operation suffices: if the sides of the grid cut
+    off so much that the ring is a box, or if the ring is the entire background and connected.
     """
     small = min(height, width)
     rings = pick(rng, 1, 1 if small < 7 else 2 if small < 11 else 3)
@@ -106,7 +114,7 @@ def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSample
 
 
 def _expand(box: Rect, distance: int, height: int, width: int) -> Rect:
-    """Extend a box by `distance` cells on every side, within the grid."""
+    """Extend a box by `distance` cells on every side, but not beyond the grid."""
     return Rect(
         max(box.r1 - distance, 0),
         max(box.c1 - distance, 0),
@@ -116,7 +124,7 @@ def _expand(box: Rect, distance: int, height: int, width: int) -> Rect:
 
 
 def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None:
-    """Return the fill or flood fill that draws the ring with one operation, or None."""
+    """Return the single fill or flood fill that draws the entire ring; None if there is none."""
     rows, cols = np.nonzero(after == color)
     hull = Rect(int(rows.min()), int(cols.min()), int(rows.max()), int(cols.max()))
     if len(rows) == hull.height * hull.width:
@@ -129,12 +137,12 @@ def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None
 
 
 def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task with a symmetric picture in which one to three cells are missing. Solved by one fill per
-    cell.
+    """Sample a rule that restores one to three missing cells of a symmetric picture.
 
-    Shortest: the missing cells have different colors, so up to two need an operation each (color growth).
-    Three in two operations would have to be copy (or cut) and paste: pairs for which copying works are not
-    used, and after a cut an empty cell remains, while the output has none.
+    Solution: one fill per missing cell. It is shortest because the missing cells have different colors, so
+    one or two of them need one operation each (color growth). Three cells could be restored by two operations
+    only if these were a copy (or cut) and a paste. Pairs for which a copy and a paste suffice are not used,
+    and a cut would leave empty cells, which the output does not have.
     """
     across = chance(rng, 0.5)
     small = min(height, width)
@@ -167,12 +175,13 @@ def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> Pair
 
 
 def denoise(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which bands of one color each contain cells of a wrong color. Solved by one fill per
-    band.
+    """Sample a rule that removes noise: the grid consists of bands of one color each, and some cells have a
+    wrong color.
 
-    Shortest: the color of every band becomes more frequent, so up to two bands need an operation each (color
-    growth). Three in two operations would have to be copy (or cut) and paste: pairs for which copying works
-    are not used, and after a cut an empty cell remains, while the output has none.
+    Solution: one fill per band. It is shortest because the color of every band becomes more frequent, so one
+    or two bands need one operation each (color growth). Three bands could be restored by two operations only
+    if these were a copy (or cut) and a paste. Pairs for which a copy and a paste suffice are not used, and a
+    cut would leave empty cells, which the output does not have.
     """
 
     def pair() -> GridPairBuilder | None:

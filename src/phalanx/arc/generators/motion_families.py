@@ -1,4 +1,9 @@
-"""Families about objects that are moved, mirrored, rotated, cropped or copied."""
+"""Task families in which objects are moved, mirrored, rotated, cropped or copied.
+
+Each function samples the rule of one task and returns a function that samples pairs; see `RuleSampler`. The
+docstrings also prove that the generated solutions are shortest. "Color growth" refers to the lower bound that
+`least_operations` computes.
+"""
 
 import numpy as np
 
@@ -16,19 +21,21 @@ from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid, Solution
 
 HEAD = 2
-"""Color of the front side of a moving object."""
+"""Color (red) of the front side of a moving object."""
 
 
 def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which an object moves in the direction of its red side until it hits a gray wall or
-    the side of the grid.
+    """Sample a rule that moves an object in the direction of its red side until it hits a gray wall or the
+    side of the grid.
 
-    If the distance is one cell, one move solves it; otherwise, a cut and a paste. Shortest: head and tail
-    have two colors, and both appear in cells that had neither, so a single fill is not enough, and without a
-    copy there is no paste. A move goes one cell. A flip along the direction of movement puts the head behind,
-    and a flip across it does not approach the wall. A rotation puts the cells of the tail along the
-    direction, but they must be across it; if tail and head have one cell each, it puts them across, but they
-    must be along it.
+    Solution: one move if the distance is one cell; otherwise, a cut and a paste.
+
+    A cut and a paste are shortest because no single operation suffices. The head and the tail have different
+    colors and both appear in new cells, so a fill is not enough. A paste needs a copy before it, and a move
+    has a distance of one cell. A flip along the direction of movement would put the head behind the tail, and
+    a flip across it would not approach the wall. A rotation would turn the tail from across the direction of
+    movement to along it; if head and tail are single cells, it would put them side by side instead of one
+    behind the other.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -68,15 +75,16 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairSam
 
 
 def gravity(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which rectangles fall to the ground. Solved by one flip per rectangle, of the box from
-    its top to the ground.
+    """Sample a rule by which rectangles fall to the ground.
 
-    Shortest: one rectangle changes, so one operation is needed. Two rectangles differ in color, top and
-    distance and share no column. No fill writes two colors, a paste has nothing to paste, and a move moves
-    both equally far. A flip or rotation that makes a rectangle fall contains its old and its new cells. A
-    horizontal flip moves nothing down; a vertical flip puts a rectangle on the ground only if its axis is
-    halfway between the top of the rectangle and the ground, and the tops differ. A rotation takes the lowest
-    row from a single column, but both rectangles reach it.
+    Solution: for each rectangle, one vertical flip of the box from its top to the ground.
+
+    For two rectangles, two operations are necessary because no single operation moves both. They have
+    different colors, tops and distances to the ground, and no common column. A fill writes one color only, a
+    paste needs a copy before it, and a move would move both by the same distance. A horizontal flip moves
+    nothing down. A vertical flip puts a rectangle on the ground only if its axis is halfway between the top
+    of the rectangle and the ground, but the tops are different. A rotation would take the lowest row of its
+    result from a single column, but both rectangles have cells in the lowest row.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -100,13 +108,14 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> PairSampler:
 
 
 def mirror(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which every object is mirrored, horizontally or vertically. Solved by one flip per
-    object.
+    """Sample a rule that mirrors every object, either horizontally or vertically.
 
-    Shortest: one object changes, so one operation is needed. Each of two objects has two colors of its own at
-    the ends of its first row, which are exchanged. No fill writes several colors, a paste has nothing to
-    paste, and of the operations that move cells, only a flip exchanges the ends of a row. One flip has one
-    axis, and the axes of the two objects differ.
+    Solution: one flip per object.
+
+    For two objects, two operations are necessary because no single operation mirrors both. In each object,
+    the two ends of its first row have colors that occur nowhere else, and they are exchanged. A fill writes
+    one color only, a paste needs a copy before it, and a flip is the only operation that exchanges the ends
+    of a row. But a flip has one axis, and the axes of the two objects are different.
     """
     across = chance(rng, 0.5)
 
@@ -127,14 +136,16 @@ def mirror(rng: np.random.Generator, height: int, width: int) -> PairSampler:
 
 
 def rotate(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which every object is rotated by 90 degrees and keeps its top-left corner. Solved by
-    one rotation per object.
+    """Sample a rule that rotates every object by 90 degrees. The top-left corner of its box stays in place.
 
-    Shortest: one object changes, so one operation is needed. Each of two objects has two colors of its own at
-    the ends of its first row, which both move, and the row becomes a column. No fill writes several colors, a
-    paste has nothing to paste, and of the operations that move cells, only this rotation turns a row in this
-    way. One rotation moves the corner (r, c) of a box of height h to its new cell only if it has the same r -
-    c and r + c + h, and the two objects differ in them.
+    Solution: one rotation per object.
+
+    For two objects, two operations are necessary because no single operation rotates both. In each object,
+    the two ends of its first row have colors that occur nowhere else, and the row becomes a column. A fill
+    writes one color only, a paste needs a copy before it, and a rotation is the only operation that turns a
+    row into a column in this way. One rotation of a larger box could rotate both objects only if r - c and r
+    + c + h were the same for both, where (r, c) is the top-left corner of an object and h is its height. Such
+    pairs are not used.
     """
     across = chance(rng, 0.5)
 
@@ -164,8 +175,8 @@ def rotate(rng: np.random.Generator, height: int, width: int) -> PairSampler:
 
 
 def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) -> list[Rect]:
-    """Choose one box, or two if there is space, of at least two rows and columns, with a free cell between
-    them."""
+    """Choose one or two boxes (two only if there is space), with at least two rows and columns each and a gap
+    of at least one cell between them."""
     small = min(rows, cols)
     count = pick(rng, 1, 2 if small >= 5 else 1)
     site = FreeCells(rows, cols, gap=1)
@@ -180,7 +191,8 @@ def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) ->
 
 
 def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect]) -> Grid:
-    """Fill the boxes with colors. The colors at the ends of each box's first row occur nowhere else."""
+    """Draw a grid in which the boxes have random colors. The colors at the two ends of each box's first row
+    occur nowhere else."""
     colors = palette(rng, 9)
     grid = blank(rows, cols)
     for box in boxes:
@@ -191,15 +203,16 @@ def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect])
 
 
 def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task whose output is the object alone. Solved by copying it, pasting it into the corner, and
-    resizing the grid.
+    """Sample a rule whose output is the object alone.
 
-    If the object is one cell away from the corner, a move replaces copy and paste. Shortest: the size
-    changes, which takes exactly one Resize, and the object is not in the corner, so at least two operations
-    are needed. If two were enough for a longer distance, one other operation would move the object to the
-    corner, before or after Resize. Three corners of the object have colors that occur nowhere else: no fill
-    writes more than one of them, a paste has nothing to paste, a move goes one cell, and no flip or rotation
-    shifts three corners of a box equally.
+    Solution: copy the object, paste it into the top-left corner, and resize the grid. If the object is one
+    cell away from the corner, a move replaces the copy and the paste.
+
+    It is shortest because only Resize changes the size, and the object is not in the corner, so at least two
+    operations are needed. Two would suffice for a longer distance only if a single operation could move the
+    object to the corner. There is none: three corners of the object have colors that occur nowhere else, and
+    a fill writes only one of them. A paste needs a copy before it, a move has a distance of one cell, and a
+    flip or rotation never shifts three corners of a box by the same distance.
     """
 
     def pair() -> GridPairBuilder | None:
@@ -226,11 +239,15 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairSam
 
 
 def stamp(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a task in which a copy of the object appears at every gray cell, which becomes its top-left
-    corner. Solved by one copy and one paste per gray cell.
+    """Sample a rule that draws a copy of the object at every gray cell. The gray cell becomes the top-left
+    corner of the copy.
 
-    Shortest: with k copies, each of the object's more than k colors becomes k + 1 times as frequent. k
-    operations, f of which are fills, multiply the other colors by at most k - f (color growth, k <= 3).
+    Solution: one copy, and one paste per gray cell. This makes k + 1 operations for k gray cells, where k is
+    at most 3.
+
+    It is shortest because the object has at least k + 1 colors, and each of them becomes k + 1 times as
+    frequent. Suppose that k operations suffice, f of which are fills. At least one color would not be filled,
+    and the other k - f operations can multiply its number of cells by at most k (color growth).
     """
     small = min(height, width)
     most = 1 if small < 5 else 2 if small < 7 else 3

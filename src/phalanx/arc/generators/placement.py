@@ -1,4 +1,4 @@
-"""Random numbers, colors and free cells for task families, and lower bounds on the length of solutions."""
+"""Random choices and free positions for task families, and lower bounds on the length of solutions."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,7 @@ from phalanx.arc.operations import NUM_COLORS
 from phalanx.arc.tasks import Grid
 
 GRAY = 5
-"""Color of walls and markers in all families that have them."""
+"""Color of walls and markers in task families."""
 
 _TRIES = 8
 
@@ -27,7 +27,7 @@ def chance(rng: np.random.Generator, probability: float) -> bool:
 
 
 def palette(rng: np.random.Generator, count: int, exclude: Collection[int] = ()) -> list[int]:
-    """Sample different colors other than 0 and the excluded ones, in random order."""
+    """Sample `count` different colors in random order. Color 0 and the excluded colors are never used."""
     colors = [c for c in range(1, NUM_COLORS) if c not in exclude]
     if count > len(colors):
         raise ValueError(f"{count} different colors were requested, but only {len(colors)} are left")
@@ -35,17 +35,17 @@ def palette(rng: np.random.Generator, count: int, exclude: Collection[int] = ())
 
 
 def picture(rng: np.random.Generator, height: int, width: int, colors: list[int]) -> Grid:
-    """Create a box of cells with random colors."""
+    """Create a grid whose cells have random colors from `colors`."""
     return np.array(colors, np.int8)[(rng.random((height, width)) * len(colors)).astype(np.int8)]
 
 
 class FreeCells:
-    """The boxes that are already occupied in a grid.
+    """Places boxes in a grid such that they do not overlap.
 
     Args:
         height: Height of the grid.
         width: Width of the grid.
-        gap: Minimum number of free cells between two boxes.
+        gap: Minimum number of cells between two boxes.
     """
 
     def __init__(self, height: int, width: int, gap: int = 0) -> None:
@@ -54,7 +54,8 @@ class FreeCells:
         self.boxes: list[Rect] = []
 
     def place(self, rng: np.random.Generator, height: int, width: int) -> Rect | None:
-        """Occupy a random free box; return None if none was found."""
+        """Place a box of the given size at a random free position. Returns None if no free position was
+        found."""
         if height > self.height or width > self.width:
             return None
         for _ in range(_TRIES):
@@ -73,8 +74,8 @@ class FreeCells:
 def blob(
     rng: np.random.Generator, grid: Grid, site: FreeCells, color: int, side: int
 ) -> tuple[int, int] | None:
-    """Draw a rectangle of at most `side` x `side` cells, often without one corner, and return one of its
-    cells."""
+    """Draw a rectangle of at most `side` x `side` cells at a random free position. One of its corners may be
+    missing. Returns a cell of the rectangle, or None if there is no space."""
     height = pick(rng, 1, min(side, site.height))
     width = pick(rng, 1, min(side, site.width))
     box = site.place(rng, height, width)
@@ -90,14 +91,15 @@ def blob(
 
 
 GROWTH = (1, 1, 2, 3, 4, 6, 9, 12, 18, 27)
-"""Largest factor by which k copies and pastes can multiply the number of cells of a color."""
+"""Largest factor by which k copies and pastes can multiply the number of cells of a color, for k = 0 to 9."""
 
 
 def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, "r2 c2"]) -> int:
-    """Compute a lower bound on the number of operations, from color growth and the change of size.
+    """Compute a lower bound on the number of operations that turn one grid into another.
 
-    A fill or flood fill increases the number of cells of one color only. k copies and pastes multiply the
-    number of cells of any color by at most `GROWTH[k]`.
+    The bound is based on color growth: a fill or flood fill increases the number of cells of only one color,
+    and k copies and pastes multiply the number of cells of any color by at most `GROWTH[k]`. If the size
+    changes, a Resize is added.
 
     >>> before, after = np.array([[1, 0, 2]], np.int8), np.array([[3, 0, 4]], np.int8)
     >>> least_operations(before, after)
@@ -112,7 +114,8 @@ def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, 
 
 
 def _can_grow(had: list[int], has: list[int], operations: int) -> bool:
-    """Return whether the bound allows a number of fills, copies and pastes."""
+    """Return whether the bound permits that `operations` fills, copies and pastes change the number of cells
+    of each color from `had` to `has`."""
     for fills in range(operations + 1):
         factor = GROWTH[operations - fills]
         if sum(has[c] > factor * had[c] for c in range(1, NUM_COLORS)) <= fills:
@@ -121,10 +124,11 @@ def _can_grow(had: list[int], has: list[int], operations: int) -> bool:
 
 
 def one_paste_suffices(before: Int8[np.ndarray, "rows cols"], after: Int8[np.ndarray, "rows cols"]) -> bool:
-    """Return whether copying one box and pasting it elsewhere produces the output.
+    """Return whether copying one box and pasting it elsewhere turns the input into the output.
 
-    The pasted box covers every changed cell, and it also works if it is trimmed to their bounding box. So it
-    is sufficient to compare this bounding box of the output with every box of its size in the input.
+    The pasted box must cover every changed cell, and it can be trimmed to the bounding box of the changed
+    cells. So it is sufficient to compare this part of the output with every box of the same size in the
+    input.
     """
     rows, cols = np.nonzero(before != after)
     if not len(rows):

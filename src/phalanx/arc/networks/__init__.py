@@ -14,9 +14,9 @@ def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> ArcNet
     """Create a policy network for the observations and actions of an environment.
 
     Args:
-        config: Architecture and size.
+        config: Architecture and size of the network.
         arc: Settings of the environment.
-        key: Random key of the parameters.
+        key: Random key for the initial parameters.
     """
     if arc.action.selection_format not in NUM_SELECTED_CELLS:
         raise ValueError(

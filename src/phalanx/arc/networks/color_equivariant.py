@@ -1,6 +1,6 @@
-"""Color-equivariant policy network, in XLA or with native stem and blocks.
+"""Color-equivariant policy network. Its stem and residual blocks run in XLA or in C++ kernels.
 
-The C++ kernels compute stem, residual blocks and their backward pass together, eight examples at a time.
+The kernels compute the stem, the blocks and their backward pass together, eight examples at a time.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from phalanx.native import Backend, is_native_available
 from phalanx.nn.layers import Conv3x3, Dense, pool
 
 WIDTHS = (8, 12, 16, 24, 32)
-"""Values of `hidden_dim` that the kernels are compiled for."""
+"""Values of `hidden_dim` for which the C++ kernels are compiled."""
 _LANES = 8
 
 Grids = Int8[Array, "*batch grids rows columns"]
@@ -32,7 +32,8 @@ BatchedPlanes = Float[Array, "*batch colors rows columns width"]
 
 
 class TrunkParams(NamedTuple):
-    """Parameters of the stem and the blocks; the leading axis of the blocks' arrays is the block."""
+    """Parameters of the trunk, which consists of the stem and the residual blocks. The leading axis of the
+    block parameters is the index of the block."""
 
     stem: Float[Array, "marks width"]
     stem_bias: Float[Array, " width"]
@@ -45,15 +46,15 @@ class TrunkParams(NamedTuple):
 
 
 _MARKS = 4
-"""Number of input features of a cell in a color's plane: own color, black, another color, outside the
-grid."""
+"""Number of binary input features that each grid contributes to a cell of a color's plane: the cell has this
+color, is black, has another color, or is outside the grid."""
 
 Planes = Float[Array, "colors rows columns width"]
 
 
 class ColorEquivariantBlock(eqx.Module):
-    """A residual block: a 3x3 convolution in each plane, features pooled over colors, features pooled over
-    cells."""
+    """A residual block. It adds a 3x3 convolution in each color's plane, features pooled over all colors, and
+    features pooled over all cells."""
 
     convolution: Conv3x3
     across: Dense
@@ -73,28 +74,32 @@ class ColorEquivariantBlock(eqx.Module):
 
 
 class ColorEquivariantNetwork(eqx.Module):
-    """Residual 3x3 convolutions with one plane of features per color and weights that all colors share.
+    """Policy network with one plane of features per color. It consists of residual 3x3 convolutions whose
+    weights are shared by all colors.
 
     What the network learns about one color applies to all of them, so it needs far less data. A learned
-    vector per color still allows differences: black is empty, and gray is a wall in many tasks.
+    vector per color still allows for differences, because black is usually the background and gray a wall.
     """
 
     stem: Dense
     colors: Float[Array, "colors width"]
     blocks: tuple[ColorEquivariantBlock, ...]
     paint: Dense
-    """Logits of filling and flood filling a cell with the plane's color."""
+    """Layer that computes the logits of filling and flood-filling a cell with the color of a plane."""
     others: Dense | None
-    """Logits of the operations without a color at a cell; None if there are no such operations."""
+    """Layer that computes the logits of selecting a cell for each operation without a color. None if there
+    are no such operations."""
     operations: Dense
-    """Logits of filling, flood filling and each operation without a color, from features of the entire
-    grid."""
+    """Layer that computes the logits of fill, flood fill and each operation without a color, from features
+    that are pooled over the grid."""
     hidden: Dense
     value: Dense
     ids: tuple[int, ...] = eqx.field(static=True)
+    """Ids of the operations that the config allows."""
     num_selected: int = eqx.field(static=True)
+    """Number of cells that an action selects: 1 for a point, 2 for the corners of a box."""
     backend: Backend = eqx.field(static=True)
-    """Backend of stem and blocks."""
+    """Implementation of the trunk: `native` (the C++ kernels) or `xla`."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         if config.patch_size != 1 or config.selection_head != "cells" or arc.observation.num_demonstrations:
@@ -127,15 +132,16 @@ class ColorEquivariantNetwork(eqx.Module):
         return ArcDistribution.from_logits(logits, self.ids, observation), value
 
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits of the action distribution and the value of one observation."""
+        """Compute the logits of the action distribution and the value for one observation."""
         grids = grids_of(observation)
         return self._heads(self._trunk(grids, grids[0] >= 0), grids[0] >= 0)
 
     def batch(self, observations: Observation) -> tuple[ArcDistribution, Float[Array, " batch"]]:
-        """Compute the action distributions and values of a batch of observations.
+        """Compute the action distributions and values for a batch of observations.
 
-        The result equals `jax.vmap` of the network. The gradient of the parameters is faster, because the
-        native trunk sums it over the batch, while `vmap` needs one gradient per example.
+        The result equals that of `jax.vmap` over the network. The gradient of the parameters is faster to
+        compute, because the native trunk sums it over the batch, while `vmap` computes one gradient per
+        example.
         """
         if self.backend == "xla":
             return jax.vmap(self)(observations)
@@ -178,7 +184,7 @@ class ColorEquivariantNetwork(eqx.Module):
 
     @property
     def _painting(self) -> tuple[int, ...]:
-        """Operations with a color. Their ids are the smallest, so they come first."""
+        """Ids of the fills and flood fills. They are the smallest ids, so they come first in `ids`."""
         return tuple(operation for operation in self.ids if operation <= Operation.FLOOD_FILL_9)
 
     def _operation_logits(self, summary: Float[Array, " pooled"]) -> Float[Array, " operations"]:
@@ -217,11 +223,14 @@ def _marks(grids: list[Array]) -> Float[Array, "colors rows columns marks"]:
 
 @jax.custom_vjp
 def trunk(grids: Grids, weights: TrunkParams) -> BatchedPlanes:
-    """Compute stem and blocks with the C++ kernels, for one example or a batch of any shape.
+    """Compute the stem and the blocks with the C++ kernels, for one example or a batch of any shape.
 
     Args:
-        grids: Grids of colors, -1 outside.
+        grids: Grids of colors, -1 outside the grid.
         weights: Parameters.
+
+    Returns:
+        One plane of features per color.
     """
     return _forward(grids, weights)[0]
 
@@ -239,7 +248,7 @@ trunk.defvjp(_trunk_forward, _trunk_backward)
 
 
 def _sizes(grids: Grids, weights: TrunkParams) -> tuple[tuple[int, ...], int, int, int, int]:
-    """Return batch shape, number of examples, number of blocks, number of cells and number of features."""
+    """Return the batch shape and the numbers of examples, blocks, cells and features."""
     batch, (rows, columns) = grids.shape[:-3], grids.shape[-2:]
     depth, width = weights.convolution.shape[0], weights.convolution.shape[-1]
     return batch, int(np.prod(batch, dtype=np.int64)), depth, rows * columns, width
@@ -250,10 +259,11 @@ def _flat(grids: Grids) -> Int8[Array, "samples grids rows columns"]:
 
 
 def _one_call(function: Callable) -> Callable:
-    """Let `vmap` of a forward pass remain one call.
+    """Make `vmap` of a forward pass a single call of the kernel.
 
-    The first argument, the grids, and the first result have the batch axes. The other results are residuals
-    of the entire batch. If the parameters are mapped too, there is one call per mapped example.
+    The first argument of `function` (the grids) and its first result have the batch axes. The other results
+    are residuals of the entire batch. If `vmap` also maps the parameters, there is one call per mapped
+    example.
     """
     run = custom_vmap(function)
 
@@ -281,7 +291,8 @@ def _forward(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes]:
 
 @_one_call
 def _forward_saving(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes, Array, Array]:
-    """Return the planes and the residuals: the features of every layer, and which units are active."""
+    """Return the planes and the residuals for the backward pass: the features of every layer, and a mask of
+    the active units."""
     batch, samples, depth, cells, width = _sizes(grids, weights)
     shape = (NUM_COLORS, *grids.shape[-2:], width)
     units = -(-samples // _LANES)
@@ -301,7 +312,7 @@ def _forward_saving(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes, 
 def _backward(
     grids: Grids, weights: TrunkParams, features: Array, active: Array, cotangent: BatchedPlanes
 ) -> tuple[Array, ...]:
-    """Compute the parameters' gradients, summed over the batch in a fixed order."""
+    """Compute the gradients of the parameters. They are summed over the batch in a fixed order."""
     results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in weights)
     flat = cotangent.reshape(-1, *cotangent.shape[-4:])
     return tuple(

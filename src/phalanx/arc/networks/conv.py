@@ -12,7 +12,8 @@ from phalanx.nn.layers import Conv3x3, Dense, pool
 
 
 class ArcConvNetwork(eqx.Module):
-    """Residual 3x3 convolutions; each block also adds features pooled over the entire grid."""
+    """Policy network with residual 3x3 convolutions. Each block also adds features that are pooled over the
+    entire grid."""
 
     stem: Stem
     convolutions: tuple[Conv3x3, ...]
@@ -33,7 +34,7 @@ class ArcConvNetwork(eqx.Module):
         return ArcDistribution.from_logits(logits, self.heads.ids, observation), value
 
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits of the action distribution and the value of one observation."""
+        """Compute the logits of the action distribution and the value for one observation."""
         features, inside = self.stem(observation)
         for convolution, context in zip(self.convolutions, self.contexts, strict=True):
             features = features + jax.nn.relu(convolution(features) + context(pool(features, inside)))

@@ -1,5 +1,5 @@
-"""First and last layers of policy networks for ARC: grid embedding, and heads for operations, cells and the
-value."""
+"""First and last layers of the ARC policy networks: embeddings of grids, and heads for operations, cells and
+the value."""
 
 import math
 from collections.abc import Mapping
@@ -30,12 +30,13 @@ from phalanx.nn.layers import Conv3x3, Dense, pool
 Observation = ArcObservation | Int8[Array, "rows columns"]
 
 NUM_SELECTED_CELLS = {"point": 1, "bbox": 2}
-"""Number of cells that an action selects: a point, or two corners of a box."""
+"""Number of cells that an action selects, by selection format: one cell for a point, two corners for a
+box."""
 _COLOR_BITS = 4
 
 
 class ArcNetworkConfig(Config):
-    """Architecture and size of a policy network for ARC."""
+    """Architecture and size of an ARC policy network."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "width": "hidden_dim",
@@ -47,22 +48,25 @@ class ArcNetworkConfig(Config):
     }
 
     kind: Literal["color_equivariant", "conv", "transformer"] = "conv"
-    """Architecture: convolutions that share their weights between colors, plain convolutions, or
-    self-attention between patches. `color_equivariant` needs the least data."""
+    """Architecture. `conv` consists of convolutions, `color_equivariant` of convolutions whose weights are
+    shared by all colors, and `transformer` of self-attention between patches. `color_equivariant` needs the
+    least data."""
     hidden_dim: int = Field(default=32, ge=4)
-    """Number of features per cell (or patch)."""
+    """Number of features per cell or patch."""
     num_layers: int = Field(default=3, ge=1)
     """Number of residual blocks."""
     num_heads: int = Field(default=4, ge=1)
-    """Number of attention heads; `hidden_dim` must be a multiple of it. Used by `transformer` only."""
+    """Number of attention heads, of which `hidden_dim` must be a multiple. Used by `transformer` only."""
     patch_size: int = Field(default=1, ge=1, le=10)
-    """Side of the square patches that grids are divided into: 1 for small grids, 3 to 5 for 30x30."""
+    """Side of the square patches into which grids are divided, in cells, 1 to 10. Use 1 for small grids, and
+    3 to 5 for grids of 30x30. `color_equivariant` requires 1."""
     color_encoding: Literal["embedding", "bits"] = "embedding"
-    """Input encoding of colors: `embedding` learns one vector per color, `bits` one per bit of the color's
-    number, which takes half as long. Used by `conv` and `transformer`."""
+    """Input encoding of colors. `embedding` learns one vector per color; `bits` learns one vector per bit of
+    the color's number, which takes half as long. Used by `conv` and `transformer` only."""
     selection_head: SelectionHead = "cells"
-    """Output that selects cells: `cells` has one logit per cell and operation, `axes` one per row and one per
-    column, `category_axes` rows and columns shared by the operations of a category (fill, move, ...)."""
+    """Output layer that selects cells. `cells` computes one logit per cell and operation; `axes` computes one
+    logit per row and one per column for each operation; `category_axes` does so for each category of
+    operations (fill, move, ...). `color_equivariant` requires `cells`."""
 
     @field_validator("kind", mode="before")
     @classmethod
@@ -73,8 +77,8 @@ class ArcNetworkConfig(Config):
 
 
 def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
-    """Return the grids of the current pair, starting with the working grid. A selection is a grid of 0 and
-    1."""
+    """Return the grids of the current pair in an observation, starting with the working grid. The selection
+    is converted to a grid of 0 and 1."""
     if not isinstance(observation, ArcObservation):
         return [observation]
     present = [observation.input_grid, observation.target_grid, observation.clipboard, observation.selected]
@@ -82,7 +86,8 @@ def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
 
 
 class GridEmbedding(eqx.Module):
-    """Embeds colors. Each kind of grid has a separate table, and the vectors of a patch are summed."""
+    """Computes one vector per patch of cells by summing learned vectors of the cells' colors. The vectors are
+    different for each kind of grid and each position in the patch."""
 
     tables: Float[Array, "inputs width"]
     patch: int = eqx.field(static=True)
@@ -106,7 +111,8 @@ class GridEmbedding(eqx.Module):
 
 
 class DemonstrationEncoder(eqx.Module):
-    """Encodes the demonstrations as the mean of their pooled features."""
+    """Encodes the demonstrations of a task as one vector: the mean of the pooled features of each
+    demonstration, followed by a linear layer."""
 
     embedding: GridEmbedding
     convolution: Conv3x3
@@ -131,7 +137,8 @@ class DemonstrationEncoder(eqx.Module):
 
 
 class Stem(eqx.Module):
-    """Computes one vector per patch from the grids of the pair and the demonstrations."""
+    """First layers of a policy network, which compute one vector per patch from the grids of the pair and the
+    demonstrations."""
 
     embedding: GridEmbedding
     demonstrations: DemonstrationEncoder | None
@@ -146,7 +153,11 @@ class Stem(eqx.Module):
     def __call__(
         self, observation: Observation
     ) -> tuple[Float[Array, "down across width"], Bool[Array, "down across"]]:
-        """Return one vector per patch, and the patches that contain a cell of the working grid."""
+        """Compute the vectors of one observation.
+
+        Returns:
+            One vector per patch, and the mask of the patches that contain a cell of the working grid.
+        """
         grids = grids_of(observation)
         features = self.embedding(grids)
         inside = patches(grids[0] >= 0, self.embedding.patch, False).any(axis=-1)
@@ -158,11 +169,13 @@ class Stem(eqx.Module):
 
 
 class Heads(eqx.Module):
-    """Computes logits of operations and cells, and the value, from one vector per patch."""
+    """Last layers of a policy network, which compute the logits of operations and cells, and the value, from
+    one vector per patch."""
 
     operations: Dense
     selections: tuple[tuple[Dense, ...], ...]
-    """For each selected cell, one layer (cells) or two layers (rows, columns)."""
+    """Layers for each selected cell: one layer that computes logits of cells, or two layers that compute
+    logits of rows and columns."""
     hidden: Dense
     value: Dense
     patch: int = eqx.field(static=True)
@@ -194,7 +207,7 @@ class Heads(eqx.Module):
 
         Args:
             features: One vector per patch.
-            inside: Patches that contain a cell of the working grid.
+            inside: Mask of the patches that contain a cell of the working grid.
             working: Working grid.
         """
         summary = pool(features, inside)
@@ -235,8 +248,14 @@ class Heads(eqx.Module):
 def _max_along(
     features: Float[Array, "down across width"], inside: Bool[Array, "down across"], axis: int
 ) -> Float[Array, "sides width"]:
-    """Compute the maximum of each feature along rows or columns of the grid; along the entire row or column
-    if it is outside the grid."""
+    """Compute the maximum of each feature in every row or column. Only patches in the working grid count,
+    except in rows or columns that are entirely outside it.
+
+    Args:
+        features: One vector per patch.
+        inside: Mask of the patches that contain a cell of the working grid.
+        axis: Axis over which the maximum is taken.
+    """
     present = inside | ~inside.any(axis=axis, keepdims=True)
     return jnp.max(jnp.where(present[..., None], features, -1e9), axis=axis)
 
@@ -244,8 +263,13 @@ def _max_along(
 def patches(
     grid: Shaped[Array, "rows columns"], patch: int, outside: int | bool
 ) -> Shaped[Array, "down across cells"]:
-    """Divide a grid into patches and return the cells of each, row by row. The grid is padded with
-    `outside`."""
+    """Divide a grid into square patches and return the cells of each patch, row by row.
+
+    Args:
+        grid: The grid.
+        patch: Side of a patch.
+        outside: Value with which the grid is padded to a multiple of `patch`.
+    """
     if patch > 1:
         grid = jnp.pad(grid, [(0, -side % patch) for side in grid.shape], constant_values=outside)
     rows, columns = (side // patch for side in grid.shape)

@@ -1,4 +1,4 @@
-"""Network that predicts the output grid of a known task directly from an input grid."""
+"""Network that directly predicts the output grid for an input grid of a known task."""
 
 import equinox as eqx
 import jax
@@ -23,7 +23,7 @@ from phalanx.core.environment import Key
 from phalanx.nn.layers import Conv3x3, Dense
 
 _FAR = 10.0
-"""Value of cells outside the grid in maxima, negated."""
+"""Cells outside the grid have the value `-_FAR` when maxima are computed, so that they are ignored."""
 _RANKS = NUM_COLORS + 1
 _NUMBERS = 2 * NUM_COLORS + 2
 
@@ -36,12 +36,12 @@ class TransductionNetworkConfig(Config):
     num_layers: int = Field(default=4, ge=1)
     """Number of residual blocks."""
     task_embedding_dim: int = Field(default=48, ge=1)
-    """Size of the learned vector of each task."""
+    """Number of features of the learned embedding of each task."""
 
 
 class _Block(eqx.Module):
-    """A residual block: a 3x3 convolution, and maxima over rows, columns and the grid, scaled and shifted by
-    the task."""
+    """A residual block. It adds a 3x3 convolution and features of the maxima over rows, columns and the grid.
+    They are scaled and shifted depending on the task (FiLM)."""
 
     convolution: Conv3x3
     along: Dense
@@ -72,22 +72,26 @@ class _Block(eqx.Module):
 
 
 class TransductionNetwork(eqx.Module):
-    """Predicts the size and the colors of the output grid from an input grid and the index of a task.
+    """Predicts the size and the colors of the output grid, given the input grid and the index of the task.
 
-    Colors are encoded by their rank in the input and by their number, and can be copied from any view of the
-    input, so most of what the network learns does not depend on colors.
+    Colors are encoded by their number and by their rank, which is based on their frequency in the input. The
+    network can copy the color of a cell from any of several views of the input; see `views_of`. So most of
+    what it learns does not depend on particular colors.
     """
 
     tasks: Float[Array, "tasks embedding"]
+    """Embedding of each task."""
     copies: Float[Array, "tasks views"]
-    """Logits with which each task copies from each view."""
+    """For each task, the bias of the logit of copying from each view."""
     sizes: Float[Array, "tasks 2 sizes"]
+    """For each task, the biases of the logits of the candidates for the output height and width; see
+    `sizes_of`."""
     heads: Float[Array, "tasks width outputs"]
-    """Weights that each task adds to the shared head."""
+    """For each task, weights that are added to those of the shared head."""
     stem: Dense
     stem_film: Dense
     blocks: _Block
-    """All blocks, stacked."""
+    """All blocks, with their parameters stacked along a leading axis."""
     head: Dense
     size_hidden: Dense
     size_out: Dense
@@ -110,7 +114,7 @@ class TransductionNetwork(eqx.Module):
     def size_probs(
         self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
     ) -> Float[Array, "2 sides"]:
-        """Compute the probabilities that the output has 0 to 30 rows and columns."""
+        """Compute the probability of each height and of each width of the output, 0 to 30."""
         summary = summarize_input(grid)
         hidden = jax.nn.relu(self.size_hidden(jnp.concatenate([self.tasks[task], histogram_of(summary)])))
         logits = self.sizes[task] + self.size_out(hidden).reshape(2, NUM_SIZES)
@@ -123,7 +127,14 @@ class TransductionNetwork(eqx.Module):
     def cell_logits(
         self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""], rows: Array, columns: Array
     ) -> Float[Array, "rows columns colors"]:
-        """Compute the logits of the color of each cell of an output of the given size."""
+        """Compute the logits of the color of each output cell.
+
+        Args:
+            grid: Input grid, -1 outside the grid.
+            task: Index of the task.
+            rows: Height of the output.
+            columns: Width of the output.
+        """
         summary = summarize_input(grid)
         views = views_of(grid, summary, rows, columns)
         flags = flags_of(grid, summary)
@@ -166,12 +177,13 @@ def transduction_loss(
     answer: Int8[Array, "rows columns"],
     task: Int32[Array, ""],
 ) -> tuple[Float[Array, ""], Array]:
-    """Compute the loss of one pair.
+    """Compute the loss of one pair: the cross-entropies of the cells' colors, divided by the square root of
+    their number, plus those of the output's height and width.
 
     Args:
         network: The network.
-        grid: Input grid, -1 outside its area.
-        answer: Output grid, -1 outside its area.
+        grid: Input grid, -1 outside the grid.
+        answer: Output grid, -1 outside the grid.
         task: Index of the task.
 
     Returns:
@@ -196,7 +208,13 @@ def transduction_loss(
 def predict_output(
     network: TransductionNetwork, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
 ) -> Int8[Array, "rows columns"]:
-    """Predict the output grid for an input, -1 outside its area."""
+    """Predict the output grid for an input grid. Both are -1 outside the grid.
+
+    Args:
+        network: The network.
+        grid: Input grid.
+        task: Index of the task.
+    """
     rows, columns = jnp.argmax(network.size_probs(grid, task), axis=-1)
     colors = jnp.argmax(network.cell_logits(grid, task, rows, columns), axis=-1).astype(jnp.int8)
     r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")

@@ -1,6 +1,7 @@
-"""Features of an ARC input: for each cell of the output, the colors of other cells of the input.
+"""Hand-crafted features of an input grid, which help to predict the color of each output cell.
 
-Symmetries, tilings, scalings, halves, rays and components are fast to compute and hard to learn with
+Most features are views: transformed copies of the input, based on symmetries, tilings, scalings, halves or
+rays. Other features describe connected components. All of them are fast to compute and hard to learn with
 convolutions.
 """
 
@@ -15,13 +16,14 @@ from phalanx.arc.operations import NUM_COLORS
 Grid = Int8[Array, "rows columns"]
 
 NUM_VIEWS = 27
-"""Number of grids that `views_of` returns."""
+"""Number of views that `views_of` computes."""
 NUM_FLAGS = 8
-"""Number of masks that `flags_of` returns."""
+"""Number of masks that `flags_of` computes."""
 NUM_SIZES = 22 + 30
-"""Number of candidates that `sizes_of` returns for each side."""
+"""Number of candidates that `sizes_of` returns for the height and for the width."""
 _SPREADS = 24
-"""Number of steps in which components are filled. Longer winding components are split."""
+"""Number of propagation steps in the computation of connected components. Components that are longer than
+this are split."""
 
 
 class InputSummary(NamedTuple):
@@ -32,15 +34,15 @@ class InputSummary(NamedTuple):
     counts: Int32[Array, " colors"]
     """Number of cells of each color."""
     ranks: Int32[Array, " colors"]
-    """Rank of each color by its number of cells, starting with the most frequent."""
+    """Rank of each color by frequency; 0 is the most frequent color."""
     by_rank: Int32[Array, " colors"]
-    """Color of each rank."""
+    """Color of each rank, starting with the most frequent color."""
     box: tuple[Array, Array, Array, Array]
-    """Top, left, bottom and right of the bounding box of all cells that are not background."""
+    """Top, left, bottom and right of the bounding box of all cells that do not have the background color."""
 
 
 def summarize_input(grid: Grid) -> InputSummary:
-    """Compute the global features of an input, which is -1 outside its area. The background is its most
+    """Compute the global features of an input grid, which is -1 outside the grid. The background is the most
     frequent color."""
     inside = grid >= 0
     colors = jnp.arange(NUM_COLORS, dtype=jnp.int8)
@@ -69,8 +71,15 @@ def summarize_input(grid: Grid) -> InputSummary:
 def views_of(
     grid: Grid, summary: InputSummary, rows: Array, columns: Array
 ) -> Int8[Array, "views rows columns"]:
-    """Compute the color that each view shows at each cell of an output of `rows` x `columns`; -1 if it shows
-    none."""
+    """Compute the views of an input grid: for each view, the color that it shows at each cell of the output;
+    -1 if it shows none.
+
+    Args:
+        grid: Input grid, -1 outside the grid.
+        summary: Global features of the input.
+        rows: Height of the output.
+        columns: Width of the output.
+    """
     r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
     h, w, (top, left, bottom, right) = summary.height, summary.width, summary.box
 
@@ -112,8 +121,8 @@ def views_of(
 
 
 def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
-    """Find the nearest cell that is not background to the left, right, above and below; -1 if there is
-    none."""
+    """Compute four views that show, at each cell, the nearest color other than the background to the left, to
+    the right, above and below. A cell that has such a color itself shows it. Cells without one are -1."""
     drawn = (grid >= 0) & (grid != summary.by_rank[0])
     rays = []
     for axis in (1, 0):
@@ -128,7 +137,8 @@ def _rays(grid: Grid, summary: InputSummary) -> list[Grid]:
 
 
 def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows columns"]:
-    """Compute masks: enclosed background, and cells of the largest, smallest and single-cell components."""
+    """Compute masks of input cells: enclosed background; cells of the largest, smallest and single-cell
+    components, for components of any color and of one color; and the cells of the grid."""
     inside = grid >= 0
     drawn = inside & (grid != summary.by_rank[0])
     # Cells outside the canvas are open, and so is background that is connected to them.
@@ -148,8 +158,13 @@ def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows colum
 def _component_sizes(
     grid: Grid, mask: Bool[Array, "rows columns"], same_color: bool
 ) -> Int32[Array, "rows columns"]:
-    """Compute the size of the component of each cell of a mask, for components of one color or of any
-    color."""
+    """Compute the size of the 8-connected component to which each cell of a mask belongs; 0 outside the mask.
+
+    Args:
+        grid: The grid.
+        mask: Cells that form the components.
+        same_color: Whether only cells of the same color are connected.
+    """
     rows, columns = grid.shape
     steps = [(down, across) for down in (-1, 0, 1) for across in (-1, 0, 1) if down or across]
     joined = jnp.stack([mask & (_shift(grid, *step, -1) == grid) if same_color else mask for step in steps])
@@ -170,14 +185,14 @@ def _shift(grid: Array, down: int, across: int, outside: int | bool) -> Array:
 
 
 def _spread(mask: Bool[Array, "rows columns"]) -> Bool[Array, "rows columns"]:
-    """Add all adjacent cells to a mask."""
+    """Add the 4-connected neighbors of all cells to a mask."""
     near = [_shift(mask, *step, False) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
     return mask | jnp.stack(near).any(axis=0)
 
 
 def sizes_of(summary: InputSummary) -> Int32[Array, "2 sizes"]:
-    """List candidates for the height and width of the output: simple functions of the input, and all
-    constants."""
+    """Return candidates for the height and for the width of the output: simple functions of the input's size,
+    bounding box and number of colors, and the constants 1 to 30."""
     present = jnp.sum(summary.counts > 0)
     top, left, bottom, right = summary.box
     box = (bottom - top + 1, right - left + 1)
@@ -194,7 +209,8 @@ def sizes_of(summary: InputSummary) -> Int32[Array, "2 sizes"]:
 
 
 def histogram_of(summary: InputSummary) -> Float[Array, " numbers"]:
-    """Return the fractions of colors by rank, which of them occur, and the size of the input."""
+    """Return global features as one vector: the fraction of cells of each color, by rank; whether the color
+    of each rank occurs; and the height and width divided by 30."""
     sorted_counts = summary.counts[summary.by_rank]
     shares = sorted_counts / jnp.maximum(1, jnp.sum(sorted_counts))
     size = jnp.stack([summary.height, summary.width]) / 30

@@ -15,7 +15,8 @@ from phalanx.core.environment import Key
 from phalanx.nn.layers import Attention, Dense, LayerNorm
 
 _FREQUENCIES = 5
-"""Number of wavelengths of the position encoding: 2, 4, ... 32 cells distinguish all rows of a 30x30 grid."""
+"""Number of frequencies of the position encoding. The wavelengths are 2, 4, ..., 32 cells, which
+distinguishes all rows of a 30x30 grid."""
 
 
 class _Block(eqx.Module):
@@ -39,7 +40,8 @@ class _Block(eqx.Module):
 
 
 class ArcTransformer(eqx.Module):
-    """A transformer over the patches of the grid, with sinusoidal encodings of rows and columns."""
+    """Policy network that is a transformer over the patches of the grid, with sinusoidal encodings of rows
+    and columns."""
 
     stem: Stem
     position: Dense
@@ -63,7 +65,7 @@ class ArcTransformer(eqx.Module):
         return ArcDistribution.from_logits(logits, self.heads.ids, observation), value
 
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits of the action distribution and the value of one observation."""
+        """Compute the logits of the action distribution and the value for one observation."""
         features, inside = self.stem(observation)
         shape = features.shape
         items = (features + self.position(_sinusoids(shape[0], shape[1]))).reshape(-1, shape[2])

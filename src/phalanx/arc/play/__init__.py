@@ -1,4 +1,4 @@
-"""Interactive ARC editor in the terminal (requires the extra `play`)."""
+"""Terminal application for solving ARC tasks interactively. Requires the package extra `play`."""
 
 import lazy_loader
 

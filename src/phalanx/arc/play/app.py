@@ -1,4 +1,4 @@
-"""The terminal application: keyboard and mouse control a `PlaySession`, and its state is displayed."""
+"""The main screen of the terminal application, which handles keyboard and mouse input."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
@@ -77,12 +77,13 @@ def _bindings() -> Iterable[Binding]:
 
 
 class PlayApp(App[None]):
-    """Shows tasks one after another. Saved episodes are added to a file.
+    """Textual application in which a player solves ARC tasks one after another. Complete episodes can be
+    saved to a file.
 
     Args:
-        tasks: Test pairs to solve.
+        tasks: Test pairs to solve, in this order.
         config: Settings of the environment.
-        recording: File for saved episodes.
+        recording: File to which episodes are saved.
         show_similarity: Whether to show the fraction of correct cells.
         palette: `arc`, or `safe` for color-blind players.
     """
@@ -110,10 +111,10 @@ class PlayApp(App[None]):
         self.tool: Tool = FILL
         self.color = 1
         self.solved: set[int] = set()
-        """Places of the puzzles that were solved."""
+        """Indices of the tasks that were solved."""
         self.saved_steps = self.saved_episodes = 0
         self._saved: list[ArcState] = []
-        """Last states of what was saved, so that no episode is saved twice."""
+        """Final states of the saved episodes, so that no episode is saved twice."""
 
     def compose(self) -> Iterator[Widget]:
         yield Static(id="title")
@@ -132,7 +133,7 @@ class PlayApp(App[None]):
         await self._open()
 
     async def _open(self) -> None:
-        """Show the task of the session from its start."""
+        """Show the task of the current session, and reset the cursor and the tool."""
         self.board.cursor = Cursor()
         self.tool = FILL
         await self.query_one(DemonstrationPane).show(self.session.task.task, self.palette)
@@ -142,7 +143,7 @@ class PlayApp(App[None]):
 
     @property
     def board(self) -> Board:
-        """The working grid."""
+        """Widget of the working grid."""
         return self.query_one(Board)
 
     @property
@@ -182,7 +183,7 @@ class PlayApp(App[None]):
         self.query_one("#board-frame").border_subtitle = self.board.cursor.text
 
     def _result_text(self) -> str:
-        """Describe the result of an episode; empty while it runs."""
+        """Return a message about the result of the episode; empty while the episode is running."""
         session = self.session
         if session.solved:
             then = "n: next task" if not self.is_unsaved else "w: save, n: next task"
@@ -193,7 +194,8 @@ class PlayApp(App[None]):
         return ""
 
     def _try(self, act: Callable[[], object], message: str) -> None:
-        """Call a function and show a message, or the reason why it is impossible."""
+        """Call a function of the session. If it succeeds, show `message`; if it raises `PlayError`, show the
+        reason."""
         try:
             act()
         except PlayError as error:
@@ -226,12 +228,14 @@ class PlayApp(App[None]):
             self._operate(operation, self.tool.single)
 
     def action_operate(self, operation: int) -> None:
-        """Apply an operation to the selected cells, or to the cursor's cell if it takes a single cell."""
+        """Apply an operation to the selected cells. Operations that take a single cell are applied to the
+        cursor's cell."""
         chosen = tool_for(operation)
         self._operate(operation, chosen is not None and chosen[0].single)
 
     def action_choose(self, operation: int) -> None:
-        """Apply an operation of a list, or select its tool if it needs a cell."""
+        """Handle the choice of an operation in a list. If the operation needs a cell, its tool is selected;
+        otherwise, the operation is applied."""
         chosen = tool_for(operation)
         if chosen is None:
             self._operate(operation)
@@ -251,13 +255,18 @@ class PlayApp(App[None]):
         self._draw()
 
     def action_color(self, color: int) -> None:
-        """Select a color, and the fill tool if the selected tool has no color."""
+        """Select a color. If the current tool has no color, the fill tool is selected too."""
         self.color = color
         self.tool = self.tool if self.tool.has_color else FILL
         self._draw()
 
     def action_go(self, direction: str, extend: bool = False) -> None:
-        """Move the cursor, or the selected cells with the move tool."""
+        """Move the cursor or, with the move tool, the selected cells.
+
+        Args:
+            direction: `up`, `down`, `left` or `right`.
+            extend: Whether to extend the selected box to the new position of the cursor.
+        """
         step = DIRECTIONS[direction]
         if self.tool is MOVE and not extend:
             self._operate(MOVES[step])
@@ -266,13 +275,14 @@ class PlayApp(App[None]):
         self._draw()
 
     def action_drop(self) -> None:
-        """Clear the selection, and stop moving or resizing."""
+        """Clear the selection, and switch from a tool without a color to the fill tool."""
         self.board.cursor = Cursor.at(self.board.cursor.row, self.board.cursor.col)
         self.tool = self.tool if self.tool.has_color else FILL
         self._draw()
 
     def action_keep(self) -> None:
-        """Add the box to the selected single cells, or remove it from them."""
+        """Add the selected box to the selected single cells. If all of its cells are already selected, remove
+        them."""
         if self.config.action.selection_format != "mask":
             self.notify("single cells need --format mask", severity="warning")
             return
@@ -280,7 +290,7 @@ class PlayApp(App[None]):
         self._draw()
 
     def action_scroll(self, pages: int) -> None:
-        """Scroll the demonstrations."""
+        """Scroll the demonstrations by the given number of pages."""
         pane = self.query_one(DemonstrationPane)
         pane.scroll_relative(y=pages * max(pane.size.height - 2, 1), animate=False)
 
@@ -301,7 +311,7 @@ class PlayApp(App[None]):
         self._save()
 
     def _save(self) -> bool:
-        """Save the episode; return whether the file contains it now."""
+        """Save the episode. Returns whether the file contains the episode afterward."""
         if self._is_saved():
             self.notify(f"this episode has already been saved to {self.file.path}", severity="warning")
             return True
@@ -317,11 +327,11 @@ class PlayApp(App[None]):
         return True
 
     def action_restart(self) -> None:
-        """Undo all steps."""
+        """Restart the task by undoing all steps."""
         self._before_leaving(lambda: self._try(self.session.restart, "Restarted."))
 
     def action_next(self) -> None:
-        """Open the next task, or the first one after the last."""
+        """Open the next task. The first task follows the last one."""
 
         async def open_next() -> None:
             self.index = (self.index + 1) % len(self.tasks)
@@ -335,7 +345,7 @@ class PlayApp(App[None]):
         self._before_leaving(self.exit)
 
     def _before_leaving(self, leave: Callable[[], object]) -> None:
-        """Call `leave`, after a question if a solved episode would be lost."""
+        """Call `leave`. If the episode is solved but not saved, ask the player first."""
 
         def answered(answer: Leaving | None) -> None:
             if answer == "leave" or (answer == "save" and self._save()):
@@ -347,17 +357,17 @@ class PlayApp(App[None]):
             leave()
 
     def action_help(self) -> None:
-        """Show the keys."""
+        """Open the help dialog."""
         self.push_screen(HelpScreen())
 
     def action_operations(self) -> None:
-        """List all operations."""
+        """Open the dialog with all operations, and handle the player's choice."""
         self.push_screen(
             OperationsScreen(), lambda chosen: None if chosen is None else self.action_choose(chosen)
         )
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
-        """Add all operations to Textual's command palette."""
+        """Return the commands of Textual's command palette, to which all operations are added."""
         yield from super().get_system_commands(screen)
         for info in OPERATIONS:
             yield SystemCommand(info.name, info.text, lambda number=info.id: self.action_choose(number))

@@ -1,4 +1,4 @@
-"""Grid widgets, including the working grid, which handles the mouse."""
+"""Widgets that draw grids, including the working grid, which handles the mouse."""
 
 import functools
 
@@ -19,7 +19,8 @@ Grid = Integer[np.ndarray, "_ _"]
 
 _OUTSIDE = Style(color="#5c6773", dim=True)
 _BLEND = 0.08
-"""Change of brightness of every other cell, so that cells of one color can be counted."""
+"""Fraction by which every other cell is lighter or darker, so that adjacent cells of one color can be told
+apart."""
 
 # Terminals with 256 colors choose the nearest color themselves, and lighter maroon would become purple. So
 # each color has a standard color, and another one with the same hue for every other cell.
@@ -41,12 +42,23 @@ _PALETTES_256 = {
 
 
 def terminal_palette(palette: Palette, color_system: str | None) -> Palette:
-    """Return the palette for a terminal: its own colors, or similar ones from the 256 standard colors."""
+    """Return the palette for a terminal. If the terminal does not support all colors, similar colors from the
+    256 standard colors are used.
+
+    Args:
+        palette: Palette to display.
+        color_system: Name of the color system that Rich has detected; None if there are no colors.
+    """
     return palette if color_system in (None, "truecolor") else _PALETTES_256[palette.name]
 
 
 def size_at(shape: tuple[int, int], scale: int) -> Size:
-    """Compute the columns and lines of a grid. A cell is 2x1 at scale 1, and half a line high at scale 0.
+    """Compute the number of terminal columns and lines that a grid occupies.
+
+    Args:
+        shape: Height and width of the grid.
+        scale: A cell is `2 * scale` columns wide and `scale` lines high. At scale 0, it is one column wide
+            and half a line high.
 
     >>> size_at((3, 4), 1), size_at((3, 4), 0)
     (Size(width=8, height=3), Size(width=4, height=2))
@@ -56,7 +68,7 @@ def size_at(shape: tuple[int, int], scale: int) -> Size:
 
 
 class GridView(Widget):
-    """A colored grid."""
+    """Widget that draws a grid with colors."""
 
     DEFAULT_CSS = "GridView { width: auto; height: auto; }"
 
@@ -69,19 +81,19 @@ class GridView(Widget):
 
     @property
     def shown_shape(self) -> tuple[int, int]:
-        """Number of rows and columns that are drawn."""
+        """Number of rows and columns of cells that are drawn."""
         height, width = self.cells.shape
         return height, width
 
     def show(self, cells: Grid, scale: int | None = None) -> None:
-        """Draw another grid, or change the scale."""
+        """Draw another grid. If `scale` is None, the scale does not change."""
         scale = self.scale if scale is None else scale
         if cells is not self.cells or scale != self.scale:
             self.cells, self.scale = cells, scale
             self._redraw()
 
     def _redraw(self) -> None:
-        """Draw again, and update the layout if the size has changed."""
+        """Draw the widget again. The layout is updated only if the size has changed."""
         size = size_at(self.shown_shape, self.scale)
         self.refresh(layout=size != self._drawn)
         self._drawn = size
@@ -120,22 +132,28 @@ class GridView(Widget):
         return segments
 
     def _texts(self, row: int, y: int) -> list[str]:
-        """Return the text on each cell of a row, for one of its lines."""
+        """Return the text on each cell of a row of the grid, for one line of the terminal.
+
+        Args:
+            row: Row of the grid.
+            y: Line of the widget.
+        """
         return ["  " * self.scale] * self.shown_shape[1]
 
 
 class Board(GridView, can_focus=True):
-    """The working grid. It shows the selection and sends messages about clicked and dragged cells."""
+    """Widget of the working grid. It draws the selection and posts messages when cells are clicked or
+    dragged."""
 
     class Pressed(Message):
-        """A cell was clicked."""
+        """Message that a cell was clicked."""
 
         def __init__(self, row: int, col: int, ctrl: bool) -> None:
             super().__init__()
             self.row, self.col, self.ctrl = row, col, ctrl
 
     class Dragged(Message):
-        """The mouse was dragged from one cell to another."""
+        """Message that the mouse was dragged from one cell to another. It contains the new cursor."""
 
         def __init__(self, cursor: Cursor) -> None:
             super().__init__()
@@ -145,7 +163,7 @@ class Board(GridView, can_focus=True):
         super().__init__(cells, palette, id=id)
         self.cursor = Cursor()
         self.canvas: tuple[int, int] | None = None
-        """Size of the canvas while cells outside the grid can be selected."""
+        """Height and width of the canvas if cells outside the grid are drawn; None if they are not."""
         self._seen: tuple[Cursor, tuple[int, int] | None] = (self.cursor, None)
         self._pressed: tuple[int, int] | None = None
         self._dragging = False
@@ -156,18 +174,25 @@ class Board(GridView, can_focus=True):
         return self.canvas or (height, width)
 
     def select(self, cursor: Cursor, canvas: tuple[int, int] | None) -> None:
-        """Show the selection, on the grid or on the entire canvas."""
+        """Draw another selection.
+
+        Args:
+            cursor: Cursor with the selection.
+            canvas: Height and width of the canvas, to draw cells outside the grid too. If None, only the grid
+                is drawn.
+        """
         self.cursor, self.canvas = cursor, canvas
         if self._seen != (cursor, canvas):
             self._seen = (cursor, canvas)
             self._redraw()
 
     def region_of(self, row: int, col: int) -> Region:
-        """Return the columns and lines of a cell."""
+        """Return the region of a cell in the widget."""
         return Region(2 * self.scale * col, self.scale * row, 2 * self.scale, self.scale)
 
     def cell_at(self, x: int, y: int) -> tuple[int, int]:
-        """Return the cell at a column and line, or the nearest one outside the grid."""
+        """Return the row and column of the cell at a position in the widget. If there is none, the nearest
+        cell is returned."""
         height, width = self.shown_shape
         row, col = y // self.scale, x // (2 * self.scale)
         return min(max(row, 0), height - 1), min(max(col, 0), width - 1)
@@ -184,7 +209,7 @@ class Board(GridView, can_focus=True):
         return texts
 
     def _outline(self, col: int, y: int) -> str:
-        """Draw a cell's part of the outline of the selected box."""
+        """Return the text on a cell that draws its part of the outline of the selected box."""
         top, left, bottom, right = self.cursor.box
         first, last = y == top * self.scale, y == (bottom + 1) * self.scale - 1
         left_end, line, right_end = {
@@ -224,13 +249,14 @@ class Board(GridView, can_focus=True):
 
 
 class PaletteBar(Widget):
-    """The ten colors in a row. The selected color is marked, and a click selects another."""
+    """Widget that shows the ten colors in a row. The selected color is marked, and a click selects another
+    one."""
 
     DEFAULT_CSS = "PaletteBar { width: 40; height: 1; }"
     WIDTH = 4
 
     class Chosen(Message):
-        """A color was clicked."""
+        """Message that a color was clicked."""
 
         def __init__(self, color: int) -> None:
             super().__init__()
@@ -270,7 +296,14 @@ def _style(ink: str, background: str | None, bold: bool = False) -> Style:
 
 @functools.lru_cache(maxsize=512)
 def _cell_style(palette: Palette, color: int, other: bool, marked: bool) -> Style:
-    """Return text color and background of a cell. Every other cell is slightly lighter or darker."""
+    """Return the text style and background color of a cell.
+
+    Args:
+        palette: Palette.
+        color: Color of the cell.
+        other: Whether to make the background slightly lighter or darker, which is done for every other cell.
+        marked: Whether the cell has text.
+    """
     background = palette.colors[color]
     if other and palette.name in _OTHER_CELLS:
         background = _OTHER_CELLS[palette.name][color]

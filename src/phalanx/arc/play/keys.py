@@ -1,4 +1,4 @@
-"""Tools, key bindings of operations, and the cursor with its selection."""
+"""Tools, keys of the operations, and the cursor with its selection."""
 
 import dataclasses
 
@@ -11,18 +11,22 @@ from phalanx.formatting import format_count
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """A tool, which a click, space or enter applies."""
+    """A tool of the editor. A click, the space key or the enter key applies it to the selected cells."""
 
     name: str
+    """Name of the tool on the screen."""
     key: str
+    """Key that selects the tool."""
     first: int | None
-    """Operation of the tool, with color 0 if it has colors; None for moving."""
+    """Id of the tool's operation. If the tool has a color, this is the operation for color 0. None for the
+    move tool."""
     has_color: bool = False
+    """Whether the tool uses the selected color."""
     single: bool = False
-    """Whether the tool applies to the cursor's cell only."""
+    """Whether the tool is applied to the cursor's cell only, not to the entire selection."""
 
     def operation(self, color: int) -> int | None:
-        """Return the operation for a color; None for moving."""
+        """Return the id of the tool's operation for a color; None for the move tool."""
         return self.first if self.first is None or not self.has_color else self.first + color
 
 
@@ -57,7 +61,7 @@ OPERATION_KEYS: dict[int, str] = {
     Operation.FIRST_UNSOLVED_DEMO_PAIR: "{",
     Operation.FIRST_UNSOLVED_TEST_PAIR: "}",
 }
-"""Keys that apply an operation to the selection immediately."""
+"""Key that immediately applies each operation to the selection."""
 
 MOVES = {
     (-1, 0): Operation.MOVE_UP,
@@ -66,19 +70,20 @@ MOVES = {
     (0, 1): Operation.MOVE_RIGHT,
 }
 MOVING_OPERATIONS = frozenset(range(Operation.MOVE_UP, Operation.FLIP_VERTICAL + 1))
-"""Operations that move an object, and the selection with it."""
+"""Ids of the operations that move an object. The selection moves with it."""
 DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
 def tool_for(operation: int) -> tuple[Tool, int | None] | None:
-    """Return the tool and color of an operation that needs a cell; None for other operations."""
+    """Return the tool and the color of an operation that is applied to a cell; None for other operations. The
+    color is None if the tool has none."""
     if operation < 2 * NUM_COLORS:
         return (FILL if operation < NUM_COLORS else FLOOD), operation % NUM_COLORS
     return {PASTE.first: (PASTE, None), RESIZE.first: (RESIZE, None)}.get(operation)
 
 
 def key_text(operation: int) -> str:
-    """Describe the keys of an operation."""
+    """Return the keys that apply an operation, as text."""
     chosen = tool_for(operation)
     if chosen is not None and operation not in OPERATION_KEYS:
         tool, color = chosen
@@ -87,7 +92,8 @@ def key_text(operation: int) -> str:
 
 
 def panel_entries() -> list[tuple[str, str, Tool | int]]:
-    """List key, name and tool or operation for the panel. Colors are selected elsewhere."""
+    """Return the entries of the operation panel. Each consists of a key, a name, and a tool or the id of an
+    operation. There are no entries for single colors."""
     entries: list[tuple[str, str, Tool | int]] = [(tool.key, tool.name, tool) for tool in TOOLS]
     shown = {tool.first for tool in TOOLS} | set(MOVES.values())
     entries += [
@@ -100,21 +106,26 @@ def panel_entries() -> list[tuple[str, str, Tool | int]]:
 
 @dataclasses.dataclass(frozen=True)
 class Cursor:
-    """Position of the cursor, the box from there to the anchor, and selected single cells."""
+    """The cursor and the selection. The selection is the box between the cursor and the anchor or, if there
+    are any, a set of single cells."""
 
     row: int = 0
+    """Row of the cursor."""
     col: int = 0
+    """Column of the cursor."""
     anchor: tuple[int, int] = (0, 0)
+    """Row and column of the opposite corner of the selected box."""
     loose: frozenset[tuple[int, int]] = frozenset()
+    """Cells that are selected individually, as (row, column)."""
 
     @classmethod
     def at(cls, row: int, col: int) -> "Cursor":
-        """Create a cursor on one cell."""
+        """Create a cursor that selects a single cell."""
         return cls(row, col, (row, col))
 
     @property
     def box(self) -> tuple[int, int, int, int]:
-        """Top, left, bottom and right, all included."""
+        """First row, first column, last row and last column of the box between the cursor and the anchor."""
         (row, col), (other_row, other_col) = (self.row, self.col), self.anchor
         return min(row, other_row), min(col, other_col), max(row, other_row), max(col, other_col)
 
@@ -129,7 +140,7 @@ class Cursor:
 
     @property
     def is_single(self) -> bool:
-        """Whether exactly one cell is selected."""
+        """Whether only the cursor's cell is selected."""
         return (self.row, self.col) == self.anchor and not self.loose
 
     def contains(self, row: int, col: int) -> bool:
@@ -138,30 +149,39 @@ class Cursor:
         return (row, col) in self.loose if self.loose else top <= row <= bottom and left <= col <= right
 
     def move(self, down: int, right: int, extend: bool = False) -> "Cursor":
-        """Move the cursor by one cell. With `extend`, the anchor stays. Single cells stay."""
+        """Return the cursor after a move.
+
+        Args:
+            down: Number of rows to move down.
+            right: Number of columns to move to the right.
+            extend: Whether the anchor stays in place, which extends the selected box. Otherwise, it moves
+                with the cursor.
+        """
         row, col = self.row + down, self.col + right
         return Cursor(row, col, self.anchor if extend else (row, col), self.loose)
 
     def drag(self, row: int, col: int) -> "Cursor":
-        """Select the box from the anchor to a cell."""
+        """Return the cursor moved to a cell. The anchor stays in place, so the box between them is
+        selected."""
         return dataclasses.replace(self, row=row, col=col)
 
     def toggle(self) -> "Cursor":
-        """Add the box to the single cells, or remove it if all of its cells are among them."""
+        """Return the cursor with the cells of the box added to the single cells. If all of them are already
+        selected, they are removed instead."""
         top, left, bottom, right = self.box
         box = {(row, col) for row in range(top, bottom + 1) for col in range(left, right + 1)}
         loose = self.loose - box if box <= self.loose else self.loose | box
         return Cursor(self.row, self.col, (self.row, self.col), frozenset(loose))
 
     def clip(self, height: int, width: int) -> "Cursor":
-        """Clip the cursor and the selection to a grid of this size."""
+        """Return the cursor and the selection clipped to a grid of the given size."""
         row, col = _clamp(self.row, height), _clamp(self.col, width)
         anchor = (_clamp(self.anchor[0], height), _clamp(self.anchor[1], width))
         loose = frozenset((r, c) for r, c in self.loose if r < height and c < width)
         return Cursor(row, col, anchor, loose)
 
     def mask(self, shape: tuple[int, int]) -> Bool[np.ndarray, "rows columns"]:
-        """Return the mask of the selected cells: the single cells if there are any, otherwise the box."""
+        """Return the mask of the selected cells, with the given shape."""
         cells = np.zeros(shape, bool)
         if self.loose:
             for row, col in self.loose:
@@ -172,11 +192,12 @@ class Cursor:
         return cells
 
     def single_mask(self, shape: tuple[int, int]) -> Bool[np.ndarray, "rows columns"]:
-        """Return the mask of the cursor's cell."""
+        """Return the mask that contains only the cursor's cell, with the given shape."""
         return Cursor.at(self.row, self.col).mask(shape)
 
     def select_cells(self, cells: Bool[np.ndarray, "rows columns"]) -> "Cursor":
-        """Select cells to which an object has moved; unchanged if there are none."""
+        """Return the cursor with the given cells selected, to which an object has moved. If there are none,
+        the cursor is unchanged."""
         positions: list[tuple[int, int]] = [(row, col) for row, col in np.argwhere(cells).tolist()]
         if not positions:
             return self

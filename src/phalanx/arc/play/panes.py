@@ -1,4 +1,4 @@
-"""Parts of the screen: demonstrations, working grid, operations, dialogs, and their styles."""
+"""Panes and dialogs of the terminal application, and their styles."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
@@ -57,7 +57,7 @@ _MAX_SCALE = 3
 
 
 class PairView(Horizontal):
-    """A demonstration: input, arrow and output."""
+    """Widget that shows a demonstration: its input, an arrow and its output."""
 
     def __init__(self, pair: GridPair, number: int, palette: Palette) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class PairView(Horizontal):
         yield self.grids[1]
 
     def size_at(self, scale: int) -> tuple[int, int]:
-        """Return the number of columns and lines, including the border."""
+        """Return the number of terminal columns and lines at a scale, including the border."""
         sizes = [size_at((height, width), scale) for height, width in self.shapes]
         return sum(size.width for size in sizes) + _ARROW, max(size.height for size in sizes) + _BORDER
 
@@ -85,7 +85,7 @@ class PairView(Horizontal):
 
 
 class DemonstrationPane(VerticalScroll, can_focus=False):
-    """All demonstrations, below each other and as large as possible."""
+    """Pane that shows all demonstrations, one below the other and as large as possible."""
 
     async def show(self, task: ArcTask, palette: Palette) -> None:
         """Show the demonstrations of another task."""
@@ -98,7 +98,7 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
         self.fit()
 
     def fit(self) -> None:
-        """Choose the scale of the grids."""
+        """Choose the largest scale at which the demonstrations fit."""
         pairs = list(self.query(PairView))
         # The scroll bar takes one column, the border of a pair two.
         width, height = self.size.width - _BORDER - 1, self.size.height
@@ -118,11 +118,11 @@ def _largest_fitting(pairs: Sequence[PairView], width: int, height: int) -> int:
 
 
 class GridFrame(ScrollableContainer, can_focus=False, inherit_bindings=False):
-    """A border around a grid, which scrolls if it is larger. The arrow keys move the cursor instead."""
+    """Scrollable frame around a grid. It ignores the arrow keys, which move the cursor."""
 
 
 class WorkPane(Vertical):
-    """The input of the test pair above the working grid."""
+    """Pane that shows the input of the test pair above the working grid."""
 
     def __init__(self, view: StateSnapshot, palette: Palette) -> None:
         super().__init__(id="work")
@@ -140,7 +140,14 @@ class WorkPane(Vertical):
         self.fit()
 
     def show(self, view: StateSnapshot, cursor: Cursor, canvas: tuple[int, int] | None) -> None:
-        """Draw a state and the selection. With a canvas, cells outside the grid are drawn too."""
+        """Draw a state and the selection.
+
+        Args:
+            view: The state.
+            cursor: Cursor with the selection.
+            canvas: Height and width of the canvas, to draw cells outside the grid too. If None, only the grid
+                is drawn.
+        """
         before = self.input.shown_shape, self.board.shown_shape
         if view.input.tolist() != self.input.cells.tolist():
             self.input.show(view.input)
@@ -153,7 +160,7 @@ class WorkPane(Vertical):
         self.frames[1].scroll_to_region(self.board.region_of(cursor.row, cursor.col), animate=False)
 
     def fit(self) -> None:
-        """Choose the scales: as large as possible for the working grid, then for the input."""
+        """Choose the largest scale for the working grid, and then the largest one for the input."""
         board, above = self.board.shown_shape, self.input.shown_shape
         width, height = self.size.width - _BORDER, self.size.height - 2 * _BORDER
         scales = [(large, small) for large in range(_MAX_SCALE, 0, -1) for small in range(large, -1, -1)]
@@ -168,7 +175,7 @@ class WorkPane(Vertical):
 
 
 class OperationPanel(OptionList, can_focus=False):
-    """Tools and operations with their keys, for the mouse."""
+    """List of tools and operations with their keys, which can be clicked."""
 
     def __init__(self) -> None:
         self.entries = panel_entries()
@@ -176,7 +183,7 @@ class OperationPanel(OptionList, can_focus=False):
         self.border_title = "operations"
 
     def mark(self, tool: Tool) -> None:
-        """Highlight the selected tool."""
+        """Highlight the current tool."""
         self.highlighted = next(index for index, entry in enumerate(self.entries) if entry[2] == tool)
 
 
@@ -222,7 +229,7 @@ _KEYS = (
 
 
 class HelpScreen(ModalScreen[None]):
-    """Dialog with the keys and mouse actions."""
+    """Dialog that explains the keys and mouse actions."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "dismiss", "Close")]
 
@@ -238,7 +245,8 @@ class HelpScreen(ModalScreen[None]):
 
 
 class OperationsScreen(ModalScreen[int | None]):
-    """Dialog with all operations and their keys; returns the selected one."""
+    """Dialog that lists all operations with their keys. Its result is the id of the selected operation, or
+    None if it is closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,a", "dismiss", "Close")]
 
@@ -266,7 +274,7 @@ Leaving = Literal["save", "leave", "stay"]
 
 
 class LeaveScreen(ModalScreen[Leaving]):
-    """Dialog that asks what to do with a solved episode that has not been saved."""
+    """Dialog that asks whether to save a solved episode before leaving it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "answer('save')"),
@@ -287,6 +295,6 @@ class LeaveScreen(ModalScreen[Leaving]):
         self.action_answer(str(event.button.id))
 
     def action_answer(self, answer: str) -> None:
-        """Close the dialog with an answer."""
+        """Close the dialog with an answer: `save`, `leave` or `stay`."""
         answers: dict[str, Leaving] = {"save": "save", "leave": "leave", "stay": "stay"}
         self.dismiss(answers[answer])

@@ -1,4 +1,4 @@
-"""Recorded episodes as samples, and the file that they are saved to."""
+"""Converts played episodes to samples and saves them to a file."""
 
 import dataclasses
 import json
@@ -17,10 +17,16 @@ from phalanx.io.atomic import atomic_write
 
 
 def episode_samples(session: PlaySession, seed: int, tokenizer: ArcTokenizer) -> list[Sample]:
-    """Convert an episode that has ended to one sample per step, as an `EnvironmentStream` of `seed` does.
+    """Convert an episode that has ended to one sample per step. The samples have the same format as those of
+    an `EnvironmentStream`.
 
-    The recorded actions are replayed from the start, and the rewards and the result are compared with the
-    recording.
+    The recorded actions are replayed from the start. If the rewards or the result differ from the recording,
+    an error is raised.
+
+    Args:
+        session: Session with the episode.
+        seed: Seed that identifies the episode in the ids of the samples and determines its start.
+        tokenizer: Tokenizer that encodes the steps.
     """
     if not session.ended:
         raise PlayError("only an episode that has ended can be saved; s submits the grid")
@@ -57,12 +63,12 @@ _view = jax.jit(ArcTokenizer.view, static_argnums=0)
 
 
 def dataset_id(session: PlaySession) -> str:
-    """Return the dataset id of samples of this task."""
+    """Return the dataset id for the samples of a session, which contains the task id."""
     return f"play-{session.task.task.id}"
 
 
 def parse_grid_names(text: str) -> tuple[GridName, ...]:
-    """Parse names of grids, separated by commas.
+    """Parse a comma-separated list of grid names.
 
     >>> parse_grid_names("working, target")
     ('working', 'target')
@@ -76,14 +82,19 @@ def parse_grid_names(text: str) -> tuple[GridName, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeFile:
-    """A `.jsonl` file of samples to which complete episodes are added."""
+    """A `.jsonl` file of samples to which episodes can be appended."""
 
     path: Path
     grids: tuple[GridName, ...] = ("input", "working")
-    """Grids of a state that a sample contains."""
+    """Names of the grids that each sample contains."""
 
     def check(self) -> int:
-        """Count the episodes in the file. Raises `ValueError` or `OSError` if the file cannot be written."""
+        """Return the number of episodes in the file, which is 0 if it does not exist.
+
+        Raises:
+            ValueError: If the file does not end in `.jsonl` or contains anything but samples.
+            OSError: If the file cannot be written, because its folder does not exist or it is a folder.
+        """
         if self.path.suffix != ".jsonl":
             raise ValueError(f"the file must end in .jsonl, got {self.path.name!r}")
         if not self.path.parent.is_dir():
@@ -93,7 +104,7 @@ class EpisodeFile:
         return len(_episodes(self.path, self._bytes()))
 
     def append(self, session: PlaySession) -> list[Sample]:
-        """Add an episode that has ended. The file is replaced atomically."""
+        """Append an episode that has ended, and return its samples. The file is replaced atomically."""
         content = self._bytes()
         taken = _episodes(self.path, content)
         seed = session.seed
@@ -114,7 +125,15 @@ class EpisodeFile:
 
 
 def _episodes(path: Path, lines: bytes) -> set[str | None]:
-    """Return the ids of the episodes in a file. Raises `ValueError` if a line is not a sample."""
+    """Return the ids of the episodes in a file.
+
+    Args:
+        path: Path for error messages.
+        lines: Contents of the file.
+
+    Raises:
+        ValueError: If a line is not a sample.
+    """
     found: set[str | None] = set()
     for number, line in enumerate(lines.split(b"\n"), 1):
         if not line.strip():

@@ -1,4 +1,4 @@
-"""One task in the terminal application: steps of the environment, with undo."""
+"""A session in which a player edits the grid of one test pair, with undo and redo."""
 
 import dataclasses
 from typing import NamedTuple
@@ -17,23 +17,24 @@ from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask
 
 Cells = Bool[np.ndarray, "rows columns"]
-"""Mask of the canvas."""
+"""Boolean mask over the cells of the canvas."""
 
 
 class PlayError(Exception):
-    """An action that is impossible in the current state. The message is shown to the player."""
+    """Error for an action that is impossible in the current state. Its message is shown to the player."""
 
 
 class PlayTask(NamedTuple):
-    """One test pair of a task."""
+    """A test pair to solve."""
 
     task: ArcTask
+    """Task to which the test pair belongs."""
     test: int = 0
     """Index of the test pair."""
 
 
 class _Step(NamedTuple):
-    """An action, the state after it, and its reward."""
+    """A step of the player: the action, the state after it and the reward."""
 
     action: Action
     state: ArcState
@@ -43,9 +44,16 @@ class _Step(NamedTuple):
 def play_config(
     selection_format: SelectionFormat = "bbox", *, require_submit: bool = True, max_steps: int = 500
 ) -> ArcConfig:
-    """Create the settings of the environment: one pair on the full canvas, with a reward only at the end.
+    """Create the settings of the environment for a player: one pair on a canvas of 30x30 cells, without a
+    reward for similarity.
 
-    The screen hides the output from the player, who can undo a submission.
+    The environment is in training mode, so it knows the output. The screen does not show it.
+
+    Args:
+        selection_format: `point`, `bbox` or `mask`.
+        require_submit: Whether a solved grid must be submitted. If false, the episode ends when the grid is
+            solved.
+        max_steps: Maximum number of steps.
     """
     return ArcConfig(
         episode=EpisodeConfig(require_submit=require_submit, max_episode_steps=max_steps),
@@ -55,15 +63,16 @@ def play_config(
 
 
 def start_key(seed: int) -> jax.Array:
-    """Return the key of the first episode of an `EnvironmentStream` with this seed."""
+    """Return the random key with which an `EnvironmentStream` of the given seed starts its first episode."""
     return jax.random.fold_in(jax.random.key(seed), 0)
 
 
 @dataclasses.dataclass
 class PlaySession:
-    """A task and the steps taken so far. All states are kept, so undo is exact.
+    """A test pair and the steps that the player has taken. All states are kept, so undoing a step restores
+    the exact state.
 
-    Undone steps are not part of the episode. They can be redone until the next step.
+    Undone steps do not belong to the episode. They can be redone until another step is taken.
     """
 
     task: PlayTask
@@ -93,7 +102,7 @@ class PlaySession:
 
     @property
     def view(self) -> StateSnapshot:
-        """Current state on the host, for drawing."""
+        """Current state as NumPy arrays, for drawing."""
         if self._view is None or self._view[0] is not self.state:
             task, test = self.task
             title = f"{task.id} · test {test + 1} of {len(task.tests)}"
@@ -102,7 +111,7 @@ class PlaySession:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Actions of the episode, without undone ones."""
+        """Actions of the episode, without undone steps."""
         return tuple(step.action for step in self._steps)
 
     @property
@@ -112,7 +121,8 @@ class PlaySession:
 
     @property
     def ended(self) -> bool:
-        """Whether the episode has ended: submitted, solved or out of steps."""
+        """Whether the episode has ended, because the grid was submitted or solved or the step limit was
+        reached."""
         return self.view.done
 
     @property
@@ -131,7 +141,15 @@ class PlaySession:
         return bool(self._undone)
 
     def act(self, operation: int, cells: Cells) -> float:
-        """Apply an operation to cells of the canvas; return the reward."""
+        """Apply an operation to the selected cells, and return the reward.
+
+        Args:
+            operation: Id of the operation.
+            cells: Mask of the selected cells of the canvas.
+
+        Raises:
+            PlayError: If the episode has ended, or if the selection format cannot express the cells.
+        """
         if self.ended:
             raise PlayError("the episode has ended. u: undo the last step, r: restart, n: next task")
         if not 0 <= operation < NUM_OPERATIONS:
@@ -143,20 +161,20 @@ class PlaySession:
         return float(reward)
 
     def submit(self) -> bool:
-        """Submit the grid; return whether it is correct."""
+        """Submit the grid. Returns whether it is correct."""
         corner = np.zeros(self.config.grid_shape, bool)
         corner[0, 0] = True
         self.act(Operation.SUBMIT, corner)
         return self.solved
 
     def undo(self) -> None:
-        """Return to the state before the last step, including a submission."""
+        """Undo the last step, which may be a submission. Raises `PlayError` if there is none."""
         if not self._steps:
             raise PlayError("there is nothing to undo")
         self._undone.append(self._steps.pop())
 
     def redo(self) -> None:
-        """Redo the last undone step."""
+        """Redo the last undone step. Raises `PlayError` if there is none."""
         if not self._undone:
             raise PlayError("there is nothing to redo")
         self._steps.append(self._undone.pop())
@@ -167,7 +185,8 @@ class PlaySession:
             self.undo()
 
     def _action(self, operation: int, cells: Cells) -> Action:
-        """The action in the config's format; a selection that the format cannot name is refused."""
+        """Create an action in the config's selection format. Raises `PlayError` if the format cannot express
+        the selected cells."""
         if cells.shape != self.config.grid_shape:
             raise ValueError(f"cells must be a mask of shape {self.config.grid_shape}, got {cells.shape}")
         selection_format = self.config.action.selection_format

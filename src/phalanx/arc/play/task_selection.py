@@ -1,4 +1,4 @@
-"""The tasks of `phalanx play arc` and their order."""
+"""Selects the tasks that `phalanx play arc` shows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from phalanx.arc.task_files import ALL
 from phalanx.arc.tasks import ArcTask
 
 NUM_GENERATED = 60
-"""Number of generated tasks, some of every family."""
+"""Number of tasks to generate, from the selected families in turn."""
 
 
 def select_tasks(
@@ -24,17 +24,21 @@ def select_tasks(
     seed: int = 0,
     data_dir: Path | None = None,
 ) -> list[PlayTask]:
-    """List the test pairs of tasks, starting with a given task and continuing with those after it.
+    """Return the test pairs to solve. They start with the given task, and the other tasks of its source
+    follow.
 
     Args:
-        task_id: Id of the first task. Without a source, this is the id of a generated task, such as
-            `gravity-000017`, the name of a family, or the id of a task in any downloaded dataset.
-        source: Name of a dataset or a path; empty generates tasks.
+        task_id: Id of the first task; empty starts with the first task of the source. If `source` is empty,
+            this is the id of a generated task, such as `gravity-000017`, the name of a family, or the id of a
+            task in any available dataset.
+        source: Name of a dataset, or a path. If it is empty and `task_id` is not in a dataset, tasks are
+            generated.
         split: Split of the source.
-        families: Use only these families.
-        max_size: Use only tasks whose grids have at most this number of rows and columns.
+        families: Task families to use. If empty, all are used.
+        max_size: Maximum number of rows and columns of the grids. If None, there is no limit for tasks from
+            files.
         seed: Random seed of generated tasks.
-        data_dir: Folder of datasets.
+        data_dir: Folder that contains the datasets. If None, $PHALANX_DATA or ~/.cache/phalanx/arc is used.
     """
     if source:
         split = "training" if source == GENERATED and split == ALL else split
@@ -52,7 +56,8 @@ def select_tasks(
 
 
 def _generated(task_id: str) -> list[ArcTask]:
-    """Generate the task with this id; return an empty list if it is not the id of a generated task."""
+    """Generate the task with the given id. Returns an empty list if this is not the id of a generated
+    task."""
     family, _, seed = task_id.rpartition("-")
     return [generate_task(family, int(seed))] if family in FAMILIES and seed.isdecimal() else []
 
@@ -70,7 +75,7 @@ def _search(task_id: str, split: str, data_dir: Path | None) -> tuple[str, list[
 
 
 def _start_with(tasks: list[ArcTask], task_id: str, source: str) -> list[ArcTask]:
-    """Rotate the tasks such that the given one is first."""
+    """Rotate the list of tasks such that the task with the given id comes first."""
     if not task_id:
         return tasks
     ids = [task.id for task in tasks]
@@ -81,7 +86,7 @@ def _start_with(tasks: list[ArcTask], task_id: str, source: str) -> list[ArcTask
 
 
 def _test_pairs(tasks: list[ArcTask], task_id: str, source: str) -> list[PlayTask]:
-    """List the test pairs of tasks whose test outputs are known."""
+    """Return the test pairs of the tasks whose test outputs are all known."""
     pairs = [
         PlayTask(task, test)
         for task in tasks

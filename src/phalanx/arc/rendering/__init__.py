@@ -1,4 +1,4 @@
-"""ARC grids, tasks, states and episodes as images and terminal output."""
+"""Draws ARC grids, tasks, states and episodes as images and in the terminal."""
 
 import lazy_loader
 

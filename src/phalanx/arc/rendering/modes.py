@@ -1,4 +1,4 @@
-"""Modes of `ArcEnvironment.render`: SVG, terminal text and pixels."""
+"""Render modes of `ArcEnvironment.render`: SVG, terminal text and pixels."""
 
 import functools
 import io
@@ -15,9 +15,9 @@ from phalanx.svg import SHEET
 RENDER_MODES = ("svg", "ansi", "rgb_array")
 
 MIN_CELL_PIXELS = 12
-"""Minimum side of a cell including its line, and the gap between grids, in pixels."""
+"""Minimum side of a cell, including its line, in pixels. The gap between two grids has the same width."""
 MIN_CANVAS_PIXELS = 240
-"""Approximate minimum of the longer side of a canvas in pixels. Small grids have larger cells."""
+"""Approximate minimum length of the longer side of a canvas, in pixels. Small canvases have larger cells."""
 
 
 def render_state_as(state: ArcState, mode: str, *, show_target: bool = True) -> Any:
@@ -25,7 +25,8 @@ def render_state_as(state: ArcState, mode: str, *, show_target: bool = True) -> 
 
     Args:
         state: The state.
-        mode: One of `RENDER_MODES`.
+        mode: `svg` returns SVG text, `ansi` returns text with terminal colors, and `rgb_array` returns
+            pixels.
         show_target: Whether to show the target. It must be False if the target is secret.
     """
     if mode == "svg":
@@ -54,7 +55,8 @@ def _text(state: ArcState, show_target: bool) -> str:
 
 
 def _pixels(state: ArcState, show_target: bool) -> UInt8[np.ndarray, "height width 3"]:
-    """Draw input, working grid and target next to each other, on canvases of the same size."""
+    """Draw the input, the working grid and the target next to each other. Each is drawn on a canvas of the
+    same size."""
     view = snapshot(state)
     grids = [view.input, view.working, *([view.target] if show_target else [])]
     cell = max(MIN_CELL_PIXELS, MIN_CANVAS_PIXELS // max(state.grid_shape))
@@ -78,5 +80,6 @@ def _draw_cells(
 
 @functools.cache
 def _colors() -> UInt8[np.ndarray, "colors 3"]:
-    """Return the colors of the values 0 to 9, of lines, and of the background, which has index -1."""
+    """Return the colors of the cell values 0 to 9, the color of lines (index -2) and the background (index
+    -1)."""
     return np.array([rgb(color) for color in (*ARC.colors, GRID_EDGE, SHEET)], np.uint8)

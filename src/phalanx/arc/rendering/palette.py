@@ -1,4 +1,4 @@
-"""Colors of cells: ARC's published colors, and a palette that is safe for color blindness."""
+"""Color palettes for cells: the official ARC colors, and a palette for color-blind readers."""
 
 import dataclasses
 from typing import Literal
@@ -13,25 +13,25 @@ class Palette:
     """One `#RRGGBB` color for each cell value from 0 to 9."""
 
     name: str
-    """Name for `palette_named`."""
+    """Name of the palette."""
     colors: tuple[str, ...]
-    """Color of each cell value."""
+    """Color of each cell value, as `#RRGGBB`."""
     names: tuple[str, ...]
-    """English name of each color."""
+    """English names of the colors."""
 
     def __post_init__(self) -> None:
         if len(self.colors) != NUM_COLORS or len(self.names) != NUM_COLORS:
             raise ValueError(f"palette {self.name!r} must name {NUM_COLORS} colors, got {len(self.colors)}")
 
     def ink(self, color: int) -> str:
-        """Return black or white, whichever has more contrast with a cell value's color."""
+        """Return the text color (black or white) that has more contrast with the color of a cell value."""
         light = relative_luminance(self.colors[color])
         # The WCAG contrast ratio against white and against black; equal at a luminance of about 0.18.
         return "#000000" if (light + 0.05) ** 2 > 1.05 * 0.05 else "#FFFFFF"
 
 
 def relative_luminance(color: str) -> float:
-    """Compute the relative luminance of a `#RRGGBB` color by WCAG's definition: 0 is black, 1 is white.
+    """Compute the relative luminance of a `#RRGGBB` color as defined by WCAG, from 0 (black) to 1 (white).
 
     >>> relative_luminance("#FFFFFF")
     1.0
@@ -77,7 +77,7 @@ PALETTES: dict[str, Palette] = {palette.name: palette for palette in (ARC, SAFE)
 
 
 def palette_named(name: str) -> Palette:
-    """Return a palette by name: `arc`, or `safe` for color-blind readers.
+    """Return the palette with the given name: `arc` (official colors), or `safe` for color-blind readers.
 
     >>> palette_named("safe").names[3]
     'pale green'

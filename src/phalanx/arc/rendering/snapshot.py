@@ -1,4 +1,4 @@
-"""States and grids as NumPy arrays, trimmed to their area, for rendering."""
+"""Converts states and grids to NumPy arrays for rendering, without the padding of the canvas."""
 
 import dataclasses
 import functools
@@ -13,16 +13,17 @@ from phalanx.arc.state import ArcState, named_tasks
 from phalanx.arc.task_buffer import TaskBuffer
 
 GridLike = Integer[np.ndarray, "_ _"] | Integer[jax.Array, "_ _"] | Sequence[Sequence[int]]
-"""Cells by row and column: colors 0 to 9, and -1 outside the grid."""
+"""A grid as rows of cells. Cells are colors 0 to 9, or -1 outside the grid."""
 MaskLike = Bool[np.ndarray, "_ _"] | Bool[jax.Array, "_ _"] | Sequence[Sequence[bool]]
-"""Mask of cells on the same canvas."""
+"""Mask of cells, with the same shape as the grid."""
 
 Cells = Integer[np.ndarray, "_ _"]
 Mask = Bool[np.ndarray, "_ _"]
 
 
 def as_cells(grid: GridLike) -> Cells:
-    """Convert a grid to NumPy and trim rows and columns of -1 at the end."""
+    """Convert a grid to a NumPy array, and remove the rows and columns of -1 at the bottom and on the
+    right."""
     cells = np.asarray(grid)
     if cells.ndim != 2:
         raise ValueError(
@@ -40,7 +41,13 @@ def as_cells(grid: GridLike) -> Cells:
 
 
 def as_mask(selected: MaskLike | None, grid: GridLike) -> Mask:
-    """Convert a mask to NumPy and trim it to the area of the grid."""
+    """Convert a mask to a NumPy array with the size of the trimmed grid. None is converted to an empty
+    selection.
+
+    Args:
+        selected: Mask with the shape of `grid`, or None.
+        grid: The grid, which may be padded with -1.
+    """
     cells = as_cells(grid)
     if selected is None:
         return np.zeros(cells.shape, bool)
@@ -52,38 +59,43 @@ def as_mask(selected: MaskLike | None, grid: GridLike) -> Mask:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StateSnapshot:
-    """One state on the host, with all grids trimmed to their area."""
+    """Copy of a single state on the host. All grids are trimmed to their size."""
 
     title: str
     """Task id and pair, such as `mirror-7 · demo 2 of 3`."""
     input: Cells
     working: Cells
     target: Cells
-    """Target grid; empty if the output is secret."""
+    """Target grid. It has no cells if the output is secret."""
     selected: Mask
-    """Selection, trimmed to the working grid."""
+    """Mask of the selected cells of the working grid."""
     clipboard: Cells
-    """Copied object, -1 for cells of its box that do not belong to it; empty if nothing was copied."""
+    """Bounding box of the object in the clipboard, -1 for cells that do not belong to the object. It has no
+    cells if the clipboard is empty."""
     operation: int | None
-    """Last valid operation; None at the start."""
+    """Id of the last valid operation; None at the start of an episode."""
     similarity: float
+    """Similarity of the working grid to the target, 0 to 1."""
     step: int
+    """Number of steps taken in the episode."""
     done: bool
+    """Whether the episode has ended."""
     solved: bool
+    """Whether the episode has ended with a correct solution."""
 
     @property
     def operation_name(self) -> str:
-        """Name of the last valid operation."""
+        """Name of the last valid operation; `none` at the start of an episode."""
         return "none" if self.operation is None else operation_name(self.operation)
 
     @property
     def status(self) -> str:
-        """`solved`, `ended` or `running`."""
+        """Status of the episode: `solved`, `ended` (without a solution) or `running`."""
         return "solved" if self.solved else "ended" if self.done else "running"
 
 
 def snapshot(state: ArcState | StateSnapshot) -> StateSnapshot:
-    """Copy a single state to the host."""
+    """Copy a single state to the host. A snapshot is returned unchanged."""
     if isinstance(state, StateSnapshot):
         return state
     if state.batch_shape:
@@ -95,7 +107,7 @@ def snapshot(state: ArcState | StateSnapshot) -> StateSnapshot:
 
 
 def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
-    """Copy the first states of a batch, or a single state, to the host."""
+    """Copy the first `limit` states of a batch to the host. A single state is treated as a batch of one."""
     tasks = named_tasks(states)
     columns = jax.device_get(_view(states, limit))
     return tuple(_one(tasks, *row) for row in zip(*columns, strict=True))
@@ -104,7 +116,7 @@ def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
 # One program, because each property on its own would compile several.
 @functools.partial(jax.jit, static_argnums=1)
 def _view(states: ArcState, limit: int) -> tuple[Array, ...]:
-    """Compute the arrays of a snapshot for the first states."""
+    """Compute the arrays that snapshots of the first `limit` states contain."""
     batch = len(states.batch_shape)
     few = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:])[:limit], states)
     grids = (few.input_grid, few.working_grid, few.target_grid, few.selected, few.clipboard)

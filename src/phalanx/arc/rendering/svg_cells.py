@@ -1,4 +1,4 @@
-"""Grids as SVG blocks: cells, lines, the outline of a selection, and digits."""
+"""Draws grids as SVG blocks, with cells, lines, digits and the outline of the selection."""
 
 from collections.abc import Iterator
 
@@ -12,13 +12,15 @@ from phalanx.svg import MUTED, Number, SvgBlock
 
 
 def cell_size(shape: tuple[int, ...], box: Number, labels: bool = False, largest: Number = 30) -> float:
-    """Compute the side of a cell in pixels, such that a grid of this shape fits a square box.
+    """Compute the side of a cell in pixels such that a grid fits in a square box.
+
+    The result has a minimum, so large grids may exceed the box.
 
     Args:
         shape: Height and width of the grid.
         box: Side of the box in pixels.
-        labels: Whether cells contain digits, which need larger cells.
-        largest: Maximum side of a cell.
+        labels: Whether cells contain digits, for which the minimum is larger.
+        largest: Maximum side of a cell in pixels.
     """
     return float(np.clip(np.floor(2 * box / max(*shape, 1)) / 2, 11 if labels else 4, largest))
 
@@ -31,7 +33,16 @@ def grid_block(
     palette: Palette = ARC,
     labels: bool = False,
 ) -> SvgBlock:
-    """Draw a grid; cells of -1 stay empty. Each color is one path, which keeps files small."""
+    """Draw a grid. Cells of -1 are left empty. All cells of one color are a single path, which keeps files
+    small.
+
+    Args:
+        cells: The grid.
+        side: Side of a cell in pixels.
+        selected: Mask of cells to outline, or None.
+        palette: Colors of the cells.
+        labels: Whether to write a digit in each cell.
+    """
     height, width = cells.shape
     if not cells.size:
         return blank_block((1, 1), side, "")
@@ -68,7 +79,13 @@ def grid_block(
 
 
 def blank_block(shape: tuple[int, int], side: Number, sign: str) -> SvgBlock:
-    """Draw a dashed empty frame, for a grid that is unknown or empty."""
+    """Draw an empty frame with dashed lines, for a grid that is unknown or empty.
+
+    Args:
+        shape: Height and width of the frame in cells.
+        side: Side of a cell in pixels.
+        sign: Text in the center of the frame; empty for none.
+    """
     width, height = max(shape[1] * side, 28), max(shape[0] * side, 28)
     frame = draw.Rectangle(
         0.5,
@@ -109,7 +126,8 @@ def _digits(cells: Cells, side: Number, palette: Palette) -> draw.Group:
 
 
 def _runs(mask: Mask) -> Iterator[tuple[int, int, int]]:
-    """List the horizontal runs of True cells: row, first column, length."""
+    """Iterate over the horizontal runs of True cells. Each is given by its row, its first column and its
+    length."""
     for r, row in enumerate(mask):
         bounds = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(np.int8), [0]))))
         for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
@@ -117,7 +135,8 @@ def _runs(mask: Mask) -> Iterator[tuple[int, int, int]]:
 
 
 def _edges(mask: Mask, side: Number, inner: bool = False) -> str:
-    """Create the path of the lines around the True cells or, with `inner`, between two of them."""
+    """Return the SVG path of the lines around the True cells. With `inner`, it consists of the lines between
+    adjacent True cells instead."""
     padded = np.pad(mask, 1)
     above, left = padded[:-1, 1:-1], padded[1:-1, :-1]
     below, right = padded[1:, 1:-1], padded[1:-1, 1:]

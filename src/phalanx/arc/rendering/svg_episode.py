@@ -1,4 +1,4 @@
-"""The steps of an episode as frames, and frames as an SVG strip or animation."""
+"""Draws the steps of an episode as an SVG strip or animation."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -39,36 +39,42 @@ from phalanx.svg import (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EpisodeFrame:
-    """The grid after a step and the step that led to it. The first frame of an episode has no step."""
+    """A step of an episode and the working grid after it. The first frame of an episode shows the initial
+    grid and has no step."""
 
     grid: Cells
-    """Working grid, trimmed to its area."""
+    """Working grid, trimmed to its size."""
     selected: Mask
-    """Selected cells inside the grid."""
+    """Mask of the selected cells of the working grid."""
     step: int = 0
     """Number of steps taken so far."""
     operation: int | None = None
-    """Id of the operation; -1 for an invalid action; None at the start of the episode."""
+    """Id of the operation; -1 if the action was invalid. None at the start of the episode."""
     reward: Number | None = None
+    """Reward of the step; None if it is not shown."""
     similarity: Number | None = None
+    """Similarity to the target after the step; None if it is not shown."""
     done: bool = False
+    """Whether the episode has ended."""
     solved: bool = False
+    """Whether the episode has ended with a correct solution."""
     num_selected: int = 0
     """Number of selected cells on the canvas, including those outside the grid."""
 
     @property
     def name(self) -> str:
-        """Name of the operation."""
+        """Name of the operation; `Start` at the start of the episode."""
         return "Start" if self.operation is None else operation_name(self.operation)
 
     @property
     def status(self) -> str:
-        """`solved`, `ended` or `running`."""
+        """Status of the episode: `solved`, `ended` (without a solution) or `running`."""
         return "solved" if self.solved else "ended" if self.done else "running"
 
     @property
     def selection_text(self) -> str:
-        """Description of the selection, with rows and columns counted from 0."""
+        """Description of the selected cells, with rows and columns counted from 0. At the start of the
+        episode, the size of the grid."""
         if self.operation is None:
             return f"{self.grid.shape[0]}×{self.grid.shape[1]} grid"
         inside = np.argwhere(self.selected)
@@ -94,17 +100,17 @@ def frame(
     done: bool = False,
     solved: bool = False,
 ) -> EpisodeFrame:
-    """Create a frame.
+    """Create a frame of an episode.
 
     Args:
-        grid: Canvas, -1 outside the grid's area.
-        selected: Mask of selected cells on the same canvas.
-        operation: Id of the operation.
+        grid: Working grid, which may be padded with -1.
+        selected: Mask of the selected cells, with the shape of `grid`. None if no cell is selected.
+        operation: Id of the operation; None at the start of the episode.
         step: Number of steps taken so far.
-        reward: Reward of the step.
-        similarity: Similarity after the step.
+        reward: Reward of the step; None if it is not shown.
+        similarity: Similarity to the target after the step; None if it is not shown.
         done: Whether the episode has ended.
-        solved: Whether it ended solved.
+        solved: Whether the episode has ended with a correct solution.
     """
     return EpisodeFrame(
         grid=as_cells(grid),
@@ -122,12 +128,13 @@ def frame(
 def episode_frames(
     trajectory: Trajectory, index: int = 0, *, initial: ArcState | PyTree = None
 ) -> tuple[EpisodeFrame, ...]:
-    """Create the frames of one environment of a trajectory, up to the end of its first episode.
+    """Create the frames of one environment in a trajectory, up to the end of its first episode.
 
     Args:
-        trajectory: Result of `run_episode_batch`.
+        trajectory: Trajectory that `run_episode_batch` returned.
         index: Index of the environment in the batch.
-        initial: Batch of states or observations before the first step, for a frame of the initial grid.
+        initial: Batch of states or observations before the first step, to add a frame with the initial grid.
+            If None, there is no such frame.
     """
     steps, batch = trajectory.dones.shape
     if not 0 <= index < batch:
@@ -155,7 +162,8 @@ def episode_frames(
 # Compiled, so that only the history of one environment is copied from the device.
 @jax.jit
 def _history(trajectory: Trajectory, index: Int32[Array, ""]) -> tuple[PyTree, ...]:
-    """Select grids, selections, rewards, dones and infos of one environment, by step."""
+    """Return the working grids, selections, rewards, dones and infos of one environment, each with the steps
+    as leading axis."""
     one = jax.tree.map(lambda leaf: leaf[:, index], trajectory)
     observations, info = one.observations, one.infos
     if isinstance(info, AutoResetInfo):
@@ -172,7 +180,8 @@ def _first_grid(initial: ArcState | PyTree, index: int) -> Cells:
 
 
 def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
-    """Return the working grids of observations."""
+    """Return the working grids of observations. Raises `ValueError` if the observations do not contain
+    them."""
     grid = observations if isinstance(observations, Array) else observations.working_grid
     if not grid.size:
         raise ValueError(
@@ -182,7 +191,7 @@ def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
 
 
 def omitted_text(steps: int) -> str:
-    """Describe steps that are not shown.
+    """Describe how many steps are omitted.
 
     >>> omitted_text(27)
     '… 27 steps omitted …'
@@ -191,8 +200,11 @@ def omitted_text(steps: int) -> str:
 
 
 def frames_to_show(frames: int, most: int) -> tuple[int, int]:
-    """Select the frames of a long episode: those before the first returned number and those from the second
-    on.
+    """Choose which frames of an episode to show. If there are more than `most`, only the beginning and the
+    end are shown.
+
+    Returns:
+        Two indices, `first` and `last`. The frames before `first` and the frames from `last` on are shown.
 
     >>> frames_to_show(10, 24), frames_to_show(100, 24)
     ((10, 10), (12, 88))
@@ -205,7 +217,7 @@ def frames_to_show(frames: int, most: int) -> tuple[int, int]:
 
 
 FRAME_WIDTH = 188
-"""Width of a frame in pixels. The longest operation name fits, and a row has five frames."""
+"""Width of a frame in pixels. It is enough for the longest operation name, and five frames fit in a row."""
 
 
 def draw_episode(
@@ -217,15 +229,16 @@ def draw_episode(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> draw.Drawing:
-    """Draw the steps of an episode as a strip: grid, selection, operation, reward and similarity.
+    """Draw the steps of an episode as a strip. Each frame shows the grid, the selection, the operation, the
+    reward and the similarity.
 
     Args:
-        frames: The frames.
+        frames: Frames of the episode.
         title: Title of the drawing.
-        target: Target grid, which is drawn first.
-        max_frames: Maximum number of frames. Of a longer episode, the beginning and the end are shown.
+        target: Target grid, which is drawn before the frames. If None, it is omitted.
+        max_frames: Maximum number of frames. If there are more, only the beginning and the end are shown.
         palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write the digit of each cell.
+        labels: Whether to write a digit in each cell.
     """
     first, last = frames_to_show(len(frames), max_frames)
     goal = None if target is None else as_cells(target)
@@ -248,14 +261,15 @@ def animate_episode(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> draw.Drawing:
-    """Draw the steps of an episode as a repeating animation. Viewers without animation show the last step.
+    """Draw the steps of an episode as a looping animation. Viewers that do not support animation show the
+    last step.
 
     Args:
-        frames: The frames.
+        frames: Frames of the episode.
         title: Title of the drawing.
-        seconds: Duration of a frame.
+        seconds: Duration of each frame in seconds.
         palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write the digit of each cell.
+        labels: Whether to write a digit in each cell.
     """
     if not frames:
         raise ValueError("an episode needs at least one frame")
@@ -302,8 +316,8 @@ def _heading(frames: Sequence[EpisodeFrame], title: str, width: Number) -> SvgBl
 
 @dataclasses.dataclass(frozen=True)
 class _Stage:
-    """The area in which each frame's grid is drawn. It has one size for all frames, so that only the grid
-    changes."""
+    """Area in which the grid of each frame is drawn. It has the same size for all frames, so that only the
+    grid changes."""
 
     side: Number
     width: Number
@@ -320,7 +334,7 @@ class _Stage:
         return cls(side, width, max(shape[0] for shape in shapes) * side, palette_named(palette), labels)
 
     def show(self, cells: Cells, selected: Mask | None = None) -> SvgBlock:
-        """Draw a grid in the middle of the stage."""
+        """Draw a grid in the center of the area."""
         grid = grid_block(cells, self.side, selected=selected, palette=self.palette, labels=self.labels)
         middle = grid.at((self.width - grid.width) / 2, (self.height - grid.height) / 2)
         return SvgBlock(self.width, self.height, (middle,))

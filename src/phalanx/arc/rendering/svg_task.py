@@ -1,4 +1,4 @@
-"""Grids, pairs, tasks, states and failed outputs as SVG, also for notebooks."""
+"""Draws grids, pairs, tasks, states and failed outputs as SVG, also for notebooks."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ from phalanx.svg import (
 SHEET_WIDTH = 1120
 """Maximum width of a row of pairs or steps, in pixels."""
 _ANSWER_BOX = 110
-"""Size of the longer side of a submitted grid, in pixels."""
+"""Side of the square box in which a submitted grid is drawn, in pixels."""
 
 
 def draw_grid(
@@ -63,12 +63,12 @@ def draw_grid(
     """Draw a grid.
 
     Args:
-        grid: The grid.
-        title: Text above the grid.
-        selected: Mask of cells to outline.
+        grid: The grid, which may be padded with -1.
+        title: Text above the grid, in addition to the size of the grid; empty for none.
+        selected: Mask of cells to outline, with the shape of `grid`. If None, no cells are outlined.
         palette: `arc`, or `safe` for color-blind readers.
-        labels: Whether to write the digit of each cell.
-        box: Approximate size in pixels.
+        labels: Whether to write a digit in each cell.
+        box: Approximate size of the grid in pixels.
     """
     cells, mask = as_cells(grid), as_mask(selected, grid)
     side = cell_size(cells.shape, box, labels)
@@ -86,7 +86,15 @@ def draw_pair(
     labels: bool = False,
     box: Number = 280,
 ) -> draw.Drawing:
-    """Draw input and output. A secret output is a dashed frame with a question mark."""
+    """Draw the input and output of a pair. A secret output is drawn as a dashed frame with a question mark.
+
+    Args:
+        pair: The pair.
+        title: Title of the drawing.
+        palette: `arc`, or `safe` for color-blind readers.
+        labels: Whether to write a digit in each cell.
+        box: Approximate size of each grid in pixels.
+    """
     side = _side((pair,), box, labels)
     body = pair_block(pair, side, palette, labels)
     heading = text_block(title, 16, width=max(body.width, 160), bold=True)
@@ -96,7 +104,14 @@ def draw_pair(
 def draw_task(
     task: ArcTask, *, palette: PaletteName = "arc", labels: bool = False, box: Number = 190
 ) -> draw.Drawing:
-    """Draw all pairs of a task at one scale, demonstrations first."""
+    """Draw all pairs of a task at the same scale, demonstrations first.
+
+    Args:
+        task: The task.
+        palette: `arc`, or `safe` for color-blind readers.
+        labels: Whether to write a digit in each cell.
+        box: Approximate size of the largest grid in pixels.
+    """
     side = _side(task.pairs, box, labels)
     kinds = [(f"Demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
     kinds += [(f"Test {i + 1}", pair) for i, pair in enumerate(task.tests)]
@@ -129,8 +144,17 @@ def draw_state(
     labels: bool = False,
     box: Number = 250,
 ) -> draw.Drawing:
-    """Draw one state: input, working grid with the selection, target, clipboard, last operation, step and
-    similarity."""
+    """Draw a state: the input, the working grid with the selection, the target, the clipboard, the last
+    operation, the step count and the similarity.
+
+    Args:
+        state: A single state.
+        reward: Reward to show. If None, it is omitted.
+        show_target: Whether to draw the target.
+        palette: `arc`, or `safe` for color-blind readers.
+        labels: Whether to write a digit in each cell.
+        box: Approximate size of the largest grid in pixels.
+    """
     view = snapshot(state)
     grids = [view.input, view.working] + ([view.target] if show_target else [])
     side = min(cell_size(grid.shape, box, labels) for grid in grids)
@@ -174,7 +198,7 @@ def draw_state(
 
 
 def pair_block(pair: GridPair, side: Number, palette: PaletteName, labels: bool) -> SvgBlock:
-    """Draw input, arrow and output."""
+    """Draw the input of a pair, an arrow, and its output."""
     colors = palette_named(palette)
     before = as_cells(pair.input)
     left = grid_block(before, side, palette=colors, labels=labels)
@@ -187,7 +211,7 @@ def pair_block(pair: GridPair, side: Number, palette: PaletteName, labels: bool)
 
 
 def arrow() -> SvgBlock:
-    """Draw a small arrow to the right."""
+    """Draw a small arrow that points to the right."""
     line = draw.Path(
         "M1 7h17M12 1l6 6l-6 6", stroke=MUTED, stroke_width=2, fill="none", stroke_linejoin="round"
     )
@@ -195,7 +219,7 @@ def arrow() -> SvgBlock:
 
 
 def meter(value: Number, width: Number) -> SvgBlock:
-    """Draw a fraction from 0 to 1 as a bar and as a percentage; only 1 is shown as 100%."""
+    """Draw a fraction from 0 to 1 as a bar with a percentage. Values below 1 are never shown as 100%."""
     bar = width - 52
     track = draw.Rectangle(0, 4, bar, 7, rx=3.5, fill=TRACK)
     filled = draw.Rectangle(0, 4, round(bar * value, 2), 7, rx=3.5, fill=GOOD if value == 1 else ACCENT)
@@ -220,28 +244,29 @@ def _side(pairs: tuple[GridPair, ...], box: Number, labels: bool) -> float:
 
 
 MAX_STATES = 3
-"""Maximum number of states of a batch, or tasks of a buffer, that notebooks show."""
+"""Maximum number of states of a batch, or of tasks of a buffer, that are drawn in a notebook."""
 
 
 def task_html(task: ArcTask) -> str:
-    """Draw all pairs of a task for a notebook."""
+    """Return HTML that draws all pairs of a task in a notebook."""
     return to_html(draw_task(task))
 
 
 def tasks_html(tasks: Sequence[ArcTask]) -> str:
-    """Draw the first tasks for a notebook, and the number of remaining ones."""
+    """Return HTML that draws the first `MAX_STATES` tasks in a notebook, followed by the number of remaining
+    tasks."""
     drawn = "\n".join(f"<p>{html.escape(task.id)}</p>\n{task_html(task)}" for task in tasks[:MAX_STATES])
     rest = len(tasks) - MAX_STATES
     return f"{drawn}\n<p>… and {rest} more tasks</p>" if rest > 0 else drawn
 
 
 def pair_html(pair: GridPair) -> str:
-    """Draw a pair for a notebook."""
+    """Return HTML that draws a pair in a notebook."""
     return to_html(draw_pair(pair))
 
 
 def state_html(state: ArcState | StateSnapshot) -> str:
-    """Draw a state, or the first states of a batch, for a notebook."""
+    """Return HTML that draws a state, or the first `MAX_STATES` states of a batch, in a notebook."""
     if isinstance(state, StateSnapshot) or not state.batch_shape:
         return to_html(draw_state(state))
     views = snapshots(state, MAX_STATES)
@@ -251,10 +276,12 @@ def state_html(state: ArcState | StateSnapshot) -> str:
 
 
 class FailedOutput(NamedTuple):
-    """A test pair whose submitted output is not known to be correct."""
+    """A test pair whose submitted output is wrong or cannot be checked."""
 
     title: str
+    """Task id and, if there are several, the number of the test pair."""
     given: np.ndarray
+    """Input of the test pair."""
     predicted: np.ndarray | None
     """Submitted output; None if nothing was submitted."""
     expected: np.ndarray | None
@@ -262,7 +289,7 @@ class FailedOutput(NamedTuple):
 
 
 def draw_failed_outputs(answers: Sequence[FailedOutput], title: str) -> draw.Drawing:
-    """Draw the input, the submitted and the expected output of each test pair."""
+    """Draw the input, the submitted output and the expected output of each test pair."""
     cards = flow_cards((_card(answer) for answer in answers), SHEET_WIDTH)
     return to_drawing(vstack([text_block(title, 16, bold=True), cards], 12), title)
 
@@ -284,7 +311,11 @@ def _card(answer: FailedOutput) -> SvgBlock:
 
 
 def draw_operations(counts: Mapping[str, int]) -> draw.Drawing:
-    """Draw the number of uses of each operation as bars."""
+    """Draw a bar chart of how often each operation was used.
+
+    Args:
+        counts: Number of uses of each operation, by name.
+    """
     most = max(counts.values(), default=1)
     rows = []
     for name, count in sorted(counts.items(), key=lambda item: -item[1]):

@@ -1,4 +1,4 @@
-"""Grids, pairs, tasks, states and episodes in the terminal, as Rich renderables.
+"""Draws grids, pairs, tasks, states and episodes in the terminal, as Rich renderables.
 
 Each cell is two columns wide, or one column if the terminal is too narrow.
 """
@@ -37,12 +37,14 @@ _STATUS_STYLES = {"solved": "bold green", "ended": "bold red", "running": "dim"}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TerminalGrid:
-    """A grid drawn with colored blocks, or with digits on consoles without colors."""
+    """Rich renderable that draws a grid with colored blocks, or with digits if the console has no colors."""
 
     cells: Cells
     selected: Mask
+    """Mask of the cells to mark."""
     palette: Palette = ARC
     labels: bool = False
+    """Whether to write a digit in each cell."""
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         columns = max(self.cells.shape[1], 1)
@@ -93,7 +95,15 @@ def render_grid(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> RenderableType:
-    """Draw a grid in a panel with its size; selected cells are marked."""
+    """Draw a grid in a frame that also shows its size.
+
+    Args:
+        grid: The grid, which may be padded with -1.
+        title: Title of the frame; empty for none.
+        selected: Mask of cells to mark, with the shape of `grid`. If None, no cells are marked.
+        palette: `arc`, or `safe` for color-blind readers.
+        labels: Whether to write a digit in each cell.
+    """
     cells = as_cells(grid)
     return _panel(TerminalGrid(cells, as_mask(selected, grid), palette_named(palette), labels), title)
 
@@ -101,7 +111,7 @@ def render_grid(
 def render_pair(
     pair: GridPair, *, title: str = "", palette: PaletteName = "arc", labels: bool = False
 ) -> RenderableType:
-    """Draw input and output next to each other, or below each other in a narrow terminal."""
+    """Draw the input and output of a pair next to each other, or one below the other in a narrow terminal."""
     return _pair(pair, title, palette_named(palette), labels)
 
 
@@ -122,7 +132,8 @@ def render_state(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> RenderableType:
-    """Draw a single state: input, working grid with the selection, target, clipboard, step and similarity."""
+    """Draw a single state: the input, the working grid with the selection, the target, the clipboard, the
+    step count and the similarity."""
     view = snapshot(state)
     colors = palette_named(palette)
     panels = [
@@ -148,7 +159,8 @@ def render_episode(
     palette: PaletteName = "arc",
     labels: bool = False,
 ) -> RenderableType:
-    """Draw the steps of an episode in rows. Of a long episode, the beginning and the end are shown."""
+    """Draw the steps of an episode in rows. If there are more than `max_frames` frames, only the beginning
+    and the end are shown."""
     first, last = frames_to_show(len(frames), max_frames)
     colors = palette_named(palette)
     panels = [_step(frame, colors, labels) for frame in frames[:first]]
@@ -196,14 +208,14 @@ def _panel(grid: TerminalGrid, title: str) -> "_Framed":
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Framed:
-    """Content in a titled border that is as wide as necessary."""
+    """Content in a frame with a title. The frame is as wide as necessary."""
 
     content: RenderableType
     cells: int
     title: str
     style: str = "dim"
     min_columns: int = 0
-    """Width of the text below the grid."""
+    """Minimum width of the content, in terminal columns."""
 
     def _width(self, max_columns: int) -> int:
         side = 2 * self.cells if 2 * self.cells + 2 <= max_columns else self.cells
@@ -225,7 +237,8 @@ class _Framed:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Row:
-    """Renderables from left to right, in as many rows as the terminal's width requires."""
+    """Renderables from left to right. If they do not fit in the width of the terminal, they continue in
+    further rows."""
 
     parts: Sequence["_Framed | _Row"]
 

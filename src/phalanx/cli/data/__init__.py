@@ -1,4 +1,4 @@
-"""`phalanx data`: lengths, plans, packing and batch files."""
+"""`phalanx data`: counts token lengths, plans batches, packs samples and writes batch files."""
 
 import typer
 

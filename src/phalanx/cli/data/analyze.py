@@ -1,4 +1,4 @@
-"""`phalanx data analyze`: compares buckets and packing for the lengths of a dataset, as text or SVG."""
+"""`phalanx data analyze`: compares bucketing and packing for the sample lengths of a dataset."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -29,7 +29,7 @@ def report(
     svg: SvgPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare buckets with optimal buckets and with packing, and give recommendations."""
+    """Compare the given buckets with optimal buckets and with packing, and print recommendations."""
     from phalanx.data.bucket_search import create_efficiency_report
     from phalanx.data.plans.buckets import BucketSpec
 
@@ -69,7 +69,7 @@ def histogram(
     svg: SvgPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the distribution of lengths."""
+    """Show a histogram of the sample lengths."""
     from phalanx.data.length_analysis import compute_length_histogram
 
     found = compute_length_histogram(read_lengths(cache).table(), num_bins=bins)
@@ -102,7 +102,7 @@ def suggest(
     svg: SvgPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the optimal bucket edges."""
+    """Find the optimal bucket edges for the lengths of a dataset."""
     from phalanx.data.bucket_search import OptimizationGoal, suggest_bucket_edges
 
     lengths = read_lengths(cache).table()

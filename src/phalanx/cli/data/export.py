@@ -43,7 +43,7 @@ def export(
     pad_id: PadId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one NPZ file per batch. An interrupted run can be repeated."""
+    """Write one NPZ file per batch. If the command is interrupted, it can be run again."""
     from phalanx.data.batch_files import BatchWriter
     from phalanx.data.samples import TokenDataset
     from phalanx.data.tokenization import TokenizeConfig, tokenize_rows

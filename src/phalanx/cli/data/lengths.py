@@ -1,4 +1,4 @@
-"""`phalanx data lengths`: counts the tokens of a dataset's samples."""
+"""`phalanx data lengths`: counts the tokens of each sample of a dataset and saves them in a length cache."""
 
 import contextlib
 import itertools
@@ -62,7 +62,7 @@ def build(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count the tokens of every sample. An interrupted cache is continued.
+    """Count the tokens of every sample. An existing length cache is continued, not replaced.
 
     phalanx data lengths build a.jsonl b.parquet c.txt --output lengths.npz
     """
@@ -113,7 +113,11 @@ def build(
 
 @contextlib.contextmanager
 def _byte_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show progress in kilobytes, because the number of samples is not known in advance."""
+    """Show progress in kilobytes, because the number of samples is not known in advance.
+
+    Yields:
+        A function to call with the number of bytes that were read and the total number of bytes.
+    """
     done = 0
     with contextlib.ExitStack() as stack:
         advance: Callable[[int], None] | None = None

@@ -1,4 +1,4 @@
-"""Options and readers that the data commands share."""
+"""Options and functions that the `phalanx data` commands share."""
 
 import contextlib
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ AddBos = Annotated[bool, typer.Option("--add-bos", help="Add the beginning-of-te
 AddEos = Annotated[bool, typer.Option("--add-eos", help="Add the end-of-text token to every text.")]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes that read and tokenize.", show_default="number of cores"),
+    typer.Option(min=1, help="Number of processes that read and tokenize.", show_default="number of cores"),
 ]
 PackMode = Literal["best_fit_decreasing", "subset_sum", "best_fit", "first_fit", "next_fit"]
 
 
 @contextlib.contextmanager
 def input_errors() -> Iterator[None]:
-    """Convert errors of the input and missing optional libraries to messages."""
+    """Convert errors caused by invalid input or missing optional libraries in the block to `UserError`."""
     from phalanx.io.worker_pool import WorkerError
 
     try:
@@ -46,7 +46,7 @@ def input_errors() -> Iterator[None]:
 
 
 def read_lengths(path: Path) -> "LengthCache":
-    """Read a length cache that is not empty."""
+    """Read a length cache. Raises `UserError` if it is invalid or empty."""
     from phalanx.data.length_cache import LengthCache
 
     with input_errors():
@@ -57,7 +57,7 @@ def read_lengths(path: Path) -> "LengthCache":
 
 
 def read_plan(path: Path) -> "BatchPlan":
-    """Read a saved plan."""
+    """Read a saved batch plan. Raises `UserError` if it is invalid."""
     from phalanx.data.plans.plan_files import load_batch_plan
 
     with user_errors():
@@ -65,7 +65,7 @@ def read_plan(path: Path) -> "BatchPlan":
 
 
 def parse_edges(text: str) -> tuple[int, ...]:
-    """Parse bucket edges such as `128,256,512`."""
+    """Parse comma-separated bucket edges, such as `128,256,512`."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:

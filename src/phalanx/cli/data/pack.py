@@ -1,5 +1,8 @@
-"""`phalanx data pack`: packs files into a folder of batches, or decides from lengths which samples share a
-row."""
+"""`phalanx data pack`: packs samples into rows of a fixed length.
+
+The result is a folder of batches or one file. Given only a length cache, the command decides which samples
+share a row, without tokenizing anything.
+"""
 
 import itertools
 import json
@@ -64,18 +67,18 @@ def pack(
     ] = "auto",
     truncation: Annotated[
         Literal["error", "skip", "right", "left", "drop_turns"],
-        typer.Option(help="What happens to samples longer than a row of a folder of batches."),
+        typer.Option(help="How to handle samples longer than a row, if the output is a folder."),
     ] = "error",
-    packs_per_batch: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 1,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of batches, each packed differently.")] = 1,
+    packs_per_batch: Annotated[int, typer.Option(min=1, help="Number of rows in a batch.")] = 1,
+    epochs: Annotated[int, typer.Option(min=1, help="Number of epochs, each packed differently.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffles.")] = 42,
-    max_length: Annotated[int, typer.Option(min=1, help="Length of a row.")] = 2048,
+    max_length: Annotated[int, typer.Option(min=1, help="Length of a row in tokens.")] = 2048,
     mode: Annotated[
         PackMode, typer.Option("--mode", "-m", help="Packing algorithm.")
     ] = "best_fit_decreasing",
     overlong: Annotated[
         Literal["error", "skip", "truncate", "split"],
-        typer.Option(help="What happens to samples longer than a row of a .npz or .jsonl file."),
+        typer.Option(help="How to handle samples longer than a row, if the output is a file."),
     ] = "error",
     separator: Annotated[
         int | None, typer.Option(help="Token between the samples of a row.", show_default="none")

@@ -26,12 +26,12 @@ PlanPath = Annotated[Path, typer.Option("--plan", "-p", help="Plan: a .plan file
 LengthsPath = Annotated[Path, typer.Option("--lengths", "-l", help="Length cache.")]
 Policy = Annotated[
     Literal["split", "repeat", "drop"],
-    typer.Option(help="If the number of batches is not divisible by the ranks: split, repeat or drop some."),
+    typer.Option(help="How to handle batches that cannot be divided evenly among the ranks."),
 ]
 Balance = Annotated[bool, typer.Option(help="Give all ranks batches of similar cost in each step.")]
 DModel = Annotated[
     int | None,
-    typer.Option(min=1, help="Balance the FLOPs of a model with this hidden size, not only attention."),
+    typer.Option(min=1, help="Hidden size of the model. If set, balance all FLOPs, not only attention."),
 ]
 _NUM_LISTED = 10
 
@@ -40,7 +40,7 @@ _NUM_LISTED = 10
 def build(
     lengths: LengthsPath,
     output: Annotated[Path, typer.Option("--output", "-o", help="File that ends in .plan, or folder.")],
-    epochs: Annotated[int, typer.Option("--epochs", "-e", min=1, help="Epochs to plan.")] = 1,
+    epochs: Annotated[int, typer.Option("--epochs", "-e", min=1, help="Number of epochs to plan.")] = 1,
     token_budget: Annotated[
         int,
         typer.Option("--token-budget", "-b", help="Maximum number of tokens in a batch, including padding."),
@@ -60,7 +60,7 @@ def build(
     seed: Annotated[int, typer.Option("--seed", "-s", help="Seed of the shuffles.")] = 42,
     drop_last: Annotated[bool, typer.Option("--drop-last", help="Drop incomplete batches.")] = False,
     pool_batches: Annotated[
-        int, typer.Option(help="Batches' worth of samples sorted together: more means less padding.")
+        int, typer.Option(help="Size of the sorted pools in batches. Larger pools need less padding.")
     ] = 128,
     pack: Annotated[bool, typer.Option("--pack", help="Pack several samples into each row.")] = False,
     max_length: Annotated[
@@ -69,9 +69,9 @@ def build(
     ] = None,
     pack_mode: Annotated[PackMode, typer.Option(help="Packing algorithm.")] = "best_fit_decreasing",
     overlong: Annotated[
-        Literal["error", "skip", "truncate"], typer.Option(help="What happens to samples longer than a row.")
+        Literal["error", "skip", "truncate"], typer.Option(help="How to handle samples longer than a row.")
     ] = "error",
-    dataset_hash: Annotated[str, typer.Option(help="Identifies the dataset; part of the fingerprint.")] = "",
+    dataset_hash: Annotated[str, typer.Option(help="Hash of the dataset, part of the fingerprint.")] = "",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing plan.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -117,7 +117,7 @@ def build(
 def info(
     plan: PlanPath,
     show_batches: Annotated[
-        int, typer.Option("--show-batches", "-n", min=0, help="Show the first batches of the first epoch.")
+        int, typer.Option("--show-batches", "-n", min=0, help="Number of batches of the first epoch to show.")
     ] = 0,
     rank: Annotated[int | None, typer.Option("--rank", "-r", help="Show the part of this rank.")] = None,
     world_size: Annotated[int | None, typer.Option("--world-size", "-w", help="Number of ranks.")] = None,
@@ -126,7 +126,7 @@ def info(
     d_model: DModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a plan, or the part of one rank."""
+    """Show a summary of a plan, or of the part of one rank."""
     if (rank is None) != (world_size is None):
         raise UserError("--rank and --world-size must be used together")
     from phalanx.data.plans.sharding import ShardSpec
@@ -161,7 +161,7 @@ def info(
 
 @app.command()
 def verify(plan: PlanPath, lengths: LengthsPath, as_json: AsJson = False) -> None:
-    """Build the plan again from the same lengths and compare. The exit code is 1 if they differ."""
+    """Build a plan again from its lengths and compare the two. The exit code is 1 if they differ."""
     from phalanx.data.plans.plan_comparison import verify_batch_plan
     from phalanx.data.plans.plan_files import load_batch_plan
 
@@ -210,7 +210,7 @@ def shard(
     d_model: DModel = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a plan for each rank, with equal numbers of batches."""
+    """Divide a plan into one plan per rank. All ranks have the same number of batches."""
     from phalanx.data.plans.plan_files import save_batch_plan
     from phalanx.data.plans.sharding import ShardSpec
     from phalanx.io.atomic import atomic_directory

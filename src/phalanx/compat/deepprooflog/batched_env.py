@@ -29,6 +29,15 @@ from phalanx.proofs.queries import SampledQuery
 STEP_COUNT_KEY, KGE_SCORE_KEY = "episode_step", "kge_log_score"
 
 
+def _schedule_setting(name: str, description: str) -> property:
+    """Return a property that reads and assigns a setting of the environment's `QuerySchedule`."""
+    return property(
+        lambda env: getattr(env._schedule, name),
+        lambda env, value: setattr(env._schedule, name, value),
+        doc=description,
+    )
+
+
 class BatchedVecEnv(EnvironmentVecEnv):
     """A batch of proof environments that TorchRL steps as one.
 
@@ -99,19 +108,23 @@ class BatchedVecEnv(EnvironmentVecEnv):
     def from_environment(
         cls, environment: Environment, batch_size: Any, *, seed: int = 0, device: Any = "cpu"
     ) -> "BatchedVecEnv":
-        """Wrap an existing environment of any kind; a proof environment uses its own queries."""
+        """Wrap an existing proof environment, with its own queries."""
+        if not isinstance(environment, ProofEnvironment):
+            raise TypeError(
+                f"{type(environment).__name__} has no queries; use phalanx.integrations.torchrl.BatchedVecEnv"
+            )
         return _WrappedVecEnv(environment, batch_size, seed, device)
 
     def _open(
         self,
-        environment: Environment,
-        schedule: "QuerySchedule | None",
+        environment: ProofEnvironment,
+        schedule: "QuerySchedule",
         batch_size: Any,
         seed: int,
         device: Any,
     ) -> None:
         self._schedule = schedule
-        self._sampled_from = None if schedule is None else schedule.arrays()
+        self._sampled_from = schedule.arrays()
         self._sampling_env = environment
         if batch_size == "auto":
             batch_size = batch_size_for_memory(_bytes_per_environment(environment))
@@ -120,8 +133,6 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     def _make_observation_spec(self) -> Composite:
         spec, shape, device = super()._make_observation_spec(), self.batch_size, self.device
-        if self._schedule is None:
-            return spec
         spec["sub_index"] = spec["goals"].unsqueeze(1)
         spec["derived_sub_indices"] = spec["successors"]
         # Queries of any depth can be assigned.
@@ -136,8 +147,6 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     def _entries(self, batch: VectorEnvState) -> TensorDict:
         entries = super()._entries(batch)
-        if self._schedule is None:
-            return entries
         entries["sub_index"] = entries.pop("goals").unsqueeze(1)
         entries["derived_sub_indices"] = entries.pop("successors")
         entries[STEP_COUNT_KEY] = entries.pop("step_count")
@@ -157,8 +166,6 @@ class BatchedVecEnv(EnvironmentVecEnv):
         return self._query_indices.copy()
 
     def _reset_where(self, chosen: Bool[np.ndarray, " batch"], batch: VectorEnvState) -> VectorEnvState:
-        if self._schedule is None:
-            return super()._reset_where(chosen, batch)
         indices = self._schedule.next_indices(int(chosen.sum()))
         self._query_indices[chosen] = -1 if indices is None else indices
         if indices is not None:
@@ -172,61 +179,21 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     def _set_seed(self, seed: int | None) -> None:
         super()._set_seed(seed)
-        if self._schedule is not None:
-            self._schedule.seed(self._seed)
+        self._schedule.seed(self._seed)
 
-    @property
-    def queries(self) -> Any:
-        """The queries that episodes start from."""
-        return self._require_schedule().queries
-
-    @queries.setter
-    def queries(self, queries: Any) -> None:
-        self._require_schedule().queries = queries
-
-    @property
-    def labels(self) -> Any:
-        """Labels of the queries, true or false; None if all are true."""
-        return self._require_schedule().labels
-
-    @labels.setter
-    def labels(self, labels: Any) -> None:
-        self._require_schedule().labels = labels
-
-    @property
-    def query_depths(self) -> Any:
-        """Proof depths of the queries; None for those of the data handler."""
-        return self._require_schedule().depths
-
-    @query_depths.setter
-    def query_depths(self, depths: Any) -> None:
-        self._require_schedule().depths = depths
-
-    @property
-    def mode(self) -> str:
-        """`train` or `eval`."""
-        return self._require_schedule().mode
-
-    @mode.setter
-    def mode(self, mode: str) -> None:
-        self._require_schedule().mode = mode
-
-    def _require_schedule(self) -> "QuerySchedule":
-        if self._schedule is None:
-            raise AttributeError(f"{type(self.environment).__name__} has no queries")
-        return self._schedule
+    queries = _schedule_setting("queries", "Queries that episodes start from.")
+    labels = _schedule_setting("labels", "Labels of the queries, true or false; None if all are true.")
+    query_depths = _schedule_setting("depths", "Depths of the queries; None for those of the data handler.")
+    mode = _schedule_setting("mode", "`train` or `eval`.")
 
 
 class _WrappedVecEnv(BatchedVecEnv):
-    """A batch of an existing environment."""
+    """A batch of an existing proof environment."""
 
-    def __init__(self, environment: Environment, batch_size: Any, seed: int, device: Any) -> None:
-        schedule = None
-        if isinstance(environment, ProofEnvironment):
-            rows, depths = environment.queries.positives, environment.queries.depths
-            known = dict(zip(map(tuple, rows.tolist()), depths.tolist(), strict=True))
-            schedule = QuerySchedule(rows, known_depths=known)
-        self._open(environment, schedule, batch_size, seed, device)
+    def __init__(self, environment: ProofEnvironment, batch_size: Any, seed: int, device: Any) -> None:
+        rows, depths = environment.queries.positives, environment.queries.depths
+        known = dict(zip(map(tuple, rows.tolist()), depths.tolist(), strict=True))
+        self._open(environment, QuerySchedule(rows, known_depths=known), batch_size, seed, device)
 
 
 class QuerySchedule:
@@ -346,11 +313,9 @@ class QuerySchedule:
                 "queries with names need an index manager; create the environment with "
                 "BatchedVecEnv(index_manager=..., ...), or assign an array of indices (n, 3)"
             )
-        return self._index_manager.encode([_parse(query) for query in self.queries])
-
-
-def _parse(query: Atom | str) -> Atom:
-    return parse_atom(query) if isinstance(query, str) else query
+        return self._index_manager.encode(
+            [parse_atom(query) if isinstance(query, str) else query for query in self.queries]
+        )
 
 
 def _check_length(encoded: np.ndarray, given: np.ndarray, name: str) -> None:

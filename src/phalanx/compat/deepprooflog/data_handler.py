@@ -2,9 +2,11 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
+from phalanx.compat.renamed import alias
 from phalanx.kg.atoms import Atom
 from phalanx.kg.formats import find_atoms, list_knowledge_bases
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
@@ -71,42 +73,17 @@ class DataHandler(KnowledgeBase):
     def queries(self, split: str) -> tuple[Atom, ...]:
         """Return the queries of a split with the requested depths."""
         selected: Mapping[str, tuple[Atom, ...]] = self.__dict__["_selected"]
-        return selected.get(split) or super().queries(split)
+        return selected[split] if split in selected else super().queries(split)
 
-    @property
-    def dataset(self) -> str:
-        """Name of the knowledge base."""
-        return self.name
-
-    @property
-    def train_queries(self) -> tuple[Atom, ...]:
-        """The facts as queries; each must be proved without itself."""
-        return self.queries("train")
-
-    @property
-    def valid_queries(self) -> tuple[Atom, ...]:
-        """Queries to select settings with."""
-        return self.queries("valid")
-
-    @property
-    def test_queries(self) -> tuple[Atom, ...]:
-        """Queries to report results on."""
-        return self.queries("test")
-
-    @property
-    def train_depths(self) -> Mapping[Atom, int] | None:
-        """Depths of training queries, if given."""
-        return self.depths("train")
-
-    @property
-    def valid_depths(self) -> Mapping[Atom, int] | None:
-        """Depths of validation queries, if given."""
-        return self.depths("valid")
-
-    @property
-    def test_depths(self) -> Mapping[Atom, int] | None:
-        """Depths of test queries, if given."""
-        return self.depths("test")
+    dataset = alias("name")
+    # Each training query is also a fact, and must be proved without it.
+    train_queries = property(methodcaller("queries", "train"))
+    valid_queries = property(methodcaller("queries", "valid"))
+    test_queries = property(methodcaller("queries", "test"))
+    # Proof depths by query; None if they are not given.
+    train_depths = property(methodcaller("depths", "train"))
+    valid_depths = property(methodcaller("depths", "valid"))
+    test_depths = property(methodcaller("depths", "test"))
 
     def facts_for(self, query: Atom) -> tuple[Atom, ...]:
         """Return the facts that a proof of this query may use: all except the query."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from jaxtyping import Int32
 
+from phalanx.compat.renamed import alias
 from phalanx.kg.atoms import Atom
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.proofs.vocabulary import ProofVocabulary
@@ -25,60 +26,18 @@ class IndexManager(ProofVocabulary):
             raise ValueError(f"padding_atoms must be at least 1, got {padding_atoms}")
         super().__init__(data_handler, padding_atoms)
 
-    @property
-    def padding_atoms(self) -> int:
-        """`ProofVocabulary.max_goals`."""
-        return self.max_goals
-
-    @property
-    def predicate_str2idx(self) -> dict[str, int]:
-        """`ProofVocabulary.predicate_indices`."""
-        return self.predicate_indices
-
-    @property
-    def constant_str2idx(self) -> dict[str, int]:
-        """`ProofVocabulary.constant_indices`."""
-        return self.constant_indices
-
-    @property
-    def predicate_idx2str(self) -> dict[int, str]:
-        """`ProofVocabulary.predicate_names`."""
-        return self.predicate_names
-
-    @property
-    def constant_idx2str(self) -> dict[int, str]:
-        """`ProofVocabulary.term_names`."""
-        return self.term_names
-
-    @property
-    def predicate_no(self) -> int:
-        """`ProofVocabulary.num_predicates`; use `num_predicate_embeddings` for the size of a table."""
-        return self.num_predicates
-
-    @property
-    def constant_no(self) -> int:
-        """`ProofVocabulary.num_constants`; use `num_constant_embeddings` for the size of a table."""
-        return self.num_constants
-
-    @property
-    def true_idx(self) -> int:
-        """`ProofVocabulary.true_index`."""
-        return self.true_index
-
-    @property
-    def false_idx(self) -> int:
-        """`ProofVocabulary.false_index`."""
-        return self.false_index
-
-    @property
-    def end_idx(self) -> int:
-        """`ProofVocabulary.end_index`."""
-        return self.end_index
-
-    @property
-    def runtime_var_start_index(self) -> int:
-        """`ProofVocabulary.first_variable`."""
-        return self.first_variable
+    padding_atoms = alias("max_goals")
+    predicate_str2idx = alias("predicate_indices")
+    constant_str2idx = alias("constant_indices")
+    predicate_idx2str = alias("predicate_names")
+    constant_idx2str = alias("term_names")
+    # The size of an embedding table is num_predicate_embeddings or num_constant_embeddings.
+    predicate_no = alias("num_predicates")
+    constant_no = alias("num_constants")
+    true_idx = alias("true_index")
+    false_idx = alias("false_index")
+    end_idx = alias("end_index")
+    runtime_var_start_index = alias("first_variable")
 
     def encode_atoms(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
         """`ProofVocabulary.encode`."""

@@ -5,13 +5,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, pstdev
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from phalanx.arc.functional import (
     EnvironmentConfigLike,
@@ -91,29 +91,22 @@ def extract_state_features(batch_states: ArcState) -> dict[str, Array]:
     }
 
 
-def step_count_of(states: Any) -> Int32[Array, " batch"]:
-    """Return the number of steps taken in each state."""
-    return states.step_count
-
-
 class NetworkPolicy(eqx.Module):
     """A network as a policy for `batch_policy_rollout`: greedy, or sampling if it has a key.
 
     A policy receives only states, so the sampled actions depend on the key, the environment's index in the
-    batch and the number of steps taken, which `clock` reads from a state. The policy also returns `values`.
+    batch and the number of steps taken. The policy also returns `values`.
     """
 
     network: PolicyNetwork
     environment: Environment
     key: Key | None = None
-    clock: Callable[[Any], Int32[Array, " batch"]] = eqx.field(static=True, default=step_count_of)
 
     def __call__(self, states: PyTree) -> dict[str, Any]:
-        clock = self.clock(states)
         keys = None
         if self.key is not None:
-            rows = keys_for(self.key, jnp.arange(clock.shape[0], dtype=jnp.int32))
-            keys = jax.vmap(jax.random.fold_in)(rows, clock)
+            rows = keys_for(self.key, jnp.arange(len(states.step_count), dtype=jnp.int32))
+            keys = jax.vmap(jax.random.fold_in)(rows, states.step_count)
 
         def one(state: PyTree, key: Key | None) -> tuple[PyTree, Float[Array, ""], Float[Array, ""]]:
             observation = self.environment.observe(state)
@@ -228,20 +221,6 @@ class BatchPerformanceMonitor:
         }
 
 
-@runtime_checkable
-class GridStates(Protocol):
-    """A batch of ARC states."""
-
-    @property
-    def working_grid(self) -> Int[Array, "batch rows cols"]: ...
-    @property
-    def step_count(self) -> Int[Array, " batch"]: ...
-    @property
-    def similarity_score(self) -> Float[Array, " batch"]: ...
-    @property
-    def episode_done(self) -> Bool[Array, " batch"]: ...
-
-
 def inspect_batch_states(batch_states: PyTree, indices: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
     """Print some environments of a batch and return what was printed, one dictionary per environment.
 
@@ -252,7 +231,7 @@ def inspect_batch_states(batch_states: PyTree, indices: Sequence[int] = (0, 1, 2
     if not leaves or any(leaf.ndim == 0 for _, leaf in leaves):
         raise ValueError("batch_states must be a batch: every leaf needs a leading batch axis")
     batch_size = leaves[0][1].shape[0]
-    grids = isinstance(batch_states, GridStates)
+    grids = hasattr(batch_states, "working_grid")
     print(f"Batch size: {batch_size}")
     if grids:
         print(f"Grid shape: {batch_states.working_grid.shape[1:]}")
@@ -390,11 +369,7 @@ def process_dynamic_batch(
 
 def _stack(items: Sequence[PyTree], what: str) -> PyTree:
     _check_same_structure(items, what)
-
-    def stack(*leaves: Array) -> Array:
-        return jnp.stack([jnp.asarray(leaf) for leaf in leaves])
-
-    return jax.tree.map(stack, *items)
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *items)
 
 
 def _pad(items: Sequence[PyTree], size: int, what: str) -> list[PyTree]:

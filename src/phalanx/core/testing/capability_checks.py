@@ -202,7 +202,7 @@ def _sampled_states(
 
 
 def _legal_variants(environment: Environment, state: PyTree, action: PyTree) -> Iterator[PyTree]:
-    """Iterate over the action itself and over copies of it in which each legal choice replaces its choice."""
+    """Iterate over the action itself, and over copies of it, one for each legal value of its masked part."""
     space, mask = environment.action_space, environment.legal_actions(state)
     choices = masked_size(space)
     yield action

@@ -107,7 +107,7 @@ def rollout_batch(
 
 @dataclasses.dataclass(frozen=True)
 class _EitherMode(AutoReset):
-    """Auto-reset whose mode is a traced flag, so that one program serves both modes."""
+    """Auto-reset layer whose mode is a traced boolean, so that one compiled program serves both modes."""
 
     next_step: Any = False
 
@@ -211,7 +211,7 @@ def raise_if_failed(rule: str, found: list[str]) -> bool:
 
 
 def keys_from(seed: int, batch_size: int) -> Keys:
-    """Create one key per environment."""
+    """Create one PRNG key per environment from a seed."""
     return jax.random.split(jax.random.PRNGKey(seed), batch_size)
 
 
@@ -247,6 +247,9 @@ def first_wrong(wrong: np.ndarray) -> str:
 
 
 def sample_indices(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
-    """Return (step, environment) pairs spread over a rollout, including the last step."""
+    """Return pairs of a step and an environment: up to 32 steps of a rollout, with all environments.
+
+    The steps are evenly spaced and include the first and the last one.
+    """
     times = np.unique(np.linspace(0, num_steps - 1, 32).astype(int))
     return [(int(time), index) for time in times for index in range(batch_size)]

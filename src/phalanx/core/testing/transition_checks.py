@@ -43,7 +43,7 @@ def check_determinism(
 def check_batch_of_one_equals_single(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Check that a batch of one environment gives the same results as the environment itself."""
+    """Check that a batch of size 1 gives the same results as `reset` and `step` of one environment."""
     reset_key, step_keys = _single_keys(seed, batch_size, num_steps)
     first, steps = rollouts.rollout_one(environment, reset_key, step_keys)
     initial, after = to_host(rollouts.by_batch_of_one(environment, reset_key, steps.before, steps.actions))
@@ -108,7 +108,7 @@ def check_vmap_equals_batch_functions(
 def check_done_states_are_absorbing(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Check that stepping a finished state changes nothing and gives reward 0, whatever the action."""
+    """Check that stepping a finished state with any action changes nothing and gives reward 0."""
     keys = keys_from(seed, batch_size)
     every_other = np.arange(num_steps)[:, None] % 2 == 1
     steps = to_host(record_rollout(environment, keys, num_steps, every_other)[1])
@@ -171,7 +171,11 @@ def check_termination_flags(
 def check_terminal_observation_in_same_step_mode(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Check that same-step auto-reset returns the terminal observation and the next episode's first one."""
+    """Check the observations of same-step auto-reset.
+
+    `final_observation` must be the terminal observation, and the returned observation the first one of the
+    next episode.
+    """
     steps, found = _auto_reset_rollout(environment, "same_step", seed, batch_size, num_steps)
     info, mask = steps.auto.infos, steps.raw.dones
     found += differences(mask, info.reset_mask, "reset_mask")
@@ -184,7 +188,7 @@ def check_terminal_observation_in_same_step_mode(
 def check_terminal_observation_in_next_step_mode(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Check that next-step auto-reset returns the terminal observation with `done`, then resets."""
+    """Check that next-step auto-reset returns the terminal observation with `done` and then resets."""
     steps, found = _auto_reset_rollout(environment, "next_step", seed, batch_size, num_steps)
     auto, mask = steps.auto, steps.auto.infos.reset_mask
     found += differences(auto.dones[:-1], mask[1:], "reset_mask, a step after done,")
@@ -211,7 +215,7 @@ def check_invalid_actions_change_nothing(
 def check_observations_lie_in_their_space(
     environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
 ) -> bool:
-    """Check that observations are in `observation_space` and equal `observe` of their state."""
+    """Check that observations are in `observation_space` and equal to `observe(state)`."""
     first, steps = record_rollout(environment, keys_from(seed, batch_size), num_steps)
     observations = to_host(steps.after.observations)
     expected = to_host(rollouts.observe_states(environment, steps.after.states)[0])
@@ -249,7 +253,7 @@ def check_sampled_actions_lie_in_their_space(
 
 
 def _single_keys(seed: int, batch_size: int, num_steps: int) -> tuple[Any, Any]:
-    """Return the reset key and the step keys of the first environment."""
+    """Return the reset key and the step keys of the first environment of a rollout."""
     reset_keys, step_keys = to_host(rollouts.rollout_keys(keys_from(seed, batch_size), num_steps))
     return jnp.asarray(reset_keys[0]), step_keys[:, 0]
 

@@ -60,5 +60,5 @@ def to_host(tree: PyTree) -> PyTree:
 
 
 def take(tree: PyTree, *index: Any) -> PyTree:
-    """Return the pytree with every leaf indexed by `index`."""
+    """Index every leaf of a pytree, and return the pytree of the results."""
     return jax.tree.map(lambda leaf: leaf[index], tree)

@@ -1,1 +1,1 @@
-"""Which samples form each batch, in what order, on which rank."""
+"""Batch plans and streaming plans, which decide which samples form each batch on each rank."""

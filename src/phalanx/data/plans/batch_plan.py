@@ -1,5 +1,4 @@
-"""Batch plans: lists of all batches of all epochs, built before training and resumable on any number of
-ranks."""
+"""Batch plans, which contain all batches of all epochs and can be resumed on any number of ranks."""
 
 import dataclasses
 import itertools
@@ -330,8 +329,7 @@ class BatchPlan:
         )
 
     def adopt_fingerprint(self, full_hash: str) -> None:
-        """Set `full_hash` to a value that was already computed for the same plan, for example on another
-        rank.
+        """Set `full_hash` to a value that was computed for the same plan before, for example on another rank.
 
         Hashing a large plan takes time, and this avoids doing it again.
         """
@@ -403,8 +401,7 @@ class BatchPlan:
         balance: bool = False,
         d_model: int | None = None,
     ) -> "BatchPlan":
-        """Return a plan of the batches that are left after every rank has processed `step` batches of
-        `epoch`.
+        """Return a plan of the batches that are left after each rank has processed `step` batches of `epoch`.
 
         Shard the result to continue on a different number of ranks without losing or repeating samples of the
         epoch.
@@ -433,8 +430,10 @@ class BatchPlan:
         balance: bool = True,
         d_model: int | None = None,
     ) -> ShardBalance:
-        """Measure how evenly the work of one epoch is divided among ranks. The arguments are those of
-        `shard`."""
+        """Measure how evenly the work of one epoch is divided among ranks.
+
+        The arguments are those of `shard`.
+        """
         plan = self.get_epoch(epoch)
         spec = ShardSpec.resolve(world_size, policy, balance, d_model)
         return measure_balance(self.shard_epoch(plan, spec), plan.lengths, spec.d_model)
@@ -506,7 +505,7 @@ class BatchPlanState(FrozenModel):
     step: int = Field(ge=0)
     """Number of batches that each rank has used in this epoch since the number of ranks last changed."""
     shard: ShardSpec
-    """How batches are divided among ranks."""
+    """Current sharding settings."""
     earlier: tuple[tuple[int, ShardSpec], ...] = ()
     """Pairs of a number of steps and a `ShardSpec`, one for each previous number of ranks in this epoch."""
 
@@ -610,11 +609,10 @@ class BatchPlanIterator(Iterator[BatchSpec]):
                 self._number += 1
                 self._step, self._earlier, self._current = 0, (), None
         if count > 0:
-            raise ValueError(f"the plan has {count} batches fewer than were skipped")
+            raise ValueError(f"cannot skip that many batches: the plan ends {count} batches earlier")
 
     def remaining_batches(self) -> Iterator[tuple[EpochPlan, int]]:
-        """Yield the epoch and the batch index within it for each remaining batch, without creating the
-        batches."""
+        """Yield the epoch and the index of each remaining batch, without creating the batches."""
         for number in range(self._number, len(self._plan.epochs)):
             is_current = number == self._number
             epoch = self._shard_current(number, self._earlier if is_current else ())

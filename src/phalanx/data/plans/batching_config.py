@@ -142,7 +142,7 @@ class BatchingConfig(Config):
 
     @property
     def is_predictable(self) -> bool:
-        """Whether batches are cut from buckets."""
+        """Whether `mode` is `predictable`, so that batches are formed from samples in the same bucket."""
         return self.mode is BatchingMode.PREDICTABLE
 
     @cached_property
@@ -152,8 +152,10 @@ class BatchingConfig(Config):
 
     @cached_property
     def bucket_widths(self) -> tuple[int, ...]:
-        """Padded length of each bucket: `bucket_max_lengths`, or else the bucket's maximum length, limited to
-        the token budget."""
+        """Padded length of each bucket, limited to the token budget.
+
+        This is `bucket_max_lengths` if it is set, and the maximum length of the bucket otherwise.
+        """
         widths = self.bucket_max_lengths or self.bucket_spec.max_lengths
         return tuple(min(width, self.token_budget) for width in widths)
 

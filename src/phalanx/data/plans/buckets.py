@@ -17,8 +17,10 @@ MAX_BUCKETS = 1024
 
 
 class BucketSpec(FrozenModel):
-    """Bucket boundaries. Bucket `i` has lengths up to `edges[i]`, and the last bucket has lengths up to
-    `overflow_max`."""
+    """Bucket boundaries.
+
+    Bucket `i` has lengths up to `edges[i]`, and the last bucket has lengths up to `overflow_max`.
+    """
 
     edges: tuple[int, ...]
     """Maximum length of each bucket except the last, in tokens and in ascending order."""

@@ -62,8 +62,10 @@ class EpochBatches:
 
     @property
     def row_offsets(self) -> Int64[np.ndarray, " batches_and_one"]:
-        """Index of the first row of each batch, followed by the total number of rows. A row is a pack, or a
-        single sample if samples are not packed."""
+        """Index of the first row of each batch, followed by the total number of rows.
+
+        A row is a pack, or a single sample if samples are not packed.
+        """
         if self.pack_offsets is None:
             return self.offsets
         return np.searchsorted(self.pack_offsets, self.offsets).astype(np.int64)
@@ -96,8 +98,10 @@ class EpochBatches:
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def batch_sums(self, values: Int64[np.ndarray, " samples"]) -> Int64[np.ndarray, " batches"]:
-        """Return the sum of `values` over each batch. `values` has one element per sample, in the order of
-        `order`."""
+        """Return the sum of `values` over each batch.
+
+        `values` has one element per sample, in the order of `order`.
+        """
         return np.diff(counts_to_offsets(values)[self.offsets])
 
 
@@ -169,8 +173,7 @@ class SelectedSamples:
 
     @cached_property
     def bucket_ids(self) -> Int8[np.ndarray, " kept"] | Int16[np.ndarray, " kept"]:
-        """Bucket index of each kept sample, as int8 if there are fewer than 128 buckets and as int16
-        otherwise."""
+        """Bucket index of each kept sample, as int8 if there are fewer than 128 buckets and else as int16."""
         spec = self.config.bucket_spec
         buckets = np.empty(len(self.lengths), np.int8 if spec.num_buckets < 128 else np.int16)
         for start in range(0, len(buckets), _BLOCK):

@@ -109,8 +109,10 @@ def _compare_lengths(expected: LengthTable, found: LengthTable, rows: Int32[np.n
 
 
 def _match_rows(expected: LengthTable, found: LengthTable) -> Int32[np.ndarray, " found"]:
-    """Return the index in `expected` of each sample of `found`. Samples that are not in `expected` get
-    indices from `len(expected)` on."""
+    """Return the index in `expected` of each sample of `found`.
+
+    Samples that are not in `expected` get indices from `len(expected)` on.
+    """
     index = {sample: row for row, sample in enumerate(expected.ids)}
     new = len(expected)
     return np.fromiter(

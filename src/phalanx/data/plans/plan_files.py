@@ -73,8 +73,11 @@ class _PlanHeader(FrozenModel):
 
 
 def plan_path(path: str | os.PathLike[str]) -> Path:
-    """Return the file of a plan: the path itself if it ends in `.plan` and is not a folder, otherwise
-    `batch.plan` inside the path."""
+    """Return the path of the file of a plan.
+
+    This is the path itself if it ends in `.plan` and is not a folder, and `batch.plan` inside the path
+    otherwise.
+    """
     path = Path(path)
     return path if path.suffix == PLAN_SUFFIX and not path.is_dir() else path / PLAN_FILE
 

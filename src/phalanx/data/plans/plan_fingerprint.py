@@ -77,8 +77,7 @@ def _update_texts(sha: Any, texts: Sequence[str]) -> None:
 
 
 def _update_numbers(sha: Any, count: int) -> None:
-    """Update the hash with the strings "0", "1", ..., up to `count - 1`, without creating millions of
-    strings."""
+    """Update the hash with the strings "0", "1", ... up to `count - 1`, without creating `count` strings."""
     bounds = [0, *itertools.takewhile(lambda power: power < count, (10**n for n in range(1, 20))), count]
     ranges = [(low, high) for low, high in itertools.pairwise(bounds) if low < high]
     sha.update(count.to_bytes(8, "little"))

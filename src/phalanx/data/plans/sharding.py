@@ -93,8 +93,10 @@ class ShardBalance(FrozenModel):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardedEpoch:
-    """The batches of an epoch, assigned to ranks. In step `s`, rank `r` has batch `sequence[s * world_size +
-    r]`."""
+    """The batches of an epoch, assigned to ranks.
+
+    In step `s`, rank `r` has batch `sequence[s * world_size + r]`.
+    """
 
     batches: EpochBatches
     """Batches of the epoch, some of which may have been split."""

@@ -27,8 +27,10 @@ class StreamSource(abc.ABC):
 
     @abc.abstractmethod
     def read(self, start: int, count: int) -> StreamPart:
-        """Return up to `count` samples, starting at position `start`. Fewer are returned only at the end of
-        the stream."""
+        """Return up to `count` samples, starting at position `start`.
+
+        Fewer are returned only at the end of the stream.
+        """
 
     @property
     def fingerprint(self) -> str:

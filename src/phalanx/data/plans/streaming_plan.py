@@ -24,8 +24,9 @@ _MAX_READ = 1 << 16
 
 
 class StreamingState(FrozenModel):
-    """Position of a streaming plan: the start of the current pool in each source, and how much of it was
-    used.
+    """Position of a streaming plan.
+
+    It consists of the start of the current pool in each source, and the number of packs that were used.
 
     A pool is a group of samples that are read, packed and shuffled together.
     """
@@ -75,8 +76,8 @@ class StreamingPlanConfig(Config):
     packs_per_batch: int = Field(default=8, ge=1)
     """Number of rows in a batch on each rank."""
     packing_buffer_size: int = Field(default=1024, ge=1)
-    """Number of rows of which the tokens are read, packed and shuffled together and kept in memory. A larger
-    value means less padding and better shuffling."""
+    """Size of a pool of samples that are read, packed and shuffled together, as a number of rows. One pool is
+    kept in memory. A larger value means less padding and better shuffling."""
     seed: int = Field(default=42, ge=0)
     """Seed of the shuffle of each pool's packs."""
 
@@ -355,8 +356,10 @@ class StreamingPlanIterator(Iterator[BatchSpec]):
         return self._create_spec(step, self._share(_concatenate(parts)))
 
     def _current_packs(self) -> _Packs | None:
-        """Return the packs of the first pool that has unused ones, reading the next pool if necessary. Return
-        None if all sources are exhausted."""
+        """Return the packs of the first pool that has unused ones, reading the next pool if necessary.
+
+        Return None if all sources are exhausted.
+        """
         while True:
             if self._pool is None:
                 self._pool = self._plan.draw_pool(self.state)

@@ -1,4 +1,4 @@
-"""Environments for Gymnasium: `GymnasiumVectorEnv` for a batch and `GymnasiumEnv` for a single one.
+"""Adapters for Gymnasium: `GymnasiumVectorEnv` for a batch and `GymnasiumEnv` for a single environment.
 
 Importing this package registers every environment of `phalanx.make`, such as `phalanx/arc-v2`.
 """

@@ -1,4 +1,4 @@
-"""Gymnasium environments: a batch (`GymnasiumVectorEnv`), a single one (`GymnasiumEnv`), registration."""
+"""Gymnasium environments for a batch and for a single environment, and their registration."""
 
 import dataclasses
 import functools
@@ -40,14 +40,14 @@ from phalanx.integrations.gymnasium.spaces import (
 from phalanx.registry import make, registered_environments
 
 OBSERVATION, MASK = "observation", "action_mask"
-"""Keys of an observation that is not a composite, and of the mask of legal actions."""
+"""Key of an observation that is not a composite, and key of the mask of legal actions."""
 
 Legal = Bool[Array, "batch actions"] | Bool[np.ndarray, "batch actions"] | None
 Keys = UInt32[Array, "batch 2"]
 
 _MAX_SEED = 2**64 - 1
 _FLAGS = ("terminated", "truncated", "episode_done")
-"""Fields of an environment's info that `step` returns separately."""
+"""Fields of an environment's info that are left out, because they repeat other values that `step` returns."""
 _AUTORESET_MODES: dict[AutoresetMode, Mode] = {
     AutoresetMode.NEXT_STEP: "next_step",
     AutoresetMode.SAME_STEP: "same_step",
@@ -60,7 +60,7 @@ class _StepResult(eqx.Module):
     truncated: Bool[Array, " batch"]
     info: TransitionInfo
     final: tuple[PyTree, Bool[Array, "batch actions"] | None] | None = None
-    """Observations and legal actions before any reset, in same-step mode."""
+    """Observations and masks of legal actions before any reset. None except in same-step mode."""
 
 
 @jax.jit
@@ -72,7 +72,7 @@ def _reset(
     keys: Keys,
     state: VectorEnvState,
 ) -> tuple[VectorEnvState, Keys]:
-    """Start new episodes where `mask` is True, with the same key splits as `AutoReset`."""
+    """Start new episodes where `mask` is True. Keys are split in the same way as in `AutoReset`."""
     keys = jnp.where(is_seeded[:, None], seed_keys, keys)
     split = jax.vmap(jax.random.split)(keys)
     next_keys = jnp.where(mask[:, None], split[:, 0], keys)
@@ -83,7 +83,7 @@ def _reset(
 def _step(
     environment: Environment, mode: Mode | None, keys: Keys, state: VectorEnvState, arrays: PyTree
 ) -> tuple[VectorEnvState, Keys, _StepResult]:
-    """Take a step in all environments and reset those that have ended, according to `mode`."""
+    """Take a step in all environments, and reset those that have ended according to `mode`."""
     actions = build_actions(environment.action_space, arrays)
     if mode == "next_step":
         auto, observations, rewards, _, info = AutoReset(environment, mode).step(
@@ -111,26 +111,26 @@ def _vector_state(
 
 
 class GymnasiumVectorEnv(gym.vector.VectorEnv):
-    """A batch of an environment that is stepped with one compiled call, with NumPy arrays in and out.
+    """A batch of environments that is stepped with one compiled call. It takes and returns NumPy arrays.
 
-    - Observation: the fields of the environment's observation by name, or `observation` if it is an array;
-      also `action_mask` (int8, 1 for legal actions) if the environment has legal actions. If an action is a
-      composite, the mask applies to its first field.
+    - Observation: a dictionary with the fields of the environment's observation, or with `observation` if
+      it is an array. If the environment has legal actions, there is also `action_mask` (int8, 1 for legal
+      actions). If an action is a composite, the mask applies to its first field.
     - Action: `Discrete`, `MultiDiscrete` for a composite of integers (for ARC [operation, row, col] or
       [operation, r1, c1, r2, c2]), or a dictionary. An illegal action changes nothing and incurs a penalty.
     - Info: fields of the environment's info, and `action_mask`, also after a reset.
 
-    `reset(seed=s)` gives environment i the seed s + i; a list gives each environment its own seed. The
+    `reset(seed=s)` gives environment i the seed s + i, and a list gives each environment its own seed. The
     episodes of an environment depend only on its own seed, not on the rest of the batch.
 
     Args:
-        environment: The environment.
+        environment: Environment to batch.
         num_envs: Number of environments.
         autoreset_mode: `NEXT_STEP`, `SAME_STEP` (with `final_obs` and `final_info`) or `DISABLED`, as a
-            member of `AutoresetMode` or its value. With `DISABLED`, `reset(options={"reset_mask": mask})`
-            resets the environments that have ended.
+            member of `AutoresetMode` or its value. With `DISABLED`, call `reset(options={"reset_mask":
+            mask})` to reset the environments that have ended.
         flatten: Return the observation as one float32 vector, without `action_mask`.
-        render_mode: One of the environment's `render_modes`.
+        render_mode: One of the environment's `render_modes`. None disables rendering.
     """
 
     def __init__(
@@ -162,20 +162,28 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
 
     @property
     def state(self) -> VectorEnvState:
-        """States, observations and legal actions of all environments."""
+        """States, observations, legal actions and flags of all environments."""
         if self._state is None:
             raise gym.error.ResetNeeded("the environments have not been reset: call reset() first")
         return self._state
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The seed of each environment."""
+        """Seed of each environment."""
         return tuple(self._seeds.tolist())
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in `options["reset_mask"]`.
+        """Reset all environments, or only those selected by the boolean array `options["reset_mask"]`.
 
         An environment without a new seed continues with its next episode.
+
+        Args:
+            seed: None, an integer s that gives environment i the seed s + i, or a list with a seed or None
+                for each environment.
+            options: None, or a dictionary with `reset_mask`.
+
+        Returns:
+            Observations and infos.
         """
         mask = _reset_mask(options, self.num_envs)
         if self._state is None and not mask.all():
@@ -216,7 +224,10 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         return observations, np.array(result.rewards, np.float64), terminated, truncated, infos
 
     def _infos(self, result: _StepResult, done: Bool[np.ndarray, " batch"]) -> dict[str, Any]:
-        """Return the infos of the environments that took a step and were not reset by it."""
+        """Return the infos of a step.
+
+        Environments that were reset in the step have no fields of the step's info.
+        """
         fields = _info_arrays(result.info)
         legal = _format_infos({MASK: _int8_mask(self.state.legal_actions)}, np.ones_like(done))
         if result.final is None:
@@ -235,7 +246,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
     def _final_observations(
         self, final: tuple[PyTree, Legal], done: Bool[np.ndarray, " batch"]
     ) -> np.ndarray:
-        """Return an object array with the final observations, and None where no episode has ended."""
+        """Return an object array with the final observations of ended episodes, and None elsewhere."""
         # Few episodes end in a step, so only their rows are copied.
         arrays = self._arrays(*jax.tree.map(lambda leaf: np.asarray(leaf)[done], final))
         observations = np.full(self.num_envs, None, object)
@@ -244,9 +255,10 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         return observations
 
     def action_masks(self) -> Bool[np.ndarray, "batch choices"]:
-        """Return the legal values of every integer of an action, concatenated.
+        """Return a mask for every integer of an action, concatenated along the last axis.
 
-        This is the format of SB3-Contrib's `MaskablePPO`: operation, row and column for ARC points.
+        This is the format of SB3-Contrib's `MaskablePPO`. For ARC actions at a point, it consists of the
+        masks for operation, row and column. Only the first integer is restricted.
         """
         masks = _int8_mask(self.state.legal_actions)
         if masks is None:
@@ -255,7 +267,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         return np.concatenate([masks.astype(bool), np.ones((self.num_envs, unmasked), bool)], axis=1)
 
     def render(self) -> tuple[Any, ...] | None:
-        """Render each environment in the `render_mode`."""
+        """Render each environment in `render_mode`."""
         if self.render_mode is None:
             raise gym.error.Error(
                 "pass a render_mode when you create the environment: "
@@ -302,7 +314,10 @@ class GymnasiumEnv(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; without a seed, the next one."""
+        """Start an episode and return the observation and the info.
+
+        Without a seed, it is the next episode of the current seed.
+        """
         super().reset(seed=seed)
         observations, infos = self._batch.reset(seed=seed, options=options)
         return take_row(observations, 0), _first_info(infos)
@@ -315,11 +330,11 @@ class GymnasiumEnv(gym.Env):
         return take_row(observations, 0), float(rewards[0]), *flags, _first_info(infos)
 
     def action_masks(self) -> Bool[np.ndarray, " choices"]:
-        """Return the legal values of every integer of an action, concatenated."""
+        """Return a mask for every integer of an action, as in `GymnasiumVectorEnv.action_masks`."""
         return self._batch.action_masks()[0]
 
     def render(self) -> Any:
-        """Render the environment in the `render_mode`."""
+        """Render the environment in `render_mode`."""
         frames = self._batch.render()
         return None if frames is None else frames[0]
 
@@ -327,7 +342,7 @@ class GymnasiumEnv(gym.Env):
 def register_environments() -> None:
     """Register `phalanx/<id>` with Gymnasium for every id of `phalanx.make`.
 
-    This is called on import; call it again after `phalanx.register`.
+    Importing this package calls it. Call it again after `phalanx.register`.
     """
     for spec in registered_environments():
         if f"phalanx/{spec.id}" not in registry:
@@ -342,7 +357,7 @@ def register_environments() -> None:
 def make_env(
     phalanx_id: str, *, flatten: bool = False, render_mode: str | None = None, **settings: Any
 ) -> GymnasiumEnv:
-    """Create the environment of `gymnasium.make("phalanx/arc-v2", ...)`; `settings` are for `make`."""
+    """Entry point of `gymnasium.make("phalanx/arc-v2", ...)`. `settings` are passed to `phalanx.make`."""
     return GymnasiumEnv(_make(phalanx_id, settings), flatten=flatten, render_mode=render_mode)
 
 
@@ -355,7 +370,7 @@ def make_vector_env(
     render_mode: str | None = None,
     **settings: Any,
 ) -> GymnasiumVectorEnv:
-    """Create the environment of `gymnasium.make_vec("phalanx/arc-v2", ...)`; `settings` are for `make`."""
+    """Entry point of `gymnasium.make_vec("phalanx/arc-v2", ...)`. `settings` are passed to `phalanx.make`."""
     environment = _make(phalanx_id, settings)
     return GymnasiumVectorEnv(
         environment, num_envs, autoreset_mode=autoreset_mode, flatten=flatten, render_mode=render_mode
@@ -363,9 +378,9 @@ def make_vector_env(
 
 
 def _make(phalanx_id: str, settings: dict[str, Any]) -> Environment:
-    """Create an environment; an unknown setting raises the `TypeError` of an unknown keyword argument.
+    """Create an environment. An unknown setting raises `TypeError`, like an unknown keyword argument.
 
-    TorchRL's `GymEnv` passes `frameskip` and tries again without it after this error.
+    TorchRL's `GymEnv` passes `frameskip`, and tries again without it after this error.
     """
     try:
         return make(phalanx_id, **settings)
@@ -398,7 +413,7 @@ def _int8_mask(legal: Legal) -> Int8[np.ndarray, "batch actions"] | None:
 
 
 def _info_arrays(info: Any) -> dict[str, np.ndarray]:
-    """Copy the array fields of an info, without the flags that `step` returns separately."""
+    """Copy the array fields of an environment's info, without the fields in `_FLAGS`."""
     names = (field.name for field in dataclasses.fields(info) if field.name not in _FLAGS)
     values = ((name, getattr(info, name)) for name in names)
     return {name: np.array(value) for name, value in values if isinstance(value, jax.Array)}
@@ -407,7 +422,10 @@ def _info_arrays(info: Any) -> dict[str, np.ndarray]:
 def _format_infos(
     fields: Mapping[str, np.ndarray | None], mask: Bool[np.ndarray, " batch"]
 ) -> dict[str, Any]:
-    """Format the infos of some environments as Gymnasium does: zeros elsewhere, and the mask as `_name`."""
+    """Format the infos of the environments in `mask` as Gymnasium does.
+
+    Values of other environments are 0, and the mask is added under the name `_<field>`.
+    """
     if not mask.any():
         return {}
     infos: dict[str, Any] = {}
@@ -432,7 +450,7 @@ def _random_seeds(num_envs: int) -> UInt64[np.ndarray, " batch"]:
 
 
 def _parse_seeds(seed: Any, num_envs: int) -> tuple[UInt64[np.ndarray, " batch"], Bool[np.ndarray, " batch"]]:
-    """Return one seed per environment, and which environments have one."""
+    """Return one seed per environment, and a mask of the environments for which a seed was given."""
     if seed is None:
         return np.zeros(num_envs, np.uint64), np.zeros(num_envs, bool)
     if isinstance(seed, numbers.Integral):
@@ -460,7 +478,10 @@ def _keys_from_seeds(seeds: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, 
 
 
 def _reset_mask(options: Mapping[str, Any] | None, num_envs: int) -> Bool[np.ndarray, " batch"]:
-    """Return the environments that the options of `reset` select; all without a mask."""
+    """Return the mask of the environments that the options of `reset` select.
+
+    Without options, it selects all.
+    """
     options = {} if options is None else options
     if unknown := [name for name in options if name != "reset_mask"]:
         raise ValueError(f"unknown option {unknown[0]!r}; reset takes only 'reset_mask'")

@@ -1,4 +1,4 @@
-"""Conversion of spaces to Gymnasium spaces, and of their members to NumPy arrays and back."""
+"""Conversion of spaces to Gymnasium spaces, and of their values to NumPy arrays and back."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,10 @@ from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_d
 
 
 def convert_space(space: Space) -> spaces.Space:
-    """Convert a space. Scalars become arrays of size 1, so that networks can concatenate them."""
+    """Convert a space to a Gymnasium space.
+
+    Scalars become arrays of size 1, so that networks can concatenate them.
+    """
     match space:
         case Composite(fields=fields):
             return spaces.Dict({name: convert_space(field) for name, field in fields})
@@ -29,14 +32,17 @@ def convert_space(space: Space) -> spaces.Space:
 
 
 def convert_action_space(space: Space) -> spaces.Space:
-    """Convert an action space; a composite of integers becomes `MultiDiscrete`."""
+    """Convert an action space to a Gymnasium space. A composite of integers becomes `MultiDiscrete`."""
     if (sizes := column_sizes(space)) is not None:
         return spaces.MultiDiscrete(sizes)
     return convert_space(space)
 
 
 def column_sizes(space: Space) -> list[int] | None:
-    """Return the number of values of each field of a composite of integers; None for other spaces."""
+    """Return the number of possible values of each field of a composite of integers.
+
+    Return None for other spaces.
+    """
     if not isinstance(space, Composite):
         return None
     sizes = [field.n for _, field in space.fields if isinstance(field, Discrete)]
@@ -44,7 +50,7 @@ def column_sizes(space: Space) -> list[int] | None:
 
 
 def flat_space(space: Space) -> spaces.Box:
-    """Return the space of one float32 vector with all fields in order."""
+    """Return the space of a float32 vector that contains all fields of a space in order."""
     lows, highs = [np.empty(0, np.float32)], [np.empty(0, np.float32)]
     for leaf in _leaf_spaces(space):
         low, high = (0, leaf.n - 1) if isinstance(leaf, Discrete) else (leaf.low, leaf.high)
@@ -56,7 +62,7 @@ def flat_space(space: Space) -> spaces.Box:
 
 
 def to_arrays(space: Space, value: PyTree) -> Any:
-    """Copy a batch of members of a space to NumPy arrays."""
+    """Copy a batch of values of a space to NumPy arrays."""
     match space:
         case Composite(fields=fields):
             return {name: to_arrays(field, getattr(value, name)) for name, field in fields}
@@ -69,7 +75,7 @@ def to_arrays(space: Space, value: PyTree) -> Any:
 
 
 def to_flat_arrays(space: Space, value: PyTree) -> Float32[np.ndarray, "batch width"]:
-    """Copy a batch of members of a space to the rows of an array, in the order of `flat_space`."""
+    """Copy a batch of values of a space to an array with one row per value, in the order of `flat_space`."""
     parts = list(_leaf_values(space, value))
     widths = [_width(leaf) for leaf in _leaf_spaces(space)]
     array = np.empty((len(parts[0]), sum(widths)), np.float32)
@@ -81,7 +87,7 @@ def to_flat_arrays(space: Space, value: PyTree) -> Float32[np.ndarray, "batch wi
 
 
 def check_actions(space: Space, actions: Any, num_envs: int, name: str = "actions") -> Any:
-    """Check a user's actions and return them as arrays for `build_actions`."""
+    """Validate actions from the user, and convert them to arrays for `build_actions`."""
     if (sizes := column_sizes(space)) is not None:
         return _check_integers(actions, (num_envs, len(sizes)), np.array(sizes), name)
     match space:
@@ -108,7 +114,10 @@ def check_actions(space: Space, actions: Any, num_envs: int, name: str = "action
 
 
 def build_actions(space: Space, arrays: Any) -> PyTree:
-    """Build the environment's actions from the arrays of `check_actions`; can be traced."""
+    """Create a batch of the environment's actions from the arrays that `check_actions` returns.
+
+    JAX can trace it.
+    """
     if column_sizes(space) is not None:
         assert isinstance(space, Composite)
         return space.constructor(**{name: arrays[:, i] for i, (name, _) in enumerate(space.fields)})
@@ -119,7 +128,7 @@ def build_actions(space: Space, arrays: Any) -> PyTree:
 
 
 def take_row(arrays: Any, index: int) -> Any:
-    """Return views of one environment's row of batched arrays."""
+    """Return views of the row with this index in every array of a batch."""
     if isinstance(arrays, Mapping):
         return {name: take_row(array, index) for name, array in arrays.items()}
     return arrays[index]

@@ -1,4 +1,4 @@
-"""Server for text environments with OpenEnv's protocol.
+"""Server for text environments that implements OpenEnv's protocol.
 
 It is compatible with clients of `openenv` 0.10 but does not import it. It needs `starlette`, `uvicorn` and
 `websockets` (`pip install "phalanx[serve]"`).

@@ -1,6 +1,6 @@
-"""Messages of OpenEnv: requests of one session and the replies to them, as JSON.
+"""Messages of the OpenEnv protocol: the JSON requests of a session and the replies to them.
 
-Errors of the client are replies, never exceptions.
+An invalid request results in an error reply, not in an exception.
 """
 
 import json
@@ -60,7 +60,7 @@ SCHEMAS: dict[str, Any] = {
 
 
 class ClientError(ValueError):
-    """An invalid request, with OpenEnv's error code."""
+    """Raised for an invalid request. `code` is OpenEnv's error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class ClientError(ValueError):
 
 
 class Session:
-    """The environment of one client and its current episode."""
+    """A client's environment and its current episode."""
 
     def __init__(self, environment: TextEnvironment) -> None:
         self._environment = environment
@@ -77,7 +77,7 @@ class Session:
         self._steps = 0
 
     def reply(self, message: str) -> str | None:
-        """Return the reply to a message; None if the client closes the session."""
+        """Process a message and return the reply. Return None if the client closes the session."""
         try:
             kind, data = parse_message(message)
             if kind == "close":
@@ -91,7 +91,10 @@ class Session:
             return error_reply("EXECUTION_ERROR", str(error))
 
     def reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Start the episode of `seed`, or of a random seed. Other fields are ignored."""
+        """Start the episode with the given `seed`, or with a random seed, and return the first observation.
+
+        `episode_id` is stored. Other fields are ignored.
+        """
         seed, name = data.get("seed"), data.get("episode_id")
         if name is not None and not (isinstance(name, str) and len(name) <= MAX_EPISODE_ID_CHARS):
             raise ClientError(
@@ -106,7 +109,7 @@ class Session:
         return _observation(text, TextInfo(), None, False, {"seed": self._seed})
 
     def step(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the `answer`."""
+        """Pass `answer` to the environment and return the observation, reward and `done`."""
         answer = data.get("answer")
         # Clients that parse the model's output as JSON send an answer such as `3` as a number.
         if isinstance(answer, int) and not isinstance(answer, bool):
@@ -122,7 +125,7 @@ class Session:
         return _observation(step.text, step.info, step.reward, step.done, {})
 
     def state(self) -> dict[str, Any]:
-        """Return the episode and the number of answers."""
+        """Return the id and the seed of the episode, and the number of answers so far."""
         return {"episode_id": self._episode_id, "step_count": self._steps, "seed": self._seed}
 
     def close(self) -> None:
@@ -131,7 +134,7 @@ class Session:
 
 
 def parse_message(message: str) -> tuple[str, dict[str, Any]]:
-    """Return the type and the data of a message."""
+    """Parse a message, and return its type and data. Raises `ClientError` if it is invalid."""
     try:
         content = json.loads(message)
     except (ValueError, RecursionError) as error:
@@ -147,7 +150,7 @@ def parse_message(message: str) -> tuple[str, dict[str, Any]]:
 
 
 def error_reply(code: str, message: str) -> str:
-    """Format an error message."""
+    """Return an error reply as JSON."""
     return _reply("error", {"message": message, "code": code})
 
 
@@ -158,7 +161,10 @@ def _reply(kind: str, data: Mapping[str, Any]) -> str:
 def _observation(
     text: str, info: TextInfo, reward: float | None, done: bool, metadata: dict[str, Any]
 ) -> dict[str, Any]:
-    """Format an observation like OpenEnv's server, which puts `metadata` inside and next to it."""
+    """Format an observation like OpenEnv's server.
+
+    `metadata` is included in the observation and, if it is not empty, next to it.
+    """
     observation = {
         "text": text,
         "error": info.error,

@@ -1,4 +1,4 @@
-"""OpenEnv server: WebSocket and HTTP routes with limits for sessions, messages and time."""
+"""OpenEnv server with WebSocket and HTTP routes, and limits on sessions, message sizes and time."""
 
 import asyncio
 import contextlib
@@ -50,11 +50,12 @@ class ServerLimits:
     idle_timeout: float = 900.0
     """Seconds after which a session is closed if its client sends nothing or does not read its replies."""
     max_message_bytes: int = 131_072
-    """Maximum size of a message. A client that sends a longer one is disconnected."""
+    """Maximum size of a message in bytes. A client that sends a longer message is disconnected."""
     connect_timeout: float = 10.0
     """Seconds within which a new connection must send a complete request."""
     num_threads: int = 4
-    """Number of threads for environments whose steps can take long (JAX, external servers)."""
+    """Number of threads for environments whose steps can take long, because they use JAX or external
+    servers."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -63,7 +64,7 @@ class ServerLimits:
 
 
 class _Sessions:
-    """Open sessions, and the threads in which their environments run."""
+    """Open sessions, and the threads that run blocking environments."""
 
     def __init__(self, factory: TextFactory, limits: ServerLimits) -> None:
         self._factory, self._limits, self.open = factory, limits, 0
@@ -71,7 +72,7 @@ class _Sessions:
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[tuple[Session, Callable[..., Any]]]:
-        """Open a session; yield it with a function that runs its methods without blocking other sessions."""
+        """Open a session. Yields it with a function that runs its methods without blocking other sessions."""
         if self.open >= self._limits.max_sessions:
             raise ClientError("CAPACITY_REACHED", f"all {self._limits.max_sessions} sessions are in use")
         self.open += 1
@@ -103,9 +104,14 @@ def openenv_app(factory: TextFactory, *, name: str, limits: ServerLimits = Serve
     """Create an ASGI app with OpenEnv's routes.
 
     Each WebSocket connection to `/ws` is a session. The HTTP routes `/health`, `/metadata`, `/schema`,
-    `/state`, `/reset` and `/step` are stateless, as in OpenEnv: `/step` takes the `seed` of an episode in
-    addition to the `action`, and answers the first prompt. The server that runs the app must limit messages
+    `/state`, `/reset` and `/step` are stateless, as in OpenEnv: `/step` takes the `seed` of an episode and an
+    `action`, which answers the first prompt of that episode. The server that runs the app must limit messages
     to `limits.max_message_bytes` and close idle connections, as `OpenEnvServer` does.
+
+    Args:
+        factory: Function that creates the environment of a session.
+        name: Name of the environment in the metadata.
+        limits: Limits on sessions, message sizes and time.
     """
     sessions = _Sessions(factory, limits)
 
@@ -198,7 +204,7 @@ async def _run_session(
 
 
 async def _read_body(request: Request, limits: ServerLimits) -> dict[str, Any]:
-    """Read the JSON object in a request; an empty body is an empty object."""
+    """Read the JSON object in the body of a request. An empty body counts as an empty object."""
     content = b""
     try:
         async with asyncio.timeout(limits.connect_timeout):
@@ -219,17 +225,17 @@ async def _read_body(request: Request, limits: ServerLimits) -> dict[str, Any]:
 
 
 class OpenEnvServer:
-    """A server that is bound to its address when it is created, and serves during `run`.
+    """OpenEnv server, which binds to its address when it is created and serves requests in `run`.
 
     There is no authentication: use a `host` that other machines can reach, such as `0.0.0.0`, only in a
     trusted network.
 
     Args:
-        factory: Creates the environment of a session.
+        factory: Function that creates the environment of a session.
         name: Name of the environment in the metadata.
         host: Address to listen on.
-        port: Port to listen on; 0 chooses a free port.
-        limits: Limits for sessions, messages and time.
+        port: Port to listen on. 0 chooses a free port.
+        limits: Limits on sessions, message sizes and time.
     """
 
     def __init__(
@@ -265,11 +271,11 @@ class OpenEnvServer:
 
     @property
     def open_sessions(self) -> int:
-        """Current number of sessions."""
+        """Number of sessions that are currently open."""
         return int(self._app.state.sessions.open)
 
     def run(self) -> None:
-        """Serve until SIGINT, SIGTERM or `stop`, which close all sessions."""
+        """Serve requests until SIGINT, SIGTERM or `stop`, and then close all sessions."""
         logger = logging.getLogger("uvicorn.error")
         logger.setLevel(logging.ERROR)
         logger.addFilter(_is_server_message)
@@ -279,12 +285,12 @@ class OpenEnvServer:
             self._listener.close()
 
     def stop(self) -> None:
-        """End `run`, from another thread."""
+        """Stop `run`. Call it from another thread."""
         self._server.should_exit = True
 
 
 def _http_protocol(seconds: float) -> type[H11Protocol]:
-    """Return an HTTP protocol that closes a connection without a complete request after `seconds`."""
+    """Return an HTTP protocol that closes connections without a complete request after `seconds` seconds."""
 
     class TimeoutProtocol(H11Protocol):
         def connection_made(self, transport: Any) -> None:
@@ -300,12 +306,12 @@ def _http_protocol(seconds: float) -> type[H11Protocol]:
 
 
 def _is_server_message(record: logging.LogRecord) -> bool:
-    """Filter out log messages about client data, with which clients could fill the disk."""
+    """Return False for log messages about client data, because clients could fill the disk with them."""
     return "UTF-8" not in record.getMessage()
 
 
 def _raise_file_limit(required: int) -> None:
-    """Raise the limit of open files as far as the system allows, because each session needs one."""
+    """Raise the limit of open files as far as the system allows. Each session needs a file descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < required:
         limit = required if hard == resource.RLIM_INFINITY else min(required, hard)

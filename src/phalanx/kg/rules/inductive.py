@@ -48,8 +48,8 @@ def transfer_rules(rules: RuleSet, vocabulary: Vocabulary) -> RuleSet:
 class RoleModel:
     """Naive Bayes model of which entities are plausible as heads or tails of a relation.
 
-    A role of an entity is being the head or the tail of a relation. The model scores an entity by the other
-    roles that it has in the facts. It is fitted to the facts of one graph. Because relations are identified
+    A role is a relation together with a side, head or tail. The model scores an entity by the other roles in
+    which it occurs in the facts. It is fitted to the facts of one graph. Because relations are identified
     by name, it can be applied to other graphs with the same relations.
 
     Args:

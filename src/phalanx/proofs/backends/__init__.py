@@ -1,4 +1,4 @@
-"""Resolution: expands proof states with the selected backend."""
+"""Resolution: computes the successors of proof states with the selected backend."""
 
 import functools
 from collections.abc import Callable
@@ -14,26 +14,31 @@ from phalanx.proofs.state import ExpandRequest, SearchNode
 def expand(
     config: ProofConfig, program: Program, request: ExpandRequest, node: SearchNode, *, restart: bool
 ) -> SearchNode:
-    """Compute the successors of the goals of some nodes.
+    """Compute the successors of some nodes.
 
-    The first goal is resolved with its facts in ascending order (predicate, first, second), then with the
-    rules of its predicate in the program's order. A successor consists of the rule's body and the remaining
-    goals under the substitution, without ground goals that are facts (the query is not a fact if it is
-    excluded); if no goal is left, it is True. Successors with more than `max_goals` goals are removed and
-    counted. Successors that equal an earlier one or, with `prune_visited`, a visited state up to renaming of
-    variables are removed without being counted. The search stops when one more successor than fits is found;
-    it is cut off, and `overflow` is set.
+    The first goal is resolved with matching facts in ascending order (predicate, first, second), and then
+    with the rules for its predicate in the program's order. A successor consists of the body of the rule and
+    the remaining goals, with the substitution applied. Ground goals that are facts are removed, except for
+    the query if it is excluded. If no goal is left, the successor is True.
 
-    The end action, if enabled, comes last. Without any successor, the only one is False. A True or False
+    Successors with more than `max_goals` goals are removed and counted in `num_too_long`. Successors that
+    equal an earlier one or, with `prune_visited`, a visited state, up to renaming of variables, are removed
+    without being counted. If there are more successors than fit, the others are cut off, and `overflow` is
+    set.
+
+    The end action, if enabled, comes last. If there is no successor, the only one is False. A True or False
     state has itself as its only successor. With `skip_unary_actions`, goals with exactly one successor, not
-    counting the end action, are replaced by it unless it is True.
+    counting the end action, are replaced by that successor unless it is True.
 
     Args:
-        config: How goals are expanded; the backend must be resolved.
+        config: The settings. Its backend must be `native` or `xla`, not `auto`.
         program: Facts and rules.
         request: Which nodes to expand, and their queries.
         node: The nodes.
-        restart: Whether to clear the visited states first.
+        restart: Whether to clear the visited states first, at the start of an episode.
+
+    Returns:
+        The nodes with their successors. Nodes that are not expanded are unchanged.
     """
     key = (
         config.end_proof_action,

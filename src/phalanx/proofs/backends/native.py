@@ -11,10 +11,10 @@ from phalanx.proofs.state import ExpandRequest, SearchNode
 def expand(
     config: ProofConfig, program: Program, restart: bool, request: ExpandRequest, node: SearchNode
 ) -> SearchNode:
-    """Expand a flat batch of nodes.
+    """Expand nodes with a single batch axis; see `phalanx.proofs.backends.expand`.
 
-    Nodes are updated in place where XLA allows it, and only rows that are or were in use are written, because
-    the padding is many times larger than the actual successors.
+    Nodes are updated in place if XLA allows it. Only rows that are or were in use are written, because the
+    padding is many times larger than the actual successors.
     """
     results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in node)
     out = jax.ffi.ffi_call(

@@ -1,4 +1,4 @@
-"""Resolution in XLA, for accelerators; gives the same successors in the same order as the C++ kernel."""
+"""Resolution in XLA, for accelerators. It returns the same successors in the same order as the C++ kernel."""
 
 from typing import NamedTuple
 
@@ -14,22 +14,25 @@ from phalanx.proofs.program import Program, ProgramArrays
 from phalanx.proofs.state import ExpandRequest, SearchNode
 
 _WIDTH = 16
-"""Candidates of a goal that one round tries; most goals have few."""
+"""Number of candidates (facts and rules) of a goal that are tried per round. Most goals have few."""
 _ROWS = 64
-"""Goals per round on a CPU; on an accelerator, a round processes all unfinished goals."""
+"""Number of nodes per round on a CPU. On an accelerator, a round processes all unfinished nodes."""
 OPEN, NEXT, FOUND, TOO_LONG = range(4)
-"""Columns of a search's progress: whether candidates are left, the next candidate, the successors found
-(including one more than fits), and the candidates with too many goals."""
+"""Columns of `_Search.progress`: whether candidates are left, the number of the next candidate, the number of
+successors found (at most one more than fits), and the number of successors with too many goals."""
 
 
 class Sources(NamedTuple):
-    """The candidates of goals: a range of facts, followed by a range of rules."""
+    """Candidates for resolving the first goal of each node: a range of facts, then a range of rules."""
 
     order: Int32[Array, " rows"]
-    """The argument by which the facts are sorted."""
+    """Index of the argument by which the facts are sorted."""
     first_fact: Int32[Array, " rows"]
+    """Index of the first fact in this order."""
     num_facts: Int32[Array, " rows"]
+    """Number of facts."""
     first_rule: Int32[Array, " rows"]
+    """Index of the first rule."""
     total: Int32[Array, " rows"]
     """Number of facts and rules."""
 
@@ -37,7 +40,7 @@ class Sources(NamedTuple):
 def find_sources(
     program: Program, arrays: ProgramArrays, request: ExpandRequest, goals: Int32[Array, "rows atoms atom"]
 ) -> Sources:
-    """Find the facts and rules that may unify with the first goal of each state."""
+    """Find the facts and rules that can unify with the first goal of each node."""
     constants = program.num_constants
     predicate, terms = goals[:, 0, 0], goals[:, 0, 1:]
     free = terms > constants
@@ -78,7 +81,21 @@ def candidates(
     sources: Sources,
     number: Int32[Array, "rows width"],
 ) -> tuple[Int32[Array, "rows width cells"], Bool[Array, "rows width"], Bool[Array, "rows width"]]:
-    """Return the goals after some candidates in canonical form, which of them fit, and which unify at all."""
+    """Resolve the first goal of each node with some candidates.
+
+    Args:
+        program: Facts and rules.
+        arrays: The program on the device.
+        goals: Goals of each node.
+        query: Query of each node.
+        exclude_query: Whether the query must not be used as a fact.
+        sources: All candidates of each node.
+        number: Numbers of the candidates to try.
+
+    Returns:
+        The flattened resulting goals in canonical form, a mask of the candidates that unify and whose result
+        has at most `max_goals` goals, and a mask of the candidates that unify.
+    """
     constants, atoms, arity = program.num_constants, goals.shape[1], program.arity
     predicate, terms = goals[:, 0, 0, None], goals[:, 0, None, 1:]
     ground = jnp.all(terms <= constants, axis=-1)
@@ -95,7 +112,7 @@ def candidates(
     unifies &= agrees
 
     def substitute(others: Array) -> Array:
-        """Apply each candidate's substitution to terms [rows, 1, n]; returns [rows, width, n]."""
+        """Apply each candidate's substitution to terms [rows, 1, n]; return terms [rows, width, n]."""
         result = jnp.broadcast_to(others, (*number.shape, others.shape[-1]))
         for slot in range(arity):
             is_bound = (others == terms[..., slot, None]) & (others > constants)
@@ -127,11 +144,14 @@ def candidates(
 def _unify(
     terms: Int32[Array, "*rows arguments"], head: Int32[Array, "*rows arguments"], constants: int
 ) -> tuple[Int32[Array, "*rows arguments"], Bool[Array, "*rows"]]:
-    """Unify a goal with a head; return the value of each argument of the goal, and whether they unify.
+    """Unify a goal with the head of a rule.
 
-    Two positions are linked if the goal or the head has the same variable there, directly or through other
-    positions. All constants at linked positions must be equal; without a constant, the variable of the first
-    position represents all of them.
+    Two positions are linked if the goal or the head has the same variable at both, directly or through other
+    positions. All constants at linked positions must be equal. If there is no constant, the goal's variable
+    at the first of these positions represents all of them.
+
+    Returns:
+        The value of each argument of the goal, and whether the goal and the head unify.
     """
     arity = terms.shape[-1]
     free = terms > constants
@@ -169,7 +189,7 @@ def _unify(
 def _pack(
     cells: Int32[Array, "rows width goals atom"], kept: Bool[Array, "rows width goals"], atoms: int
 ) -> Int32[Array, "rows width atoms atom"]:
-    """Move the kept goals to the front; return as many as fit."""
+    """Move the kept goals to the front; return the first `atoms` of them, padded with zeros."""
     slot = jnp.cumsum(kept, axis=-1, dtype=jnp.int32) - 1
     goes = kept[..., None, :] & (slot[..., None, :] == jnp.arange(atoms)[:, None])
     return jnp.sum(jnp.where(goes[..., None], cells[..., None, :, :], 0), axis=-2, dtype=jnp.int32)
@@ -178,7 +198,7 @@ def _pack(
 def _rename_variables(
     rows: Int32[Array, "rows width atoms atom"], constants: int
 ) -> Int32[Array, "rows width atoms atom"]:
-    """Number variables by first occurrence."""
+    """Renumber the variables of each list of goals by first occurrence."""
     terms = rows[..., 1:].reshape(*rows.shape[:2], -1)
     count = terms.shape[-1]
     free = terms > constants
@@ -191,7 +211,7 @@ def _rename_variables(
 
 
 def hash_rows(rows: Int32[Array, "*rows cells"]) -> Int32[Array, "*rows 2"]:
-    """Hash each row to two integers; rows with equal hashes are compared completely."""
+    """Hash each row to two integers. Equal hashes do not guarantee equal rows."""
     numbers = np.random.default_rng(5).integers(1, 2**32, (2, rows.shape[-1]), dtype=np.uint32) | np.uint32(1)
     cells = rows.astype(jnp.uint32)[..., None, :]
     mixed = (cells ^ (cells >> 7)) * jnp.asarray(numbers)
@@ -200,15 +220,19 @@ def hash_rows(rows: Int32[Array, "*rows cells"]) -> Int32[Array, "*rows 2"]:
 
 
 class _Search(NamedTuple):
-    """Progress of the search of each row; few arrays, because each costs a gather and a scatter per round."""
+    """Progress of the search for the successors of each node.
+
+    It consists of few arrays, because each array costs a gather and a scatter per round.
+    """
 
     progress: Int32[Array, "batch 4"]
+    """Columns `OPEN`, `NEXT`, `FOUND` and `TOO_LONG`."""
     slots: Int32[Array, "batch slots cells_and_two"]
-    """Visited states, then successors; each is followed by its two hash values."""
+    """Visited states, followed by the successors found. Each row ends with its two hash values."""
 
 
 class _Walk(NamedTuple):
-    """The current state of each row while states with a single successor are skipped."""
+    """The current state of each node while states with a single successor are skipped."""
 
     goals: Int32[Array, "batch atoms atom"]
     visited: Int32[Array, "batch memory atoms atom"]
@@ -225,7 +249,7 @@ def expand(
     request: ExpandRequest,
     node: SearchNode,
 ) -> SearchNode:
-    """Expand a flat batch of nodes."""
+    """Expand nodes with a single batch axis; see `phalanx.proofs.backends.expand`."""
     memory = node.visited.shape[1]
     batch, num_states = node.successors.shape[:2]
     budget = num_states - int(config.end_proof_action)
@@ -280,7 +304,7 @@ def _finish(
     budget: int,
     walk: _Walk,
 ) -> SearchNode:
-    """Add end actions and False; final states become their own successor."""
+    """Return the expanded nodes: add the end action and False, and make final states their own successor."""
     search = walk.search
     memory, num_states = node.visited.shape[1], node.successors.shape[1]
     found = search.progress[:, FOUND]
@@ -321,7 +345,10 @@ def _search(
     budget: int,
     before: _Search,
 ) -> _Search:
-    """Try all candidates of some rows, round by round, until one more successor than fits is found."""
+    """Find the successors of some nodes by trying all candidates, round by round.
+
+    The search of a node stops when it has found one more successor than fits.
+    """
     batch, memory = visited.shape[:2]
     sources = find_sources(program, arrays, request, goals)
     width = min(batch, _ROWS) if is_cpu_only() else batch
@@ -384,7 +411,7 @@ def _find_repeated(
     num_visited: Int32[Array, " rows"],
     memory: int,
 ) -> Bool[Array, "rows width"]:
-    """Return which candidates equal a visited state, a successor, or an earlier candidate of the round."""
+    """Return which candidates equal a visited state, a successor, or an earlier candidate of this round."""
     slot = jnp.arange(slots.shape[1])
     known = slot < num_visited[:, None]
     known |= (slot >= memory) & (slot < memory + found[:, None])
@@ -401,7 +428,7 @@ def _find_repeated(
 
 
 def _first_rows(mask: Bool[Array, " batch"], count: int) -> Int32[Array, " rows"]:
-    """Return the indices of the first `count` rows of a mask, padded with the batch size."""
+    """Return the indices of the first `count` True rows of a mask, padded with the batch size."""
     batch = mask.shape[0]
     index = jnp.arange(batch, dtype=jnp.int32)
     if count == batch:

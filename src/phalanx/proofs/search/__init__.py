@@ -1,1 +1,1 @@
-"""Beam search with a policy and best-first search with a heuristic."""
+"""Search for proofs: beam search with a policy, and best-first search with a heuristic."""

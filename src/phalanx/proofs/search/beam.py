@@ -1,4 +1,4 @@
-"""Beam search for proofs with a policy: one beam per query, a batch of queries in one compiled loop."""
+"""Beam search for proofs with a policy. The beams of a batch of queries run in one compiled loop."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -22,26 +22,33 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.state import ExpandRequest, SearchNode
 
 _BLOCK_SIZE = 8
-"""Successors of one state that are scored together; small, so that few rows of a block are padding."""
+"""Number of successors in a block, all of one state. It is small, so that blocks contain little padding."""
 _BLOCKS_PER_CALL = 128
-"""Blocks that the network scores at a time; enough for efficient matrix products."""
+"""Number of blocks that the network scores at a time. It is enough for efficient matrix products."""
 _MAX_ACTIVE_QUERIES = 256
-"""Queries that are searched at a time; more would not fit into the processor's cache."""
+"""Maximum number of queries that are searched at a time. More would not fit into the processor's cache."""
 _QUERIES_PER_CALL = 1 << 15
-"""Queries that the compiled loop accepts; shorter arrays are padded, so that it is compiled once."""
+"""Number of queries per call of the compiled loop. Shorter arrays are padded, so that it is compiled once."""
 
 
 @runtime_checkable
 class ProofPolicy(Protocol):
-    """A policy whose logits are computed from separate embeddings of the state and its successors."""
+    """Protocol of a policy that computes logits from separate embeddings of a state and of its successors."""
 
     def embed_states(self, goals: Int32[Array, "*n goals atom"]) -> Float[Array, "*n dim"]:
-        """Return an embedding of each list of goals; the end action is embedded like any other successor."""
+        """Return an embedding of each list of goals. The end action is embedded like any other successor."""
 
     def score(
         self, state: Float[Array, " dim"], successors: Float[Array, "actions dim"]
     ) -> Float[Array, " actions"]:
-        """Return the logits of a state's successors; each depends on its own embedding and the state's."""
+        """Return the logits of a state's successors.
+
+        The logit of a successor must only depend on its own embedding and that of the state.
+
+        Args:
+            state: Embedding of the state.
+            successors: Embedding of each successor.
+        """
 
 
 class UniformPolicy(eqx.Module):
@@ -57,48 +64,51 @@ class UniformPolicy(eqx.Module):
 
 
 class BeamSearchConfig(Config):
-    """Width and depth of the search."""
+    """Settings of beam search."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"width": "beam_width"}
 
     beam_width: int = Field(default=16, ge=1)
-    """States of a query that are kept after each step, the most probable ones; 1 is the greedy policy."""
+    """Number of states that are kept after each step of a query. The most probable ones are kept. With 1, the
+    search is greedy."""
     max_depth: int = Field(default=6, ge=1)
-    """Steps of the longest proof."""
+    """Maximum number of steps of a proof."""
     patience: int = Field(default=0, ge=0)
-    """Steps to continue after the first proof of a query, to find a longer but more probable one."""
+    """Number of steps for which the search continues after the first proof of a query, in order to find a
+    longer but more probable proof."""
 
 
 class SearchTrace(NamedTuple):
-    """The nodes that a best-first search expanded."""
+    """The nodes that a best-first search expanded. The keys are the indices of the queries."""
 
     paths: Mapping[int, list[np.ndarray]]
-    """For each proved query, the expanded goals from the query to the proof."""
+    """For each proved query, the goals of the expanded nodes from the query to the proof."""
     dead_ends: Mapping[int, list[np.ndarray]]
-    """For each query, the expanded goals that are not on the path to its proof."""
+    """For each query, the goals of the expanded nodes that are not on the path to its proof."""
 
 
 class SearchResult(NamedTuple):
-    """The result of a search for each query."""
+    """Results of a search for proofs of several queries."""
 
     proved: Bool[Array, " queries"] | np.ndarray
+    """Whether a proof of the query was found."""
     log_prob: Any
-    """Log-probability of the best proof under the policy, minus infinity without a proof; None if the search
-    does not use a policy."""
+    """Log-probability of the best proof of each query under the policy; minus infinity if no proof was found.
+    None if the search does not use a policy."""
     length: Int32[Array, " queries"] | np.ndarray
-    """Steps of the proof; -1 without a proof."""
+    """Number of steps of the proof; -1 if no proof was found."""
     overflow: Bool[Array, " queries"] | np.ndarray
-    """True if successors were cut off because there were more than `max_actions`."""
+    """Whether successors of an expanded state were cut off because there were more than `max_actions`."""
     expansions: Int32[Array, " queries"] | np.ndarray
-    """Expanded states."""
+    """Number of expanded states."""
     trace: SearchTrace | None = None
-    """The expanded nodes of a best-first search."""
+    """The expanded nodes of a best-first search; None for beam search."""
 
     def proofs_per_expansion(self, max_expansions: int | None = None) -> float:
-        """Return the number of proofs divided by the number of expanded nodes.
+        """Return the number of proofs divided by the number of expanded nodes, over all queries.
 
         Args:
-            max_expansions: Count only proofs and expansions within this limit per query.
+            max_expansions: If given, count as if each query had been limited to this number of expansions.
         """
         expansions, proved = np.asarray(self.expansions), np.asarray(self.proved)
         limit = int(expansions.max(initial=1)) if max_expansions is None else max_expansions
@@ -107,23 +117,25 @@ class SearchResult(NamedTuple):
 
 
 class _Lanes(NamedTuple):
-    """The active searches; `beam_width` nodes per lane, one after another."""
+    """The active searches. A lane is a slot for one query and has `beam_width` consecutive nodes."""
 
     node: SearchNode
     log_prob: Float32[Array, "lanes width"]
-    """Log-probability of the path to each node; minus infinity if there is none."""
+    """Log-probability of the path to each node; minus infinity for unused nodes."""
     query_index: Int32[Array, " lanes"]
-    """Index of the query; -1 for an idle lane."""
+    """Index of the lane's query; -1 for an idle lane."""
     depth: Int32[Array, " lanes"]
+    """Number of steps from the query to the nodes of the lane."""
     steps_since_proof: Int32[Array, " lanes"]
+    """Number of steps since the first proof of the query was found."""
     result: SearchResult
-    """The result so far."""
+    """Results of the lane's queries so far."""
 
 
 class _Loop(NamedTuple):
     lanes: _Lanes
     next_query: Int32[Array, ""]
-    """The first query that has not been started."""
+    """Index of the first query whose search has not started."""
     results: SearchResult
 
 
@@ -137,23 +149,25 @@ def beam_search(
     kge: KGE | None = None,
     batch_size: int | None = None,
 ) -> SearchResult:
-    """Search for a proof of each query, without using the query as a fact; returns NumPy arrays.
+    """Search for a proof of each query with a policy. A query is not used as a fact in its own proof.
 
-    The probability of a proof is that of an agent that takes exactly these actions; giving up and failing are
-    possible actions but not part of a proof. After each step, the most probable distinct states are kept. A
-    query ends when it is proved (and `patience` steps have passed), when no state can lead to a better proof,
-    or at `max_depth`; then the next query takes its lane. Except for rounding, the result does not depend on
-    `batch_size` or the order of the queries.
+    The probability of a proof is the product of the policy's probabilities of its actions. After each step,
+    the most probable distinct states are kept. The search for a query ends `patience` steps after its first
+    proof, when no state can lead to a better proof, or after `max_depth` steps. Except for rounding, the
+    result does not depend on `batch_size` or on the order of the queries.
 
     Args:
-        config: How goals are expanded.
+        config: Settings of the proof environment, which determine the successors of a state.
         program: Facts and rules.
         policy: The policy.
-        queries: Ground atoms.
-        search: Width and depth of the search.
-        kge: An embedding that can close goals, as in the environment; `log_prob` then includes its
-            log-probabilities.
-        batch_size: Queries that are searched at a time; default: as many as fit into memory.
+        queries: Ground atoms, encoded by a `ProofVocabulary`.
+        search: Settings of the search. None uses the defaults.
+        kge: An embedding that can close ground goals without a proof. `log_prob` then includes its
+            log-probabilities. None means no embedding.
+        batch_size: Number of queries that are searched at a time. None uses as many as fit into memory.
+
+    Returns:
+        The results as NumPy arrays.
     """
     search = BeamSearchConfig() if search is None else search
     backend = resolve_backend(config.backend)
@@ -190,7 +204,7 @@ def beam_search(
 
 
 def bytes_per_query(config: ProofConfig, search: BeamSearchConfig, arity: int = 2) -> int:
-    """Estimate the memory that the search for one query needs."""
+    """Estimate the number of bytes of memory that the search for one query needs."""
     goals = 4 * (1 + arity) * config.max_goals
     # Successors and visited states are held twice while they are moved; logits, predicates and values once.
     return search.beam_width * (
@@ -327,10 +341,16 @@ def _start_queries(
 def _log_probs(
     policy: ProofPolicy, node: SearchNode, where: Bool[Array, " nodes"]
 ) -> tuple[Float32[Array, "nodes slots"], Int32[Array, "nodes slots"]]:
-    """Return the log-probability and the first predicate of each successor; minus infinity and 0 if absent.
+    """Return the log-probability and the first predicate of each successor of some nodes.
 
-    There are far fewer successors than slots. They are gathered in blocks of one state each, and the network
-    scores several blocks at a time until none are left.
+    Slots without a successor have minus infinity and 0. There are far fewer successors than slots. Therefore,
+    they are gathered in blocks, each with successors of one node, and the network scores several blocks at a
+    time.
+
+    Args:
+        policy: The policy.
+        node: The nodes.
+        where: Mask of the nodes whose successors are scored.
     """
     num_nodes, max_actions, *goal_shape = node.successors.shape
     blocks_per_node = -(-max_actions // _BLOCK_SIZE)
@@ -366,10 +386,10 @@ def _log_probs(
 
 
 class _Selection(NamedTuple):
-    """The states that have been selected so far."""
+    """State of `_select_best`: the successors that have been selected so far, and those that remain."""
 
     values: Float32[Array, "lanes width slots"]
-    """Log-probabilities of the remaining successors; minus infinity for the others."""
+    """Log-probabilities of the successors that remain; minus infinity for all others."""
     row_best: Float32[Array, "lanes width"]
     goals: Int32[Array, "lanes width cells"]
     parent: Int32[Array, "lanes width"]
@@ -380,10 +400,17 @@ class _Selection(NamedTuple):
 def _select_best(
     node: SearchNode, values: Float32[Array, "lanes width slots"]
 ) -> tuple[SearchNode, Float32[Array, "lanes width"]]:
-    """Return nodes at the best distinct successors of each lane, best first, and their log-probabilities.
+    """Select the most probable distinct successors of each lane.
 
-    One successor is selected at a time, from the node with the best remaining one. Only that node's
+    One successor is selected at a time, from the node with the best remaining one. Then only that node's
     successors are scanned again, whereas sorting would process all slots many times.
+
+    Args:
+        node: The current nodes.
+        values: Log-probability of each successor; minus infinity for those that must not be selected.
+
+    Returns:
+        Nodes with the goals of the selected successors, most probable first, and their log-probabilities.
     """
     lanes, width, _ = values.shape
     states = node.successors.shape[1]

@@ -1,4 +1,4 @@
-"""Best-first search for proofs: one frontier per query, all queries of a batch expanded together."""
+"""Best-first search for proofs with a heuristic. The queries of a batch are expanded together."""
 
 import heapq
 from collections.abc import Mapping
@@ -23,33 +23,39 @@ Numbers = Array | np.ndarray
 
 
 class BestFirstConfig(Config):
-    """Limits of the search."""
+    """Settings of best-first search."""
 
     renamed_settings: ClassVar[dict[str, str]] = {"expansions": "max_expansions"}
 
     max_expansions: int = Field(default=100, ge=1)
-    """Nodes of a query that are expanded."""
+    """Maximum number of nodes that are expanded for a query."""
     max_depth: int = Field(default=20, ge=1)
-    """Steps of the longest proof."""
+    """Maximum number of steps of a proof."""
     batch_size: int = Field(default=128, ge=1)
-    """Queries that are searched at a time."""
+    """Number of queries that are searched at a time."""
 
 
 class SuccessorBatch(NamedTuple):
     """The successors of some expanded nodes, grouped by node."""
 
     goals: Int32[np.ndarray, "successors goals atom"]
+    """Goals of each successor."""
     owner: Int64[np.ndarray, " successors"]
-    """Index of the expanded node of each successor; ascending."""
+    """Index of the expanded node that each successor belongs to, in ascending order."""
     parents: Int32[np.ndarray, "nodes goals atom"]
+    """Goals of each expanded node."""
     queries: Int32[np.ndarray, "nodes atom"]
+    """Query of each expanded node."""
     depth: Int64[np.ndarray, " nodes"]
-    """Steps from the query to each expanded node."""
+    """Number of steps from the query to each expanded node."""
 
 
 @runtime_checkable
 class Heuristic(Protocol):
-    """Determines the next node: the one with the least path cost plus estimated remaining cost."""
+    """Protocol of a heuristic, which determines the order in which nodes are expanded.
+
+    The next node is the one with the least sum of the path cost and the estimated remaining cost, as in A*.
+    """
 
     def costs(
         self, batch: SuccessorBatch
@@ -84,17 +90,20 @@ def best_first_search(
     queries: Int32[np.ndarray, "queries atom"],
     search: BestFirstConfig | None = None,
 ) -> SearchResult:
-    """Search for a proof of each query, without using the query as a fact.
+    """Search for a proof of each query with a heuristic. A query is not used as a fact in its own proof.
 
-    A node is expanded once, regardless of the names of its variables; among equal costs, the oldest node
-    comes first. The result has a trace but no log-probabilities.
+    Nodes that differ only in the names of their variables are expanded once. Among nodes of equal cost, the
+    oldest is expanded first.
 
     Args:
-        config: How goals are expanded.
+        config: Settings of the proof environment, which determine the successors of a state.
         program: Facts and rules.
-        heuristic: Determines the order of expansion.
-        queries: Ground atoms.
-        search: Limits of the search.
+        heuristic: Determines the order in which nodes are expanded.
+        queries: Ground atoms, encoded by a `ProofVocabulary`.
+        search: Settings of the search. None uses the defaults.
+
+    Returns:
+        The results, with a trace of the expanded nodes but without log-probabilities.
     """
     search = BestFirstConfig() if search is None else search
     config = expansion_config(config)
@@ -119,7 +128,10 @@ def best_first_search(
 
 
 def expansion_config(config: ProofConfig) -> ProofConfig:
-    """Return a config for searches, which keep their own visited states and never give up."""
+    """Return the environment settings for a search.
+
+    Visited states are not pruned, because the search keeps track of them itself, and there is no end action.
+    """
     update = {"backend": resolve_backend(config.backend), "prune_visited": False, "end_proof_action": False}
     copied: ProofConfig = config.model_copy(update=update)
     return copied
@@ -133,7 +145,10 @@ def _expand_nodes(
     nodes: list[int],
     search: BestFirstConfig,
 ) -> list[tuple[_Frontier, int, bool]]:
-    """Expand a node of each frontier; return the node and whether True is among its successors."""
+    """Expand one node of each frontier and add its successors to the frontier.
+
+    Returns, for each frontier, the frontier, the node, and whether True is among the successors of the node.
+    """
     goals = np.stack([frontier.goals[node] for frontier, node in zip(frontiers, nodes, strict=True)])
     queries = np.stack([frontier.query for frontier in frontiers])
     successors, count, overflow = compute_successors(config, program, goals, queries, search.batch_size)
@@ -172,9 +187,19 @@ def compute_successors(
     queries: Int32[np.ndarray, "nodes atom"],
     batch_size: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the successors of some goals, their number, and whether some were cut off.
+    """Compute the successors of some states.
 
     Batches are padded to `batch_size`, so that the expansion is compiled once.
+
+    Args:
+        config: Settings of the proof environment.
+        program: Facts and rules.
+        goals: Goals of each state.
+        queries: Query of each state, which is not used as a fact.
+        batch_size: Number of states that are expanded at a time.
+
+    Returns:
+        The successors of each state, their number, and whether some were cut off.
     """
     parts = []
     for start in range(0, len(goals), batch_size):

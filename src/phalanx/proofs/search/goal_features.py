@@ -10,34 +10,38 @@ from phalanx.proofs.search.best_first import SuccessorBatch
 
 ATOM_FEATURES, STATE_FEATURES = 9, 8
 _WALK_LENGTHS = (2, 6)
-"""Steps along facts after which two constants are compared: short and long range."""
+"""Lengths of the random walks by which two constants are compared, for short and long range."""
 _MAX_KEY_LENGTH = 5
-"""Body predicates that identify a rule."""
+"""Number of body predicates that, together with the head predicate, identify a rule."""
 _PROJECTION_DIM = 48
 """Dimension of the random projections of constants."""
 
 
 class GoalFeatures(NamedTuple):
-    """Numeric features of some states."""
+    """Features of some states, which are the inputs of `HeuristicNetwork`."""
 
     predicates: Int32[np.ndarray, "states atoms"]
+    """Predicate of each goal; 0 for padding."""
     queries: Int32[np.ndarray, " states"]
-    """Predicates of the queries."""
+    """Predicate of each state's query."""
     atoms: Float32[np.ndarray, "states atoms features"]
+    """Numeric features of each goal."""
     states: Float32[np.ndarray, "states features"]
+    """Numeric features of each state."""
 
 
 class GoalFeatureExtractor:
-    """Computes features of successors: the facts and rules of each goal, and how similar its constants are.
+    """Computes features of successors, such as the numbers of facts and rules that match each goal.
 
-    The similarity of two constants is the cosine between random projections of the distributions of random
-    walks along facts (FastRP, Chen et al., 2019). The confidence of a rule is looked up by its head and body
-    predicates.
+    Other features measure how similar the constants of a goal are. The similarity of two constants is the
+    cosine between random projections of their random-walk distributions along facts (FastRP, Chen et al.,
+    2019). The rule that led to a successor is identified by its head and body predicates.
 
     Args:
         program: Facts and rules.
-        confidence: Confidence of each rule, in the order passed to `Program.create`; default: 1.
-        seed: Seed of the projections.
+        confidence: Confidence of each rule, in the order passed to `Program.create`. None means that all
+            rules have confidence 1.
+        seed: Seed of the random projections.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class GoalFeatureExtractor:
         return GoalFeatures(goals[..., 0], batch.queries[owner, 0], atoms, self._states(batch, real, ground))
 
     def confidence(self, batch: SuccessorBatch) -> Float32[np.ndarray, " successors"]:
-        """Return the confidence of the rule that led to each successor; 1 if it was a fact."""
+        """Return the confidence of the rule that led to each successor; 1 if a fact led to it."""
         added = self._num_added_goals(batch)
         keys = self._key(batch.parents[batch.owner, 0, 0], batch.goals[..., 0], added)
         index = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))
@@ -107,7 +111,7 @@ class GoalFeatureExtractor:
         return (goals[..., 1:] >= 1) & (goals[..., 1:] <= self._program.num_constants)
 
     def _matches(self, goals: np.ndarray, side: int) -> np.ndarray:
-        """Count the facts with the predicate and one argument of each goal."""
+        """Return, for each goal, the number of facts with its predicate and its argument on one side."""
         constants = self._program.num_constants
         cell = (goals[..., 0].astype(np.int64) - 1) * constants + goals[..., 1 + side] - 1
         table = self._counts[side]
@@ -120,7 +124,7 @@ class GoalFeatureExtractor:
         return np.einsum("...d,...d->...", table[rows[0]], table[rows[1]])
 
     def _num_added_goals(self, batch: SuccessorBatch) -> np.ndarray:
-        """Count the goals that a step added in front of the remaining ones."""
+        """Return the number of goals that the step to each successor put in front of the remaining goals."""
         before = (batch.parents[..., 0] > 0).sum(axis=1)[batch.owner]
         return (batch.goals[..., 0] > 0).sum(axis=1) - (before - 1)
 
@@ -133,7 +137,7 @@ class GoalFeatureExtractor:
         return key
 
     def _rule_table(self, confidence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sorted keys of the rules, each with the confidence of its best rule."""
+        """Return the sorted keys of the rules, and the largest confidence of the rules with each key."""
         bodies = self._program.bodies[..., 0]
         length = (bodies > 0).sum(axis=1)
         keys = self._key(self._program.heads[:, 0], bodies, length)
@@ -143,7 +147,10 @@ class GoalFeatureExtractor:
 
 
 def _project_walks(program: Program, random: np.random.Generator) -> list[np.ndarray]:
-    """Return, for each walk length, a unit vector per constant (and a zero row for padding)."""
+    """Return, for each length in `_WALK_LENGTHS`, a table with a unit vector for each constant.
+
+    Row 0 is zero, for padding.
+    """
     from scipy.sparse import coo_matrix  # type: ignore[import-untyped, unused-ignore]
 
     size = program.num_constants + 1

@@ -1,4 +1,4 @@
-"""Heuristics for best-first search, from uniform to learned."""
+"""Heuristics for best-first search: breadth-first, uniform, random, rule confidence and learned."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,15 +20,15 @@ from phalanx.proofs.search.goal_features import (
 )
 
 ROWS_PER_BATCH = 4096
-"""States that the network scores at a time; batches are padded to this size, so that it is compiled once."""
+"""Number of states that the network scores at a time. Smaller batches are padded to avoid recompilation."""
 _SMALL_BATCH = 512
-"""Padded size of small batches; most frontiers have few successors."""
+"""Size to which batches with at most this number of states are padded. Most batches are this small."""
 _NUM_GOAL_POSITIONS = 3
-"""Goal positions with separate features; later positions share those of the last one."""
+"""Number of goal positions with their own one-hot feature. Later positions share the last one."""
 
 
 class BreadthFirstHeuristic:
-    """Expands short paths first, in the order of facts and rules."""
+    """Heuristic that expands nodes by their number of steps, in the order of facts and rules."""
 
     def costs(self, batch: SuccessorBatch) -> tuple[np.ndarray, np.ndarray]:
         ones = np.ones(len(batch.goals), np.float32)
@@ -36,9 +36,9 @@ class BreadthFirstHeuristic:
 
 
 class UniformHeuristic:
-    """Expands the most probable paths under a uniform policy first; ties are broken at random.
+    """Heuristic that expands the most probable paths under a uniform policy first.
 
-    Without random tie-breaking, the order of the rules would matter, and mined rules are sorted by
+    Ties are broken at random. Otherwise, the order of the rules would matter, and mined rules are sorted by
     confidence.
     """
 
@@ -52,7 +52,7 @@ class UniformHeuristic:
 
 
 class RandomHeuristic:
-    """Expands a random node of the frontier."""
+    """Heuristic that assigns a random cost to each node, so that the search order is random."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
@@ -63,10 +63,12 @@ class RandomHeuristic:
 
 
 class ConfidenceHeuristic:
-    """Expands paths by the product of their rules' confidences, then by length; facts have confidence 1.
+    """Heuristic that expands paths with the largest product of rule confidences first.
+
+    Facts have confidence 1. Among equal products, shorter paths come first.
 
     Args:
-        confidence: Returns the confidence of the rule of each successor, such as
+        confidence: Function that returns the confidence of the rule that led to each successor, such as
             `GoalFeatureExtractor.confidence`.
     """
 
@@ -79,7 +81,11 @@ class ConfidenceHeuristic:
 
 
 class HeuristicNetwork(eqx.Module):
-    """Maps the features of a state to a logit among its siblings and to a logit of leading to a proof."""
+    """Network with two outputs for each state: a policy logit and a value logit.
+
+    The softmax of the policy logits over the successors of a node is the probability of each successor. The
+    sigmoid of the value logit is the estimated probability that the state leads to a proof.
+    """
 
     predicates: Float[Array, "predicates dim"]
     queries: Float[Array, "predicates dim"]
@@ -113,11 +119,14 @@ class HeuristicNetwork(eqx.Module):
 
 
 class LearnedHeuristic:
-    """A heuristic network: step costs are negative log-probabilities, as is the estimated remaining cost.
+    """Heuristic that is computed by a `HeuristicNetwork`.
+
+    The cost of a step is the negative log-probability of the successor. The estimated remaining cost is the
+    negative log-probability that the successor leads to a proof, multiplied by `value_weight`.
 
     Args:
         network: The network.
-        features: Computes its inputs.
+        features: Computes the inputs of the network.
         value_weight: Weight of the estimated remaining cost.
     """
 
@@ -139,7 +148,7 @@ class LearnedHeuristic:
 
 
 def score_successors(network: HeuristicNetwork, features: GoalFeatures) -> tuple[np.ndarray, np.ndarray]:
-    """Return the two logits of the network for any number of states."""
+    """Return the policy and value logits of any number of states."""
     parts = []
     for start in range(0, len(features.predicates), ROWS_PER_BATCH):
         batch = GoalFeatures(*(leaf[start : start + ROWS_PER_BATCH] for leaf in features))
@@ -156,6 +165,6 @@ def _forward(network: HeuristicNetwork, features: GoalFeatures) -> tuple[Array, 
 
 
 def pad_features(features: GoalFeatures, num_rows: int | None = None) -> GoalFeatures:
-    """Pad features with zeros to a number of rows, by default `ROWS_PER_BATCH`."""
+    """Pad features with zeros to a number of states. None pads to `ROWS_PER_BATCH`."""
     missing = (ROWS_PER_BATCH if num_rows is None else num_rows) - len(features.predicates)
     return GoalFeatures(*(np.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in features))

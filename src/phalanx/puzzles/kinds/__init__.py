@@ -1,4 +1,4 @@
-"""The puzzle kinds, one module each."""
+"""All puzzle kinds. Each kind has its own module."""
 
 import difflib
 from typing import Any
@@ -29,11 +29,11 @@ _ALL: tuple[PuzzleKind[Any, Any], ...] = (
 )
 
 KINDS: dict[str, PuzzleKind[Any, Any]] = {kind.name: kind for kind in _ALL}
-"""All kinds by name, in alphabetical order."""
+"""All puzzle kinds by name, in alphabetical order."""
 
 
 def puzzle_kind(name: str) -> PuzzleKind[Any, Any]:
-    """Return the kind with this name.
+    """Return the puzzle kind with a name, or raise `ValueError` if there is none.
 
     >>> puzzle_kind("sudoku").has_unique_solution
     True
@@ -46,5 +46,5 @@ def puzzle_kind(name: str) -> PuzzleKind[Any, Any]:
 
 
 def puzzle_kinds() -> tuple[PuzzleKind[Any, Any], ...]:
-    """Return all kinds in alphabetical order."""
+    """Return all puzzle kinds in alphabetical order."""
     return tuple(KINDS.values())

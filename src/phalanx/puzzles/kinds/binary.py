@@ -7,10 +7,14 @@ from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, rows_and_columns
 
 
 class Binary(GridPuzzle):
-    """Fill a board of even size with zeros and ones."""
+    """Binary puzzle: fill a board of even size with zeros and ones.
+
+    Each row and column has as many zeros as ones and no three equal digits next to each other. All rows
+    differ, and all columns differ.
+    """
 
     name = "binary"
-    description = "zeros and ones, as many of each in a line, never three alike in a row"
+    description = "as many zeros as ones in every row and column, never three equal digits in a row"
     symbols = ".01"
     difficulties: ClassVar = {
         "easy": {"size": 4, "blanks": 8},

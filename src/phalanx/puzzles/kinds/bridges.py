@@ -1,4 +1,4 @@
-"""Bridges (hashiwokakero)."""
+"""Bridges puzzles (hashiwokakero)."""
 
 import functools
 import re
@@ -17,15 +17,23 @@ _DRAWN = re.compile(r"[-=|H.]")
 
 
 class Edge(NamedTuple):
-    """A pair of islands in one row or column with no island between them."""
+    """A pair of islands in the same row or column with no island between them."""
 
     start: int
+    """Cell of the left or upper island."""
     end: int
+    """Cell of the right or lower island."""
     down: bool
+    """Whether the islands are in the same column."""
 
 
 def list_edges(numbers: Sequence[int], size: int) -> list[Edge]:
-    """List the edges to the right of and below each island, in the order of the cells."""
+    """Return the edge to the right of each island and the edge below it, in the order of the islands' cells.
+
+    Args:
+        numbers: Number of each island by cell, and 0 for cells without an island.
+        size: Side length of the board.
+    """
     edges = []
     for cell in range(size * size):
         if not numbers[cell]:
@@ -38,7 +46,7 @@ def list_edges(numbers: Sequence[int], size: int) -> list[Edge]:
 
 
 def crossing_edges(edges: Sequence[Edge], size: int) -> list[tuple[int, int]]:
-    """Return the pairs of edges, by index, that cross each other."""
+    """Return the pairs of indices of edges that cross each other."""
     return [
         (one, other)
         for one, across in enumerate(edges)
@@ -51,7 +59,13 @@ def crossing_edges(edges: Sequence[Edge], size: int) -> list[tuple[int, int]]:
 
 
 def is_joined(edges: Sequence[Edge], built: Sequence[bool], islands: int) -> bool:
-    """Return True if the edges that have bridges connect all islands."""
+    """Return whether the edges that have bridges connect all islands.
+
+    Args:
+        edges: All edges of the board.
+        built: Whether each edge has a bridge.
+        islands: Number of islands.
+    """
     part: dict[int, set[int]] = {}
     for edge, is_built in zip(edges, built, strict=True):
         for cell in (edge.start, edge.end):
@@ -64,13 +78,14 @@ def is_joined(edges: Sequence[Edge], built: Sequence[bool], islands: int) -> boo
 
 
 class Bridges(PuzzleKind[Cells, tuple[int, int]]):
-    """Connect all islands with bridges.
+    """Bridges: connect all islands such that each island has as many bridges as its number says.
 
-    A state is the number of bridges on each edge. A move is an edge and its new number of bridges.
+    A state is the number of bridges on each edge, from 0 to 2. A move is the index of an edge and its new
+    number of bridges.
     """
 
     name = "bridges"
-    description = "join all islands by as many bridges as their numbers say"
+    description = "connect islands such that each has as many bridges as its number says"
     difficulties: ClassVar = {
         "easy": {"size": 5, "islands": 5},
         "medium": {"size": 7, "islands": 9},
@@ -211,7 +226,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
 
 
 def _between(edge: Edge, size: int) -> range:
-    """List the cells between the two islands of an edge."""
+    """Return the cells between the two islands of an edge."""
     return range(edge.start, edge.end, size if edge.down else 1)[1:]
 
 
@@ -223,7 +238,7 @@ def _board_edges(puzzle: Puzzle) -> tuple[list[Edge], dict[tuple[int, int], int]
 def _edges_of(
     numbers: tuple[int, ...], size: int
 ) -> tuple[list[Edge], dict[tuple[int, int], int], list[list[int]]]:
-    """Return the edges of a board, their indices by end cells, and the edges that cross each edge."""
+    """Return the edges of a board, their indices by end cells, and for each edge the edges that cross it."""
     edges = list_edges(numbers, size)
     crossed: list[list[int]] = [[] for _ in edges]
     for one, other in crossing_edges(edges, size):

@@ -1,6 +1,6 @@
-"""Countdown: combine all numbers by arithmetic until the target is left.
+"""Countdown, the game of combining numbers by arithmetic until the target is left.
 
-Every intermediate result is a positive integer, so answers do not depend on rounding.
+Every intermediate result must be a positive integer, so answers do not depend on rounding.
 """
 
 import re
@@ -14,7 +14,7 @@ from phalanx.text.env import quote
 OPERATORS = "+-*/"
 Numbers: TypeAlias = tuple[int, ...]
 Step: TypeAlias = tuple[int, int, int]
-"""First number, index of the operator in `OPERATORS`, second number."""
+"""One arithmetic operation: first number, index of the operator in `OPERATORS`, and second number."""
 
 _MOVE = re.compile(r"(\d{1,9}) ?([-+*/x×÷]) ?(\d{1,9})", re.ASCII)
 _TOKENS = re.compile(r"\s*(\d{1,9}|[-+*/()])", re.ASCII)
@@ -22,13 +22,13 @@ _MAX_TOKENS = 64
 
 
 class Countdown(PuzzleKind[Numbers, Step]):
-    """Combine numbers until one is left that equals the target.
+    """Countdown: combine all numbers with + - * / until only the target is left.
 
-    A state is the remaining numbers. A move combines two of them. The only clue is the target.
+    A state consists of the remaining numbers. A move combines two of them. The only clue is the target.
     """
 
     name = "countdown"
-    description = "combine all numbers by + - * / until the target is left"
+    description = "combine all numbers with + - * / until only the target is left"
     has_unique_solution = False
     difficulties: ClassVar = {
         "easy": {"numbers": 3, "max_number": 10, "min_target": 5, "max_target": 50},
@@ -137,7 +137,7 @@ def _normalize_operator(operator: str) -> str:
 
 
 def _result(one: int, operator: int, other: int) -> int:
-    """Compute the result of a step; raise a `ValueError` if it is not a positive integer."""
+    """Return the result of a step. Raise `ValueError` if it is not a positive integer below 10**9."""
     if operator == 0:
         return one + other
     if operator == 1 and one > other:
@@ -152,7 +152,7 @@ def _result(one: int, operator: int, other: int) -> int:
 
 
 def _is_valid(one: int, operator: int, other: int) -> bool:
-    """Return True if the step has a result."""
+    """Return whether the result of a step is allowed."""
     try:
         _result(one, operator, other)
     except ValueError:
@@ -161,7 +161,7 @@ def _is_valid(one: int, operator: int, other: int) -> bool:
 
 
 def _combine(numbers: Numbers, step: Step) -> Numbers:
-    """Replace two numbers with their result, which is appended."""
+    """Return the numbers after a step: its two numbers are removed, and the result is appended."""
     left = list(numbers)
     left.remove(step[0])
     left.remove(step[2])
@@ -171,7 +171,7 @@ def _combine(numbers: Numbers, step: Step) -> Numbers:
 def _generate(
     rng: SplitMix64, count: int, max_number: int, min_target: int, max_target: int
 ) -> tuple[Numbers, list[Step], int]:
-    """Draw numbers, the steps that combine them, and the target."""
+    """Draw random numbers and steps that combine them. Returns the numbers, the steps and the target."""
     while True:
         numbers = tuple(1 + rng.integers(max_number) for _ in range(count))
         left, steps = numbers, list[Step]()
@@ -189,7 +189,13 @@ def _generate(
 
 
 def _search(numbers: Numbers, target: int, dead_ends: set[Numbers]) -> list[Step] | None:
-    """Find steps that lead to the target. `dead_ends` collects the numbers from which there are none."""
+    """Return steps that lead to the target, or None if there are none.
+
+    Args:
+        numbers: Numbers to combine.
+        target: Number that must be left.
+        dead_ends: Sorted numbers that cannot be combined to the target. The search adds to this set.
+    """
     if len(numbers) == 1:
         return [] if numbers[0] == target else None
     key = tuple(sorted(numbers))
@@ -211,7 +217,7 @@ def _search(numbers: Numbers, target: int, dead_ends: set[Numbers]) -> list[Step
 
 
 def _evaluate(text: str) -> tuple[int, list[int]]:
-    """Evaluate an expression; return its value and the numbers in it.
+    """Evaluate an arithmetic expression. Returns its value and the numbers that occur in it.
 
     Raises:
         ValueError: If the text is not an expression of positive integers, + - * / and brackets.

@@ -1,4 +1,4 @@
-"""Futoshiki."""
+"""Futoshiki puzzles."""
 
 from typing import ClassVar
 
@@ -7,13 +7,13 @@ from phalanx.puzzles.kinds.grid import Cells, LatinPuzzle
 
 
 class Futoshiki(LatinPuzzle):
-    """Fill a Latin square in which inequality signs between neighbors hold.
+    """Futoshiki: fill a Latin square such that the inequality signs between neighboring cells hold.
 
-    The clues are pairs of cells, flattened; the first cell of each pair is smaller.
+    The clues are a flat list of pairs of cells. The first cell of each pair must contain the smaller digit.
     """
 
     name = "futoshiki"
-    description = "each digit once in every row and column, and signs between neighbors"
+    description = "each digit once in every row and column, with inequality signs between neighbors"
     difficulties: ClassVar = {
         "easy": {"size": 4, "signs": 5, "blanks": 9},
         "medium": {"size": 5, "signs": 8, "blanks": 19},
@@ -50,7 +50,10 @@ class Futoshiki(LatinPuzzle):
         return "\n".join(lines[:-1])
 
     def _signs(self, puzzle: Puzzle) -> tuple[list[str], list[str]]:
-        """Return the sign to the right of each cell and the sign below it; a space if there is none."""
+        """Return the sign to the right of each cell and the sign below each cell.
+
+        A space means that there is no sign.
+        """
         size = puzzle.size
         across, down = [" "] * size**2, [" "] * size**2
         for small, large in zip(puzzle.clues[::2], puzzle.clues[1::2], strict=True):

@@ -1,6 +1,7 @@
 """Base classes and helpers for puzzles on a square board.
 
-Rows and columns count from 1 at the top left in texts, and cells count from 0 in row-major order.
+In texts, rows and columns are counted from 1, starting at the top left. In code, a cell is its index in
+row-major order, counted from 0.
 """
 
 import functools
@@ -12,16 +13,20 @@ from phalanx.puzzles.kind import Puzzle, PuzzleKind
 from phalanx.text.env import quote
 
 Cells: TypeAlias = tuple[int, ...]
-"""Index of the symbol in each cell, in row-major order; 0 is a blank cell."""
+"""Index of the symbol in each cell, in row-major order. 0 is a blank cell."""
 
 _MOVE = re.compile(r"(?:place |set )?(\d{1,3})[ ,]+(\d{1,3})[ ,]+(\S)", re.ASCII | re.IGNORECASE)
 
 
 class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
-    """A board of `size` x `size` cells. A move is a cell and the index of a symbol."""
+    """Base class of puzzles in which the cells of a square board are filled with symbols.
+
+    A state is the index of the symbol in each cell. A move is a pair of a cell and the index of its new
+    symbol.
+    """
 
     symbols: ClassVar[str]
-    """Symbols by index; the first one is the blank."""
+    """Symbols that can be in a cell. The first one means a blank cell."""
 
     def num_symbols(self, puzzle: Puzzle) -> int:
         """Return the number of symbols, not counting the blank."""
@@ -111,7 +116,7 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
         return puzzle.given[cell] != 0
 
     def _describe_blank(self) -> str:
-        """Explain the blank in the answer format; empty if a solution has no blanks."""
+        """Return the part of the answer format that explains blank cells. Empty if solutions have none."""
         return ""
 
     def _value(self, puzzle: Puzzle, symbol: str) -> int:
@@ -125,7 +130,10 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
 
 
 class LatinPuzzle(GridPuzzle):
-    """Each digit from 1 to the size appears once in every group of cells."""
+    """Base class of puzzles in which every group of cells, such as a row, must contain each digit once.
+
+    The digits are 1 to the size of the board.
+    """
 
     symbols = ".123456789"
 
@@ -133,7 +141,7 @@ class LatinPuzzle(GridPuzzle):
         return puzzle.size
 
     def groups(self, puzzle: Puzzle) -> Sequence[Sequence[int]]:
-        """Return the groups of cells that must contain different digits."""
+        """Return the groups of cells that must contain each digit once. By default, the rows and columns."""
         return rows_and_columns(puzzle.size)
 
     def is_solved(self, puzzle: Puzzle, state: Cells) -> bool:
@@ -144,14 +152,14 @@ class LatinPuzzle(GridPuzzle):
 
 @functools.cache
 def rows_and_columns(size: int) -> tuple[range, ...]:
-    """Return the cells of each row, then of each column."""
+    """Return the cells of each row, followed by the cells of each column."""
     rows = [range(row * size, (row + 1) * size) for row in range(size)]
     return (*rows, *(range(column, size * size, size) for column in range(size)))
 
 
 @functools.cache
 def neighbors(size: int) -> tuple[tuple[int, ...], ...]:
-    """Return the neighbors of each cell, in the order above, below, left, right."""
+    """Return the neighbors of each cell, in the order above, below, left and right."""
     return tuple(
         tuple(
             (row + down) * size + column + right
@@ -164,7 +172,7 @@ def neighbors(size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def is_connected(open_cells: set[int], targets: set[int], size: int) -> bool:
-    """Return True if all `targets` can reach one another through `open_cells`."""
+    """Return whether all cells in `targets` are connected by paths of neighboring cells in `open_cells`."""
     if not targets:
         return True
     near, stack = neighbors(size), [min(targets)]
@@ -183,14 +191,14 @@ def format_board(size: int, symbols: Sequence[str]) -> str:
 
 
 def check_cell(row: int, column: int, size: int) -> None:
-    """Raise a `ValueError` if a row or column (counting from 1) is not on the board."""
+    """Raise `ValueError` if a row or column, counted from 1, is not on the board."""
     for name, index in (("row", row), ("column", column)):
         if not 1 <= index <= size:
             raise ValueError(f"there is no {name} {index}; {name}s count from 1 to {size}")
 
 
 def split_lines(text: str, max_lines: int) -> list[str]:
-    """Split a solution into lines; raise a `ValueError` if there are more than `max_lines`."""
+    """Return the nonempty lines of a solution. Raise `ValueError` if there are more than `max_lines`."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > max_lines:
         raise ValueError(f"a whole answer has at most {max_lines} lines here, got {len(lines)}")

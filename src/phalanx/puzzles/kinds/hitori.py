@@ -1,4 +1,4 @@
-"""Hitori."""
+"""Hitori puzzles."""
 
 from typing import ClassVar
 
@@ -14,13 +14,13 @@ from phalanx.puzzles.kinds.grid import (
 
 
 class Hitori(GridPuzzle):
-    """Shade cells until no number appears twice among the white cells of a line.
+    """Hitori: shade cells until no number appears twice among the white cells of a row or column.
 
-    `given` has the numbers. A state is 1 for each shaded cell and 0 for the others.
+    `given` contains the numbers. A state is 1 for each shaded cell and 0 for each white cell.
     """
 
     name = "hitori"
-    description = "shade cells until no number is left twice in a line"
+    description = "shade cells until no number appears twice in a row or column"
     symbols = ".#"
     difficulties: ClassVar = {
         "easy": {"size": 4, "shaded": 4},

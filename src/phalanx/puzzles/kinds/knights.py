@@ -1,6 +1,7 @@
-"""Knights and knaves.
+"""Knights and knaves puzzles.
 
-Statements are truth tables: one bit for each assignment of roles to people.
+The truth table of a statement is an integer with one bit per assignment of roles to people. In an assignment,
+bit `i` is 1 if person `i` is a knight.
 """
 
 import functools
@@ -18,21 +19,24 @@ ROLES = ("unknown", "knave", "knight")
 Roles: TypeAlias = tuple[int, ...]
 
 Statement: TypeAlias = tuple[int, int, int, int, int]
-"""Form, person, 1 if a knight is meant, second person, 1 if a knight is meant; form 4 has a count instead."""
+"""Form of the statement, first person, role of the first person, second person, role of the second person.
+
+The role is 1 for a knight and 0 for a knave. In form 4 ("exactly n of us are knights"), the second item is
+the number of knights, and the remaining items are not used."""
 
 _SHORT = re.compile(r"([A-Za-z])([-+])")
 _MOVE = re.compile(r"([A-Za-z]{1,20})(?: is|:)?(?: an?)? (knight|knave)[.,]?", re.IGNORECASE)
 
 
 class Knights(PuzzleKind[Roles, tuple[int, int]]):
-    """Knights tell the truth and knaves lie; find out who is who.
+    """Knights and knaves: find out who is a knight and tells the truth, and who is a knave and lies.
 
-    A state is the index in `ROLES` for each person. The clues are the names, followed by one statement per
-    person.
+    A state is the index in `ROLES` of each person's assumed role. A move is the index of a person and the
+    index of a role. The clues are the names, followed by one statement per person.
     """
 
     name = "knights"
-    description = "knights say what is true, knaves what is false; find out who is who"
+    description = "knights tell the truth and knaves lie; find out who is who"
     difficulties: ClassVar = {
         "easy": {"people": 3, "forms": 2},
         "medium": {"people": 4, "forms": 4},
@@ -160,7 +164,10 @@ def _text(statement: Statement, names: Sequence[str]) -> str:
 
 
 def _short(statement: Statement, names: Sequence[str]) -> str:
-    """Write a statement with + for a knight and - for a knave. The first letters of all names differ."""
+    """Format a statement in few characters, with the first letters of names, + for knight and - for knave.
+
+    The first letters of all names differ.
+    """
     form, one, one_knight, other, other_knight = statement
     if form == 4:
         return f"#{one}"
@@ -177,7 +184,12 @@ def _short(statement: Statement, names: Sequence[str]) -> str:
 
 @functools.cache
 def truth_tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Return the assignments where each person is a knight, those with each number of knights, and all."""
+    """Return sets of assignments as truth tables.
+
+    Returns:
+        For each person, the assignments in which the person is a knight; for each number from 0 to `people`,
+        the assignments with that number of knights; and all assignments.
+    """
     assignments = range(1 << people)
     knight = tuple(
         sum(1 << assignment for assignment in assignments if assignment >> person & 1)
@@ -191,7 +203,7 @@ def truth_tables(people: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
 
 
 def truth_table(statement: Statement, people: int) -> int:
-    """Return the assignments in which a statement is true."""
+    """Return the assignments in which a statement is true, with one bit per assignment."""
     form, one, one_knight, other, other_knight = statement
     knight, counts, every = truth_tables(people)
     if form == 4:
@@ -203,7 +215,10 @@ def truth_table(statement: Statement, people: int) -> int:
 
 
 def consistent_assignments(people: int, statements: Sequence[Statement]) -> int:
-    """Return the assignments in which every knight's statement is true and every knave's is false."""
+    """Return the assignments in which every knight's statement is true and every knave's is false.
+
+    The result has one bit per assignment.
+    """
     knight, _, left = truth_tables(people)
     for person, statement in enumerate(statements):
         left &= ~(knight[person] ^ truth_table(statement, people))

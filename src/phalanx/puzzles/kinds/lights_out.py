@@ -1,4 +1,4 @@
-"""Lights out, solved exactly and with the fewest presses, by linear algebra over GF(2)."""
+"""Lights Out puzzles. The solver finds the fewest presses with linear algebra over GF(2)."""
 
 import functools
 import operator
@@ -15,13 +15,13 @@ _MOVE = re.compile(r"(?:press )?(\d{1,3})[ ,]+(\d{1,3})", re.ASCII | re.IGNORECA
 
 
 class LightsOut(PuzzleKind[Cells, int]):
-    """Press lights, which toggles them and their neighbors, until all are off.
+    """Lights Out: press lights until all are off. Pressing a light toggles it and its neighbors.
 
-    A state is 1 for each light that is on. A move is a cell.
+    A state is 1 for each light that is on and 0 for each light that is off. A move is the cell to press.
     """
 
     name = "lights_out"
-    description = "press lights, which switch their neighbors too, until all are off"
+    description = "press lights, which also toggles their neighbors, until all are off"
     has_unique_solution = False
     difficulties: ClassVar = {
         "easy": {"size": 3, "presses": 3},
@@ -82,10 +82,12 @@ class LightsOut(PuzzleKind[Cells, int]):
         return [f"{cell // size + 1} {cell % size + 1}" for cell in range(size**2) if presses >> cell & 1]
 
     def solve_as_expert(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
-        """Chase the lights: press below each light, row by row, then in the first row for what is left.
+        """Return the solution that light chasing finds, or the shortest solution on boards larger than 4x4.
 
-        Each press follows from few lights, whereas a shortest solution depends on all of them. On boards
-        larger than 4x4, where chasing may take longer than an episode, this is the shortest solution.
+        Light chasing turns lights off row by row, by pressing the cell below each light that is on. If only
+        the last row is then lit, it presses in the first row and starts over. Each press depends on few
+        lights, whereas a shortest solution depends on all of them. On large boards, light chasing may take
+        longer than an episode.
         """
         size, moves = puzzle.size, list[str]()
         if size > 4:
@@ -107,7 +109,15 @@ class LightsOut(PuzzleKind[Cells, int]):
 
 
 def shortest_presses(lights: int, size: int) -> int:
-    """Return the fewest presses, as bits, that turn off these lights. The lights must be solvable."""
+    """Return the smallest set of presses that turns off all lights.
+
+    Args:
+        lights: Lights that are on, as a bit mask over cells. It must be possible to turn them off.
+        size: Side length of the board.
+
+    Returns:
+        The cells to press, as a bit mask.
+    """
     rows, free = _eliminate(size)
     presses = sum(1 << pivot for pivot, sources in rows if (sources & lights).bit_count() & 1)
     best = presses
@@ -120,10 +130,10 @@ def shortest_presses(lights: int, size: int) -> int:
 
 
 def chasing_press(state: Cells, size: int) -> int:
-    """Return the next press of light chasing.
+    """Return the cell that light chasing presses next.
 
-    This is the cell below the first light that is not in the last row. If only the last row is lit, it is the
-    first press in the top row that the last row requires.
+    This is the cell below the first light that is on and not in the last row. If only the last row is lit, it
+    is the first of the presses in the top row that are known to clear this pattern of the last row.
     """
     above = state[: size * (size - 1)]
     return above.index(1) + size if 1 in above else _top_row_presses(size)[state[-size:]]
@@ -131,7 +141,7 @@ def chasing_press(state: Cells, size: int) -> int:
 
 @functools.cache
 def _top_row_presses(size: int) -> dict[Cells, int]:
-    """Map each reachable pattern of the last row to a press in the top row that leads towards darkness."""
+    """Return the first press in the top row for each pattern of the last row that light chasing can leave."""
     effects = _effects(size)
     found: dict[Cells, int] = {}
     for presses in range(1, 1 << size):
@@ -164,7 +174,13 @@ def _effects(size: int) -> tuple[int, ...]:
 
 @functools.cache
 def _eliminate(size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Return the lights that determine each press, and the sets of presses that change nothing."""
+    """Solve the linear system of a board by Gaussian elimination over GF(2).
+
+    Returns:
+        The first item contains, for each pivot column, the cell to press and a bit mask of lights. The cell
+        is pressed if an odd number of these lights is on. The second item is a basis of the null space: bit
+        masks of presses that together change no light.
+    """
     cells = size * size
     # The effect matrix is symmetric: row `light` has the presses that toggle it, and the lights that were
     # added to it during elimination.

@@ -1,4 +1,4 @@
-"""Nonograms."""
+"""Nonogram puzzles."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,14 +9,15 @@ from phalanx.puzzles.kinds.grid import Cells, GridPuzzle, rows_and_columns
 
 
 class Nonogram(GridPuzzle):
-    """Fill cells so that the runs of filled cells in each line match its clue.
+    """Nonogram: fill cells so that the lengths of the runs of filled cells in each row and column match its
+    clue.
 
-    The clues are the run lengths of the rows, then of the columns, each padded with zeros. A blank is an
-    empty cell.
+    The clues are the run lengths of the rows, followed by those of the columns. Each is padded with zeros to
+    the same length. A state is 1 for each filled cell and 0 for each empty cell.
     """
 
     name = "nonogram"
-    description = "fill cells such that each line has the runs that its clue names"
+    description = "fill cells such that the runs of filled cells in each row and column match its clue"
     symbols = ".#"
     difficulties: ClassVar = {
         "easy": {"size": 4, "filled": 60},
@@ -64,7 +65,7 @@ class Nonogram(GridPuzzle):
 
 
 def run_lengths(line: Sequence[int]) -> list[int]:
-    """Return the lengths of the runs of filled cells.
+    """Return the lengths of the runs of filled cells in a row or column.
 
     >>> run_lengths([1, 1, 0, 1, 0])
     [2, 1]

@@ -1,4 +1,4 @@
-"""Sokoban."""
+"""Sokoban puzzles."""
 
 import re
 from typing import Any, ClassVar, NamedTuple
@@ -9,7 +9,7 @@ from phalanx.text.env import quote
 PARAMETERS = ("rows", "columns", "boxes", "walls", "min_pushes", "max_pushes", "boards")
 WIDTH = 8
 STEPS = (-WIDTH, WIDTH, -1, 1)
-"""Offsets of up, down, left and right."""
+"""Offsets of the cell above, below, to the left and to the right."""
 FLOOR, WALL, GOAL, BOX, BOX_ON_GOAL = range(5)
 DIRECTIONS = ("up", "down", "left", "right")
 _MAX_SEARCHED_BOARDS = 500_000
@@ -21,16 +21,16 @@ _LETTERS, _LETTER = (
 
 
 class SokobanState(NamedTuple):
-    """Positions of the boxes and the player."""
+    """Cells of the boxes and the player."""
 
     boxes: frozenset[int]
     player: int
 
 
 class Sokoban(PuzzleKind[SokobanState, int]):
-    """Push every box onto a goal.
+    """Sokoban: push every box onto a goal.
 
-    Boards have at most 8x8 cells, including the walls around them. A move is the index of a direction. The
+    Boards have at most 8x8 cells, including the walls around them. A move is an index in `DIRECTIONS`. The
     clues are the number of rows, the number of columns and the initial cell of the player.
     """
 
@@ -137,7 +137,11 @@ class Sokoban(PuzzleKind[SokobanState, int]):
         return "".join(words)
 
     def parse_answer(self, puzzle: Puzzle, text: str) -> SokobanState:
-        """Parse moves given as words, or as letters with or without the row and column that each leads to."""
+        """Parse a solution and return the state after its moves.
+
+        Moves are words ("up left") or letters ("ul"). A letter may be followed by the row and column of the
+        cell that the move leads to ("u32").
+        """
         state = self.initial_state(puzzle)
         parts = re.split(r"[\s,]+", text.strip())
         words = [
@@ -162,7 +166,7 @@ class Sokoban(PuzzleKind[SokobanState, int]):
 
 
 def _cell_text(cell: int) -> str:
-    """Return the row and column of a cell, counting from 1."""
+    """Return the row and column of a cell as two digits, counted from 1."""
     return f"{cell // WIDTH + 1}{cell % WIDTH + 1}"
 
 

@@ -1,4 +1,4 @@
-"""Sudoku."""
+"""Sudoku puzzles."""
 
 import functools
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from phalanx.puzzles.kinds.grid import LatinPuzzle, rows_and_columns
 
 
 class Sudoku(LatinPuzzle):
-    """Fill a 4x4, 6x6 or 9x9 board so that each row, column and box contains every digit once."""
+    """Sudoku: fill a 4x4, 6x6 or 9x9 board so that each row, column and box contains every digit once."""
 
     name = "sudoku"
     description = "each digit once in every row, column and box"

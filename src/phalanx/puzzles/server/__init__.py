@@ -1,4 +1,4 @@
-"""Client for an external puzzle server."""
+"""Client of an external puzzle server, and text environments and token samples from its games."""
 
 from phalanx.puzzles.server.client import PuzzleClient, PuzzleClientConfig
 from phalanx.puzzles.server.env import (

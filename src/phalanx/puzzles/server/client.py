@@ -1,4 +1,4 @@
-"""Asynchronous client of a puzzle server that survives lost connections."""
+"""Asynchronous client of a puzzle server, which restores its puzzle if the connection is lost."""
 
 import abc
 import asyncio
@@ -43,17 +43,16 @@ Answer = TypeVar("Answer")
 _LOG = logging.getLogger("phalanx.puzzles.server")
 
 HINT_LIMIT = 99
-"""Maximum number of hints per puzzle. The server allows 100, but version 0.10 answers the last one as if the
-puzzle were solved.
-"""
+"""Maximum number of hints per puzzle. The server allows 100, but version 0.10 replies to the last request as
+if the puzzle were solved."""
 
 _BARRIER = "mode json\n"
-"""A command whose acknowledgement ends every reply, whatever the reply itself looks like."""
+"""Command that is sent after every other command. Its acknowledgement marks the end of the reply."""
 
 _OBSERVATION = ("observation", PuzzleObservation)
 
 _RESERVED_COMMANDS = frozenset({"quit", "exit", "q", "menu", "m", "mode", "hint", "reset"})
-"""Commands that change the connection or the number of hints, and have their own methods."""
+"""Commands that change the connection or the number of hints. `PuzzleClient` has methods for them."""
 
 _LOGIC_GRID_NOTE = (
     "the server turns names into small letters and so refuses every move of Logic Grid; "
@@ -69,29 +68,30 @@ class PuzzleClientConfig(Config):
     port: int = Field(default=8023, ge=1, le=65535)
     """Port of the server."""
     connect_timeout: float = Field(default=10.0, gt=0)
-    """Seconds for one attempt to connect, including the greeting."""
+    """Maximum time of one attempt to connect, including the server's greeting, in seconds."""
     read_timeout: float = Field(default=30.0, gt=0)
-    """Seconds for one reply."""
+    """Maximum time to wait for one reply, in seconds."""
     deadline: float = Field(default=120.0, gt=0)
-    """Seconds for one request in total, including all retries."""
+    """Maximum time of one request in total, including all retries, in seconds."""
     max_retries: int = Field(default=8, ge=0)
-    """Number of further attempts if the server is full, unreachable or silent, or closes the connection."""
+    """Number of retries if the server is full, unreachable or silent, or closes the connection."""
     retry_delay: float = Field(default=0.05, ge=0)
-    """Seconds before the first retry. The delay doubles with each retry."""
+    """Delay before the first retry, in seconds. The delay doubles with each retry."""
     max_retry_delay: float = Field(default=2.0, ge=0)
-    """Maximum delay in seconds."""
+    """Maximum delay before a retry, in seconds."""
     retry_jitter: float = Field(default=0.5, ge=0, le=1)
-    """Fraction of the delay that is random, so that many clients do not retry at the same time."""
+    """Maximum fraction by which a delay is randomly shortened, so that many clients do not retry at the same
+    time."""
     retry_seed: int = 0
     """Seed of the random part of the delays."""
     max_line_bytes: int = Field(default=1 << 20, ge=1024)
-    """Maximum length of a line from the server."""
+    """Maximum length of a line from the server, in bytes. A longer line is an error."""
 
 
 class Retries:
-    """The retries of one request: growing delays, and one deadline for all attempts together.
+    """Delays and the deadline of the retries of one request.
 
-    Each retry is logged as a warning of the Python logger `phalanx.puzzles.server`.
+    Each retry is logged as a warning by the Python logger `phalanx.puzzles.server`.
     """
 
     def __init__(self, config: PuzzleClientConfig, rng: random.Random) -> None:
@@ -106,11 +106,18 @@ class Retries:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the deadline."""
+        """Number of seconds until the deadline, at least 0.001."""
         return max(self._began + self._deadline - self._clock(), 0.001)
 
     async def pause(self, error: PuzzleServerConnectionError) -> None:
-        """Wait before the next attempt; raise a `PuzzleServerUnavailableError` if there is none left."""
+        """Wait before the next attempt.
+
+        Args:
+            error: Error of the last attempt.
+
+        Raises:
+            PuzzleServerUnavailableError: If no retries are left or the deadline would pass.
+        """
         self._attempts += 1
         delay = next(self._delays, None)
         if delay is None or delay >= self.seconds_left:
@@ -132,9 +139,14 @@ class Retries:
 def backoff_delays(
     attempts: int, first: float, longest: float, jitter: float, rng: random.Random
 ) -> Iterator[float]:
-    """Iterate over the delays before each retry: `first`, doubled each time up to `longest`.
+    """Iterate over the delays before each retry, in seconds.
 
-    Each delay is shortened by a random fraction of at most `jitter`.
+    Args:
+        attempts: Number of retries.
+        first: First delay. Each delay is twice as long as the previous one.
+        longest: Maximum delay.
+        jitter: Maximum fraction by which a delay is randomly shortened.
+        rng: Random number generator.
 
     >>> [round(delay, 2) for delay in backoff_delays(5, 0.1, 0.5, 0.0, random.Random(0))]
     [0.1, 0.2, 0.4, 0.5, 0.5]
@@ -147,12 +159,12 @@ def backoff_delays(
 
 @dataclasses.dataclass
 class _Puzzle:
-    """The current puzzle, and everything needed to restore it on another connection."""
+    """The current puzzle, with the data that is needed to restore it on another connection."""
 
     game: str
     observation: PuzzleObservation
     commands: list[str] = dataclasses.field(default_factory=list)
-    """All commands that may have changed the puzzle, including hints."""
+    """All commands so far that may have changed the puzzle, including requests for hints."""
 
     @property
     def start(self) -> str:
@@ -165,11 +177,11 @@ class _Puzzle:
 
 
 class ClosedOnExit(abc.ABC):
-    """An asynchronous context manager that calls `close`."""
+    """Base class of asynchronous context managers that call `close` on exit."""
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Release resources; closing twice is allowed."""
+        """Release resources. It is allowed to call this more than once."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -184,12 +196,16 @@ class ClosedOnExit(abc.ABC):
 
 
 class PuzzleClient(ClosedOnExit):
-    """A client with at most one current puzzle.
+    """Client of a puzzle server, with one connection and at most one current puzzle.
 
     Concurrent calls wait for one another. If the connection is lost, or closed by the server after 300
-    seconds, the client connects again and restores the puzzle: it starts it from its seed and sends all
-    previous commands. A request ends within `config.deadline` seconds, either with its result or with a
-    `PuzzleServerUnavailableError`.
+    seconds, the client connects again and restores the puzzle: it starts the puzzle from its seed and sends
+    all previous commands again. A request ends within `config.deadline` seconds, either with its result or
+    with a `PuzzleServerUnavailableError`.
+
+    Args:
+        config: Address of the server, timeouts and retries. None uses the defaults.
+        retry_seed: Seed of the random part of retry delays. None uses `config.retry_seed`.
     """
 
     def __init__(self, config: PuzzleClientConfig | None = None, *, retry_seed: int | None = None) -> None:
@@ -202,7 +218,7 @@ class PuzzleClient(ClosedOnExit):
         self._num_disconnects = 0
         self._retries: Retries  # of the current request
         self.num_connections = 0
-        """Number of connections so far."""
+        """Number of connections that have been established so far."""
         self.puzzles_replayed = 0
         """Number of times that a puzzle was restored on a new connection."""
 
@@ -211,26 +227,26 @@ class PuzzleClient(ClosedOnExit):
         return self
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Disconnect and abandon the puzzle."""
         await self.disconnect()
 
     @property
     def is_connected(self) -> bool:
-        """True if there is a connection, as far as is known without using it."""
+        """Whether the client is connected. A connection that the server has closed is noticed only on use."""
         return self._connection is not None and self._connection.usable
 
     @property
     def connection_age(self) -> float:
-        """Age of the connection in seconds; 0 without one. The server closes it after 300."""
+        """Age of the connection in seconds, or 0 if there is none. The server closes it after 300 seconds."""
         return self._connection.age if self._connection is not None and self.is_connected else 0.0
 
     @property
     def observation(self) -> PuzzleObservation | None:
-        """The current puzzle as last seen."""
+        """Last known state of the current puzzle, or None if there is no current puzzle."""
         return None if self._puzzle is None else self._puzzle.observation
 
     async def connect(self) -> None:
-        """Connect, unless connected. Retries if the server is full or the connection is lost."""
+        """Connect, unless already connected. Retries if the server is full or the connection is lost."""
 
         async def nothing() -> None:
             pass
@@ -250,12 +266,16 @@ class PuzzleClient(ClosedOnExit):
         difficulty: PuzzleDifficulty | str = PuzzleDifficulty.EASY,
         seed: int | None = None,
     ) -> PuzzleObservation:
-        """Start a puzzle, abandoning the current one.
+        """Start a puzzle and return its initial state. The current puzzle is abandoned.
 
         Args:
-            game: Any game of the server. An unknown name raises an `UnknownGameError` with a suggestion.
+            game: Any game of the server, including games that are not in `PuzzleGame`.
             difficulty: Difficulty of the puzzle.
-            seed: Seed of the puzzle. None: the server draws one.
+            seed: Seed of the puzzle. If it is None, the server draws one.
+
+        Raises:
+            UnknownGameError: If the server has no such game.
+            StartError: If the server did not start a game that is in `PuzzleGame`.
         """
         name, level = game_id(game), PuzzleDifficulty(difficulty)
         command = f"{name} {level.value}" + ("" if seed is None else f" {int(seed)}")
@@ -266,10 +286,12 @@ class PuzzleClient(ClosedOnExit):
             return observation
 
     async def get_hint(self) -> PuzzleHint:
-        """Ask for the next move of a solution, as text (`message`) and as a `command` for `send_action`.
+        """Ask for the next move of a solution.
 
-        `success` is False if there is no hint to follow (codes HINT_NONE, HINT_DENIED, HINT_LIMIT). This does
-        not mean that the puzzle is solved; check `state.is_complete`.
+        Returns:
+            The hint, as text (`message`) and as a `command` for `send_action`. `success` is False if there is
+            no hint to follow (codes HINT_NONE, HINT_DENIED and HINT_LIMIT). This does not mean that the
+            puzzle is solved, which is in `state.is_complete`.
         """
         async with self._lock:
             puzzle = self._require_puzzle("a hint")
@@ -288,7 +310,9 @@ class PuzzleClient(ClosedOnExit):
         return PuzzleHint(**dict(result) | {"success": False})
 
     async def send_action(self, action: str) -> PuzzleResult:
-        """Send a move, such as `place 1 2 7`. A move that the server rejects is a result and not an error.
+        """Send a move, such as `place 1 2 7`, and return its result.
+
+        If the server rejects the move, `success` is False in the result, and no error is raised.
 
         Raises:
             CommandError: If the text is not a single command, or is a command that has its own method.
@@ -304,23 +328,23 @@ class PuzzleClient(ClosedOnExit):
         return result
 
     async def show_state(self) -> PuzzleObservation:
-        """Ask for the current state of the puzzle."""
+        """Ask the server for the current state of the puzzle."""
         async with self._lock:
             puzzle = self._require_puzzle("the state")
             puzzle.observation = await self._retry(self._show)
             return puzzle.observation
 
     async def get_stats(self) -> PuzzleStats:
-        """Ask for the statistics of the current puzzle."""
+        """Ask the server for the statistics of the current puzzle."""
         async with self._lock:
             self._require_puzzle("the statistics")
             reply = await self._retry(lambda: self._ask("stats"))
         return reply.message("stats", PuzzleStats)
 
     async def reset_puzzle(self) -> PuzzleObservation:
-        """Restart the puzzle, with all its hints.
+        """Restart the puzzle and return its initial state. All hints are available again.
 
-        The server cannot reset every game; if it cannot, the puzzle is started again from its seed.
+        If the server cannot reset the game, the puzzle is started again from its seed.
         """
         async with self._lock:
             puzzle = self._require_puzzle("the reset")
@@ -337,7 +361,7 @@ class PuzzleClient(ClosedOnExit):
             return observation
 
     async def quit_puzzle(self) -> None:
-        """Abandon the puzzle. The connection is kept for the next one."""
+        """Abandon the puzzle, but keep the connection."""
         async with self._lock:
             self._puzzle = None
             if self.is_connected and self._in_game:
@@ -347,7 +371,10 @@ class PuzzleClient(ClosedOnExit):
                     await self._ask("menu", ends_in_menu)
 
     async def _retry(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Run an attempt on a connection that has the current puzzle; retry on a new one if it is lost."""
+        """Call `attempt` and return its result. If the connection is lost, connect again and retry.
+
+        A new connection restores the current puzzle first.
+        """
         self._retries, num_disconnects = Retries(self.config, self._rng), self._num_disconnects
         while True:
             try:
@@ -383,7 +410,7 @@ class PuzzleClient(ClosedOnExit):
             await self._restore(self._puzzle)
 
     async def _restore(self, puzzle: _Puzzle) -> None:
-        """Restore the puzzle on a new connection."""
+        """Restore the puzzle on a new connection by repeating all its commands."""
         self.puzzles_replayed += 1
         shown = await self._start(puzzle.game, puzzle.start)
         for command in puzzle.commands:
@@ -422,7 +449,7 @@ class PuzzleClient(ClosedOnExit):
         return (await self._ask("show")).message(*_OBSERVATION)
 
     async def _command(self, command: str, puzzle: _Puzzle) -> tuple[PuzzleResult, Reply]:
-        """Send a command that may change the puzzle, and record it."""
+        """Send a command that may change the puzzle, and record it so that the puzzle can be restored."""
 
         async def attempt() -> tuple[PuzzleResult, Reply]:
             reply = await self._ask(command)

@@ -1,4 +1,4 @@
-"""Resumable collection of episodes into a JSON Lines file of samples."""
+"""Collection of episodes from a puzzle server into a JSON Lines file of samples, which can be resumed."""
 
 import dataclasses
 import itertools
@@ -18,38 +18,47 @@ if TYPE_CHECKING:
 
 
 class EpisodeMismatchError(ValueError):
-    """An episode that was run again gives other samples than the file has."""
+    """Raised if an episode that is run again gives other samples than those in the file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ExistingEpisodes:
-    """Complete episodes in a file from an earlier run."""
+    """Complete episodes that an earlier run wrote to the output file."""
 
     count: int
-    """Number of episodes that are not run again."""
+    """Number of episodes that need not be run again."""
     last: list[dict[str, Any]]
-    """Samples of the last episode; empty if there are no episodes."""
+    """Samples of the last episode. Empty if there are no episodes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CollectResult:
-    """Numbers of a collection."""
+    """Statistics of one run of a collection."""
 
     new_episodes: int
-    """Episodes of this run."""
+    """Number of episodes that this run added."""
     solved: int
+    """Number of added episodes in which the puzzle was solved."""
     samples: int
+    """Number of added samples."""
     reconnects: int
+    """Number of connections that replaced another one."""
     episodes_replayed: int
-    """Episodes that were restored on a new connection."""
+    """Number of times that an episode was restored on a new connection."""
 
 
 def read_existing(path: Path, config: CollectConfig, *, resume: bool) -> ExistingEpisodes:
-    """Read the complete episodes of an output file, and truncate an incomplete last one.
+    """Read the complete episodes in an output file, and remove an incomplete episode at its end.
+
+    Args:
+        path: Output file, which may not exist yet.
+        config: Settings of the collection.
+        resume: Whether the file may already contain episodes.
 
     Raises:
+        FileNotFoundError: If the folder of the file does not exist.
         FileExistsError: If the file is not empty and `resume` is False.
-        ValueError: If the file has other episodes than these settings give.
+        ValueError: If the file contains episodes that do not belong to these settings.
     """
     check_hints_known(config.games)
     if not path.parent.is_dir():
@@ -82,15 +91,19 @@ async def collect(
     existing: ExistingEpisodes,
     on_episode: Callable[[], object] = lambda: None,
 ) -> CollectResult:
-    """Run episodes by following hints, and append their samples to a file.
+    """Run episodes by following the server's hints, and append their samples to a file.
 
     Args:
         config: Server, games and connections.
-        encode: Tokenizer.
+        encode: Function that converts a text to token ids.
         path: Output file.
-        num_episodes: Number of episodes in the file at the end, including the existing ones.
-        existing: Episodes that are in the file already.
-        on_episode: Called after each episode.
+        num_episodes: Total number of episodes, including the existing ones.
+        existing: Episodes that are already in the file.
+        on_episode: Function that is called after each new episode.
+
+    Raises:
+        EpisodeMismatchError: If the last existing episode, which is run again as a check, gives other
+            samples.
     """
     # The last existing episode is run again, to detect different settings or a different server.
     first = existing.count - 1 if 0 < existing.count < num_episodes else existing.count
@@ -140,7 +153,7 @@ def _without_time(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def _complete_episodes(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Iterate over the end offset and the samples of each complete episode."""
+    """Iterate over the complete episodes of a file, as pairs of the end offset in bytes and the samples."""
     samples: list[dict[str, Any]] = []
     with path.open("rb") as file:
         for number in itertools.count(1):
@@ -172,7 +185,7 @@ def _index(episode_id: str) -> int:
 
 
 def _up_to(specs: Iterator[EpisodeSpec], index: int) -> Iterator[EpisodeSpec]:
-    """Iterate over the remaining specs up to the one with this index."""
+    """Iterate over the remaining specs up to and including the one with an index."""
     if index < 0:
         return
     for spec in specs:

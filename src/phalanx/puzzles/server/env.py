@@ -1,4 +1,4 @@
-"""Games of a puzzle server as text environments, with one connection per episode."""
+"""Text environments in which a model plays the games of a puzzle server, with one connection per episode."""
 
 import asyncio
 import itertools
@@ -38,11 +38,11 @@ _FIRST_SEEDS: dict[Split, int] = {"test": 1_000_000, "validation": 2_000_000, "t
 _SEEDS_PER_RUN = 1_000_000
 
 _UNKNOWN_BOARD_SIZE = 9
-"""Board size for random commands if the server does not send the board."""
+"""Number of rows and columns from which random commands are drawn if the server does not send the board."""
 
 
 class PuzzleServerConfig(Config):
-    """Games of a puzzle server as a text environment."""
+    """Settings of a text environment with the games of a puzzle server."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "connections": "num_connections",
@@ -50,20 +50,20 @@ class PuzzleServerConfig(Config):
     }
 
     address: str = ""
-    """Address of the server as HOST:PORT. Empty: no server."""
+    """Address of the server as HOST:PORT. It is required to create the environment."""
     games: tuple[str, ...] = ("lights",)
-    """Names of the games, optionally with a difficulty: `lights` or `lights:medium`."""
+    """Names of the games, optionally with a difficulty, such as `lights` or `lights:medium`."""
     difficulty: str = "easy"
-    """Difficulty of games that do not name one: `easy`, `medium` or `hard`."""
+    """Difficulty of the games that are named without one: `easy`, `medium` or `hard`."""
     num_connections: int = Field(default=32, ge=1)
-    """Number of episodes at the same time."""
+    """Maximum number of episodes that run at the same time, each on its own connection."""
     max_steps: int = Field(default=40, ge=1)
     """Number of answers after which an episode is truncated."""
     max_invalid_answers: int = Field(default=3, ge=1)
-    """Number of invalid answers in a row after which an episode is truncated."""
+    """Number of consecutive invalid answers after which an episode is truncated."""
 
     def client(self) -> PuzzleClientConfig:
-        """Return the settings of the connections."""
+        """Return the settings of the client. Raise `ValueError` if `address` is not HOST:PORT."""
         host, _, port = self.address.rpartition(":")
         if not host or not port.isdecimal():
             raise ValueError(f"address must be HOST:PORT, such as localhost:8023, got {self.address!r}")
@@ -71,28 +71,31 @@ class PuzzleServerConfig(Config):
 
 
 class PuzzleServerVectorEnvironment(TextVectorEnvironment):
-    """Puzzles of a server, each on its own connection. Use it in a `with` statement, or call `close`.
+    """A batch of puzzles of a server, each on its own connection.
 
-    - **Prompt**: the name of the game, its board and the move format (`full`), or only the board and a line
-      that asks for a move (`compact`), as in collected samples. The server has no rules as text.
-    - **Answer**: one move as a command of the server, such as `place 1 2 7`. Only moves of the game are sent;
-      other commands of the server, such as `solve` or `hint`, are invalid answers.
-    - **Reward**: by the outcome of the move, see `StepRewards`.
-    - **End**: the puzzle is solved or lost. The episode is truncated after `max_steps` answers or
-      `max_invalid_answers` invalid answers in a row.
+    Use it in a `with` statement, or call `close` to disconnect.
 
-    A lost connection is replaced, and its puzzle continues. The tasks are named `GAME:DIFFICULTY`.
+    - **Prompt**: the name of the game, the board and the move format (`full`), or the game, the board and a
+      line that asks for a move (`compact`), as in collected samples. The server does not provide rules.
+    - **Answer**: one move as a command of the server, such as `place 1 2 7`. Other commands of the server,
+      such as `solve` or `hint`, are invalid answers and are not sent.
+    - **Reward**: a field of `StepRewards`, depending on the outcome of the move.
+    - **End**: the episode terminates when the puzzle is solved or lost. It is truncated after `max_steps`
+      answers or `max_invalid_answers` consecutive invalid answers.
+
+    If a connection is lost, its puzzle continues on a new connection. The tasks are named `GAME:DIFFICULTY`.
 
     Args:
-        games: One or several games, optionally with a difficulty: `lights` or `lights:medium`.
-        difficulty: Difficulty of games that do not name one.
-        client: Address of the server and timeouts.
-        num_connections: Maximum number of episodes at the same time.
-        max_steps: Maximum number of answers.
-        max_invalid_answers: Maximum number of invalid answers in a row. None: no limit besides `max_steps`.
+        games: One or several games, optionally with a difficulty, such as `lights` or `lights:medium`.
+        difficulty: Difficulty of the games that are named without one.
+        client: Address of the server, timeouts and retries. None uses the defaults of `PuzzleClientConfig`.
+        num_connections: Maximum number of episodes that run at the same time.
+        max_steps: Maximum number of answers in an episode.
+        max_invalid_answers: Maximum number of consecutive invalid answers. None means that only `max_steps`
+            limits them.
         prompt_format: `full` or `compact`.
-        prompt: A function that writes the prompt, instead of `prompt_format`.
-        rewards: Rewards by outcome.
+        prompt: Function that writes the prompt. It replaces `prompt_format`.
+        rewards: Reward of each possible outcome of a move.
     """
 
     config_type: ClassVar[type[Config]] = PuzzleServerConfig
@@ -101,7 +104,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
 
     @classmethod
     def from_config(cls, config: PuzzleServerConfig) -> "PuzzleServerVectorEnvironment":
-        """Create the environment from its settings. It connects when the first episodes start."""
+        """Create an environment with compact prompts. It connects when the first episodes start."""
         return cls(
             config.games,
             config.difficulty,
@@ -157,8 +160,13 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return _FIRST_SEEDS["train"] + _SEEDS_PER_RUN * run_seed
 
     def seeds(self, task: str, split: Split, first: int = 0) -> Iterator[int]:
-        """Iterate over the seeds of a split. `first` applies to training only, so that splits stay
-        disjoint."""
+        """Iterate without end over the seeds of a split, which are ranges of integers.
+
+        Args:
+            task: Name of the task. All tasks have the same seeds.
+            split: `train`, `validation` or `test`.
+            first: Smallest seed of the train split. Other splits ignore it, so that splits are disjoint.
+        """
         return itertools.count(max(first, _FIRST_SEEDS[split]) if split == "train" else _FIRST_SEEDS[split])
 
     def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
@@ -179,7 +187,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         )
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
-        """Draw random commands of the games, with numbers that are on the board. Some are invalid."""
+        """Draw a random command for each given row, with coordinates on the board. It may be invalid."""
         games = [self.games[self._episodes[row].task][0] for row in rows]
         pairs = zip(games, rows, strict=True)
         return [random_command(game, self.environments[row].observation, rng) for game, row in pairs]
@@ -189,7 +197,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return [next(iter(actions or ()), None) for actions in hints]
 
     def close(self) -> None:
-        """Disconnect. Further calls have no effect."""
+        """Close all connections. Further calls have no effect."""
         if self._loop is not None:
             self.run([environment.client.disconnect() for environment in self.connected])
             self._loop.close()
@@ -213,7 +221,10 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
 
 
 class PuzzleServerEnvironment(TextEnvironment):
-    """One puzzle of a server at a time. Create it with `make_text_env("puzzle_server:GAME")`."""
+    """Text environment that plays one puzzle of a server at a time.
+
+    Create it with `make_text_env("puzzle_server:GAME")`.
+    """
 
     def __init__(self, batch: PuzzleServerVectorEnvironment, client: PuzzleClient) -> None:
         self.client = client
@@ -229,7 +240,10 @@ class PuzzleServerEnvironment(TextEnvironment):
         """Create an environment with its own connection.
 
         Args:
-            settings: Further arguments of `PuzzleServerVectorEnvironment`, or `host` and `port`.
+            game: Name of the game.
+            difficulty: `easy`, `medium` or `hard`.
+            settings: Further arguments of `PuzzleServerVectorEnvironment`. `host` and `port` can be given
+                instead of `client`.
         """
         address = {name: settings.pop(name) for name in ("host", "port") if name in settings}
         if address:
@@ -247,14 +261,14 @@ class PuzzleServerEnvironment(TextEnvironment):
         return self._batch.run([self.step_async(answer)])[0]
 
     async def start(self, game: str, difficulty: PuzzleDifficulty, seed: int) -> str:
-        """Start a puzzle and return the prompt."""
+        """Start the puzzle of a seed and return the prompt."""
         self._observation = await self.client.start_puzzle(game, difficulty, seed)
         self._game = game
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
         return self.prompt
 
     async def step_async(self, answer: str) -> TextStep:
-        """Take an answer of the model."""
+        """Send an answer of the model to the server, unless it is invalid, and return the outcome."""
         observation, batch = self.observation, self._batch
         if self._info.terminated or self._info.truncated:
             return finished_step(self._info)
@@ -286,11 +300,14 @@ class PuzzleServerEnvironment(TextEnvironment):
         return self._batch.write_prompt(self._game, self.observation)
 
     def expert_actions(self) -> list[str] | None:
-        """Return the server's next hint as an answer. Ask again after each move."""
+        """Return a list with the move of the server's next hint, or None if there is no such move.
+
+        The list is empty after the end of the episode.
+        """
         return self._batch.run([self.hint_async()])[0]
 
     async def hint_async(self) -> list[str] | None:
-        """Ask the server for a hint; None if there is none that can be followed."""
+        """Ask the server for a hint. Returns the same as `expert_actions`."""
         if self._info.terminated or self._info.truncated:
             return []
         hint = await self.client.get_hint()
@@ -301,16 +318,16 @@ class PuzzleServerEnvironment(TextEnvironment):
 
     @property
     def observation(self) -> PuzzleObservation:
-        """The puzzle as last shown by the server."""
+        """State of the puzzle that the server sent last."""
         if self._observation is None:
             raise ValueError("there is no episode yet; call reset")
         return self._observation
 
 
 def random_command(game: str, observation: PuzzleObservation, rng: random.Random) -> str:
-    """Draw a random command of a game. Not all of them are legal moves.
+    """Return a random command of a game. It is not always a legal move.
 
-    The server accepts no move of Logic Grid, so its command has no names.
+    For Logic Grid, the command is a placeholder, because the server rejects all moves of that game.
     """
     board = observation.grid if isinstance(observation.grid, list) and observation.grid else None
     rows = len(board) if board else _UNKNOWN_BOARD_SIZE

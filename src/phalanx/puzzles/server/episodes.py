@@ -1,4 +1,4 @@
-"""Rollout of one episode on a puzzle server, and streams of token samples from episodes."""
+"""Rollouts of episodes on a puzzle server, and streams of token samples from these episodes."""
 
 import abc
 import asyncio
@@ -30,56 +30,63 @@ from phalanx.puzzles.server.telnet import one_line
 from phalanx.text.env import quote
 
 Policy: TypeAlias = Callable[[PuzzleObservation, PuzzleHint | None], str | Awaitable[str | None] | None]
-"""Chooses a command, given the current puzzle and a hint if hints are used; None gives up.
+"""Function `policy(observation, hint)` that returns the command of the next move, or None to give up.
 
-It is called once per move, even if the connection is lost.
+The hint is None if hints are not used. The function may be asynchronous. It is called once per move, even if
+the connection is lost.
 """
 
 Encode: TypeAlias = Callable[[str], Sequence[int]]
-"""Converts a text to token ids."""
+"""Function that converts a text to token ids."""
 
 Prompt: TypeAlias = Callable[[str, PuzzleObservation], str]
-"""Writes the prompt for a move, given the id of the game and the current puzzle."""
+"""Function `prompt(game, observation)` that returns the prompt for a move, given the id of the game and the
+current puzzle."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StepRewards:
-    """Rewards by the outcome of a move."""
+    """Reward of each possible outcome of a move."""
 
     solved: float = 1.0
+    """Reward of the move that solves the puzzle."""
     valid: float = 0.0
+    """Reward of a move that the server accepts but that does not solve the puzzle."""
     invalid: float = -0.1
+    """Reward of a command that is not a move or that the server rejects."""
     lost: float = -1.0
+    """Reward of the move that loses the game."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeStep:
-    """A move and its outcome."""
+    """A move of an episode and its outcome."""
 
     prompt: str
-    """Prompt for the move."""
+    """Prompt that describes the puzzle before the move."""
     command: str
-    """The move."""
+    """Command of the move, such as `place 1 2 7`."""
     accepted: bool
+    """Whether the server accepted the move."""
     reward: float
     message: str = ""
-    """The server's message about the move."""
+    """Message of the server about the move."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PuzzleEpisode:
-    """A finished episode."""
+    """A finished episode on a puzzle server."""
 
     episode_id: str
     game: str
     difficulty: float
-    """From 0 (easy) to 1 (hard)."""
+    """Difficulty as a number from 0 to 1: 0.3 for easy, 0.6 for medium and 0.9 for hard."""
     steps: tuple[EpisodeStep, ...]
     status: EpisodeStatus
 
     @property
     def success(self) -> bool:
-        """True if the puzzle was solved."""
+        """Whether the puzzle was solved."""
         return self.status is EpisodeStatus.SUCCESS
 
 
@@ -98,29 +105,31 @@ class CollectConfig(Config):
     }
 
     client: PuzzleClientConfig = PuzzleClientConfig(max_retries=12)
-    """Address of the server, timeouts and retries. 12 retries bridge about 13 seconds without a server."""
+    """Address of the server, timeouts and retries. With 12 retries, the server can be unavailable for about
+    13 seconds."""
     games: tuple[str, ...] = (PuzzleGame.SUDOKU.value,)
-    """Names of the games, in turn. Any game of the server can be named."""
+    """Names of the games, which are played in turn. Any game of the server can be named."""
     difficulties: tuple[PuzzleDifficulty, ...] = (PuzzleDifficulty.EASY,)
-    """Difficulties; each round of the games uses the next one."""
+    """Difficulties of the puzzles. Each round through all games uses the next difficulty."""
     seed: int = 0
     """Base seed. Episode i is the same puzzle in every run with the same seed, games and difficulties."""
     use_hints: bool = True
-    """Ask for a hint before each move. A policy receives it; without a policy, it is followed."""
+    """Whether to ask for a hint before each move. The hint is passed to the policy. If there is no policy,
+    the hint is followed."""
     max_steps: int = Field(default=99, ge=1)
-    """Maximum number of moves per episode. The server gives 99 hints."""
+    """Maximum number of moves per episode. At most 99 hints are available per puzzle."""
     max_invalid_answers: int = Field(default=10, ge=1)
-    """Number of invalid moves of a policy in a row after which an episode ends."""
+    """Number of consecutive invalid moves of a policy after which an episode ends."""
     min_length: int = Field(default=1, ge=1)
-    """Minimum number of tokens of a sample; shorter samples are dropped."""
+    """Minimum number of tokens of a sample. Shorter samples are dropped."""
     max_length: int = Field(default=8192, ge=1)
-    """Maximum number of tokens of a sample; longer samples are dropped."""
+    """Maximum number of tokens of a sample. Longer samples are dropped."""
     keep_failures: bool = True
-    """Keep samples of puzzles that were not solved."""
+    """Whether to keep the samples of puzzles that were not solved."""
     pool: ConnectionPoolConfig = ConnectionPoolConfig(ordered=True)
-    """Connections."""
+    """Number of connections and order of the episodes."""
     rewards: StepRewards = StepRewards()
-    """Rewards by the outcome of a move."""
+    """Reward of each possible outcome of a move."""
 
     @field_validator("games", mode="after")
     @classmethod
@@ -138,7 +147,7 @@ class CollectConfig(Config):
 
 
 def move_prompt(game: str, observation: PuzzleObservation) -> str:
-    """Write the default prompt: game, difficulty, board, and a line that asks for the move."""
+    """Return the default prompt: game, difficulty, board, and a line that asks for the move."""
     picture = "\n".join(line.rstrip() for line in observation.grid_display.splitlines())
     return f"Puzzle: {game} ({observation.difficulty.value})\n{picture}\nMove: "
 
@@ -155,22 +164,22 @@ async def rollout_episode(
     rewards: StepRewards = StepRewards(),  # noqa: B008 - frozen
     on_step: Callable[[PuzzleHint | None, PuzzleResult], Any] | None = None,
 ) -> PuzzleEpisode:
-    """Run an episode, following the hints or a policy.
+    """Run one episode with the moves of a policy or of the server's hints.
 
-    The episode ends if the puzzle is solved, lost or given up, after `max_steps` moves, or after
-    `max_invalid_answers` invalid moves in a row (after one if hints are followed, because the next hint would
-    be the same).
+    The episode ends if the puzzle is solved or lost, if the policy gives up or there is no hint, after
+    `max_steps` moves, or after `max_invalid_answers` consecutive invalid moves. If hints are followed, it
+    ends after the first invalid move, because the next hint would be the same.
 
     Args:
         client: Client of the server.
-        spec: The puzzle.
-        policy: Chooses the moves. None: follow the hints.
-        use_hints: Ask for a hint before each move. If False, the policy receives None.
+        spec: Game, difficulty and seed of the puzzle.
+        policy: Function that chooses the moves. None follows the hints.
+        use_hints: Whether to ask for a hint before each move. If False, the policy receives None as the hint.
         max_steps: Maximum number of moves.
-        max_invalid_answers: Maximum number of invalid moves in a row.
-        prompt: Writes the prompts of the steps.
-        rewards: Rewards by outcome.
-        on_step: Called with the hint and the result of each move.
+        max_invalid_answers: Maximum number of consecutive invalid moves of the policy.
+        prompt: Function that writes the prompts of the steps.
+        rewards: Reward of each possible outcome of a move.
+        on_step: Function that is called with the hint and the result of each move.
     """
     if policy is None and not use_hints:
         raise ValueError("without a policy, the hints are followed; set use_hints=True")
@@ -208,7 +217,16 @@ def episode_samples(
     dataset_id: str = "puzzle_arcade",
     origin: SampleOrigin = SampleOrigin.ENVIRONMENT,
 ) -> list[Sample]:
-    """Create one sample per move: the prompt, and the move with a line end, which counts in the loss."""
+    """Create one sample per move: the prompt, followed by the move and a line break.
+
+    The loss mask is 0 for the prompt and 1 for the move and the line break.
+
+    Args:
+        episode: The episode.
+        encode: Function that converts a text to token ids.
+        dataset_id: Name of the dataset in the samples.
+        origin: Origin of the samples.
+    """
     samples = []
     for number, step in enumerate(episode.steps):
         prompt, answer = tuple(encode(step.prompt)), tuple(encode(f"{step.command}\n"))
@@ -234,7 +252,7 @@ def episode_samples(
 
 
 def check_hints_known(games: Sequence[str]) -> None:
-    """Raise a `ValueError` for games whose hints cannot be converted to commands."""
+    """Raise `ValueError` if the hints of one of the games cannot be converted to commands."""
     for game in games:
         if game not in list(PuzzleGame):
             raise ValueError(
@@ -253,9 +271,10 @@ async def _next_command(
 
 
 async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleResult:
-    """Send a move, or return an unsuccessful result if the command is not a move of the game.
+    """Send a move and return its result. A command that is not a move of the game is not sent.
 
-    Only moves are sent: the server's command `solve`, for example, completes the puzzle.
+    In that case, `success` is False in the result. Other commands of the server, such as `solve`, could
+    complete the puzzle.
     """
     try:
         command = one_line(command)
@@ -270,7 +289,7 @@ async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleRes
 
 
 def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
-    """Return the reward of a move."""
+    """Return the reward of a move, given its result."""
     if result.game_over:
         return rewards.lost
     if not result.success:
@@ -279,7 +298,7 @@ def step_reward(result: PuzzleResult, rewards: StepRewards) -> float:
 
 
 class StreamState(StrEnum):
-    """What a stream is doing."""
+    """State of a stream of samples."""
 
     IDLE = "idle"
     STREAMING = "streaming"
@@ -290,11 +309,11 @@ class StreamState(StrEnum):
 
 @dataclasses.dataclass
 class StreamMetrics:
-    """Counters of a stream."""
+    """Statistics of a stream of samples."""
 
     samples_produced: int = 0
     samples_filtered: int = 0
-    """Samples that were left out because of their length or outcome."""
+    """Number of samples that were dropped because of their length or outcome."""
     samples_errored: int = 0
     episodes_completed: int = 0
     episodes_successful: int = 0
@@ -306,18 +325,18 @@ class StreamMetrics:
     max_length_seen: int | None = None
     difficulty_sum: float = 0.0
     difficulty_count: int = 0
-    """Samples with a known difficulty."""
+    """Number of samples with a known difficulty."""
     reward_sum: float = 0.0
     reward_count: int = 0
-    """Samples with a known reward."""
+    """Number of samples with a known reward."""
     reconnects: int = 0
-    """Connections that were lost and established again."""
+    """Number of connections that replaced another one."""
     episodes_replayed: int = 0
-    """Episodes that were repeated on a new connection because theirs was lost."""
+    """Number of times that an episode was restored on a new connection."""
 
     @property
     def samples_total(self) -> int:
-        """Samples produced and filtered."""
+        """Number of samples that were produced or filtered."""
         return self.samples_produced + self.samples_filtered
 
     @property
@@ -327,12 +346,12 @@ class StreamMetrics:
 
     @property
     def samples_per_second(self) -> float:
-        """Samples per second."""
+        """Number of samples produced per second."""
         return _ratio(self.samples_produced, self.total_time_seconds)
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens per second."""
+        """Number of tokens produced per second."""
         return _ratio(self.total_tokens, self.total_time_seconds)
 
     @property
@@ -342,12 +361,12 @@ class StreamMetrics:
 
     @property
     def mean_difficulty(self) -> float:
-        """Mean over the samples with a known difficulty; 0 without any."""
+        """Mean difficulty of the samples with a known difficulty, or 0 if there are none."""
         return _ratio(self.difficulty_sum, self.difficulty_count)
 
     @property
     def mean_reward(self) -> float:
-        """Mean over the samples with a known reward; 0 without any."""
+        """Mean reward of the samples with a known reward, or 0 if there are none."""
         return _ratio(self.reward_sum, self.reward_count)
 
     @property
@@ -389,7 +408,7 @@ class StreamMetrics:
             self.episodes_failed += 1
 
     def to_dict(self) -> dict[str, float]:
-        """Return the values for a log."""
+        """Return the most important values, for logging."""
         return {name: getattr(self, name) for name in _LOGGED}
 
 
@@ -404,7 +423,7 @@ def _ratio(part: float, total: float) -> float:
 
 
 class CountedStream:
-    """State and counters of a stream."""
+    """Base class of streams, with their state and statistics."""
 
     def __init__(self) -> None:
         self._state = StreamState.IDLE
@@ -412,17 +431,17 @@ class CountedStream:
 
     @property
     def state(self) -> StreamState:
-        """Current state."""
+        """Current state of the stream."""
         return self._state
 
     @property
     def metrics(self) -> StreamMetrics:
-        """Counters."""
+        """Statistics of the stream since its start or the last `reset`."""
         return self._metrics
 
 
 class StreamedEpisode(NamedTuple):
-    """An episode and its spec, if it has one."""
+    """An episode and its spec. The spec is None if the stream does not use specs."""
 
     spec: EpisodeSpec | None
     episode: PuzzleEpisode
@@ -431,13 +450,15 @@ class StreamedEpisode(NamedTuple):
 class EpisodeStream(CountedStream, ClosedOnExit):
     """Base class of asynchronous streams of samples from episodes.
 
-    If a loop is left in the middle of an episode, the next loop continues with the remaining samples.
+    If an `async for` loop is left in the middle of an episode, the next loop continues with the remaining
+    samples.
 
     Args:
-        tokenizer: Function from text to token ids, or an object with `encode`. None: the bytes of the text.
+        tokenizer: Function that converts text to token ids, or an object with such a method `encode`. None
+            uses the bytes of the text.
         dataset_id: Name of the dataset in the samples.
-        limits: Minimum and maximum number of tokens of a sample.
-        keep_failures: Keep samples of episodes that were not successful.
+        limits: Minimum and maximum number of tokens of a sample. Other samples are dropped.
+        keep_failures: Whether to keep the samples of episodes that were not successful.
     """
 
     def __init__(
@@ -456,7 +477,7 @@ class EpisodeStream(CountedStream, ClosedOnExit):
 
     @abc.abstractmethod
     async def _next_episode(self) -> "StreamedEpisode | None":
-        """Return the next episode, or None if there is none."""
+        """Return the next episode, or None at the end of the stream."""
 
     async def __aiter__(self) -> AsyncIterator[Sample]:
         """Iterate over the remaining samples."""
@@ -497,7 +518,7 @@ class EpisodeStream(CountedStream, ClosedOnExit):
             self._metrics.total_time_seconds += clock() - began
 
     def _select_samples(self, episode: PuzzleEpisode) -> list[Sample]:
-        """Return the samples of an episode within the limits, and count the others as filtered."""
+        """Return the samples of an episode that are not filtered, and update the statistics."""
         shortest, longest = self._limits
         self._metrics.record_episode(episode.success)
         kept = []
@@ -510,22 +531,23 @@ class EpisodeStream(CountedStream, ClosedOnExit):
 
 
 class PuzzleSampleStream(EpisodeStream):
-    """Samples of puzzles from a server, solved over several connections by hints or by a policy.
+    """Asynchronous stream of samples from puzzles of a server, solved by following hints or by a policy.
 
-    The samples of an episode are yielded after its end, so each of them has its outcome. With `pool.ordered`
-    (the default), episodes are in order, and two runs with the same settings give the same samples, even if
-    connections are lost.
+    The samples of an episode are yielded after its end, because each of them contains the outcome. With
+    `pool.ordered` (the default in `CollectConfig`), episodes are in order, and two runs with the same
+    settings give the same samples, even if connections are lost.
 
-    Episodes start with the first sample that is requested. They run ahead of the consumer, also between two
-    loops, until `close` or the end of `async with`.
+    The first request for a sample starts the episodes, which run concurrently on several connections. They
+    continue in the background, up to `pool.queue_size` episodes, until `close` or the end of `async with`.
 
     Args:
-        config: Server, games and connections.
-        tokenizer: Function from text to token ids, or an object with `encode`. None: the bytes of the text.
-        policy: Chooses the moves. None: follow the hints.
-        prompt: Writes the prompts.
+        config: Server, games and connections. None uses the defaults of `CollectConfig`.
+        tokenizer: Function that converts text to token ids, or an object with such a method `encode`. None
+            uses the bytes of the text.
+        policy: Function that chooses the moves. None follows the hints.
+        prompt: Function that writes the prompts.
         dataset_id: Name of the dataset in the samples.
-        max_episodes: Number of episodes. None: endless.
+        max_episodes: Number of episodes. None streams without end.
         first_episode: Index of the first episode.
     """
 
@@ -557,7 +579,7 @@ class PuzzleSampleStream(EpisodeStream):
         self._running: AsyncGenerator[tuple[EpisodeSpec, Any], None] | None = None
 
     async def episodes(self) -> AsyncGenerator[tuple[EpisodeSpec, list[Sample]], None]:
-        """Iterate over the specs and samples of the remaining episodes."""
+        """Iterate over the remaining episodes, as pairs of the spec and the list of samples."""
         while (streamed := await self._next_timed()) is not None and streamed.spec is not None:
             samples = self._select_samples(streamed.episode)
             for sample in samples:
@@ -571,9 +593,9 @@ class PuzzleSampleStream(EpisodeStream):
         self._consumed.clear()
 
     async def close(self) -> None:
-        """Cancel running episodes and disconnect. Further calls have no effect.
+        """Cancel running episodes and close all connections. Further calls have no effect.
 
-        Episodes that have finished but have not been consumed are run again if the stream continues.
+        If the stream is used again, episodes that have finished but have not been consumed are run again.
         """
         pool, running, self._pool, self._running = self._pool, self._running, None, None
         if pool is not None and running is not None:
@@ -609,7 +631,7 @@ class PuzzleSampleStream(EpisodeStream):
             return StreamedEpisode(spec, episode)
 
     def _specs(self) -> Iterator[EpisodeSpec]:
-        """Iterate over the episodes that have not been consumed."""
+        """Iterate over the specs of the episodes that have not been consumed."""
         settings, consumed = self.config, frozenset(self._consumed)
         specs = episode_specs(
             settings.games, settings.difficulties, settings.seed, first=self._next, end=self._end

@@ -1,4 +1,4 @@
-"""A pool of connections that run episodes concurrently, and the seeds of the episodes."""
+"""Pool of connections to a puzzle server that run episodes concurrently, and the specs of the episodes."""
 
 import asyncio
 import dataclasses
@@ -25,7 +25,7 @@ from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame, game_i
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeSpec:
-    """A puzzle to solve."""
+    """Game, difficulty and seed of an episode of a collection."""
 
     index: int
     """Index of the episode in the collection."""
@@ -37,7 +37,7 @@ class EpisodeSpec:
 
     @property
     def episode_id(self) -> str:
-        """Game, difficulty, seed and index."""
+        """String that identifies the episode, with its game, difficulty, seed and index."""
         return f"{self.game}_{self.difficulty.value}_{self.seed}_{self.index}"
 
 
@@ -59,14 +59,17 @@ def episode_specs(
     first: int = 0,
     end: int | None = None,
 ) -> Iterator[EpisodeSpec]:
-    """Iterate over episodes: all games in turn with one difficulty, then with the next difficulty.
+    """Iterate over the specs of a collection's episodes.
+
+    The episodes go through all games with the first difficulty, then through all games with the second
+    difficulty, and so on. After the last difficulty, they start over with other seeds.
 
     Args:
         games: Names of the games.
         difficulties: Difficulties.
         base_seed: Seed of the collection.
         first: Index of the first episode.
-        end: Index after the last episode. None: endless.
+        end: Index after the last episode. None iterates without end.
     """
     if not games or not difficulties:
         raise ValueError("episodes need at least one game and one difficulty")
@@ -78,26 +81,34 @@ def episode_specs(
 
 
 class ConnectionPoolConfig(Config):
-    """Number of connections, and how far they may run ahead of the consumer."""
+    """Settings of a `PuzzlePool`."""
 
     renamed_settings: ClassVar[Mapping[str, str]] = {"recycle_after": "max_connection_age"}
 
     connections: int = Field(default=4, ge=1, le=100)
-    """Number of connections. The server accepts 100 in total."""
+    """Number of connections. The server accepts 100 connections from all clients together."""
     queue_size: int = Field(default=32, ge=1)
     """Maximum number of episodes that are running or waiting to be consumed."""
     max_connection_age: float = Field(default=240.0, gt=0)
-    """Seconds after which a connection is replaced between episodes. The server closes it after 300."""
+    """Age in seconds after which a connection is replaced between two episodes. The server closes connections
+    after 300 seconds."""
     ordered: bool = False
-    """Yield episodes in the order of their specs instead of the order in which they end."""
+    """Whether to yield episodes in the order of their specs instead of the order in which they end."""
 
 
 RunEpisode: TypeAlias = Callable[[PuzzleClient, EpisodeSpec], Awaitable[Any]]
-"""Runs an episode and returns its result. The client replaces lost connections."""
+"""Function that runs one episode with a client and returns its result."""
 
 
 class PuzzlePool(ClosedOnExit):
-    """Connections that run episodes. Use it in an `async with` statement, which closes all of them."""
+    """Runs episodes concurrently on several connections to a puzzle server.
+
+    Use it in an `async with` statement, which closes all connections at its end.
+
+    Args:
+        client: Address of the server, timeouts and retries. None uses the defaults.
+        config: Number of connections and order of the episodes. None uses the defaults.
+    """
 
     def __init__(
         self, client: PuzzleClientConfig | None = None, config: ConnectionPoolConfig | None = None
@@ -109,12 +120,14 @@ class PuzzlePool(ClosedOnExit):
         self.recycled = 0
         """Number of connections that were replaced because of their age."""
         self.reconnects = 0
-        """Number of connections that were replaced for any reason, in runs that have ended."""
+        """Number of connections that were replaced for any reason. It is updated by `close` and at the end of
+        `episodes`."""
         self.episodes_replayed = 0
-        """Number of times that an episode was restored on a new connection, in runs that have ended."""
+        """Number of times that an episode was restored on a new connection. It is updated by `close` and at
+        the end of `episodes`."""
 
     async def close(self) -> None:
-        """Cancel running episodes and disconnect. Further calls have no effect."""
+        """Cancel running episodes and close all connections. Further calls have no effect."""
         workers, self._workers = self._workers, []
         clients, self._clients = self._clients, []
         for worker in workers:
@@ -131,7 +144,11 @@ class PuzzlePool(ClosedOnExit):
     ) -> AsyncGenerator[tuple[EpisodeSpec, Any], None]:
         """Run each episode once, and yield its spec and the result of `run`.
 
-        An error in `run` ends the iteration and is raised here.
+        An error in `run` ends the iteration and is raised to the caller.
+
+        Args:
+            specs: Episodes to run.
+            run: Function that runs one episode.
         """
         if self._workers:
             raise RuntimeError("this pool is already running episodes; use another one, or close it first")
@@ -180,7 +197,7 @@ class PuzzlePool(ClosedOnExit):
         slots: asyncio.Semaphore,
         finished: "asyncio.Queue[_FinishedEpisode]",
     ) -> None:
-        """Run episodes on one connection until there are none left."""
+        """Run episodes with one client until there are none left."""
         failure: Exception | None = None
         try:
             while True:
@@ -205,7 +222,7 @@ class PuzzlePool(ClosedOnExit):
 
 @dataclasses.dataclass(frozen=True)
 class _FinishedEpisode:
-    """A finished episode. Without a spec: a connection that has no more work or has failed."""
+    """A finished episode. If `spec` is None, it means instead that a worker has ended or failed."""
 
     index: int = -1
     spec: EpisodeSpec | None = None

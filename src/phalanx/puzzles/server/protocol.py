@@ -1,4 +1,4 @@
-"""Protocol of a puzzle server: errors, games, messages, hints as commands, and allowed moves."""
+"""Protocol of a puzzle server: games, messages, moves, the conversion of hints to moves, and errors."""
 
 import difflib
 import json
@@ -11,49 +11,49 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class PuzzleServerConnectionError(ConnectionError):
-    """The connection can no longer be used; a new one may work."""
+    """Raised if a connection can no longer be used. A new connection may work."""
 
 
 class ServerFullError(PuzzleServerConnectionError):
-    """The server has reached its maximum number of connections."""
+    """Raised if the server has reached its maximum number of connections."""
 
 
 class ReplyTimeoutError(PuzzleServerConnectionError):
-    """The server did not reply in time."""
+    """Raised if the server did not reply in time."""
 
 
 class InvalidReplyError(PuzzleServerConnectionError):
-    """The server sent something that is not a valid reply."""
+    """Raised if the server sent an invalid reply. A new connection may work."""
 
 
 class PuzzleServerUnavailableError(ConnectionError):
-    """All attempts failed. The last error is the cause."""
+    """Raised if all attempts of a request failed. Its cause is the error of the last attempt."""
 
 
 class ProtocolError(ConnectionError):
-    """The server's reply has an unknown format. Retrying would not help."""
+    """Raised if a reply of the server has an unknown format, so that retrying would not help."""
 
 
 class UnknownGameError(ValueError):
-    """The server has no game of this name."""
+    """Raised if the server has no game with this name."""
 
 
 class StartError(RuntimeError):
-    """The server knows the game but did not start it."""
+    """Raised if the server did not start a game of `PuzzleGame`."""
 
 
 class CommandError(ValueError):
-    """The text is not a single command for a running game. Nothing was sent."""
+    """Raised if a text is not a single command for a running game. Nothing was sent."""
 
 
 class NoPuzzleError(RuntimeError):
-    """The command needs a current puzzle, and there is none."""
+    """Raised if there is no current puzzle for a command that needs one."""
 
 
 class PuzzleGame(StrEnum):
-    """Games that both public servers have. The value is the server's name of the game.
+    """Games that both public puzzle servers have. The value is the server's id of the game.
 
-    Names with spaces, other capitalization or in long form are accepted: `PuzzleGame("Killer Sudoku")`.
+    Long names, spaces and other capitalization are accepted, too: `PuzzleGame("Killer Sudoku")`.
     """
 
     SUDOKU = "sudoku"
@@ -85,12 +85,13 @@ class PuzzleGame(StrEnum):
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """The name for people: `Killer Sudoku`."""
+        """Name for display, such as `Killer Sudoku`."""
         return "KenKen" if self is PuzzleGame.KENKEN else self.name.replace("_", " ").title()
 
     @property
     def accepts_moves(self) -> bool:
-        """False for Logic Grid: the server lowercases its names and then rejects every move."""
+        """Whether the game can be played. False for Logic Grid, whose moves the server always rejects,
+        because it converts their names to lowercase."""
         return self is not PuzzleGame.LOGIC_GRID
 
 
@@ -103,7 +104,7 @@ class PuzzleDifficulty(StrEnum):
 
     @property
     def level(self) -> float:
-        """The difficulty as a number from 0 to 1, as in samples."""
+        """Difficulty as a number from 0 to 1, which is stored in samples."""
         return {"easy": 0.3, "medium": 0.6, "hard": 0.9}[self.value]
 
 
@@ -124,7 +125,7 @@ def game_id(game: PuzzleGame | str) -> str:
 
 
 def nearest_game(name: str) -> str:
-    """Return the end of an error message about an unknown game: a suggestion, or all games.
+    """Return the end of an error message about an unknown game: a similar name, or a list of all games.
 
     >>> nearest_game("sudko")
     "; did you mean 'sudoku'?"
@@ -150,51 +151,51 @@ Message = TypeVar("Message", bound=_Message)
 
 
 class DifficultyProfile(_Message):
-    """The server's assessment of what makes the puzzle difficult."""
+    """The server's estimate of how difficult a puzzle is, in several respects."""
 
     logic_depth: float = 1.0
-    """Number of steps to think ahead, from 1 to 10."""
+    """Number of steps that a player has to think ahead, from 1 to 10."""
     branching_factor: float = 1.0
-    """Number of moves to choose from."""
+    """Number of moves that a player can choose from."""
     state_observability: float = 1.0
     """Fraction of the state that is visible."""
     constraint_density: float = 0.5
-    """How strongly the constraints are connected, from 0 to 1."""
+    """How strongly the constraints depend on one another, from 0 to 1."""
 
 
 class PuzzleObservation(_Message):
-    """The current state of a puzzle."""
+    """Current state of a puzzle, as sent by the server."""
 
     game: str
-    """Name of the game for people."""
+    """Name of the game for display."""
     difficulty: PuzzleDifficulty
-    """Requested difficulty."""
+    """Difficulty that was requested."""
     seed: int
     """Seed of the puzzle. The same game, difficulty and seed give the same puzzle."""
     moves: int = 0
     """Number of moves as counted by the server. Version 0.10 counts most of them twice."""
     invalid_moves: int = 0
-    """Number of rejected moves."""
+    """Number of moves that the server rejected."""
     hints_used: int = 0
-    """Number of hints so far."""
+    """Number of hints that were requested so far."""
     hints_remaining: int = 0
-    """Number of hints left."""
+    """Number of hints that can still be requested."""
     optimal_steps: int | None = None
-    """Minimum number of moves to solve the puzzle, if the server knows it."""
+    """Minimum number of moves to solve the puzzle. None if the server does not know it."""
     is_complete: bool = False
-    """True if the puzzle is solved."""
+    """Whether the puzzle is solved."""
     difficulty_profile: DifficultyProfile = Field(default_factory=DifficultyProfile)
-    """Assessment of the difficulty."""
+    """The server's estimate of the difficulty."""
     grid: Any = None
-    """Cells of the board. Missing or incomplete for some games, unlike `grid_display`."""
+    """Cells of the board. For some games, they are missing or incomplete, unlike `grid_display`."""
     grid_display: str = ""
     """The board as text."""
     reasoning_metrics: dict[str, Any] | None = None
-    """Statistics about the moves so far; version 0.10 only."""
+    """Statistics about the moves so far. Only version 0.10 of the server sends them."""
 
 
 class PuzzleCompletion(_Message):
-    """The server's message that a puzzle is solved."""
+    """Message of the server that a puzzle is solved."""
 
     success: bool
     game: str
@@ -205,32 +206,32 @@ class PuzzleCompletion(_Message):
 
 
 class PuzzleResult(_Message):
-    """Result of a command."""
+    """Result of a command that was sent to the server."""
 
     success: bool
-    """True if the command was accepted."""
+    """Whether the command was accepted."""
     code: str = ""
     """The server's code for the result, such as PLACED or INVALID."""
     message: str = ""
     """The result as text."""
     state: PuzzleObservation | None = None
-    """The puzzle after the command."""
+    """State of the puzzle after the command."""
     completion: PuzzleCompletion | None = None
-    """Present if this command solved the puzzle. Knapsack reports it only after `check`."""
+    """Message that this command solved the puzzle, or None. In Knapsack, it is sent only after `check`."""
     game_over: bool = False
-    """True if the game is lost: a mine, or no guesses left."""
+    """Whether the game is lost, for example because a mine was revealed or no guesses are left."""
 
     @property
     def solved(self) -> bool:
-        """True if the puzzle is solved now."""
+        """Whether the puzzle is solved after the command."""
         return self.completion is not None or (self.state is not None and self.state.is_complete)
 
 
 class PuzzleHint(PuzzleResult):
-    """A hint. It does not make the move. `success` is False if there is none to follow."""
+    """A hint for the next move, which is not made. `success` is False if there is no hint."""
 
     command: str | None = None
-    """The command that follows the hint; None if there is none."""
+    """Command of the move that the hint suggests. None if the hint cannot be converted to a command."""
 
 
 class PuzzleStats(_Message):
@@ -300,9 +301,10 @@ _RULES: dict[PuzzleGame, tuple[_Rule, ...]] = {
 
 
 def command_for_hint(game: PuzzleGame | str, hint: str) -> str | None:
-    """Return the command that follows a hint; None for unknown games and hints without a command.
+    """Convert the text of a hint to the command of the suggested move.
 
-    The server has no command that removes a tent or a star, or that makes a shaded cell of Hitori white.
+    Returns None if the game is unknown or the hint has no such command. For example, the server has no
+    command that removes a tent or a star, or that makes a shaded cell of Hitori white.
 
     >>> command_for_hint(PuzzleGame.SUDOKU, "Try placing 7 at row 1, column 2")
     'place 1 2 7'
@@ -355,7 +357,7 @@ _ALL_MOVES = _DEFAULT_MOVES.union(*_MOVES.values())
 
 
 def move_format(game: PuzzleGame | str) -> str:
-    """Describe how to write a move of a game, as text for a model."""
+    """Return text for a model that describes how to write a move of a game."""
     default = "`place ROW COLUMN DIGIT`"
     return _MOVE_FORMATS.get(PuzzleGame(game), default) if game in list(PuzzleGame) else default
 
@@ -363,8 +365,9 @@ def move_format(game: PuzzleGame | str) -> str:
 def allowed_moves(game: PuzzleGame | str) -> frozenset[str]:
     """Return the first words of the commands that are moves of a game.
 
-    An agent may send only these. The server has commands that give the solution away or end the game, and
-    newer versions may have more of them. A game that is not in `PuzzleGame` may use the moves of all games.
+    A policy may send only these. The server has other commands that reveal the solution or end the game, and
+    newer versions may have more of them. For a game that is not in `PuzzleGame`, the moves of all games are
+    allowed.
 
     >>> sorted(allowed_moves("sudoku"))
     ['clear', 'place']
@@ -380,23 +383,27 @@ _UNKNOWN_IN_MENU = "Unknown command. Type 'help' to see available options."
 
 
 def ends_reply(line: str) -> bool:
-    """Return True for the acknowledgement of `mode json`, which ends every reply within a game."""
+    """Return whether a line is the acknowledgement of `mode json`, which ends every reply within a game."""
     return line == _ACKNOWLEDGED
 
 
 def ends_in_menu(line: str) -> bool:
-    """Return True for the menu's reply to an unknown command, including `mode`."""
+    """Return whether a line is the menu's reply to an unknown command. `mode` is unknown in the menu."""
     return line == _UNKNOWN_IN_MENU
 
 
 class Reply:
-    """The lines of one reply, in any order."""
+    """A parsed reply of the server.
+
+    Args:
+        lines: Lines of the reply. Their order does not matter.
+    """
 
     def __init__(self, lines: Sequence[str]) -> None:
         self.texts: list[str] = []
         """Nonempty lines that are not JSON."""
         self.acknowledged = False
-        """True if the reply came from within a game, in JSON mode."""
+        """Whether the reply came from within a game, in JSON mode."""
         self._records: dict[str, dict[str, Any]] = {}
         for line in lines:
             if ends_reply(line):
@@ -408,17 +415,27 @@ class Reply:
                 self.texts.append(line)
 
     def has(self, kind: str) -> bool:
-        """Return True if the reply has an object of this type."""
+        """Return whether the reply contains a JSON object with this `type`."""
         return kind in self._records
 
     def message(self, kind: str, model: type[Message]) -> Message:
-        """Return the object of this type; raise an error if it is missing or malformed."""
+        """Return the JSON object with this `type`, as an instance of `model`.
+
+        Raises:
+            InvalidReplyError: If there is no such object.
+            ProtocolError: If the object has an unknown format.
+        """
         if kind not in self._records:
             raise InvalidReplyError(f"the server sent no {kind!r}: {self.text()!r}")
         return _validate(model, self._records[kind], kind)
 
     def result(self, command: str, before: PuzzleObservation) -> PuzzleResult:
-        """Combine the one to three lines of JSON, or the text, that answer a command."""
+        """Combine the JSON objects and texts of the reply to a command into one result.
+
+        Args:
+            command: The command, for error messages.
+            before: State of the puzzle before the command.
+        """
         result = self._records.get("result", {})
         state = before
         if self.has("observation"):
@@ -443,7 +460,7 @@ class Reply:
         return _validate(PuzzleResult, outcome, "result")
 
     def text(self) -> str:
-        """Return the lines that are not JSON as one line."""
+        """Return the lines that are not JSON, joined to one line."""
         return " ".join(" ".join(self.texts).split())
 
 

@@ -1,4 +1,4 @@
-"""Telnet connection: separates text from telnet commands, and sends and receives lines."""
+"""Telnet connection that sends and receives lines of text, and a parser for the telnet protocol."""
 
 import asyncio
 import collections
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 IAC = 255
-"""First byte of a telnet command; it is doubled in text."""
+"""First byte of a telnet command ("interpret as command"). In text, this byte is sent twice."""
 SB, SE = 250, 240
-"""Start and end of a subnegotiation."""
+"""Command bytes that start and end a telnet subnegotiation."""
 LINEMODE = 34
-"""With this option, a server neither echoes nor prompts."""
+"""Telnet option for line mode, in which a server neither echoes input nor sends prompts."""
 KEEPALIVE = bytes([IAC, 241]) * 5
-"""Five no-operation commands: ten bytes without meaning."""
+"""Five telnet commands without effect (NOP), which are ten bytes."""
 
 _MAX_SUBNEGOTIATION_BYTES = 4096
 
 
 class Verb(IntEnum):
-    """Verb of an option negotiation."""
+    """Command byte of a telnet option negotiation."""
 
     WILL = 251
     WONT = 252
@@ -45,32 +45,32 @@ class Verb(IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Negotiation:
-    """A statement about an option."""
+    """A telnet command that offers, requests or refuses an option."""
 
     verb: Verb
     option: int
 
     def encode(self) -> bytes:
-        """Return the three bytes to send."""
+        """Return the command as three bytes."""
         return bytes([IAC, self.verb, self.option])
 
 
 @dataclasses.dataclass(frozen=True)
 class Subnegotiation:
-    """Details of an option."""
+    """A telnet command with the parameters of an option."""
 
     option: int
     data: bytes
 
 
 TelnetEvent: TypeAlias = bytes | Negotiation | Subnegotiation
-"""Text or a telnet command, in the order of arrival."""
+"""Text or a telnet command."""
 
 
 class TelnetParser:
     """Separates text from telnet commands, which may be split between packets.
 
-    Commands of two bytes (no operation, go ahead, ...) have no effect and are dropped.
+    Commands of two bytes, such as NOP and "go ahead", have no effect and are dropped.
 
     >>> parser = TelnetParser()
     >>> list(parser.feed(b"ab\\xff")), list(parser.feed(b"\\xfd\\x22c"))
@@ -81,7 +81,10 @@ class TelnetParser:
         self._held = b""
 
     def feed(self, data: bytes) -> Iterator[TelnetEvent]:
-        """Parse more bytes. Consume all events before feeding more."""
+        """Parse more bytes and iterate over their events, in the order of arrival.
+
+        Consume all events before the next call.
+        """
         if self._held:
             data, self._held = self._held + data, b""
         text, position = bytearray(), 0
@@ -104,7 +107,12 @@ class TelnetParser:
             yield bytes(text)
 
     def _command(self, data: bytes, start: int) -> tuple[TelnetEvent | None, int]:
-        """Return the command at `start` and its end, which equals `start` if the command is incomplete."""
+        """Parse the command at index `start`.
+
+        Returns:
+            The event, or None if the command has no effect, and the index after the command. If the command
+            is incomplete, the index is `start`.
+        """
         if start + 1 >= len(data):
             return None, start
         kind = data[start + 1]
@@ -132,14 +140,14 @@ class TelnetParser:
 
 _PACKET = 1 << 16
 _MAX_COMMAND_BYTES = 4096
-"""The server closes the connection after a line of 64 KiB; no command of a game is nearly as long."""
+"""Maximum length of a command in bytes. The server closes the connection after a line of 64 KiB."""
 
 
 class TelnetConnection:
-    """Sends and receives lines, with a timeout for each wait.
+    """A telnet connection that sends and receives lines of text. Use `open` to connect.
 
-    After an error or a canceled wait, a reply can no longer be matched to its request, so the connection is
-    closed and every later use raises a `PuzzleServerConnectionError`.
+    After an error or a canceled request, replies could no longer be matched to requests. The connection is
+    therefore closed, and every later use raises a `PuzzleServerConnectionError`.
     """
 
     def __init__(
@@ -159,7 +167,12 @@ class TelnetConnection:
 
     @classmethod
     async def open(cls, config: "PuzzleClientConfig", max_seconds: float = math.inf) -> "TelnetConnection":
-        """Connect and negotiate line mode, within `connect_timeout` or `max_seconds` seconds in total."""
+        """Connect to a server and negotiate line mode.
+
+        Args:
+            config: Address of the server and timeouts.
+            max_seconds: Maximum time in seconds. `config.connect_timeout` limits it, too.
+        """
         where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, max_seconds)
         writer: asyncio.StreamWriter | None = None
         try:
@@ -177,16 +190,22 @@ class TelnetConnection:
 
     @property
     def usable(self) -> bool:
-        """True while requests can be sent."""
+        """Whether requests can be sent. False after the connection was closed."""
         return self._usable
 
     @property
     def age(self) -> float:
-        """Seconds since the connection was opened. The server closes it after 300."""
+        """Number of seconds since the connection was opened. The server closes it after 300 seconds."""
         return self._loop.time() - self._opened
 
     async def ask(self, commands: str, is_last: Callable[[str], bool], timeout: float) -> list[str]:
-        """Send lines, and return the reply up to and including the line for which `is_last` is True."""
+        """Send commands and return the lines of the reply.
+
+        Args:
+            commands: Commands, each followed by a line break.
+            is_last: Function that returns whether a line is the last one of the reply.
+            timeout: Maximum time for the complete reply, in seconds.
+        """
         if not self._usable:
             raise PuzzleServerConnectionError(f"the connection to {self._where} is closed")
         try:
@@ -213,7 +232,7 @@ class TelnetConnection:
             raise
 
     async def close(self) -> None:
-        """Close the connection. The server does not expect a goodbye."""
+        """Close the connection and wait until it is closed."""
         self.abort()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -286,7 +305,11 @@ class TelnetConnection:
 
 
 def one_line(text: str) -> str:
-    """Return the text without surrounding whitespace if it is one line that the server accepts."""
+    """Return a command without surrounding whitespace.
+
+    Raises:
+        CommandError: If the text is empty, too long, or not a single line of printable characters.
+    """
     line = text.strip()
     if not line:
         # The server treats an empty line as the end of the connection.

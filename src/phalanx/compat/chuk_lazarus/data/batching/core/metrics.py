@@ -18,25 +18,15 @@ class BatchShapeHistogram(BaseModel, extra="forbid", use_attribute_docstrings=Tr
     bucket_samples: dict[BucketId, int] = Field(default_factory=dict)
     """Number of samples by bucket."""
 
-    def record_batch(
-        self,
-        bucket_id: BucketId,
-        batch_size: int,
-        max_length: int | None = None,
-        *,
-        times: int = 1,
-        samples: int | None = None,
-    ) -> None:
-        """Count `times` batches of `batch_size` rows with `samples` samples in total."""
+    def record_batch(self, bucket_id: BucketId, batch_size: int, max_length: int | None = None) -> None:
+        """Count one batch, and its shape if its length is given."""
         _positive("batch_size", batch_size)
-        _positive("times", times)
         if max_length is not None:
             _positive("max_length", max_length)
             shape = f"{batch_size} x {max_length}"
-            self.shapes[shape] = self.shapes.get(shape, 0) + times
-        num_samples = batch_size * times if samples is None else samples
-        self.bucket_counts[bucket_id] = self.bucket_counts.get(bucket_id, 0) + times
-        self.bucket_samples[bucket_id] = self.bucket_samples.get(bucket_id, 0) + num_samples
+            self.shapes[shape] = self.shapes.get(shape, 0) + 1
+        self.bucket_counts[bucket_id] = self.bucket_counts.get(bucket_id, 0) + 1
+        self.bucket_samples[bucket_id] = self.bucket_samples.get(bucket_id, 0) + batch_size
 
     @property
     def total_batches(self) -> int:
@@ -76,24 +66,18 @@ class BatchMetrics(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Number of batches of each shape."""
 
     def record_sample(
-        self,
-        bucket_id: BucketId,
-        length: int,
-        loss_tokens: int,
-        bucket_max_length: int,
-        *,
-        padded_length: int | None = None,
+        self, bucket_id: BucketId, length: int, loss_tokens: int, bucket_max_length: int
     ) -> None:
-        """Count one sample, padded to its bucket's maximum length or to `padded_length`."""
+        """Count one sample, padded to its bucket's maximum length."""
         if not 0 <= loss_tokens <= length:
             raise ValueError(f"loss_tokens must be between 0 and {length}, got {loss_tokens}")
         stats = self.bucket_stats.setdefault(
             bucket_id, BucketStats(bucket_id=bucket_id, bucket_max_length=bucket_max_length)
         )
-        stats.add_sample(length, padded_length)
+        stats.add_sample(length)
         self.total_samples += 1
         self.total_tokens += length
-        self.padded_tokens += bucket_max_length if padded_length is None else padded_length
+        self.padded_tokens += bucket_max_length
         self.loss_tokens += loss_tokens
 
     def record_batch(self, bucket_id: BucketId, batch_size: int, max_length: int | None = None) -> None:

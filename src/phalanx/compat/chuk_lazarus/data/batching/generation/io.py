@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -10,8 +10,11 @@ from pydantic import Field
 
 from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import (
     BatchPlan,
+    BatchPlanMeta,
+    EpochPlan,
     MicrobatchSpec,
 )
+from phalanx.compat.renamed import alias
 from phalanx.config import FrozenModel
 from phalanx.data import batch_files as _files
 from phalanx.data.collation import TOKEN_ARRAYS, SampleLike, TokenBatch, as_sample, collate
@@ -36,18 +39,20 @@ class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
     """With packing: positions within each segment."""
     extras: dict[str, np.ndarray] = Field(default_factory=dict)
     """Additional arrays of a collate function."""
-    sample_ids: tuple[str, ...]
-    """Sample ids, row after row."""
-    sample_rows: tuple[int, ...]
-    """Row of each sample."""
-    lengths: tuple[int, ...]
-    """Length of each sample."""
-    bucket_id: int
-    """Bucket of the longest row."""
-    max_len: int
-    """Row length."""
-    index: int
-    """Number of the batch in its epoch."""
+    spec: MicrobatchSpec
+    """Entry of the plan for this batch."""
+
+    sample_ids: ClassVar = alias("spec.samples")
+    lengths: ClassVar = alias("spec.lengths")
+    bucket_id: ClassVar = alias("spec.bucket_id")
+    max_len: ClassVar = alias("spec.max_len")
+    index: ClassVar = alias("spec.index")
+
+    @property
+    def sample_rows(self) -> tuple[int, ...]:
+        """Row of each sample."""
+        packs = self.spec.packs or [(sample,) for sample in self.spec.samples]
+        return tuple(row for row, pack in enumerate(packs) for _ in pack)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name."""
@@ -62,20 +67,14 @@ class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
     @classmethod
     def from_npz(cls, data: Mapping[str, Any]) -> "CollatedBatch":
         """Create a batch from the values of `to_dict`."""
-        found = {name: data[name] for name in data}
-        ids = tuple(map(str, found.pop("sample_ids")))
-        numbers = {name: int(found.pop(name)) for name in ("bucket_id", "max_len", "index")}
-        rows = found.pop("sample_rows", np.arange(len(ids)))
-        lengths = found.pop("lengths", np.full(len(ids), numbers["max_len"]))
-        named = {name: np.asarray(found.pop(name)) for name in TOKEN_ARRAYS if name in found}
-        return cls(
-            **named,
-            **numbers,
-            sample_ids=ids,
-            sample_rows=tuple(np.asarray(rows).tolist()),
-            lengths=tuple(np.asarray(lengths).tolist()),
-            extras=found,
-        )
+        members = {name: np.asarray(data[name]) for name in data}
+        count = len(members["sample_ids"])
+        defaults = {
+            "epoch": np.array(0),
+            "sample_rows": np.arange(count),
+            "lengths": np.full(count, members["max_len"]),
+        }
+        return _to_collated(_files.create_batch(defaults | members))
 
     def __getitem__(self, name: str) -> np.ndarray:
         found = self.arrays()
@@ -89,24 +88,6 @@ class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
     def keys(self) -> list[str]:
         """Return the names of the arrays."""
         return list(self.arrays())
-
-    @property
-    def spec(self) -> MicrobatchSpec:
-        """Entry of the plan for this batch."""
-        packs: tuple[tuple[str, ...], ...] | None = None
-        if self.segment_ids is not None:
-            rows: list[list[str]] = [[] for _ in range(len(self.input_ids))]
-            for sample_id, row in zip(self.sample_ids, self.sample_rows, strict=True):
-                rows[row].append(sample_id)
-            packs = tuple(map(tuple, rows))
-        return MicrobatchSpec(
-            samples=self.sample_ids,
-            packs=packs,
-            bucket_id=self.bucket_id,
-            max_len=self.max_len,
-            index=self.index,
-            lengths=self.lengths,
-        )
 
 
 def pad_sequences(
@@ -159,8 +140,6 @@ def collate_microbatch(
     packing: Any = None,
 ) -> CollatedBatch:
     """Create the arrays of one batch of a plan."""
-    from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import BatchPlanMeta, EpochPlan
-
     plan = BatchPlan(
         BatchPlanMeta.model_validate({"num_epochs": 1, "packing": packing}), {0: EpochPlan(0, [spec])}
     )
@@ -178,7 +157,9 @@ def collate_microbatch(
     batch = collate(
         arrays.get_epoch(0)[0], samples, pad_id=pad_id, collate_fn=_convert_collate_fn(collate_fn)
     )
-    return _to_collated(batch).model_copy(update={"index": spec.index})
+    collated = _to_collated(batch)
+    numbered = collated.spec.model_copy(update={"index": spec.index})
+    return collated.model_copy(update={"spec": numbered})
 
 
 def _to_collated(batch: TokenBatch) -> CollatedBatch:
@@ -190,12 +171,7 @@ def _to_collated(batch: TokenBatch) -> CollatedBatch:
         segment_ids=batch.segment_ids if spec.packed else None,
         position_ids=batch.position_ids if spec.packed else None,
         extras=dict(batch.columns),
-        sample_ids=spec.sample_ids,
-        sample_rows=batch.sample_rows,
-        lengths=spec.lengths,
-        bucket_id=spec.bucket_id,
-        max_len=spec.max_length,
-        index=spec.index,
+        spec=MicrobatchSpec.from_spec(spec),
     )
 
 

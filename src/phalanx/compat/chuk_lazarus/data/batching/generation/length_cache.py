@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Sequence
-from types import TracebackType
 from typing import Any
 
 from pydantic import Field
@@ -56,13 +55,8 @@ class LengthCache(_cache.LengthCache):
         await asyncio.to_thread(super().__enter__)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, traceback)
+    async def __aexit__(self, *error: Any) -> None:
+        super().__exit__(*error)
 
     async def add(self, sample_id: str | int, length: Any) -> None:  # type: ignore[override]
         """Add one sample."""

@@ -3,14 +3,15 @@
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from phalanx.compat.chuk_lazarus.data.batching.core.metrics import BatchMetrics, convert_metrics
 from phalanx.compat.chuk_lazarus.data.batching.planning.packing import PackingConfig
+from phalanx.compat.renamed import alias
 from phalanx.config import FrozenModel
 from phalanx.data.lengths import Lengths, LengthTable, SkippedSample
 from phalanx.data.plans import batch_plan as _plans, plan_files as _files
@@ -186,35 +187,12 @@ class BatchPlanMeta(_plans.BatchPlanMeta):
             num_epochs=num_epochs,
         )
 
-    @property
-    def pack_config(self) -> Any:
-        """Packing settings."""
-        return self.packing
-
-    @property
-    def bucket_edges(self) -> tuple[int, ...]:
-        """Maximum length of each bucket except the last."""
-        return self.batching.bucket_edges
-
-    @property
-    def overflow_max(self) -> int:
-        """Maximum length of the last bucket."""
-        return self.batching.overflow_max
-
-    @property
-    def token_budget(self) -> int:
-        """Maximum number of tokens in a batch."""
-        return self.batching.token_budget
-
-    @property
-    def pad_policy(self) -> PadPolicy:
-        """Row length of a batch."""
-        return self.batching.pad_policy
-
-    @property
-    def base_seed(self) -> int:
-        """Seed of all epochs."""
-        return self.batching.seed
+    pack_config: ClassVar = alias("packing")
+    bucket_edges: ClassVar = alias("batching.bucket_edges")
+    overflow_max: ClassVar = alias("batching.overflow_max")
+    token_budget: ClassVar = alias("batching.token_budget")
+    pad_policy: ClassVar = alias("batching.pad_policy")
+    base_seed: ClassVar = alias("batching.seed")
 
 
 class BatchPlan(BaseModel):
@@ -233,11 +211,9 @@ class BatchPlan(BaseModel):
     @classmethod
     def from_arrays(cls, plan: _plans.BatchPlan) -> "BatchPlan":
         """Convert a plan of `phalanx.data`."""
-        meta = BatchPlanMeta.model_construct(
-            **{name: getattr(plan.meta, name) for name in type(plan.meta).model_fields}
-        )
         converted = cls.model_construct(
-            meta=meta, epochs={epoch.epoch: EpochPlan.from_epoch(epoch) for epoch in plan.epochs}
+            meta=BatchPlanMeta.model_construct(**dict(plan.meta)),
+            epochs={epoch.epoch: EpochPlan.from_epoch(epoch) for epoch in plan.epochs},
         )
         converted._arrays = plan
         return converted
@@ -257,9 +233,7 @@ class BatchPlan(BaseModel):
             _plans.EpochPlan(number, epoch.seed, _to_batches(epoch.microbatches, rows), table, packing)
             for number, epoch in sorted(self.epochs.items())
         ]
-        meta = _plans.BatchPlanMeta.model_construct(
-            **{name: getattr(self.meta, name) for name in _plans.BatchPlanMeta.model_fields}
-        )
+        meta = _plans.BatchPlanMeta.model_construct(**dict(self.meta))
         plan = _plans.BatchPlan(meta, table, tuple(epochs))
         if lengths is None:
             self._arrays = plan
@@ -322,11 +296,6 @@ class BatchPlan(BaseModel):
     def iter_epoch(self, epoch: int) -> Iterator[MicrobatchSpec]:
         """Iterate over the batches of one epoch."""
         return iter(self.get_epoch(epoch))
-
-    async def iter_epoch_async(self, epoch: int) -> AsyncIterator[MicrobatchSpec]:
-        """Iterate over the batches of one epoch asynchronously."""
-        for microbatch in self.get_epoch(epoch):
-            yield microbatch
 
     def iter_from(self, epoch: int, microbatch_idx: int = 0) -> Iterator[tuple[int, int, MicrobatchSpec]]:
         """Iterate over (epoch, index, batch) from one batch to the end of the plan."""

@@ -11,6 +11,7 @@ from phalanx.config import FrozenModel
 from phalanx.data.attention_masks import create_segment_attention_mask as _create_segment_attention_mask
 from phalanx.data.collation import TokenBatch, pack_tokens
 from phalanx.data.lengths import SkippedSample
+from phalanx.data.metrics import compute_packing_metrics as _compute_packing_metrics
 from phalanx.data.packing import PackingConfig as _PackingConfig, PackingMode, PackLayout, assign_packs
 from phalanx.data.samples import as_loss_mask
 
@@ -315,16 +316,16 @@ def compute_packing_metrics(
     """Compute the metrics of packed rows. For a layout, every token counts in the loss."""
     packed = packed_sequences
     if isinstance(packed, TokenBatch | PackLayout):
-        layout = packed if isinstance(packed, PackLayout) else packed.layout
-        tokens, spans = int(layout.lengths.sum(dtype=np.int64)), int(layout.spans.sum(dtype=np.int64))
+        layout, mask = (packed, None) if isinstance(packed, PackLayout) else (packed.layout, packed.loss_mask)
+        metrics = _compute_packing_metrics(layout, mask)
         return PackingMetrics(
-            num_packs=len(layout),
-            num_segments=len(layout.samples),
-            total_tokens=tokens,
-            separator_tokens=spans - tokens,
-            padding_tokens=len(layout) * layout.width - spans,
-            loss_tokens=tokens if isinstance(packed, PackLayout) else int(np.count_nonzero(packed.loss_mask)),
-            num_skipped=num_skipped or len(layout.skipped),
+            num_packs=metrics.num_rows,
+            num_segments=metrics.num_samples,
+            total_tokens=metrics.total_tokens,
+            separator_tokens=metrics.separator_tokens,
+            padding_tokens=metrics.padding_tokens,
+            loss_tokens=metrics.loss_tokens,
+            num_skipped=num_skipped or metrics.num_skipped,
         )
     return PackingMetrics(
         num_packs=len(packed),

@@ -51,12 +51,12 @@ class BatchFingerprint(FrozenModel):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a JSON file."""
-        save_fingerprint(self, path)
+        save_model(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "BatchFingerprint":
         """Read from a JSON file."""
-        return load_fingerprint(path)
+        return load_model(cls, path, "a batch fingerprint")
 
 
 def compute_batch_fingerprint(
@@ -140,14 +140,8 @@ async def verify_batch_fingerprint_async(
     return verify_batch_fingerprint(collected, expected, config, n_batches)
 
 
-def save_fingerprint(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
-    """Write a fingerprint to a JSON file, atomically."""
-    save_model(fingerprint, path)
-
-
-def load_fingerprint(path: str | os.PathLike[str]) -> BatchFingerprint:
-    """Read a fingerprint from a JSON file."""
-    return load_model(BatchFingerprint, path, "a batch fingerprint")
+save_fingerprint = BatchFingerprint.save
+load_fingerprint = BatchFingerprint.load
 
 
 async def save_fingerprint_async(fingerprint: BatchFingerprint, path: str | os.PathLike[str]) -> None:
@@ -167,10 +161,9 @@ def _fingerprint(batches: Iterable[_AnyBatch], config_hash: str) -> BatchFingerp
     for batch in batches:
         if isinstance(batch, BatchSpec):
             ids, width = batch.sample_ids, batch.max_length
-            rows = None if batch.packs is None else [len(pack) for pack in batch.packs]
         else:
             ids, width = batch.samples, batch.max_len
-            rows = None if batch.packs is None else [len(pack) for pack in batch.packs]
+        rows = None if batch.packs is None else [len(pack) for pack in batch.packs]
         # As JSON, because ids may contain any separator.
         order.update(_line([list(ids), rows]))
         lengths.update(_line([width, batch.token_count, list(batch.lengths)]))

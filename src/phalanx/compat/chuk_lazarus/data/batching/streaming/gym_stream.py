@@ -1,73 +1,44 @@
 """Drop-in replacement for `chuk_lazarus.data.batching.streaming.gym_stream`."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamSample
-from phalanx.compat.renamed import RenamedAttributes, reject_renamed
-from phalanx.config import Config
+from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
 from phalanx.data.samples import EpisodeStatus
-from phalanx.puzzles.server.client import PuzzleClientConfig
 from phalanx.puzzles.server.episodes import (
     CollectConfig,
     EpisodeStep,
     EpisodeStream,
     PuzzleEpisode,
     PuzzleSampleStream,
-    StepRewards,
     StreamedEpisode,
     StreamState,
 )
-from phalanx.puzzles.server.pool import ConnectionPoolConfig, episode_seed
-from phalanx.puzzles.server.protocol import PuzzleDifficulty, PuzzleGame
+from phalanx.puzzles.server.pool import episode_seed
 
 _ADDRESS = ("host", "port", "connect_timeout", "read_timeout", "deadline", "max_retries")
 
 
-class GymConfig(Config):
-    """Settings of `GymEpisodeStream`: those of `CollectConfig`, with the address at the top level."""
+class GymConfig(CollectConfig):
+    """`CollectConfig` whose arguments include the address, timeouts and retries of `client`."""
 
-    host: str = "localhost"
-    """Host name or address of the server."""
-    port: int = Field(default=8023, ge=1, le=65535)
-    """Port of the server."""
-    connect_timeout: float = Field(default=10.0, gt=0)
-    """Seconds for one attempt to connect."""
-    read_timeout: float = Field(default=30.0, gt=0)
-    """Seconds for one reply."""
-    deadline: float = Field(default=120.0, gt=0)
-    """Seconds for one request in total, including all retries."""
-    max_retries: int = Field(default=12, ge=0)
-    """Number of further attempts to connect."""
-    games: tuple[str, ...] = (PuzzleGame.SUDOKU.value,)
-    """Names of the games, in turn."""
-    difficulties: tuple[PuzzleDifficulty, ...] = (PuzzleDifficulty.EASY,)
-    """Difficulties; each round of the games uses the next one."""
-    seed: int = 0
-    """Base seed."""
-    use_hints: bool = True
-    """Ask for a hint before each move."""
-    max_steps: int = Field(default=99, ge=1)
-    """Maximum number of moves per episode."""
-    max_invalid_answers: int = Field(default=10, ge=1)
-    """Number of invalid moves of a policy in a row after which an episode ends."""
-    min_length: int = Field(default=1, ge=1)
-    """Minimum number of tokens of a sample."""
-    max_length: int = Field(default=8192, ge=1)
-    """Maximum number of tokens of a sample."""
-    keep_failures: bool = True
-    """Keep samples of puzzles that were not solved."""
-    pool: ConnectionPoolConfig = ConnectionPoolConfig(ordered=True)
-    """Connections."""
-    rewards: StepRewards = StepRewards()
-    """Rewards by the outcome of a move."""
+    renamed_settings: ClassVar[Mapping[str, str]] = {}
+    host: ClassVar = alias("client.host")
+    port: ClassVar = alias("client.port")
+    connect_timeout: ClassVar = alias("client.connect_timeout")
+    read_timeout: ClassVar = alias("client.read_timeout")
+    deadline: ClassVar = alias("client.deadline")
+    max_retries: ClassVar = alias("client.max_retries")
 
     @model_validator(mode="before")
     @classmethod
-    def _explain_missing(cls, values: Any) -> Any:
+    def _collect_client(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
         missing = {
             "transport": "the server speaks TCP",
             "output_mode": "the server always sends JSON",
@@ -76,13 +47,9 @@ class GymConfig(Config):
             "difficulty_range": "set difficulties: easy, medium, hard",
             "retry_delay": "delays grow automatically; set max_retries and deadline",
         }
-        return reject_renamed(cls, values, missing)
-
-    def to_collect_config(self) -> CollectConfig:
-        """Return the same settings as a `CollectConfig`."""
-        settings = {name: getattr(self, name) for name in type(self).model_fields}
-        address = {name: settings.pop(name) for name in _ADDRESS}
-        return CollectConfig(client=PuzzleClientConfig(**address, retry_seed=self.seed), **settings)
+        values = dict(reject_renamed(cls, values, missing))
+        address = {name: values.pop(name) for name in _ADDRESS if name in values}
+        return {"client": {"max_retries": 12, "retry_seed": values.get("seed", 0), **address}, **values}
 
 
 class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
@@ -96,7 +63,7 @@ class GymEpisodeStream(RenamedAttributes, PuzzleSampleStream):
     def __init__(self, config: GymConfig | None = None, tokenizer: Any = None, **settings: Any) -> None:
         if not settings.keys().isdisjoint(("min_length", "max_length")):
             raise ValueError("set min_length and max_length in GymConfig")
-        super().__init__((config or GymConfig()).to_collect_config(), tokenizer, **settings)
+        super().__init__(config or GymConfig(), tokenizer, **settings)
 
     async def __aiter__(self) -> AsyncIterator[StreamSample]:  # type: ignore[override]
         async for sample in super().__aiter__():

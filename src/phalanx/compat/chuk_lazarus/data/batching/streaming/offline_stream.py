@@ -11,11 +11,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import (
+    INFO_FIELDS,
     SampleSource,
     StreamMetrics,
     StreamSample,
     StreamState,
 )
+from phalanx.compat.renamed import alias
 from phalanx.config import format_validation_error
 from phalanx.data.readers import iter_rows
 from phalanx.data.samples import read_samples
@@ -25,10 +27,6 @@ from phalanx.puzzles.server.client import ClosedOnExit
 
 _READ_AHEAD = 64
 _LEVELS = {"trivial": 0.1, "easy": 0.3, "medium": 0.5, "hard": 0.7, "expert": 0.9}
-_INFO_FIELDS = (
-    *("timestamp", "episode_id", "episode_status", "step_index", "total_steps"),
-    *("reward", "success", "priority", "replay_count"),
-)
 
 
 class OfflineDatasetStream:
@@ -156,7 +154,7 @@ class OfflineDatasetStream:
     def _create_sample(self, row: dict[str, Any], number: int) -> StreamSample:
         meta = row["meta"] if isinstance(row.get("meta"), dict) else {}
         fields = {**row, **meta}
-        info = {name: fields[name] for name in _INFO_FIELDS if fields.get(name) is not None}
+        info = {name: fields[name] for name in INFO_FIELDS if fields.get(name) is not None}
         level = fields.get("difficulty_score", fields.get("difficulty"))
         if isinstance(level, str):
             if level.lower() not in _LEVELS:
@@ -172,10 +170,8 @@ class OfflineDatasetStream:
             loss_mask=row.get("loss_mask", [1] * len(ids)),
             segment_ids=row.get("segment_ids", (row.get("columns") or {}).get("segment_ids")),
             sample_id=str(name),
-            dataset_id=str(fields.get("dataset_id", self.dataset_id)),
-            source="gym" if source == "environment" else source,
-            difficulty=level,
-            **info,
+            source=source,
+            **{**info, "dataset_id": str(fields.get("dataset_id", self.dataset_id)), "difficulty": level},
         )
 
     def _read_texts(self) -> Iterator[StreamSample]:
@@ -192,15 +188,8 @@ class AsyncOfflineDatasetStream(ClosedOnExit):
     def __init__(self, *source: Any, **settings: Any) -> None:
         self._stream = OfflineDatasetStream(*source, **settings)
 
-    @property
-    def state(self) -> StreamState:
-        """Current state."""
-        return self._stream.state
-
-    @property
-    def metrics(self) -> StreamMetrics:
-        """Counters."""
-        return self._stream.metrics
+    state = alias("_stream.state")
+    metrics = alias("_stream.metrics")
 
     async def __aiter__(self) -> AsyncIterator[StreamSample]:
         samples = iter(self._stream)

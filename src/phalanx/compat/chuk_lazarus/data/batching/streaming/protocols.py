@@ -1,8 +1,8 @@
 """Protocols of sample streams."""
 
-from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
-from typing import Protocol, runtime_checkable
+from collections.abc import AsyncIterable, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, runtime_checkable
 
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamMetrics, StreamSample, StreamState
 
@@ -20,12 +20,8 @@ class _Counted(Protocol):
 
 
 @runtime_checkable
-class SampleStream(_Counted, Protocol):
+class SampleStream(_Counted, Iterable[StreamSample], Protocol):
     """Samples in a `for` loop."""
-
-    def __iter__(self) -> Iterator[StreamSample]:
-        """Iterate over the remaining samples."""
-        ...
 
     def reset(self) -> None:
         """Restart the stream and its counters."""
@@ -37,12 +33,8 @@ class SampleStream(_Counted, Protocol):
 
 
 @runtime_checkable
-class AsyncSampleStream(_Counted, Protocol):
+class AsyncSampleStream(_Counted, AsyncIterable[StreamSample], AbstractAsyncContextManager[Any], Protocol):
     """Samples in an `async for` loop."""
-
-    def __aiter__(self) -> AsyncIterator[StreamSample]:
-        """Iterate over the remaining samples."""
-        ...
 
     async def reset(self) -> None:
         """Restart the stream and its counters."""
@@ -50,19 +42,6 @@ class AsyncSampleStream(_Counted, Protocol):
 
     async def close(self) -> None:
         """Release resources."""
-        ...
-
-    async def __aenter__(self) -> "AsyncSampleStream":
-        """Open the stream."""
-        ...
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the stream."""
         ...
 
 

@@ -90,10 +90,6 @@ class ReplayBuffer(RenamedAttributes, _replay.ReplayBuffer):
         """Return the samples of episodes with this outcome, oldest first."""
         return self.filter(SampleFilter(success=success))
 
-    def filter_by_source(self, source: SampleSource) -> list[StreamSample]:
-        """Return the samples of one source, oldest first."""
-        return self.filter(SampleFilter(origin=SampleSource(source).origin))
-
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ReplayBuffer":
         """Load a buffer that `save` wrote."""

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from phalanx.compat.chuk_lazarus.data.batching.planning.batch_plan import BatchPlan, MicrobatchSpec
 from phalanx.compat.chuk_lazarus.data.batching.streaming.types import StreamSample
-from phalanx.compat.renamed import RenamedAttributes, reject_renamed
+from phalanx.compat.renamed import RenamedAttributes, alias, reject_renamed
 from phalanx.data import replay_planner as _planner
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.replay_buffer import ReplayBuffer
@@ -64,6 +64,9 @@ class RollingBatchPlanWindow(RenamedAttributes):
         "to_dict": "state_dict",
         "from_dict": "load_state_dict",
     }
+    buffer = alias("planner.buffer")
+    # Whether `next_window` returns immediately.
+    can_build_window = alias("planner.can_plan")
 
     def __init__(
         self,
@@ -75,24 +78,9 @@ class RollingBatchPlanWindow(RenamedAttributes):
         self.planner = _planner.ReplayPlanner(buffer, config or WindowConfig(), batching_config, packing)
 
     @property
-    def buffer(self) -> ReplayBuffer:
-        """Buffer with the samples."""
-        return self.planner.buffer
-
-    @property
     def state(self) -> WindowState:
         """Current position."""
         return WindowState(**self.planner.state_dict())
-
-    @property
-    def has_window(self) -> bool:
-        """Whether a window has been planned."""
-        return self.planner.has_plan
-
-    @property
-    def can_build_window(self) -> bool:
-        """Whether `next_window` returns immediately."""
-        return self.planner.can_plan
 
     @property
     def plan(self) -> BatchPlan:

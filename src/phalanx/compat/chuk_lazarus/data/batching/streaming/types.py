@@ -1,5 +1,6 @@
 """Stream samples as Pydantic models, and counters of streams."""
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
 from phalanx.puzzles.server.episodes import StreamMetrics as _StreamMetrics, StreamState
 
+INFO_FIELDS = tuple(field.name for field in dataclasses.fields(SampleInfo) if field.name != "origin")
+"""Fields that a `StreamSample` and the `SampleInfo` of a sample have in common."""
+
 
 class SampleSource(StrEnum):
     """Where a sample comes from."""
@@ -21,9 +25,8 @@ class SampleSource(StrEnum):
     SYNTHETIC = "synthetic"
 
     @classmethod
-    def from_origin(cls, origin: SampleOrigin | str) -> "SampleSource":
-        """Convert the origin of `phalanx.data`."""
-        return cls.GYM if origin == SampleOrigin.ENVIRONMENT else cls(str(origin))
+    def _missing_(cls, value: object) -> "SampleSource | None":
+        return cls.GYM if value == SampleOrigin.ENVIRONMENT else None
 
     @property
     def origin(self) -> SampleOrigin:
@@ -71,36 +74,15 @@ class StreamSample(BaseModel):
             loss_mask=tuple(sample.loss_mask.tolist()),
             segment_ids=None if segments is None else tuple(segments.tolist()),
             sample_id=sample.sample_id,
-            dataset_id=info.dataset_id,
-            source=SampleSource.from_origin(info.origin),
-            timestamp=info.timestamp,
-            episode_id=info.episode_id,
-            episode_status=None if info.episode_status is None else EpisodeStatus(info.episode_status),
-            step_index=info.step_index,
-            total_steps=info.total_steps,
-            reward=info.reward,
-            difficulty=info.difficulty,
-            success=info.success,
-            replay_count=info.replay_count,
-            priority=info.priority,
+            source=SampleSource(info.origin),
+            **{name: getattr(info, name) for name in INFO_FIELDS},
         )
 
     def to_sample(self) -> Sample:
         """Convert to a sample of `phalanx.data`."""
         try:
             info = SampleInfo(
-                dataset_id=self.dataset_id,
-                origin=self.source.origin,
-                episode_id=self.episode_id,
-                episode_status=self.episode_status,
-                step_index=self.step_index,
-                total_steps=self.total_steps,
-                reward=self.reward,
-                difficulty=self.difficulty,
-                success=self.success,
-                priority=self.priority,
-                replay_count=self.replay_count,
-                timestamp=self.timestamp,
+                origin=self.source.origin, **{name: getattr(self, name) for name in INFO_FIELDS}
             )
         except ValueError as error:
             raise ValueError(f"sample {self.sample_id!r}: {error}") from error
@@ -151,7 +133,7 @@ class StreamMetrics(_StreamMetrics):
 
     def record_sample(self, sample: "StreamSample | Sample") -> None:
         """Count a sample that was produced."""
-        super().record_sample(sample.to_sample() if isinstance(sample, StreamSample) else sample)
+        super().record_sample(*to_samples([sample]))
 
 
 __all__ = ["EpisodeStatus", "SampleSource", "StreamMetrics", "StreamSample", "StreamState", "to_samples"]
