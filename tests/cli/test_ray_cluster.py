@@ -29,7 +29,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_tpe_trials_run_on_the_cluster(address: str, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     out = tmp_path / "sweep"
-    command = [sys.executable, "-m", "phalanx", "sweep", f"custom {DESCENT}", "rate=uniform(0.2,0.8)"]
+    command = [sys.executable, "-m", "phalanx", "sweep", str(DESCENT), "rate=uniform(0.2,0.8)"]
     options = [
         "--sampler",
         "tpe",
@@ -56,7 +56,7 @@ def test_tpe_trials_run_on_the_cluster(address: str, tmp_path: Path) -> None:
 
 def test_a_signal_saves_and_stops_trials_on_the_cluster(address: str, tmp_path: Path) -> None:
     out = tmp_path / "sweep"
-    command = [sys.executable, "-m", "phalanx", "sweep", f"custom {DESCENT}", "num_updates=1000000"]
+    command = [sys.executable, "-m", "phalanx", "sweep", str(DESCENT), "num_updates=1000000"]
     child = subprocess.Popen(
         [*command, "--out", out, "--ray-address", address],
         env=VARIABLES,
@@ -102,5 +102,5 @@ def test_an_unreachable_cluster_is_reported_in_one_line(tmp_path: Path, phalanx:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = ("rate=0.5", "--out", tmp_path / "sweep", "--ray-address", f"127.0.0.1:{port}")
-    done = phalanx("sweep", f"custom {DESCENT}", *options)
+    done = phalanx("sweep", str(DESCENT), *options)
     assert (done.code, f"cannot reach the Ray cluster at 127.0.0.1:{port}" in done.err) == (2, True)
