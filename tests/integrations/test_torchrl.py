@@ -67,7 +67,7 @@ def test_the_mask_of_an_arc_config_keeps_random_operations_legal() -> None:
 def test_arc_masks_of_cells_and_observations_with_scalars_pass_the_specs() -> None:
     env = arc("mask", scalars=True)
     check_env_specs(env)
-    data = env.rollout(2)
+    data = env.rollout(2, break_when_any_done=False)
     assert data["action", "selection"].shape == (2, 2, 2, 3)
     assert data["action", "selection"].dtype == torch.bool
     assert data["similarity"].shape == (2, 2) and data["similarity"].dtype == torch.float32
