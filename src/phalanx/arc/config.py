@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
@@ -116,6 +117,11 @@ class ActionConfig(Config):
     def operations(self) -> tuple[int, ...]:
         """Ids of the allowed operations, in ascending order."""
         return self.allowed_operations or tuple(range(NUM_OPERATIONS))
+
+    @property
+    def operation_mask(self) -> np.ndarray:
+        """Boolean mask of the 42 operations, which is true for the allowed ones."""
+        return np.isin(np.arange(NUM_OPERATIONS), self.operations)
 
     @property
     def operation_bits(self) -> int:

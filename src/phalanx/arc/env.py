@@ -19,7 +19,7 @@ from phalanx.arc.datasets import config_tasks
 from phalanx.arc.evaluation import ArcEvalConfig, ArcEvaluation, ArcEvaluationConfig, held_out_environment
 from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, split_answers
 from phalanx.arc.networks import ArcNetworkConfig, create_network
-from phalanx.arc.observation import Observation, create_observation, observation_space, observed_grid
+from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
 from phalanx.arc.reward import (
     REWARD_WEIGHTS,
@@ -31,16 +31,8 @@ from phalanx.arc.reward import (
     replace_reward_weights,
     reward_weights_from_config,
 )
-from phalanx.arc.state import (
-    NUM_BOARDS,
-    NUM_REGISTERS,
-    STATUS,
-    STEP_COUNT,
-    ArcState,
-    blank_states,
-    replace_fields,
-)
-from phalanx.arc.task_buffer import PaddedShape, TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
+from phalanx.arc.state import NUM_BOARDS, ArcState, Register, blank_states, replace_fields
+from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
 from phalanx.arc.task_sampling import (
     NUM_START_BITS,
     cumulative_weights,
@@ -186,8 +178,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         else:
             buffer = with_answers(as_buffer(tasks))
             buffer.check(self.config)
-            shape = PaddedShape(*self.task_arrays.table.shape[-2:-1], *self.task_arrays.pairs.shape[-4::3])
-            buffer = buffer.pad_to(shape) if buffer.fits(shape) else buffer
+            buffer = buffer.pad_to(self.task_arrays)
             arrays, answers = hide_answers(self.config, buffer)
         weights = None if self.task_weights is None else uniform_weights(arrays)
         return dataclasses.replace(
@@ -304,9 +295,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             jnp.zeros((mask.shape[0], NUM_START_BITS), jnp.uint32),
             shared=(self.task_arrays, cumulative),
         )
-        state, grid = backends.reset(
-            self.config, self.task_arrays, mask, start_bits, states.detach(), observed_grid(observations)
-        )
+        grid = observations.working_grid if isinstance(observations, ArcObservation) else observations
+        state, grid = backends.reset(self.config, self.task_arrays, mask, start_bits, states.detach(), grid)
         state = replace_fields(state, tasks=states.tasks)
         return state, self._observe(state, grid)
 
@@ -350,7 +340,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
 
     def comparable_state(self, state: ArcState) -> PyTree:
-        registers = state.registers.at[..., jnp.array([STEP_COUNT, STATUS])].set(0)
+        registers = state.registers.at[..., jnp.array([Register.STEP_COUNT, Register.STATUS])].set(0)
         return state.boards, registers, state.similarity, state.submission
 
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
@@ -393,8 +383,11 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             if data.augment:
                 tasks = augment_tasks(tasks, jax.random.key(int(rng.integers(2**31))))
         num_pairs = count * max(len(task.pairs) for task in every)
-        shape = PaddedShape(count, num_pairs, self.config.grid_shape[0])
-        return self.with_tasks(TaskBuffer.from_tasks(tasks, **shape._asdict()))
+        return self.with_tasks(
+            TaskBuffer.from_tasks(
+                tasks, num_tasks=count, num_pairs=num_pairs, num_rows=self.config.grid_shape[0]
+            )
+        )
 
     def load_expert_episodes(self, path: "Path") -> "LabeledSteps":
         """Load the successful episodes from a `.jsonl` file that `phalanx play arc --out` has written."""
@@ -590,7 +583,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         batch = states.batch_shape
         for name, shape, dtype in (
             ("boards", (*batch, NUM_BOARDS, rows), jnp.uint32),
-            ("registers", (*batch, NUM_REGISTERS), jnp.int32),
+            ("registers", (*batch, len(Register)), jnp.int32),
             ("similarity", batch, jnp.float32),
         ):
             leaf = getattr(states, name)

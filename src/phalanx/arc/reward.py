@@ -12,17 +12,9 @@ from jaxtyping import Array, Bool, Float32, Int32
 
 from phalanx.arc.config import ArcConfig, RewardConfig
 from phalanx.arc.operations import Operation
-from phalanx.arc.state import STATUS, STEP_COUNT, TERMINATED, TRUNCATED, ArcState
+from phalanx.arc.state import ArcState
 
-REWARD_WEIGHTS = (
-    "similarity_weight",
-    "step_penalty",
-    "success_bonus",
-    "efficiency_bonus",
-    "efficiency_bonus_threshold",
-    "unsolved_submission_penalty",
-    "invalid_action_penalty",
-)
+REWARD_WEIGHTS = tuple(name for name in RewardConfig.model_fields if name != "reward_on_submit_only")
 """Names of the weights of the default reward, in the order in which `RewardWeights` arrays contain them."""
 
 RewardWeights = Float32[Array, "7"]
@@ -55,34 +47,35 @@ class StepInfo:
 
         def __getattr__(self, name):
             # Every result of a compiled program takes time, which matters for single steps outside `jit`.
-            # There, `arc_step` stores what the other fields are computed from instead of the fields.
+            # There, `arc_step` stores the similarity before the step and the new state instead of the fields.
             fields = self.__dict__
-            if name not in _DEFERRED_FIELDS or INPUTS not in fields:
+            if name not in _FIELDS or "_inputs" not in fields:
                 raise AttributeError(f"StepInfo has no attribute {name!r}")
-            fields[name] = _DEFERRED_FIELDS[name](*fields[INPUTS], fields["similarity"])
+            before, state = fields["_inputs"]
+            is_difference = name == "similarity_improvement"
+            fields[name] = state.similarity - before if is_difference else getattr(state, name)
             return fields[name]
 
+    @classmethod
+    def after_step(
+        cls, before: Float32[Array, "*batch"], state: ArcState, operation: Int32[Array, "*batch"]
+    ) -> "StepInfo":
+        """Create the info of a step.
 
-INPUTS = "_inputs"
-"""Key under which `arc_step` stores the similarity before the step and the registers after it. Other fields
-are computed from them on first access."""
-_DEFERRED_FIELDS: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "similarity_improvement": lambda before, registers, after: after - before,
-    "step_count": lambda before, registers, after: registers[..., STEP_COUNT],
-    "terminated": lambda before, registers, after: registers[..., STATUS] == TERMINATED,
-    "truncated": lambda before, registers, after: registers[..., STATUS] == TRUNCATED,
-    "solved": lambda before, registers, after: (registers[..., STATUS] == TERMINATED) & (after == 1.0),
-}
+        Args:
+            before: Similarity before the step.
+            state: State after the step.
+            operation: Id of the executed operation; -1 if the action was invalid.
+        """
+        names = ("step_count", "episode_done", "terminated", "truncated", "solved")
+        flags = {name: getattr(state, name) for name in names}
+        return cls(state.similarity, state.similarity - before, operation, **flags)
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(StepInfo))
 
 
 def _flatten(info: StepInfo) -> tuple[list[Any], None]:
-    return [getattr(info, name) for name in _FIELDS], None
-
-
-def _flatten_with_keys(info: StepInfo) -> tuple[list[Any], None]:
     return [(jax.tree_util.GetAttrKey(name), getattr(info, name)) for name in _FIELDS], None
 
 
@@ -93,7 +86,7 @@ def _unflatten(_: None, values: Iterable[Any]) -> StepInfo:
     return info
 
 
-jax.tree_util.register_pytree_with_keys(StepInfo, _flatten_with_keys, _unflatten, _flatten)
+jax.tree_util.register_pytree_with_keys(StepInfo, _flatten, _unflatten)
 
 
 class Transition(eqx.Module):
@@ -175,12 +168,13 @@ def compute_reward(
         state: State before the step.
         info: Info of the step.
     """
+    operation = jnp.asarray(info.operation_type)
     transition = Transition(
         similarity_before=state.similarity,
         similarity_after=jnp.asarray(info.similarity),
-        operation=jnp.asarray(info.operation_type),
-        is_invalid=~state.episode_done & (info.operation_type < 0),
-        is_submission=jnp.asarray(info.operation_type == Operation.SUBMIT),
+        operation=operation,
+        is_invalid=~state.episode_done & (operation < 0),
+        is_submission=operation == Operation.SUBMIT,
         solved=jnp.asarray(info.solved),
         terminated=jnp.asarray(info.terminated),
         truncated=jnp.asarray(info.truncated),

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from phalanx.arc.bitplanes import low_bits
+
 Bits = UInt32[Array, "*planes rows batch"]
 ZERO = np.uint32(0)
 
@@ -23,11 +25,6 @@ class BoundingBox(NamedTuple):
     left: Int32[Array, " batch"]
     right: Int32[Array, " batch"]
     empty: Bool[Array, " batch"]
-
-
-def low_bits(count: Int32[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """Return integers whose lowest `count` bits are set. Counts may be 0 to 31."""
-    return (jnp.uint32(1) << count.astype(jnp.uint32)) - 1
 
 
 def rows_below(limit: Int32[Array, " batch"], rows: int) -> Bool[Array, "rows batch"]:
