@@ -195,7 +195,7 @@ are not reused."""
 def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any, ...]:
     """Execute a step with all checks, and cache the compiled function for later steps."""
     environment: Any = environment_of(config, state)
-    result = vector.batch_step(state, action, environment)
+    new, *rest = _jit_step(environment, environment.detach_names(state), action)
     is_training = state.submission is None and isinstance(state.tasks, TaskBuffer)
     if is_training and isinstance(config, ArcConfig) and type(environment) is ArcEnvironment:
         if len(_calls) >= _MAX_CALLS:
@@ -205,7 +205,7 @@ def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any
         program = _step_program(environment.config, type(action))
         key = (id(config), id(state.tasks), state.columns, type(action))
         _calls[key] = program, (tasks.pairs, tasks.sizes, tasks.table), (config, state.tasks)
-    return result
+    return environment.attach_names(new), *rest
 
 
 @functools.lru_cache(maxsize=128)
@@ -228,3 +228,4 @@ def _step_program(config: ArcConfig, action_type: type[Any]) -> Callable[..., An
 
 
 _jit_reset = jax.jit(ArcEnvironment.reset)
+_jit_step = jax.jit(lambda environment, state, action: environment.step(state, action))

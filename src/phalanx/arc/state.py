@@ -120,23 +120,23 @@ class ArcState(eqx.Module):
 
     @property
     def terminated(self) -> Bool[Array, "*batch"]:
-        """Whether the episode ended with a submission or a solved grid."""
+        """True if the episode ended with a submission or a solved grid."""
         return self.registers[..., Register.STATUS] == Status.TERMINATED
 
     @property
     def truncated(self) -> Bool[Array, "*batch"]:
-        """Whether the episode ended because it reached the step limit."""
+        """True if the episode ended because it reached the step limit."""
         return self.registers[..., Register.STATUS] == Status.TRUNCATED
 
     @property
     def episode_done(self) -> Bool[Array, "*batch"]:
-        """Whether the episode has ended."""
+        """True if the episode has ended."""
         return self.registers[..., Register.STATUS] != Status.RUNNING
 
     @property
     def solved(self) -> Bool[Array, "*batch"]:
-        """Whether the episode has ended with a correct solution: the working grid or, in evaluation mode,
-        every submitted test output is correct."""
+        """True if the episode has ended with a correct solution. In evaluation mode, every test output must
+        be correct in one of the submissions."""
         return self.terminated & (self.similarity == 1.0)
 
     @property

@@ -3,19 +3,21 @@
 The kernels compute the stem, the blocks and their backward pass together, eight examples at a time.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float, Int8
 
 from phalanx.arc.action_distribution import ArcDistribution, ArcLogits, CellLogits, joint_operation_logits
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.networks.stem_and_heads import NUM_SELECTED_CELLS, ArcNetworkConfig, Observation, grids_of
+from phalanx.arc.networks import ArcNetworkConfig
+from phalanx.arc.networks.stem_and_heads import NUM_SELECTED_CELLS, ArcNetwork, Observation, grids_of
 from phalanx.arc.operations import NUM_COLORS, Operation
 from phalanx.core.backends import is_cpu_only, register_ffi_targets
 from phalanx.core.environment import Key
@@ -73,7 +75,7 @@ class ColorEquivariantBlock(eqx.Module):
         return planes + jax.nn.relu(around + across + context[:, None, None])
 
 
-class ColorEquivariantNetwork(eqx.Module):
+class ColorEquivariantNetwork(ArcNetwork):
     """Policy network with one plane of features per color. It consists of residual 3x3 convolutions whose
     weights are shared by all colors.
 
@@ -94,8 +96,6 @@ class ColorEquivariantNetwork(eqx.Module):
     that are pooled over the grid."""
     hidden: Dense
     value: Dense
-    ids: tuple[int, ...] = eqx.field(static=True)
-    """Ids of the operations that the config allows."""
     num_selected: int = eqx.field(static=True)
     """Number of cells that an action selects: 1 for a point, 2 for the corners of a box."""
     backend: Backend = eqx.field(static=True)
@@ -115,9 +115,8 @@ class ColorEquivariantNetwork(eqx.Module):
         self.stem = Dense(grids * _MARKS, width, key=keys[0])
         self.colors = jnp.zeros((NUM_COLORS, width))
         self.paint = Dense(width, 2 * self.num_selected, key=keys[1], scale=0.01)
-        self.others = (
-            Dense(2 * width, others * self.num_selected, key=keys[2], scale=0.01) if others else None
-        )
+        outputs = others * self.num_selected
+        self.others = Dense(2 * width, outputs, key=keys[2], scale=0.01) if others else None
         self.operations = Dense(2 * width, 2 + others, key=keys[3], scale=0.01)
         self.hidden = Dense(2 * width, 4 * width, key=keys[4])
         self.value = Dense(4 * width, 1, key=keys[5], scale=0.1)
@@ -127,12 +126,7 @@ class ColorEquivariantNetwork(eqx.Module):
         if native:
             register_ffi_targets()
 
-    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
-        logits, value = self.logits(observation)
-        return ArcDistribution.from_logits(logits, self.ids, observation), value
-
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits of the action distribution and the value for one observation."""
         grids = grids_of(observation)
         return self._heads(self._trunk(grids, grids[0] >= 0), grids[0] >= 0)
 
@@ -247,15 +241,8 @@ def _trunk_backward(residuals: Any, cotangent: BatchedPlanes) -> tuple[None, Tru
 trunk.defvjp(_trunk_forward, _trunk_backward)
 
 
-def _sizes(grids: Grids, weights: TrunkParams) -> tuple[tuple[int, ...], int, int, int, int]:
-    """Return the batch shape and the numbers of examples, blocks, cells and features."""
-    batch, (rows, columns) = grids.shape[:-3], grids.shape[-2:]
-    depth, width = weights.convolution.shape[0], weights.convolution.shape[-1]
-    return batch, int(np.prod(batch, dtype=np.int64)), depth, rows * columns, width
-
-
 def _flat(grids: Grids) -> Int8[Array, "samples grids rows columns"]:
-    return grids.reshape(-1, *grids.shape[-3:])
+    return grids.reshape(math.prod(grids.shape[:-3]), *grids.shape[-3:])
 
 
 def _one_call(function: Callable) -> Callable:
@@ -280,32 +267,24 @@ def _one_call(function: Callable) -> Callable:
     return run
 
 
-@_one_call
-def _forward(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes]:
-    batch, samples, _, _, width = _sizes(grids, weights)
-    shape = (NUM_COLORS, *grids.shape[-2:], width)
-    result = jax.ShapeDtypeStruct((samples, *shape), jnp.float32)
-    planes = jax.ffi.ffi_call("phalanx_arc_color_equivariant_forward", result)(_flat(grids), *weights)
-    return (planes.reshape(*batch, *shape),)
+def _run_forward(grids: Grids, weights: TrunkParams, *, with_residuals: bool) -> tuple[Array, ...]:
+    """Return the planes and, if requested, the residuals for the backward pass: the features of every layer,
+    and a mask of the active units."""
+    flat, depth = _flat(grids), weights.convolution.shape[0]
+    shape = (NUM_COLORS, *grids.shape[-2:], weights.convolution.shape[-1])
+    units, layer = -(-len(flat) // _LANES), math.prod(shape)
+    results = [jax.ShapeDtypeStruct((len(flat), *shape), jnp.float32)]
+    target = "phalanx_arc_color_equivariant_forward"
+    if with_residuals:
+        target += "_with_residuals"
+        results.append(jax.ShapeDtypeStruct((units, depth + 1, layer, _LANES), jnp.float32))
+        results.append(jax.ShapeDtypeStruct((units, depth, layer), jnp.uint8))
+    planes, *residuals = jax.ffi.ffi_call(target, results)(flat, *weights)
+    return planes.reshape(*grids.shape[:-3], *shape), *residuals
 
 
-@_one_call
-def _forward_saving(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes, Array, Array]:
-    """Return the planes and the residuals for the backward pass: the features of every layer, and a mask of
-    the active units."""
-    batch, samples, depth, cells, width = _sizes(grids, weights)
-    shape = (NUM_COLORS, *grids.shape[-2:], width)
-    units = -(-samples // _LANES)
-    layer = NUM_COLORS * cells * width
-    results = (
-        jax.ShapeDtypeStruct((samples, *shape), jnp.float32),
-        jax.ShapeDtypeStruct((units, depth + 1, layer, _LANES), jnp.float32),
-        jax.ShapeDtypeStruct((units, depth, layer), jnp.uint8),
-    )
-    planes, features, active = jax.ffi.ffi_call(
-        "phalanx_arc_color_equivariant_forward_with_residuals", results
-    )(_flat(grids), *weights)
-    return planes.reshape(*batch, *shape), features, active
+_forward = _one_call(functools.partial(_run_forward, with_residuals=False))
+_forward_saving = _one_call(functools.partial(_run_forward, with_residuals=True))
 
 
 @custom_vmap
@@ -325,10 +304,7 @@ def _backward(
 @_backward.def_vmap
 def _(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
     # The gradient of each mapped example is a sum over that example only, so there is one call per example.
-    operands = tuple(
-        broadcast_unbatched(value, batched, axis_size)
-        for value, batched in zip(args, in_batched, strict=True)
-    )
+    operands = broadcast_unbatched(args, tuple(in_batched), axis_size)
 
     def one_example(operands: Any) -> tuple[Array, ...]:
         grids, weights, features, active, cotangent = operands

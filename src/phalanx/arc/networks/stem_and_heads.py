@@ -1,29 +1,27 @@
 """First and last layers of the ARC policy networks: embeddings of grids, and heads for operations, cells and
 the value."""
 
+import abc
 import math
-from collections.abc import Mapping
-from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int8, Shaped
-from pydantic import Field, field_validator
 
 from phalanx.arc.action_distribution import (
+    ArcDistribution,
     ArcLogits,
     AxisLogits,
     CellLogits,
-    SelectionHead,
     SelectionLogits,
     category_groups,
     joint_operation_logits,
 )
 from phalanx.arc.config import ArcConfig
+from phalanx.arc.networks import ArcNetworkConfig
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import NUM_COLORS
-from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.nn.layers import Conv3x3, Dense, pool
 
@@ -35,45 +33,19 @@ box."""
 _COLOR_BITS = 4
 
 
-class ArcNetworkConfig(Config):
-    """Architecture and size of an ARC policy network."""
+class ArcNetwork(eqx.Module):
+    """Base class of the policy networks."""
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "width": "hidden_dim",
-        "depth": "num_layers",
-        "heads": "num_heads",
-        "patch": "patch_size",
-        "colors": "color_encoding",
-        "places": "selection_head",
-    }
+    ids: tuple[int, ...] = eqx.field(static=True)
+    """Ids of the operations that the config allows, in the order of the operation logits."""
 
-    kind: Literal["color_equivariant", "conv", "transformer"] = "conv"
-    """Architecture. `conv` consists of convolutions, `color_equivariant` of convolutions whose weights are
-    shared by all colors, and `transformer` of self-attention between patches. `color_equivariant` needs the
-    least data."""
-    hidden_dim: int = Field(default=32, ge=4)
-    """Number of features per cell or patch."""
-    num_layers: int = Field(default=3, ge=1)
-    """Number of residual blocks."""
-    num_heads: int = Field(default=4, ge=1)
-    """Number of attention heads, of which `hidden_dim` must be a multiple. Used by `transformer` only."""
-    patch_size: int = Field(default=1, ge=1, le=10)
-    """Side of the square patches into which grids are divided, in cells, 1 to 10. Use 1 for small grids, and
-    3 to 5 for grids of 30x30. `color_equivariant` requires 1."""
-    color_encoding: Literal["embedding", "bits"] = "embedding"
-    """Input encoding of colors. `embedding` learns one vector per color; `bits` learns one vector per bit of
-    the color's number, which takes half as long. Used by `conv` and `transformer` only."""
-    selection_head: SelectionHead = "cells"
-    """Output layer that selects cells. `cells` computes one logit per cell and operation; `axes` computes one
-    logit per row and one per column for each operation; `category_axes` does so for each category of
-    operations (fill, move, ...). `color_equivariant` requires `cells`."""
+    @abc.abstractmethod
+    def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
+        """Compute the logits of the action distribution and the value for one observation."""
 
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _check_kind(cls, value: object) -> object:
-        if value == "planes":
-            raise ValueError("planes was renamed to color_equivariant")
-        return value
+    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
+        logits, value = self.logits(observation)
+        return ArcDistribution.from_logits(logits, self.ids, observation), value
 
 
 def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
