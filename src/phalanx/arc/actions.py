@@ -139,6 +139,7 @@ class MaskAction(eqx.Module):
 
 
 Action = PointAction | BboxAction | MaskAction
+"""An action in one of the selection formats."""
 
 
 def create_point_action(operation: ArrayLike, row: ArrayLike, col: ArrayLike) -> PointAction:

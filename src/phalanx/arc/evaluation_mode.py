@@ -157,15 +157,13 @@ def step(
 
     # A switch stores the grid of the pair that is left, and restores the grid of the new pair.
     switched = jnp.isin(operation, jnp.array(PAIR_SWITCHES))
-    stored = select_rows(
+    grids, sizes = select_rows(
         switched[..., None] & old_pair,
         (before.boards[..., None, WORKING, :], before.registers[..., None, SIZE]),
         (submission.grids, submission.sizes),
     )
-    grid, size = jax.tree.map(
-        lambda leaf: jnp.sum(leaf, axis=running.ndim, dtype=leaf.dtype),
-        select_rows(new_pair, stored, jax.tree.map(jnp.zeros_like, stored)),
-    )
+    grid = jnp.sum(jnp.where(new_pair[..., None, None], grids, 0), axis=-3, dtype=jnp.uint32)
+    size = jnp.sum(jnp.where(new_pair[..., None], sizes, 0), axis=-2)
     boards, registers = select_rows(
         switched,
         (
@@ -176,12 +174,14 @@ def step(
     )
 
     submits = operation == Operation.SUBMIT
-    current = select_rows(old_pair, (boards[..., None, WORKING, :], registers[..., None, SIZE]), stored)
+    current, current_sizes = select_rows(
+        old_pair, (boards[..., None, WORKING, :], registers[..., None, SIZE]), (grids, sizes)
+    )
     attempts = submission.submitted_sizes.shape[-3]
     is_attempt = submits[..., None] & (jnp.arange(attempts) == submission.num_submissions[..., None])
     submitted, submitted_sizes = select_rows(
         is_attempt,
-        jax.tree.map(lambda leaf: jnp.expand_dims(leaf, running.ndim), current),
+        (current[..., None, :, :, :], current_sizes[..., None, :, :]),
         (submission.submitted_grids, submission.submitted_sizes),
     )
     num_submissions = submission.num_submissions + submits
@@ -205,7 +205,7 @@ def step(
         boards=boards,
         registers=registers,
         similarity=jnp.where(finished, score, before.similarity),
-        submission=SubmissionState(*stored, submitted, submitted_sizes, num_submissions),
+        submission=SubmissionState(grids, sizes, submitted, submitted_sizes, num_submissions),
     )
     return new, StepInfo.after_step(before.similarity, new, operation)
 

@@ -7,11 +7,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Float32, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.env import ArcEnvironment
+from phalanx.arc.env import ArcEnvironment, StepResult
 from phalanx.arc.observation import Observation
 from phalanx.arc.reward import StepInfo, reward_weights_from_config
 from phalanx.arc.state import ArcState
@@ -143,9 +143,7 @@ def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[A
     return environment.attach_names(state), observation
 
 
-def arc_step(
-    state: ArcState, action: Action, config: ArcConfig
-) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
+def arc_step(state: ArcState, action: Action, config: ArcConfig) -> StepResult:
     """Advance an environment, or a batch of environments, by one step.
 
     Args:

@@ -43,6 +43,7 @@ class ArcObservation(eqx.Module):
 
 
 Observation = Int8[Array, "*batch rows columns"] | ArcObservation
+"""Either the working grid only or, if the config enables other parts, an `ArcObservation`."""
 _STATE_PARTS = ("input_grid", "target_grid", "clipboard", "selected")
 """Parts of an observation that have the same names in the config and in the state."""
 

@@ -15,9 +15,10 @@ from phalanx.arc.operations import Operation
 from phalanx.arc.state import ArcState
 
 REWARD_WEIGHTS = tuple(name for name in RewardConfig.model_fields if name != "reward_on_submit_only")
-"""Names of the weights of the default reward, in the order in which `RewardWeights` arrays contain them."""
+"""Names of the weights of the default reward."""
 
 RewardWeights = Float32[Array, "7"]
+"""Weights of the default reward, in the order of `REWARD_WEIGHTS`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,14 +35,14 @@ class StepInfo:
     step_count: Int32[Array, "*batch"] | int
     """Number of steps taken in this episode."""
     episode_done: Bool[Array, "*batch"] | bool
-    """Whether the episode has ended."""
+    """True if the episode has ended."""
     terminated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether the episode ended with a submission or a solved grid."""
+    """True if the episode ended with a submission or a solved grid."""
     truncated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether the episode ended because it reached the step limit."""
+    """True if the episode ended because it reached the step limit."""
     solved: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether the episode has ended with a correct solution: the working grid or, in evaluation mode, every
-    submitted test output is correct."""
+    """True if the episode has ended with a correct solution. In evaluation mode, every test output must be
+    correct in one of the submissions."""
 
     if not TYPE_CHECKING:
 
@@ -100,15 +101,15 @@ class Transition(eqx.Module):
     operation: Int32[Array, "*batch"]
     """Id of the executed operation; -1 if the action was invalid."""
     is_invalid: Bool[Array, "*batch"]
-    """Whether the action was invalid. An invalid action only increases the step count."""
+    """True if the action was invalid. An invalid action only increases the step count."""
     is_submission: Bool[Array, "*batch"]
-    """Whether the step was a submission."""
+    """True if the step was a submission."""
     solved: Bool[Array, "*batch"]
-    """Whether the episode has ended with a correct solution."""
+    """True if the episode has ended with a correct solution."""
     terminated: Bool[Array, "*batch"]
-    """Whether the episode has ended with a submission or a solved grid."""
+    """True if the episode has ended with a submission or a solved grid."""
     truncated: Bool[Array, "*batch"]
-    """Whether the episode has ended because it reached the step limit."""
+    """True if the episode has ended because it reached the step limit."""
     step_count: Int32[Array, "*batch"]
     """Number of steps taken in this episode, including this one."""
     max_steps: int = eqx.field(static=True)

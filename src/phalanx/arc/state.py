@@ -285,7 +285,7 @@ def pair_grid(
     Args:
         tasks: Arrays of the tasks.
         index: Index of each pair in the arrays.
-        output: Whether to return outputs instead of inputs.
+        output: Return the outputs of the pairs instead of their inputs.
         rows: Height of the canvas.
 
     Returns:

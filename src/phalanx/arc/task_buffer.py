@@ -23,10 +23,10 @@ _FINGERPRINT_KEY = secrets.token_bytes(16)
 
 
 class TaskArrays(eqx.Module):
-    """The arrays of a task buffer, in the form in which compiled functions take them.
+    """Arrays with the grids of many tasks, which compiled functions take as an argument.
 
-    They are compared and hashed by identity, so that a state inside a compiled function can hold them as a
-    static field.
+    Instances are compared and hashed by identity, so that a state inside a compiled function can hold one as
+    a static field. Arrays may be padded to a common shape; see `TaskBuffer.from_tasks`.
     """
 
     pairs: UInt32[Array, "*groups pairs 2 4 rows"]
@@ -150,21 +150,12 @@ class TaskBuffer(Fingerprinted):
     def __getitem__(self, index: int) -> ArcTask:
         return self.tasks[index]
 
-    @functools.cached_property
-    def _index_by_id(self) -> dict[str, int]:
-        return {task.id: index for index, task in enumerate(self.tasks)}
-
     def index_of(self, task_id: str) -> int:
-        """Return the index of the task with the given id."""
-        if task_id not in self._index_by_id:
-            raise KeyError(f"no task {task_id!r} among the {len(self)} tasks of this buffer")
-        return self._index_by_id[task_id]
-
-    @functools.cached_property
-    def max_shape(self) -> tuple[int, int]:
-        """Maximum height and maximum width of all grids."""
-        heights, widths = zip(*(task.max_shape for task in self.tasks), strict=True)
-        return max(heights), max(widths)
+        """Return the index of the task with the given id. Raises `KeyError` if there is no such task."""
+        for index, task in enumerate(self.tasks):
+            if task.id == task_id:
+                return index
+        raise KeyError(f"no task {task_id!r} among the {len(self)} tasks of this buffer")
 
     @functools.cached_property
     def arrays(self) -> TaskArrays:
@@ -205,7 +196,7 @@ class TaskBuffer(Fingerprinted):
                     raise ValueError(f"task {task.id!r}: pair {number} has no output to compare with")
 
     def __repr__(self) -> str:
-        height, width = self.max_shape
+        height, width = np.max([task.max_shape for task in self.tasks], axis=0)
         num_pairs = sum(len(task.pairs) for task in self.tasks)
         return f"TaskBuffer({len(self)} tasks, {num_pairs} pairs, up to {height}x{width})"
 
@@ -219,6 +210,7 @@ jax.tree_util.register_static(TaskBuffer)
 
 
 Tasks = ArcTask | TaskBuffer | Sequence[ArcTask]
+"""One task, or several tasks."""
 
 
 def as_buffer(tasks: Tasks) -> TaskBuffer:

@@ -164,6 +164,7 @@ class SolutionStep:
 
 
 Solution = tuple[SolutionStep, ...]
+"""Steps that change the input of a pair to its output."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

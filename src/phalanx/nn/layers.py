@@ -77,13 +77,9 @@ def _neighbors(rows: int, columns: int) -> Float[np.ndarray, "window cells cells
 
     The nine cells of a 3x3 window, including its center, are numbered row by row.
     """
-    grid = np.zeros((9, rows, columns, rows, columns), np.float32)
-    for row, column in np.ndindex(rows, columns):
-        for offset in range(9):
-            near_row, near_column = row + offset // 3 - 1, column + offset % 3 - 1
-            if 0 <= near_row < rows and 0 <= near_column < columns:
-                grid[offset, near_row, near_column, row, column] = 1
-    return grid.reshape(9, rows * columns, rows * columns)
+    offsets = (1, 0, -1)
+    near = [np.kron(np.eye(rows, k=down), np.eye(columns, k=right)) for down in offsets for right in offsets]
+    return np.stack(near).astype(np.float32)
 
 
 class LayerNorm(eqx.Module):

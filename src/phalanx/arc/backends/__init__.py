@@ -80,7 +80,7 @@ def replace_grid(
     """
     size = jnp.stack([height, width]).astype(jnp.int32)
     index = xla.pair_index(tasks, state.task_index[None], state.pair_index[None])
-    similarity = xla.compute_similarity(config, tasks, planes[..., None], *size[:, None], index)[0]
+    similarity = xla.compute_similarity(config, tasks, planes[..., None], size[:1], size[1:], index)[0]
     solved = jnp.where(similarity == 1.0, jnp.int32(1) << state.pair_index, 0)
     registers = state.registers.at[SIZE].set(size).at[Register.SOLVED_PAIRS].set(solved)
     boards = state.boards.at[WORKING].set(planes)

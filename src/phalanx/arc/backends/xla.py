@@ -242,7 +242,7 @@ def _where_any(mask: Flags, change: Callable[[Planes], Planes], planes: Planes) 
 def _distances(operation: Ints, box: ops.BoundingBox, side: int) -> tuple[Ints, Ints]:
     """Return the number of rows and columns by which the transformed object must be rolled."""
     last = side - 1
-    table = {
+    table: dict[Op, tuple[Ints | int, Ints | int]] = {
         Op.MOVE_UP: (-1, 0),
         Op.MOVE_DOWN: (1, 0),
         Op.MOVE_LEFT: (0, -1),

@@ -72,9 +72,10 @@ def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> Policy
         )
     if not arc.observation.working_grid:
         raise ValueError("a policy must see the working grid: set observation.working_grid=true")
-    kinds = {
-        "color_equivariant": ColorEquivariantNetwork,
-        "conv": ArcConvNetwork,
-        "transformer": ArcTransformer,
-    }
-    return kinds[config.kind](config, arc, key=key)
+    match config.kind:
+        case "color_equivariant":
+            return ColorEquivariantNetwork(config, arc, key=key)
+        case "conv":
+            return ArcConvNetwork(config, arc, key=key)
+        case "transformer":
+            return ArcTransformer(config, arc, key=key)

@@ -28,6 +28,7 @@ from phalanx.nn.layers import Conv3x3, Dense, pool
 WIDTHS = (8, 12, 16, 24, 32)
 """Values of `hidden_dim` for which the C++ kernels are compiled."""
 _LANES = 8
+"""Number of examples that the C++ kernels compute at a time."""
 
 Grids = Int8[Array, "*batch grids rows columns"]
 BatchedPlanes = Float[Array, "*batch colors rows columns width"]
@@ -40,10 +41,14 @@ class TrunkParams(NamedTuple):
     stem: Float[Array, "marks width"]
     stem_bias: Float[Array, " width"]
     colors: Float[Array, "colors width"]
+    """Learned vector of each color, which is added to the stem's features."""
     convolution: Float[Array, "depth window width width"]
+    """Weights of the 3x3 convolutions."""
     across: Float[Array, "depth pooled width"]
+    """Weights of the layers whose input is pooled over all colors."""
     across_bias: Float[Array, "depth width"]
     context: Float[Array, "depth pooled width"]
+    """Weights of the layers whose input is pooled over all cells."""
     context_bias: Float[Array, "depth width"]
 
 
@@ -128,7 +133,13 @@ class ColorEquivariantNetwork(ArcNetwork):
 
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
         grids = grids_of(observation)
-        return self._heads(self._trunk(grids, grids[0] >= 0), grids[0] >= 0)
+        inside = grids[0] >= 0
+        if self.backend == "native":
+            return self._heads(trunk(jnp.stack(grids), self._trunk_params()), inside)
+        planes = self.stem(_marks(grids)) + self.colors[:, None, None]
+        for block in self.blocks:
+            planes = block(planes, inside)
+        return self._heads(planes, inside)
 
     def batch(self, observations: Observation) -> tuple[ArcDistribution, Float[Array, " batch"]]:
         """Compute the action distributions and values for a batch of observations.
@@ -139,7 +150,8 @@ class ColorEquivariantNetwork(ArcNetwork):
         """
         if self.backend == "xla":
             return jax.vmap(self)(observations)
-        planes = trunk(jax.vmap(lambda seen: jnp.stack(grids_of(seen)))(observations), self._trunk_params())
+        grids = jax.vmap(lambda seen: jnp.stack(grids_of(seen)))(observations)
+        planes = trunk(grids, self._trunk_params())
 
         def finish(planes: Planes, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
             logits, value = self._heads(planes, grids_of(observation)[0] >= 0)
@@ -154,14 +166,6 @@ class ColorEquivariantNetwork(ArcNetwork):
         summary = pool(_over_colors(planes)[..., : planes.shape[-1]], inside)
         operations = self._operation_logits(summary) + joint_operation_logits(selections[0], self.ids, inside)
         return ArcLogits(operations, selections), self.value(jax.nn.relu(self.hidden(summary)))[0]
-
-    def _trunk(self, grids: list[Array], inside: Bool[Array, "rows columns"]) -> Planes:
-        if self.backend == "xla":
-            planes = self.stem(_marks(grids)) + self.colors[:, None, None]
-            for block in self.blocks:
-                planes = block(planes, inside)
-            return planes
-        return trunk(jnp.stack(grids), self._trunk_params())
 
     def _trunk_params(self) -> TrunkParams:
         blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.blocks)

@@ -20,13 +20,15 @@ from phalanx.arc.action_distribution import (
 )
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.networks import ArcNetworkConfig
-from phalanx.arc.observation import ArcObservation
+from phalanx.arc.observation import ArcObservation, Observation
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.core.environment import Key
 from phalanx.nn.layers import Conv3x3, Dense, pool
 
-Observation = ArcObservation | Int8[Array, "rows columns"]
-
+Features = Float[Array, "down across width"]
+"""One vector per patch of cells."""
+Inside = Bool[Array, "down across"]
+"""Mask of the patches that contain a cell of the working grid."""
 NUM_SELECTED_CELLS = {"point": 1, "bbox": 2}
 """Number of cells that an action selects, by selection format: one cell for a point, two corners for a
 box."""
@@ -62,8 +64,11 @@ class GridEmbedding(eqx.Module):
     different for each kind of grid and each position in the patch."""
 
     tables: Float[Array, "inputs width"]
+    """Learned vector of each color, for each grid and each cell of a patch."""
     patch: int = eqx.field(static=True)
+    """Side of a patch in cells."""
     bits: bool = eqx.field(static=True)
+    """Learn one vector per bit of a color's number instead of one per color."""
 
     def __init__(self, grids: int, config: ArcNetworkConfig, *, key: Key) -> None:
         self.patch, self.bits = config.patch_size, config.color_encoding == "bits"
@@ -122,9 +127,7 @@ class Stem(eqx.Module):
         self.embedding = GridEmbedding(grids, config, key=keys[0])
         self.demonstrations = DemonstrationEncoder(config, key=keys[1]) if see.num_demonstrations else None
 
-    def __call__(
-        self, observation: Observation
-    ) -> tuple[Float[Array, "down across width"], Bool[Array, "down across"]]:
+    def __call__(self, observation: Observation) -> tuple[Features, Inside]:
         """Compute the vectors of one observation.
 
         Returns:
@@ -151,8 +154,12 @@ class Heads(eqx.Module):
     hidden: Dense
     value: Dense
     patch: int = eqx.field(static=True)
+    """Side of a patch in cells."""
     ids: tuple[int, ...] = eqx.field(static=True)
+    """Ids of the operations that the config allows."""
     groups: tuple[int, ...] | None = eqx.field(static=True)
+    """For each operation, the group of operations with which it shares its selection logits. None if each
+    operation has its own."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 5)
@@ -170,10 +177,7 @@ class Heads(eqx.Module):
         )
 
     def __call__(
-        self,
-        features: Float[Array, "down across width"],
-        inside: Bool[Array, "down across"],
-        working: Int8[Array, "rows columns"],
+        self, features: Features, inside: Inside, working: Int8[Array, "rows columns"]
     ) -> tuple[ArcLogits, Float[Array, ""]]:
         """Compute the logits and the value.
 
@@ -197,11 +201,7 @@ class Heads(eqx.Module):
         return len(self.ids if self.groups is None else set(self.groups))
 
     def _selection_logits(
-        self,
-        layers: tuple[Dense, ...],
-        features: Float[Array, "down across width"],
-        inside: Bool[Array, "down across"],
-        canvas: tuple[int, ...],
+        self, layers: tuple[Dense, ...], features: Features, inside: Inside, canvas: tuple[int, ...]
     ) -> SelectionLogits:
         patch, groups = self.patch, self._num_groups
         if len(layers) == 1:
@@ -209,17 +209,14 @@ class Heads(eqx.Module):
             cells = layers[0](features).reshape(down, across, groups, patch, patch)
             cells = cells.transpose(2, 0, 3, 1, 4).reshape(groups, down * patch, across * patch)
             return CellLogits(cells[:, : canvas[0], : canvas[1]])
-        by_axis = [
-            layer(_max_along(features, inside, 1 - axis)).reshape(-1, groups, patch)
-            for axis, layer in enumerate(layers)
-        ]
-        by_axis = [logits.transpose(1, 0, 2).reshape(groups, -1) for logits in by_axis]
-        return AxisLogits(by_axis[0][:, : canvas[0]], by_axis[1][:, : canvas[1]])
+        by_axis = []
+        for axis, layer in enumerate(layers):
+            logits = layer(_max_along(features, inside, 1 - axis)).reshape(-1, groups, patch)
+            by_axis.append(logits.transpose(1, 0, 2).reshape(groups, -1)[:, : canvas[axis]])
+        return AxisLogits(*by_axis)
 
 
-def _max_along(
-    features: Float[Array, "down across width"], inside: Bool[Array, "down across"], axis: int
-) -> Float[Array, "sides width"]:
+def _max_along(features: Features, inside: Inside, axis: int) -> Float[Array, "sides width"]:
     """Compute the maximum of each feature in every row or column. Only patches in the working grid count,
     except in rows or columns that are entirely outside it.
 

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int8, Int32
+from jaxtyping import Array, Bool, Float, Int8, Int32
 from pydantic import Field
 
 from phalanx.arc.config import MAX_GRID_SIDE
@@ -151,8 +151,7 @@ class TransductionNetwork(eqx.Module):
         embedded = self.tasks[task]
         scale, shift = jnp.split(self.stem_film(embedded), 2)
         cells = jax.nn.relu(self.stem(seen) * (1 + scale) + shift)
-        r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
-        inside = ((r < rows) & (c < columns)) | (grid >= 0)
+        inside = _rectangle(grid.shape, rows, columns) | (grid >= 0)
 
         def apply_block(cells: Array, block: _Block) -> tuple[Array, None]:
             return jnp.where(inside[..., None], block(cells, inside, embedded), 0.0), None
@@ -217,5 +216,9 @@ def predict_output(
     """
     rows, columns = jnp.argmax(network.size_probs(grid, task), axis=-1)
     colors = jnp.argmax(network.cell_logits(grid, task, rows, columns), axis=-1).astype(jnp.int8)
-    r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
-    return jnp.where((r < rows) & (c < columns), colors, jnp.int8(-1))
+    return jnp.where(_rectangle(grid.shape, rows, columns), colors, jnp.int8(-1))
+
+
+def _rectangle(shape: tuple[int, ...], rows: Array, columns: Array) -> Bool[Array, "rows columns"]:
+    """Return a mask of the first `rows` rows and `columns` columns of a canvas."""
+    return (jnp.arange(shape[0])[:, None] < rows) & (jnp.arange(shape[1]) < columns)

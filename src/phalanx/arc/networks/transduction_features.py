@@ -30,7 +30,9 @@ class InputSummary(NamedTuple):
     """Global features of an input grid."""
 
     height: Int32[Array, ""]
+    """Number of rows of the input."""
     width: Int32[Array, ""]
+    """Number of columns of the input."""
     counts: Int32[Array, " colors"]
     """Number of cells of each color."""
     ranks: Int32[Array, " colors"]
@@ -142,7 +144,7 @@ def _component_sizes(
     Args:
         grid: The grid.
         mask: Cells that form the components.
-        same_color: Whether only cells of the same color are connected.
+        same_color: Connect only cells of the same color.
     """
     rows, columns = grid.shape
     steps = [(down, across) for down in (-1, 0, 1) for across in (-1, 0, 1) if down or across]
