@@ -29,7 +29,7 @@ from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Space
-from phalanx.core.vector import map_where, select_rows
+from phalanx.core.vector import map_where
 from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.native import native_unavailable_reason
 from phalanx.nn.policy_network import PolicyNetwork
@@ -265,9 +265,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     ) -> tuple[ArcState, Observation]:
         self._check(states)
         if self.answers is not None:
-            new, new_observations = self.batch_reset(keys)
-            old = replace_fields(states, tasks=new.tasks), observations
-            return select_rows(mask, (new, new_observations), old)
+            states = replace_fields(states, tasks=self._visible_tasks)
+            return super().batch_reset_where(mask, keys, states, observations)
         zeros = jnp.zeros((mask.shape[0], task_sampling.NUM_START_BITS), jnp.uint32)
         shared = (self.task_arrays, self._cumulative_weights)
         start_bits = map_where(task_sampling.sample_start, mask, keys, zeros, shared=shared)

@@ -27,6 +27,7 @@ from phalanx.arc.state import (
     Status,
     SubmissionState,
     replace_fields,
+    vmap_batch,
 )
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 from phalanx.core.vector import select_rows
@@ -102,23 +103,18 @@ def start(
         start_bits: Start bits of the episodes, which select the first test pair.
         starts: First states of all test pairs of each episode's task, with batch shape [*batch, tests].
     """
-    tests = starts.similarity.shape[-1]
-    count = jnp.clip(tasks.table[starts.task_index[..., 0], 2], 1, tests).astype(jnp.uint32)
-    chosen = (start_bits[..., 1] % count).astype(jnp.int32)
 
-    def pick(leaf: Array) -> Array:
-        axis = chosen.ndim
-        index = chosen.reshape(*chosen.shape, *(1,) * (leaf.ndim - axis))
-        return jnp.take_along_axis(leaf, index, axis).squeeze(axis)
+    def start_one(bits: UInt32[Array, "3"], starts: ArcState) -> ArcState:
+        tests = starts.similarity.shape[0]
+        count = jnp.clip(tasks.table[starts.task_index[0], 2], 1, tests).astype(jnp.uint32)
+        grids, sizes = starts.boards[:, WORKING], starts.registers[:, SIZE]
+        no_grids, no_sizes = (
+            jnp.zeros((config.episode.attempts, *leaf.shape), leaf.dtype) for leaf in (grids, sizes)
+        )
+        submission = SubmissionState(grids, sizes, no_grids, no_sizes, jnp.int32(0))
+        return replace_fields(starts[bits[1] % count], submission=submission)
 
-    grids, sizes = starts.boards[..., WORKING, :], starts.registers[..., SIZE]
-
-    def blank(leaf: Array) -> Array:
-        shape = (*chosen.shape, config.episode.attempts, *leaf.shape[chosen.ndim :])
-        return jnp.zeros(shape, leaf.dtype)
-
-    submission = SubmissionState(grids, sizes, blank(grids), blank(sizes), jnp.zeros_like(chosen))
-    return replace_fields(jax.tree.map(pick, starts), submission=submission)
+    return vmap_batch(start_one, start_bits.shape[:-1])(start_bits, starts)
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
@@ -144,66 +140,65 @@ def step(
     Returns:
         The complete new state and step info.
     """
+    complete = functools.partial(_complete_step, config, tasks, answers)
+    return vmap_batch(complete, before.batch_shape)(before, after, jnp.asarray(info.operation_type))
+
+
+def _complete_step(
+    config: ArcConfig,
+    tasks: TaskArrays,
+    answers: HiddenTestOutputs,
+    before: ArcState,
+    after: ArcState,
+    operation: Int32[Array, ""],
+) -> tuple[ArcState, StepInfo]:
+    """Complete the step of a single state; see `step`. The operation is -1 if the action was invalid."""
     submission = before.submission
     assert submission is not None
-    running = ~before.episode_done
-    operation = jnp.asarray(info.operation_type)
-    tests = submission.sizes.shape[-2]
     task = jnp.clip(before.task_index, 0, tasks.table.shape[0] - 1)
-    demos, count = tasks.table[task, 1], jnp.clip(tasks.table[task, 2], 1, tests)
-    old_pair, new_pair = (
-        jnp.arange(tests) == (state.pair_index - demos)[..., None] for state in (before, after)
-    )
+    _, demos, count = tasks.table[task]
+    attempts, tests, _ = submission.submitted_sizes.shape
+    number = jnp.arange(tests)
+    is_current = number == before.pair_index - demos
 
     # A switch stores the grid of the pair that is left, and restores the grid of the new pair.
     switched = jnp.isin(operation, jnp.array(PAIR_SWITCHES))
     grids, sizes = select_rows(
-        switched[..., None] & old_pair,
-        (before.boards[..., None, WORKING, :], before.registers[..., None, SIZE]),
+        switched & is_current,
+        (before.boards[None, WORKING], before.registers[None, SIZE]),
         (submission.grids, submission.sizes),
     )
-    grid = jnp.sum(jnp.where(new_pair[..., None, None], grids, 0), axis=-3, dtype=jnp.uint32)
-    size = jnp.sum(jnp.where(new_pair[..., None], sizes, 0), axis=-2)
-    boards, registers = select_rows(
-        switched,
-        (
-            after.boards.at[..., WORKING, :].set(grid).at[..., SELECTION, :].set(0),
-            after.registers.at[..., SIZE].set(size),
-        ),
-        (after.boards, after.registers),
-    )
+    new_pair = after.pair_index - demos
+    new_boards = after.boards.at[WORKING].set(grids[new_pair]).at[SELECTION].set(0)
+    boards = jnp.where(switched, new_boards, after.boards)
+    registers = jnp.where(switched, after.registers.at[SIZE].set(sizes[new_pair]), after.registers)
 
-    submits = operation == Operation.SUBMIT
-    current, current_sizes = select_rows(
-        old_pair, (boards[..., None, WORKING, :], registers[..., None, SIZE]), (grids, sizes)
-    )
-    attempts = submission.submitted_sizes.shape[-3]
-    is_attempt = submits[..., None] & (jnp.arange(attempts) == submission.num_submissions[..., None])
+    is_attempt = (operation == Operation.SUBMIT) & (jnp.arange(attempts) == submission.num_submissions)
+    current = select_rows(is_current, (boards[None, WORKING], registers[None, SIZE]), (grids, sizes))
     submitted, submitted_sizes = select_rows(
         is_attempt,
-        (current[..., None, :, :, :], current_sizes[..., None, :, :]),
+        jax.tree.map(lambda leaf: leaf[None], current),
         (submission.submitted_grids, submission.submitted_sizes),
     )
-    num_submissions = submission.num_submissions + submits
+    num_submissions = submission.num_submissions + (operation == Operation.SUBMIT)
 
     # At the step limit, an episode with at least one submission is scored and therefore terminated, not
     # truncated.
+    running = ~before.episode_done
     overdue = running & (after.step_count >= config.episode.max_episode_steps)
     finished = running & (num_submissions > 0) & ((num_submissions >= attempts) | overdue)
-    unfinished = jnp.where(overdue, Status.TRUNCATED, before.registers[..., Register.STATUS])
-    scores = _score(answers, task, submitted, submitted_sizes)
-    exists = jnp.arange(tests) < count[..., None]
-    score = jnp.sum(jnp.where(exists, scores, 0.0), axis=-1) / count.astype(jnp.float32)
-    correct = exists & (scores == 1.0)
-    bits = jnp.sum(jnp.where(correct, jnp.int32(1) << (demos[..., None] + jnp.arange(tests)), 0), axis=-1)
-    status = jnp.where(finished, Status.TERMINATED, unfinished)
-    solved_pairs = jnp.where(finished, bits, registers[..., Register.SOLVED_PAIRS])
-    registers = registers.at[..., Register.STATUS].set(status)
-    registers = registers.at[..., Register.SOLVED_PAIRS].set(solved_pairs)
+    unfinished = jnp.where(overdue, Status.TRUNCATED, before.registers[Register.STATUS])
+    scores = _score(answers.planes[task], answers.sizes[task], submitted, submitted_sizes)
+    num_tests = jnp.clip(count, 1, tests)
+    exists = number < num_tests
+    score = jnp.sum(jnp.where(exists, scores, 0.0)) / num_tests.astype(jnp.float32)
+    correct = jnp.sum(jnp.where(exists & (scores == 1.0), jnp.int32(1) << (demos + number), 0))
+    registers = registers.at[Register.STATUS].set(jnp.where(finished, Status.TERMINATED, unfinished))
+    solved_pairs = jnp.where(finished, correct, registers[Register.SOLVED_PAIRS])
     new = replace_fields(
         before,
         boards=boards,
-        registers=registers,
+        registers=registers.at[Register.SOLVED_PAIRS].set(solved_pairs),
         similarity=jnp.where(finished, score, before.similarity),
         submission=SubmissionState(grids, sizes, submitted, submitted_sizes, num_submissions),
     )
@@ -211,21 +206,20 @@ def step(
 
 
 def _score(
-    answers: HiddenTestOutputs,
-    task: Int32[Array, "*batch"],
-    submitted: UInt32[Array, "*batch attempts tests 4 rows"],
-    sizes: Int32[Array, "*batch attempts tests 2"],
-) -> Float32[Array, "*batch tests"]:
+    target: UInt32[Array, "tests 4 rows"],
+    target_size: Int32[Array, "tests 2"],
+    submitted: UInt32[Array, "attempts tests 4 rows"],
+    sizes: Int32[Array, "attempts tests 2"],
+) -> Float32[Array, " tests"]:
     """Return, for each test pair, the similarity of the best submission to the output; 0 if nothing was
     submitted."""
-    target, target_size = answers.planes[task][..., None, :, :, :], answers.sizes[task][..., None, :, :]
     common = jnp.minimum(sizes, target_size)
     unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(submitted ^ target, -2, 0))
     area = area_bits(common[..., 0], common[..., 1], submitted.shape[-1])
     equal = jnp.sum(jnp.bitwise_count(~unequal & area).astype(jnp.int32), axis=-1)
     cells = jnp.prod(sizes, axis=-1) + jnp.prod(target_size, axis=-1) - jnp.prod(common, axis=-1)
     score = equal.astype(jnp.float32) / jnp.maximum(cells, 1).astype(jnp.float32)
-    return jnp.max(score, axis=-2)
+    return jnp.max(score, axis=0)
 
 
 def submitted_grids(state: ArcState) -> list[list[np.ndarray]]:

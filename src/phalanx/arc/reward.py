@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float32, Int32
 
 from phalanx.arc.config import ArcConfig, RewardConfig
 from phalanx.arc.operations import Operation
-from phalanx.arc.state import ArcState
+from phalanx.arc.state import ArcState, vmap_batch
 
 REWARD_WEIGHTS = tuple(name for name in RewardConfig.model_fields if name != "reward_on_submit_only")
 """Names of the weights of the default reward."""
@@ -215,6 +215,4 @@ def _apply_function(
             raise ValueError(f"a reward function must return a scalar, got shape {reward.shape}")
         return reward.astype(jnp.float32)
 
-    for _ in batch_shape:
-        apply = jax.vmap(apply)
-    return apply(transition)
+    return vmap_batch(apply, batch_shape)(transition)

@@ -1,6 +1,7 @@
 """The state of an ARC episode, stored as packed arrays with properties that unpack them."""
 
 import enum
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -249,6 +250,13 @@ def replace_fields(state: ArcState, **changes: Any) -> ArcState:
     copied = object.__new__(ArcState)
     vars(copied).update(vars(state), **changes)
     return copied
+
+
+def vmap_batch(function: Callable[..., Any], batch_shape: tuple[int, ...]) -> Callable[..., Any]:
+    """Map a function of single states, or of other pytrees, over all batch axes."""
+    for _ in batch_shape:
+        function = jax.vmap(function)
+    return function
 
 
 def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcState:

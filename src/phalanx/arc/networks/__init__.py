@@ -9,7 +9,6 @@ from phalanx.arc.action_distribution import SelectionHead
 from phalanx.arc.config import ArcConfig
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.nn.policy_network import PolicyNetwork
 
 
 class ArcNetworkConfig(Config):
@@ -53,7 +52,16 @@ class ArcNetworkConfig(Config):
         return value
 
 
-def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> PolicyNetwork:
+# After the config, which these modules import.
+from phalanx.arc.networks.color_equivariant import (  # noqa: E402
+    ColorEquivariantNetwork as ColorEquivariantNetwork,
+)
+from phalanx.arc.networks.conv import ArcConvNetwork as ArcConvNetwork  # noqa: E402
+from phalanx.arc.networks.stem_and_heads import ArcNetwork as ArcNetwork  # noqa: E402
+from phalanx.arc.networks.transformer import ArcTransformer as ArcTransformer  # noqa: E402
+
+
+def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> ArcNetwork:
     """Create a policy network for the observations and actions of an environment.
 
     Args:
@@ -61,11 +69,6 @@ def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> Policy
         arc: Settings of the environment.
         key: Random key for the initial parameters.
     """
-    # The modules of the networks import `ArcNetworkConfig` from this one.
-    from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork
-    from phalanx.arc.networks.conv import ArcConvNetwork
-    from phalanx.arc.networks.transformer import ArcTransformer
-
     if arc.action.selection_format == "mask":
         raise ValueError(
             "policies select points or boxes: set action.selection_format to point or bbox, got 'mask'"

@@ -7,16 +7,7 @@ from jaxtyping import Array, Bool, Float, Int8, Int32
 from pydantic import Field
 
 from phalanx.arc.config import MAX_GRID_SIDE
-from phalanx.arc.networks.transduction_features import (
-    NUM_FLAGS,
-    NUM_SIZES,
-    NUM_VIEWS,
-    flags_of,
-    histogram_of,
-    sizes_of,
-    summarize_input,
-    views_of,
-)
+from phalanx.arc.networks import transduction_features as features
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.config import Config
 from phalanx.core.environment import Key
@@ -98,16 +89,16 @@ class TransductionNetwork(eqx.Module):
 
     def __init__(self, config: TransductionNetworkConfig, num_tasks: int, *, key: Key) -> None:
         keys = jax.random.split(key, 6 + config.num_layers)
-        seen = NUM_VIEWS * (_RANKS + 1) + NUM_COLORS + NUM_FLAGS
+        seen = features.NUM_VIEWS * (_RANKS + 1) + NUM_COLORS + features.NUM_FLAGS
         self.tasks = jax.random.normal(keys[0], (num_tasks, config.task_embedding_dim))
-        self.copies = jnp.zeros((num_tasks, NUM_VIEWS)).at[:, 0].set(2.0)
-        self.sizes = jnp.zeros((num_tasks, 2, NUM_SIZES)).at[:, :, 0].set(2.0)
-        self.heads = jnp.zeros((num_tasks, config.hidden_dim, NUM_VIEWS + 2 * NUM_COLORS))
+        self.copies = jnp.zeros((num_tasks, features.NUM_VIEWS)).at[:, 0].set(2.0)
+        self.sizes = jnp.zeros((num_tasks, 2, features.NUM_SIZES)).at[:, :, 0].set(2.0)
+        self.heads = jnp.zeros((num_tasks, config.hidden_dim, features.NUM_VIEWS + 2 * NUM_COLORS))
         self.stem = Dense(seen, config.hidden_dim, key=keys[1], scale=2.0)
         self.stem_film = Dense(config.task_embedding_dim, 2 * config.hidden_dim, key=keys[2], scale=0.3)
-        self.head = Dense(config.hidden_dim, NUM_VIEWS + 2 * NUM_COLORS, key=keys[3], scale=0.1)
+        self.head = Dense(config.hidden_dim, features.NUM_VIEWS + 2 * NUM_COLORS, key=keys[3], scale=0.1)
         self.size_hidden = Dense(config.task_embedding_dim + _NUMBERS, 2 * config.hidden_dim, key=keys[4])
-        self.size_out = Dense(2 * config.hidden_dim, 2 * NUM_SIZES, key=keys[5], scale=0.1)
+        self.size_out = Dense(2 * config.hidden_dim, 2 * features.NUM_SIZES, key=keys[5], scale=0.1)
         blocks = [_Block(config, key=k) for k in keys[6:]]
         self.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
 
@@ -115,10 +106,11 @@ class TransductionNetwork(eqx.Module):
         self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
     ) -> Float[Array, "2 sides"]:
         """Compute the probability of each height and of each width of the output, 0 to 30."""
-        summary = summarize_input(grid)
-        hidden = jax.nn.relu(self.size_hidden(jnp.concatenate([self.tasks[task], histogram_of(summary)])))
-        logits = self.sizes[task] + self.size_out(hidden).reshape(2, NUM_SIZES)
-        sides = sizes_of(summary)
+        summary = features.summarize_input(grid)
+        seen = jnp.concatenate([self.tasks[task], features.histogram_of(summary)])
+        hidden = jax.nn.relu(self.size_hidden(seen))
+        logits = self.sizes[task] + self.size_out(hidden).reshape(2, features.NUM_SIZES)
+        sides = features.sizes_of(summary)
         possible = (sides >= 1) & (sides <= MAX_GRID_SIDE)
         probs = jax.nn.softmax(jnp.where(possible, logits, -1e9), axis=-1)
         values = sides[..., None] == jnp.arange(MAX_GRID_SIDE + 1)
@@ -135,9 +127,9 @@ class TransductionNetwork(eqx.Module):
             rows: Height of the output.
             columns: Width of the output.
         """
-        summary = summarize_input(grid)
-        views = views_of(grid, summary, rows, columns)
-        flags = flags_of(grid, summary)
+        summary = features.summarize_input(grid)
+        views = features.views_of(grid, summary, rows, columns)
+        flags = features.flags_of(grid, summary)
         rank = jnp.where(views >= 0, summary.ranks[jnp.maximum(views, 0)], NUM_COLORS)
         seen = jnp.concatenate(
             [
@@ -159,9 +151,9 @@ class TransductionNetwork(eqx.Module):
         # A scan, because XLA merges parts of unrolled blocks and takes three times as long.
         cells, _ = jax.lax.scan(apply_block, cells, self.blocks)
         out = self.head(cells) + cells @ self.heads[task]
-        copies = out[..., :NUM_VIEWS] + self.copies[task]
-        by_color = out[..., NUM_VIEWS : NUM_VIEWS + NUM_COLORS]
-        by_rank = out[..., NUM_VIEWS + NUM_COLORS :]
+        ends = features.NUM_VIEWS, features.NUM_VIEWS + NUM_COLORS
+        copies, by_color, by_rank = jnp.split(out, ends, axis=-1)
+        copies = copies + self.copies[task]
         shown = (views[..., None] == jnp.arange(NUM_COLORS)).astype(jnp.float32)
         # Not a matrix product, because many tiny ones are slow.
         copied = jnp.sum(copies.transpose(2, 0, 1)[..., None] * shown, axis=0)
