@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from phalanx.arc import ArcConfig, ArcEnvironment, ArcTask, DatasetConfig, GridPair, TaskBuffer
 from phalanx.arc.augmentation import NUM_SYMMETRIES, augment, augment_tasks, transform_tasks
@@ -50,17 +51,18 @@ def test_all_symmetries_and_random_permutations_equal_numpys():
         assert np.array_equal(ours, theirs), name
 
 
-def test_grids_are_turned_and_recolored_but_black_stays() -> None:
+@pytest.mark.parametrize("keep_black", [True, False])
+def test_grids_are_turned_and_recolored_and_black_may_stay(keep_black: bool) -> None:
     grid = np.arange(10, dtype=np.int8).reshape(2, 5)
     tasks = [ArcTask(f"t{n}", (GridPair(grid, grid),), ()) for n in range(64)]
     arrays = TaskBuffer.from_tasks(tasks, num_rows=5).arrays
-    drawn = augment(arrays, jax.random.key(3))
+    drawn = augment(arrays, jax.random.key(3), keep_black=keep_black)
     environment = ArcEnvironment.create(ArcConfig(dataset=DatasetConfig(max_grid_height=5, max_grid_width=5)))
     states, _ = environment.with_tasks(drawn).batch_reset_to(jnp.arange(64), jnp.zeros(64, jnp.int32))
     assert set(np.asarray(states.height).tolist()) == {2, 5}
     cells = [frozenset(np.argwhere(board == 0).ravel().tolist()) for board in states.working_grid]
     corners = {frozenset({0}), frozenset({0, 1}), frozenset({0, 4}), frozenset({1, 4})}
-    assert set(cells) <= corners
+    assert (set(cells) <= corners) is keep_black
     plain = [np.array_equal(np.sort(board[board >= 0]), np.arange(10)) for board in states.working_grid]
     assert all(plain)
     kept = {frozenset(np.argwhere(board == 1).ravel().tolist()) for board in states.working_grid}

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +24,10 @@ _WORD = 32
 """Number of rows and columns of a bit matrix, whose rows are uint32 numbers."""
 
 
-@jax.jit
-def augment(arrays: TaskArrays, key: Key) -> TaskArrays:
+@partial(jax.jit, static_argnames="keep_black")
+def augment(arrays: TaskArrays, key: Key, *, keep_black: bool = True) -> TaskArrays:
     """Apply a random symmetry and a random color permutation to each task. All pairs of a task are
-    transformed in the same way. Color 0, which is the background of most tasks, is not changed.
+    transformed in the same way.
 
     A transposed grid has as many rows as the original has columns. The arrays need enough rows for this: see
     `num_rows` of `TaskBuffer.from_tasks`. If the canvas is not square, the result may not fit on it.
@@ -34,12 +35,14 @@ def augment(arrays: TaskArrays, key: Key) -> TaskArrays:
     Args:
         arrays: The tasks.
         key: Random key.
+        keep_black: Do not change color 0, which is the background of most tasks.
     """
     count = arrays.table.shape[-2]
     symmetry_key, color_key = jax.random.split(key)
     symmetries = jax.random.randint(symmetry_key, (count,), 0, NUM_SYMMETRIES)
-    colors = 1 + jnp.argsort(jax.random.uniform(color_key, (count, NUM_COLORS - 1)), axis=-1)
-    return transform_tasks(arrays, symmetries, jnp.pad(colors, [(0, 0), (1, 0)]).astype(jnp.int32))
+    fixed = int(keep_black)
+    colors = jnp.argsort(jax.random.uniform(color_key, (count, NUM_COLORS - fixed)), axis=-1) + fixed
+    return transform_tasks(arrays, symmetries, jnp.pad(colors, [(0, 0), (fixed, 0)]).astype(jnp.int32))
 
 
 def transform_tasks(
@@ -68,7 +71,7 @@ def transform_tasks(
     return dataclasses.replace(arrays, pairs=planes[..., :rows], sizes=after.reshape(num_pairs, 4))
 
 
-def augment_tasks(tasks: Sequence[ArcTask], key: Key) -> list[ArcTask]:
+def augment_tasks(tasks: Sequence[ArcTask], key: Key, *, keep_black: bool = True) -> list[ArcTask]:
     """Apply `augment` to a list of tasks, and return new tasks.
 
     The new tasks have no families and no solutions, because those of the original tasks may not apply to
@@ -77,9 +80,11 @@ def augment_tasks(tasks: Sequence[ArcTask], key: Key) -> list[ArcTask]:
     Args:
         tasks: The tasks.
         key: Random key.
+        keep_black: Do not change color 0.
     """
     num_rows = max(max(task.max_shape) for task in tasks)
-    arrays = jax.device_get(augment(TaskBuffer.from_tasks(tasks, num_rows=num_rows).arrays, key))
+    buffer = TaskBuffer.from_tasks(tasks, num_rows=num_rows)
+    arrays = jax.device_get(augment(buffer.arrays, key, keep_black=keep_black))
     columns, bits = np.arange(_WORD, dtype=np.uint32), np.arange(NUM_PLANES)[:, None, None]
     cells = ((arrays.pairs[..., None] >> columns & 1) << bits).sum(axis=2).astype(np.int8)
 
