@@ -169,16 +169,8 @@ class ColorEquivariantNetwork(ArcNetwork):
 
     def _trunk_params(self) -> TrunkParams:
         blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.blocks)
-        return TrunkParams(
-            self.stem.weight,
-            self.stem.bias,
-            self.colors,
-            blocks.convolution.weight,
-            blocks.across.weight,
-            blocks.across.bias,
-            blocks.context.weight,
-            blocks.context.bias,
-        )
+        # The fields of `TrunkParams` have the order of these leaves.
+        return TrunkParams(*jax.tree.leaves((self.stem, self.colors, blocks)))
 
     @property
     def _painting(self) -> tuple[int, ...]:
