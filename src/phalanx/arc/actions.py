@@ -2,6 +2,7 @@
 bounding box or a mask."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -167,11 +168,7 @@ def check_bounds(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*b
 
 
 def random_action(
-    key: Key,
-    config: ArcConfig,
-    operations: tuple[int, ...],
-    height: Int32[Array, ""],
-    width: Int32[Array, ""],
+    key: Key, config: ArcConfig, operations: Sequence[int], height: Int32[Array, ""], width: Int32[Array, ""]
 ) -> Action:
     """Sample an action uniformly, in the config's selection format.
 

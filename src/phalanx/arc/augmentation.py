@@ -23,6 +23,11 @@ bit 1 flips horizontally, bit 2 flips vertically."""
 _WORD = 32
 """Number of rows and columns of a bit matrix, whose rows are uint32 numbers."""
 
+Planes = UInt32[Array, "pairs 2 4 32"]
+"""Bit-planes of the input and output of each pair, as bit matrices."""
+Sides = Int32[Array, "pairs 2"]
+"""Height or width of the input and output of each pair."""
+
 
 @partial(jax.jit, static_argnames="keep_black")
 def augment(arrays: TaskArrays, key: Key, *, keep_black: bool = True) -> TaskArrays:
@@ -109,10 +114,8 @@ def _owners(arrays: TaskArrays, num_pairs: int) -> Int32[Array, " pairs"]:
 
 
 def _permute_colors(
-    planes: UInt32[Array, "pairs 2 4 32"],
-    inside: UInt32[Array, "pairs 2 32"],
-    permutation: Int32[Array, "pairs 10"],
-) -> UInt32[Array, "pairs 2 4 32"]:
+    planes: Planes, inside: UInt32[Array, "pairs 2 32"], permutation: Int32[Array, "pairs 10"]
+) -> Planes:
     """Replace each color by its new color."""
     result = jnp.zeros_like(planes)
     bits = np.arange(NUM_PLANES)
@@ -126,16 +129,12 @@ def _permute_colors(
     return result
 
 
-def _flip_columns(
-    planes: UInt32[Array, "pairs 2 4 32"], widths: Int32[Array, "pairs 2"]
-) -> UInt32[Array, "pairs 2 4 32"]:
+def _flip_columns(planes: Planes, widths: Sides) -> Planes:
     """Flip horizontally: reverse all 32 bits and shift them back by the unused width."""
     return reverse_columns(planes, _WORD) >> (_WORD - widths).astype(jnp.uint32)[..., None, None]
 
 
-def _flip_rows(
-    planes: UInt32[Array, "pairs 2 4 32"], heights: Int32[Array, "pairs 2"]
-) -> UInt32[Array, "pairs 2 4 32"]:
+def _flip_rows(planes: Planes, heights: Sides) -> Planes:
     """Flip vertically: row r becomes row height - 1 - r."""
     rows = heights[..., None] - 1 - jnp.arange(_WORD)
     found = jnp.take_along_axis(planes, jnp.clip(rows, 0, _WORD - 1)[..., None, :], axis=-1)

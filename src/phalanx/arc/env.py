@@ -36,6 +36,8 @@ from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.registry import config_from
 
 Env = TypeVar("Env", bound="ArcEnvironment")
+ResetResult = tuple[ArcState, Observation]
+"""State and observation at the start of an episode."""
 StepResult = tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]
 """New state, observation, reward, done flag and info of a step."""
 
@@ -167,9 +169,13 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             buffer = buffer.pad_to(self.task_arrays)
             arrays, answers = evaluation_mode.hide_answers(self.config, buffer)
         weights = None if self.task_weights is None else task_sampling.uniform_weights(arrays)
-        return dataclasses.replace(
-            self, tasks=buffer, task_arrays=arrays, task_weights=weights, answers=answers
-        )
+        changes: dict[str, Any] = {
+            "tasks": buffer,
+            "task_arrays": arrays,
+            "task_weights": weights,
+            "answers": answers,
+        }
+        return dataclasses.replace(self, **changes)
 
     def with_task_weights(self: Env, weights: object) -> Env:
         """Return a copy of the environment with other sampling weights, one per task. If `weights` is None,
@@ -220,15 +226,13 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     def action_space(self) -> Space:
         return action_space(self.config)
 
-    def reset(self, key: Key) -> tuple[ArcState, Observation]:
+    def reset(self, key: Key) -> ResetResult:
         return self._start(self._sample_start(key, self._cumulative_weights))
 
-    def batch_reset(self, keys: Keys) -> tuple[ArcState, Observation]:
+    def batch_reset(self, keys: Keys) -> ResetResult:
         return self._start(jax.vmap(self._sample_start, (0, None))(keys, self._cumulative_weights))
 
-    def batch_reset_to(
-        self, tasks: Int32[Array, "*batch"], pairs: Int32[Array, "*batch"]
-    ) -> tuple[ArcState, Observation]:
+    def batch_reset_to(self, tasks: Int32[Array, "*batch"], pairs: Int32[Array, "*batch"]) -> ResetResult:
         """Start one episode on each of the given pairs, instead of sampling tasks and pairs.
 
         Args:
@@ -262,7 +266,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: ArcState, observations: Observation
-    ) -> tuple[ArcState, Observation]:
+    ) -> ResetResult:
         self._check(states)
         if self.answers is not None:
             states = replace_fields(states, tasks=self._visible_tasks)
@@ -503,7 +507,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         # In evaluation mode, an episode starts with the first test pair.
         return bits if self.answers is None else bits.at[1].set(0)
 
-    def _start(self, start_bits: UInt32[Array, "*batch 3"]) -> tuple[ArcState, Observation]:
+    def _start(self, start_bits: UInt32[Array, "*batch 3"]) -> ResetResult:
         grid: Array | None
         bits = start_bits
         if self.answers is not None:

@@ -11,8 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.env import ArcEnvironment, StepResult
-from phalanx.arc.observation import Observation
+from phalanx.arc.env import ArcEnvironment, ResetResult, StepResult
 from phalanx.arc.reward import StepInfo, reward_weights_from_config
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks
@@ -125,7 +124,7 @@ def run_episode_batch(
     )
 
 
-def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[ArcState, Observation]:
+def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> ResetResult:
     """Start an episode on a random task and pair.
 
     Args:

@@ -116,6 +116,7 @@ class Transition(eqx.Module):
     """Step limit of an episode."""
 
 
+Rewards = Float32[Array, "*batch"]
 RewardFunction = Callable[[Transition], Any]
 """Function that maps one transition to its reward, a scalar. It is traced, so it must use `jax.numpy`."""
 
@@ -158,7 +159,7 @@ def compute_reward(
     function: RewardFunction | None,
     state: ArcState,
     info: StepInfo,
-) -> Float32[Array, "*batch"]:
+) -> Rewards:
     """Compute the rewards of a batch of steps. The reward is 0 if the episode had already ended before the
     step.
 
@@ -189,9 +190,7 @@ def compute_reward(
     return jnp.where(state.episode_done, 0.0, reward)
 
 
-def default_reward(
-    config: ArcConfig, weights: RewardWeights, transition: Transition
-) -> Float32[Array, "*batch"]:
+def default_reward(config: ArcConfig, weights: RewardWeights, transition: Transition) -> Rewards:
     """Compute the default reward of each step, for episodes that were still running before the step."""
     weight = dict(zip(REWARD_WEIGHTS, weights, strict=True))
     step = jnp.zeros_like(transition.similarity_after)
@@ -206,13 +205,11 @@ def default_reward(
     return reward + jnp.where(transition.terminated, end, 0.0)
 
 
-def _apply_function(
-    function: RewardFunction, transition: Transition, batch_shape: tuple[int, ...]
-) -> Float32[Array, "*batch"]:
+def _apply_function(function: RewardFunction, transition: Transition, batch: tuple[int, ...]) -> Rewards:
     def apply(one: Transition) -> Array:
         reward = jnp.asarray(function(one))
         if reward.shape:
             raise ValueError(f"a reward function must return a scalar, got shape {reward.shape}")
         return reward.astype(jnp.float32)
 
-    return vmap_batch(apply, batch_shape)(transition)
+    return vmap_batch(apply, batch)(transition)

@@ -96,13 +96,12 @@ class TaskBuffer(Fingerprinted):
             if len(task.pairs) > MAX_PAIRS:
                 raise ValueError(f"task {task.id!r} has {len(task.pairs)} pairs; at most {MAX_PAIRS} fit")
         names, requested = ("num_tasks", "num_pairs", "num_rows"), (num_tasks, num_pairs, num_rows)
-        required = _min_shape(tasks)
-        for name, size, least in zip(names, requested, required, strict=True):
+        shape = []
+        for name, size, least in zip(names, requested, _min_shape(tasks), strict=True):
             if size is not None and size < least:
                 raise ValueError(f"{name} is {size}, but these tasks need {least}")
-        num_tasks, num_pairs, num_rows = (
-            size or least for size, least in zip(requested, required, strict=True)
-        )
+            shape.append(size or least)
+        num_tasks, num_pairs, num_rows = shape
         pairs = np.zeros((num_pairs, 2, NUM_PLANES, num_rows), np.uint32)
         sizes = np.zeros((num_pairs, 4), np.int32)
         table = np.zeros((num_tasks, 3), np.int32)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
 
 from phalanx.arc.actions import KernelAction
 from phalanx.arc.backends import bitplane_ops as ops
+from phalanx.arc.backends.bitplane_ops import Mask
 from phalanx.arc.bitplanes import NUM_PLANES, area_bits, fit_rows, low_bits, pack_mask, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation as Op
@@ -22,7 +23,6 @@ from phalanx.core.vector import select_rows
 
 Ints = Int32[Array, " batch"]
 Flags = Bool[Array, " batch"]
-Mask = UInt32[Array, "rows batch"]
 Planes = UInt32[Array, "planes rows batch"]
 
 

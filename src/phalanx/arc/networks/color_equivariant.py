@@ -57,6 +57,7 @@ _MARKS = 4
 color, is black, has another color, or is outside the grid."""
 
 Planes = Float[Array, "colors rows columns width"]
+Mask = Bool[Array, "rows columns"]
 
 
 class ColorEquivariantBlock(eqx.Module):
@@ -73,7 +74,7 @@ class ColorEquivariantBlock(eqx.Module):
         self.across = Dense(2 * width, width, key=keys[1])
         self.context = Dense(2 * width, width, key=keys[2])
 
-    def __call__(self, planes: Planes, inside: Bool[Array, "rows columns"]) -> Planes:
+    def __call__(self, planes: Planes, inside: Mask) -> Planes:
         around = jax.vmap(self.convolution)(planes)
         across = self.across(_over_colors(planes))
         context = self.context(jax.vmap(pool, (0, None))(planes, inside))
@@ -159,9 +160,7 @@ class ColorEquivariantNetwork(ArcNetwork):
 
         return jax.vmap(finish)(planes, observations)
 
-    def _heads(
-        self, planes: Planes, inside: Bool[Array, "rows columns"]
-    ) -> tuple[ArcLogits, Float[Array, ""]]:
+    def _heads(self, planes: Planes, inside: Mask) -> tuple[ArcLogits, Float[Array, ""]]:
         selections = tuple(CellLogits(cells) for cells in self._cells(planes))
         summary = pool(_over_colors(planes)[..., : planes.shape[-1]], inside)
         operations = self._operation_logits(summary) + joint_operation_logits(selections[0], self.ids, inside)

@@ -3,11 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int8, Int32
+from jaxtyping import Array, Float, Int32
 from pydantic import Field
 
 from phalanx.arc.config import MAX_GRID_SIDE
 from phalanx.arc.networks import transduction_features as features
+from phalanx.arc.networks.transduction_features import Grid
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.config import Config
 from phalanx.core.environment import Key
@@ -102,9 +103,7 @@ class TransductionNetwork(eqx.Module):
         blocks = [_Block(config, key=k) for k in keys[6:]]
         self.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
 
-    def size_probs(
-        self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
-    ) -> Float[Array, "2 sides"]:
+    def size_probs(self, grid: Grid, task: Int32[Array, ""]) -> Float[Array, "2 sides"]:
         """Compute the probability of each height and of each width of the output, 0 to 30."""
         summary = features.summarize_input(grid)
         seen = jnp.concatenate([self.tasks[task], features.histogram_of(summary)])
@@ -117,7 +116,7 @@ class TransductionNetwork(eqx.Module):
         return jnp.sum(jnp.where(values, probs[..., None], 0.0), axis=1)
 
     def cell_logits(
-        self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""], rows: Array, columns: Array
+        self, grid: Grid, task: Int32[Array, ""], rows: Array, columns: Array
     ) -> Float[Array, "rows columns colors"]:
         """Compute the logits of the color of each output cell.
 
@@ -163,10 +162,7 @@ class TransductionNetwork(eqx.Module):
 
 
 def transduction_loss(
-    network: TransductionNetwork,
-    grid: Int8[Array, "rows columns"],
-    answer: Int8[Array, "rows columns"],
-    task: Int32[Array, ""],
+    network: TransductionNetwork, grid: Grid, answer: Grid, task: Int32[Array, ""]
 ) -> tuple[Float[Array, ""], Array]:
     """Compute the loss of one pair: the cross-entropies of the cells' colors, divided by the square root of
     their number, plus those of the output's height and width.
@@ -196,9 +192,7 @@ def transduction_loss(
     return cells + sides, exact
 
 
-def predict_output(
-    network: TransductionNetwork, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
-) -> Int8[Array, "rows columns"]:
+def predict_output(network: TransductionNetwork, grid: Grid, task: Int32[Array, ""]) -> Grid:
     """Predict the output grid for an input grid. Both are -1 outside the grid.
 
     Args:
@@ -211,6 +205,6 @@ def predict_output(
     return jnp.where(_rectangle(grid.shape, rows, columns), colors, jnp.int8(-1))
 
 
-def _rectangle(shape: tuple[int, ...], rows: Array, columns: Array) -> Bool[Array, "rows columns"]:
+def _rectangle(shape: tuple[int, ...], rows: Array, columns: Array) -> features.Mask:
     """Return a mask of the first `rows` rows and `columns` columns of a canvas."""
     return (jnp.arange(shape[0])[:, None] < rows) & (jnp.arange(shape[1]) < columns)

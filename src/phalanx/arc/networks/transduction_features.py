@@ -14,6 +14,8 @@ from jaxtyping import Array, Bool, Float, Int8, Int32
 from phalanx.arc.operations import NUM_COLORS
 
 Grid = Int8[Array, "rows columns"]
+"""Colors of a grid on a canvas, -1 outside the grid."""
+Mask = Bool[Array, "rows columns"]
 
 NUM_VIEWS = 27
 """Number of views that `views_of` computes."""
@@ -136,9 +138,7 @@ def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows colum
     return jnp.stack([*flags, inside])
 
 
-def _component_sizes(
-    grid: Grid, mask: Bool[Array, "rows columns"], same_color: bool
-) -> Int32[Array, "rows columns"]:
+def _component_sizes(grid: Grid, mask: Mask, same_color: bool) -> Int32[Array, "rows columns"]:
     """Compute the size of the 8-connected component to which each cell of a mask belongs; 0 outside the mask.
 
     Args:
@@ -165,7 +165,7 @@ def _shift(grid: Array, down: int, across: int, outside: int | bool) -> Array:
     return padded[1 + down : 1 + down + grid.shape[0], 1 + across : 1 + across + grid.shape[1]]
 
 
-def _spread(mask: Bool[Array, "rows columns"]) -> Bool[Array, "rows columns"]:
+def _spread(mask: Mask) -> Mask:
     """Add the 4-connected neighbors of all cells to a mask."""
     near = [_shift(mask, *step, False) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
     return mask | jnp.stack(near).any(axis=0)
