@@ -169,13 +169,9 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             buffer = buffer.pad_to(self.task_arrays)
             arrays, answers = evaluation_mode.hide_answers(self.config, buffer)
         weights = None if self.task_weights is None else task_sampling.uniform_weights(arrays)
-        changes: dict[str, Any] = {
-            "tasks": buffer,
-            "task_arrays": arrays,
-            "task_weights": weights,
-            "answers": answers,
-        }
-        return dataclasses.replace(self, **changes)
+        return dataclasses.replace(
+            self, tasks=buffer, task_arrays=arrays, task_weights=weights, answers=answers
+        )
 
     def with_task_weights(self: Env, weights: object) -> Env:
         """Return a copy of the environment with other sampling weights, one per task. If `weights` is None,

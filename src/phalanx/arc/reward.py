@@ -117,6 +117,7 @@ class Transition(eqx.Module):
 
 
 Rewards = Float32[Array, "*batch"]
+"""Rewards of a batch of any shape, or a single reward."""
 RewardFunction = Callable[[Transition], Any]
 """Function that maps one transition to its reward, a scalar. It is traced, so it must use `jax.numpy`."""
 
