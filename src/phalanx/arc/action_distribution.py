@@ -67,9 +67,8 @@ class _SelectionDistribution(eqx.Module):
         return sum((entropy(axis) for axis in self.axes), jnp.zeros(self.axes[0].shape[0]))
 
     def sample(self, uniforms: Float[Array, " axes"], group: Int32[Array, ""]) -> tuple[Array, Array]:
-        return self._cell(
-            [sample_by_uniform(u, axis[group]) for u, axis in zip(uniforms, self.axes, strict=True)]
-        )
+        pairs = zip(uniforms, self.axes, strict=True)
+        return self._cell([sample_by_uniform(uniform, axis[group]) for uniform, axis in pairs])
 
     def mode(self, group: Int32[Array, ""]) -> tuple[Array, Array]:
         return self._cell([jnp.argmax(axis[group]).astype(jnp.int32) for axis in self.axes])
@@ -128,11 +127,8 @@ class ArcDistribution(eqx.Module):
         axes = len(self.selections[0].axes)
         uniforms = jax.random.uniform(key, (1 + len(self.selections) * axes,))
         choice = sample_by_uniform(uniforms[0], self.operations)
-        cells = [
-            selection.sample(uniforms[1 + axes * number :][:axes], self._group(choice))
-            for number, selection in enumerate(self.selections)
-        ]
-        return self._action(choice, cells)
+        parts = zip(self.selections, uniforms[1:].reshape(-1, axes), strict=True)
+        return self._action(choice, [part.sample(numbers, self._group(choice)) for part, numbers in parts])
 
     def mode(self) -> PointAction | BboxAction:
         """Return the most probable operation with its most probable cells. This is not always the most

@@ -108,10 +108,9 @@ def start(
         tests = starts.similarity.shape[0]
         count = jnp.clip(tasks.table[starts.task_index[0], 2], 1, tests).astype(jnp.uint32)
         grids, sizes = starts.boards[:, WORKING], starts.registers[:, SIZE]
-        no_grids, no_sizes = (
-            jnp.zeros((config.episode.attempts, *leaf.shape), leaf.dtype) for leaf in (grids, sizes)
-        )
-        submission = SubmissionState(grids, sizes, no_grids, no_sizes, jnp.int32(0))
+        attempts = config.episode.attempts
+        blank = [jnp.zeros((attempts, *leaf.shape), leaf.dtype) for leaf in (grids, sizes)]
+        submission = SubmissionState(grids, sizes, blank[0], blank[1], jnp.int32(0))
         return replace_fields(starts[bits[1] % count], submission=submission)
 
     return vmap_batch(start_one, start_bits.shape[:-1])(start_bits, starts)

@@ -289,11 +289,8 @@ def _backward(
     """Compute the gradients of the parameters. They are summed over the batch in a fixed order."""
     results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in weights)
     flat = cotangent.reshape(-1, *cotangent.shape[-4:])
-    return tuple(
-        jax.ffi.ffi_call("phalanx_arc_color_equivariant_backward", results)(
-            _flat(grids), *weights, features, active, flat
-        )
-    )
+    call = jax.ffi.ffi_call("phalanx_arc_color_equivariant_backward", results)
+    return tuple(call(_flat(grids), *weights, features, active, flat))
 
 
 @_backward.def_vmap

@@ -55,14 +55,10 @@ def summarize_input(grid: Grid) -> InputSummary:
     ranks = jnp.argsort(by_rank)
     drawn = inside & (grid != by_rank[0])
     rows, columns = drawn.any(axis=1), drawn.any(axis=0)
-    box = (
-        jnp.argmax(rows),
-        jnp.argmax(columns),
-        rows.shape[0] - 1 - jnp.argmax(rows[::-1]),
-        columns.shape[0] - 1 - jnp.argmax(columns[::-1]),
-    )
+    top, left = jnp.argmax(rows), jnp.argmax(columns)
+    bottom, right = (side.shape[0] - 1 - jnp.argmax(side[::-1]) for side in (rows, columns))
     height, width = inside.any(axis=1).sum(), inside.any(axis=0).sum()
-    summary = InputSummary(height, width, counts, ranks, by_rank, box)
+    summary = InputSummary(height, width, counts, ranks, by_rank, (top, left, bottom, right))
     return jax.tree.map(lambda leaf: leaf.astype(jnp.int32), summary)
 
 
