@@ -30,6 +30,7 @@ from phalanx.arc.state import (
     vmap_batch,
 )
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
+from phalanx.arc.task_sampling import StartBits
 from phalanx.core.vector import select_rows
 
 PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
@@ -81,20 +82,15 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
-def start_bits_per_test(
-    start_bits: UInt32[Array, "*batch 3"], num_tests: int
-) -> UInt32[Array, "*batch tests 3"]:
-    """Compute the start bits for every test pair of each episode's task. Start bits are defined in
-    `NUM_START_BITS`."""
+def start_bits_per_test(start_bits: StartBits, num_tests: int) -> UInt32[Array, "*batch tests 3"]:
+    """Compute the start bits for every test pair of each episode's task."""
     number = jnp.arange(num_tests, dtype=jnp.uint32)
     task, noise = start_bits[..., 0, None], start_bits[..., 2, None] * jnp.uint32(0x85EBCA6B) ^ number
     return jnp.stack(jnp.broadcast_arrays(task, number, noise), axis=-1)
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def start(
-    config: ArcConfig, tasks: TaskArrays, start_bits: UInt32[Array, "*batch 3"], starts: ArcState
-) -> ArcState:
+def start(config: ArcConfig, tasks: TaskArrays, start_bits: StartBits, starts: ArcState) -> ArcState:
     """Create the first states of episodes.
 
     Args:
@@ -104,7 +100,7 @@ def start(
         starts: First states of all test pairs of each episode's task, with batch shape [*batch, tests].
     """
 
-    def start_one(bits: UInt32[Array, "3"], starts: ArcState) -> ArcState:
+    def start_one(bits: StartBits, starts: ArcState) -> ArcState:
         tests = starts.similarity.shape[0]
         count = jnp.clip(tasks.table[starts.task_index[0], 2], 1, tests).astype(jnp.uint32)
         grids, sizes = starts.boards[:, WORKING], starts.registers[:, SIZE]

@@ -262,13 +262,9 @@ def vmap_batch(function: Callable[..., Any], batch_shape: tuple[int, ...]) -> Ca
 def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcState:
     """Return states filled with zeros, as placeholders for a reset."""
     rows, columns = grid_shape
-    return ArcState(
-        jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32),
-        jnp.zeros((*batch, len(Register)), jnp.int32),
-        jnp.zeros(batch, jnp.float32),
-        None,
-        columns,
-    )
+    boards = jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32)
+    registers = jnp.zeros((*batch, len(Register)), jnp.int32)
+    return ArcState(boards, registers, jnp.zeros(batch, jnp.float32), None, columns)
 
 
 def named_tasks(states: ArcState) -> TaskBuffer:
