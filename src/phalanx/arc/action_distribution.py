@@ -49,7 +49,7 @@ class ArcLogits(eqx.Module):
     operations: Float[Array, " operations"]
     """One logit per allowed operation."""
     selections: tuple[SelectionLogits, ...]
-    """Logits of the selected cells: one entry for a point, or two entries for the two corners of a box."""
+    """Logits of the selected cells. There is one entry for a point, and two for the corners of a box."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
     """For each operation, the index on the `groups` axis of the `selections` that it uses. If None, the i-th
     operation uses index i."""
@@ -59,7 +59,7 @@ class _SelectionDistribution(eqx.Module):
     """Distribution of one selected cell, for each group of operations that share their selection logits."""
 
     axes: tuple[Float[Array, "groups _"], ...]
-    """Log-probabilities: one array over all cells, or two arrays over rows and columns."""
+    """Log-probabilities, either as one array over all cells or as two arrays over rows and columns."""
     columns: int = eqx.field(static=True)
     """Width of the canvas."""
 
@@ -86,7 +86,8 @@ class _SelectionDistribution(eqx.Module):
 
 
 class ArcDistribution(eqx.Module):
-    """Distribution over ARC actions: an operation, and a point or box that depends on the operation.
+    """Distribution over ARC actions. It is a distribution of the operation, and of a point or box given the
+    operation.
 
     Illegal operations have probability zero. Cells outside the working grid also have probability zero,
     except for the operation Resize, which may select any cell of the canvas.
@@ -95,7 +96,7 @@ class ArcDistribution(eqx.Module):
     operations: Float[Array, " operations"]
     """Log-probabilities of the operations in `ids`, in the same order."""
     selections: tuple[_SelectionDistribution, ...]
-    """Distribution of each selected cell: one for a point, two for the corners of a box."""
+    """Distribution of each selected cell. There is one for a point, and two for the corners of a box."""
     ids: tuple[int, ...] = eqx.field(static=True)
     """Ids of the operations that the config allows."""
     groups: tuple[int, ...] = eqx.field(static=True)

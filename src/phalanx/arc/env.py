@@ -89,7 +89,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     reward_function: RewardFunction | None = None
     """Custom reward function. If None, the default reward is used."""
     answers: HiddenTestOutputs | None = None
-    """Hidden test outputs in evaluation mode; None in training mode."""
+    """Hidden test outputs in evaluation mode, or None in training mode."""
 
     version: ClassVar[int] = 2
     config_type: ClassVar = ArcConfig
@@ -418,7 +418,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         return ("svg", "ansi", "rgb_array")
 
     def render(self, state: ArcState, mode: str = "svg") -> Any:
-        """Draw a state: the input, the working grid and, in training mode, the target.
+        """Draw the input, the working grid and, in training mode, the target of a state.
 
         Args:
             state: A single state.

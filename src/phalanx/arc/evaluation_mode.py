@@ -1,5 +1,5 @@
-"""Evaluation mode: one grid per test pair of a task, hidden test outputs, and scores after the last
-submission.
+"""Evaluation mode, in which the agent edits one grid per test pair of a task, and the submitted grids are
+compared with the hidden test outputs after the last submission.
 
 The backends get the tasks without their test outputs, so nothing they compute can reveal an answer. This
 module stores the grids of the other test pairs and compares the submitted grids with the hidden outputs.
@@ -43,7 +43,7 @@ class HiddenTestOutputs(NamedTuple):
     planes: UInt32[Array, "*groups tasks tests 4 rows"]
     """Bit-planes of the outputs. They are zero where a task has fewer test pairs or an output is unknown."""
     sizes: Int32[Array, "*groups tasks tests 2"]
-    """Height and width of each output; 0 if there is none."""
+    """Height and width of each output. Both are 0 if there is no output."""
 
 
 def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
@@ -206,7 +206,7 @@ def _score(
     submitted: UInt32[Array, "attempts tests 4 rows"],
     sizes: Int32[Array, "attempts tests 2"],
 ) -> Float32[Array, " tests"]:
-    """Return, for each test pair, the similarity of the best submission to the output; 0 if nothing was
+    """Return, for each test pair, the similarity of the best submission to the output, or 0 if nothing was
     submitted."""
     common = jnp.minimum(sizes, target_size)
     unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(submitted ^ target, -2, 0))

@@ -109,7 +109,8 @@ def _unpack_grids(config: ArcConfig, state: ArcState) -> Cells:
 
 
 def _raw_selection(config: ArcConfig, action: KernelAction, rows: int) -> tuple[Mask, Flags]:
-    """Return the mask of the selected cells of the canvas, and whether each action is valid."""
+    """Return the mask of the selected cells, which may be outside the working grid, and whether each action
+    is valid."""
     operation = action.operation
     legal = jnp.asarray(config.action.operation_mask)
     valid = (operation >= 0) & (operation < NUM_OPERATIONS)

@@ -103,9 +103,9 @@ class ColorEquivariantNetwork(ArcNetwork):
     hidden: Dense
     value: Dense
     num_selected: int = eqx.field(static=True)
-    """Number of cells that an action selects: 1 for a point, 2 for the corners of a box."""
+    """Number of cells that an action selects, which is 1 for a point and 2 for the corners of a box."""
     backend: Backend = eqx.field(static=True)
-    """Implementation of the trunk: `native` (the C++ kernels) or `xla`."""
+    """Implementation of the trunk, which is `native` (the C++ kernels) or `xla`."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         if config.patch_size != 1 or config.selection_head != "cells" or arc.observation.num_demonstrations:

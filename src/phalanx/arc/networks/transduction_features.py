@@ -38,7 +38,7 @@ class InputSummary(NamedTuple):
     counts: Int32[Array, " colors"]
     """Number of cells of each color."""
     ranks: Int32[Array, " colors"]
-    """Rank of each color by frequency; 0 is the most frequent color."""
+    """Rank of each color by frequency. The most frequent color has rank 0."""
     by_rank: Int32[Array, " colors"]
     """Color of each rank, starting with the most frequent color."""
     box: tuple[Array, Array, Array, Array]
@@ -135,7 +135,7 @@ def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows colum
 
 
 def _component_sizes(grid: Grid, mask: Mask, same_color: bool) -> Int32[Array, "rows columns"]:
-    """Compute the size of the 8-connected component to which each cell of a mask belongs; 0 outside the mask.
+    """Compute the size of the 8-connected component to which each cell of a mask belongs, or 0 for other cells.
 
     Args:
         grid: The grid.
