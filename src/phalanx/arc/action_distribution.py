@@ -205,7 +205,7 @@ def _selection_distribution(
 
 
 def category_groups(ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Assign each operation to the group of its category; return the group indices. Resize has a group of its
+    """Return the index of each operation's group, which is that of its category. Resize has a group of its
     own, because it can select cells outside the working grid."""
     kinds = ["resize" if i == Operation.RESIZE else OPERATIONS[i].category for i in ids]
     order = list(dict.fromkeys(kinds))
