@@ -95,8 +95,8 @@ class ActionConfig(Config):
     """Format of actions, and the operations that the agent may use."""
 
     selection_format: SelectionFormat = "point"
-    """Format in which an action selects cells. A `point` is one cell, a `bbox` is a rectangle, and a `mask` is
-    any set of cells."""
+    """Format in which an action selects cells. A `point` is one cell, a `bbox` is a rectangle, and a `mask`
+    is any set of cells."""
     allowed_operations: tuple[int, ...] | None = None
     """Ids of the operations that the agent may use, each 0 to 41. If None, all 42 operations are allowed."""
 
