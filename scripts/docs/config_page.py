@@ -59,7 +59,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Training": {
         "phalanx.arc.evaluation": ("ArcEvaluationConfig", "ArcEvalConfig"),
         "phalanx.training.bc": ("BCConfig",),
-        "phalanx.arc.networks.stem_and_heads": ("ArcNetworkConfig",),
+        "phalanx.arc.networks": ("ArcNetworkConfig",),
         "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
         "phalanx.training.ppo": ("PPOConfig",),
         "phalanx.core.evaluation": ("EvaluationConfig", "EpisodeEvaluationConfig"),
