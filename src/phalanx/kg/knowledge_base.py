@@ -15,6 +15,7 @@ from jaxtyping import Int32
 
 from phalanx.kg.atoms import Atom, Rule, name_sort_key
 from phalanx.kg.formats import SPLITS, read_folder, write_folder
+from phalanx.kg.triple_index import TripleIndex
 from phalanx.kg.vocabulary import EncodedRule, Vocabulary, check_name
 
 if TYPE_CHECKING:
@@ -191,6 +192,11 @@ class KnowledgeBase:
     def known_triples(self) -> Int32[np.ndarray, "known atom"]:
         """The encoded known atoms, in the order of their names."""
         return _read_only(self.vocabulary.encode(sorted(self.known)))
+
+    @functools.cached_property
+    def known_answers(self) -> TripleIndex:
+        """Index of the known triples. All predicates must have two arguments; see `binary`."""
+        return TripleIndex(self.known_triples, self.vocabulary.num_entities)
 
     @functools.cached_property
     def _encoded(self) -> dict[str, np.ndarray]:
