@@ -708,11 +708,10 @@ def count_ranks_in_lists(candidates: CandidateLists, score: Float64[np.ndarray, 
         raise ValueError(f"the score of candidate {candidates.triples[row].tolist()} is not a number")
     lists, starts = candidates.list_index, candidates.starts
     own = score[starts[:-1]][lists]
-    higher, tied = (
-        np.bincount(lists[flags], minlength=len(candidates)) for flags in (score > own, score == own)
-    )
+    higher = np.bincount(lists[score > own], minlength=len(candidates))
     # The true triple ties with itself, which does not count.
-    return RankCounts(higher, tied - 1, np.diff(starts) - 1)
+    tied = np.bincount(lists[score == own], minlength=len(candidates)) - 1
+    return RankCounts(higher, tied, np.diff(starts) - 1)
 
 
 def evaluate_candidates(

@@ -177,9 +177,8 @@ def fit_path_network(
     config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})
     time_limit = time_limit or TimeLimit()
     network = PathNetwork(knowledge_base, config, num_threads=num_threads)
-    queries = np.column_stack(
-        directed_queries(network.triples[network.triples[:, 1] != network.triples[:, 2]])
-    )
+    _, head, tail = network.triples.T
+    queries = np.column_stack(directed_queries(network.triples[head != tail]))
     if not len(queries):
         raise ValueError(f"{knowledge_base.name} has no facts about two different entities to learn from")
     num_steps = max(1, round(config.num_epochs * len(queries) / config.batch_size))

@@ -1,9 +1,10 @@
 """Rule mining: finds path rules and rules with constants, and measures their support and confidence.
 
-The C++ extension searches for paths and counts three numbers for each rule: its support (predictions that are
-facts), its predictions, and its predictions whose X has at least one fact of the predicted relation, which are
-the denominator of the PCA confidence. This module calls the extension in rounds, computes the confidences from
-the counts (`_BestRules.confidence`), keeps the most confident rules and observes the time limit.
+The C++ extension searches for paths and counts three numbers for each rule: its support (predictions that
+are facts), its predictions, and its predictions whose X has at least one fact of the predicted relation,
+which is the denominator of the PCA confidence. This module calls the extension in rounds, computes the
+confidences from the counts (`_BestRules.confidence`), keeps the most confident rules and observes the time
+limit.
 """
 
 import itertools

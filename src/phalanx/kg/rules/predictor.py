@@ -184,16 +184,10 @@ class RulePredictor(DirectedPredictor):
             return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit)
         if aggregation != "learned":
             return next(candidates)
-        scored = [
-            (
-                mean_reciprocal_rank(applier.count_validation_ranks(predictor, time_limit), "expected"),
-                predictor,
-            )
-            for predictor in candidates
-        ]
-        mrr, best = max(scored, key=lambda pair: pair[0])
-        best.selected = {"valid_mrr": mrr, **best.selected}
-        return best
+        for candidate in (predictors := list(candidates)):
+            counts = applier.count_validation_ranks(candidate, time_limit)
+            candidate.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **candidate.selected}
+        return max(predictors, key=lambda predictor: predictor.selected["valid_mrr"])
 
     @property
     def description(self) -> str:
