@@ -125,10 +125,13 @@ class Rule:
 
         return f"{quote_name(atom.predicate)}({','.join(map(format_term, atom[1:]))})"
 
+    def format_clause(self, arrow: str = "->") -> str:
+        """Format the body, an arrow and the head."""
+        return f"{', '.join(map(self.format_atom, self.body))} {arrow} {self.format_atom(self.head)}"
+
     def __str__(self) -> str:
         """Return the rule as a line of `rules.txt`, which `parse_rule` converts back to this rule."""
-        body = ", ".join(map(self.format_atom, self.body))
-        return f"{self.name}:{self.weight!r}:{body} -> {self.format_atom(self.head)}"
+        return f"{self.name}:{self.weight!r}:{self.format_clause()}"
 
 
 def quote_name(name: str) -> str:

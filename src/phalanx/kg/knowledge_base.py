@@ -347,11 +347,15 @@ class KnowledgeBase:
             "test": len(self.test),
         }
 
-    def __repr__(self) -> str:
+    def format_sizes(self) -> str:
+        """Format the numbers, as in `5 facts, 2 rules, 1 valid and 1 test queries`."""
         return (
-            f"KnowledgeBase({self.name!r}: {len(self.facts)} facts, {len(self.rules)} rules, "
-            f"{len(self.valid)} valid and {len(self.test)} test queries)"
+            f"{len(self.facts):,} facts, {len(self.rules)} rules, {len(self.valid):,} valid and "
+            f"{len(self.test):,} test queries"
         )
+
+    def __repr__(self) -> str:
+        return f"KnowledgeBase({self.name!r}: {self.format_sizes()})"
 
 
 def _check_split(split: str) -> None:

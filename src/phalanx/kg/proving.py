@@ -28,8 +28,18 @@ class ProofQuery(NamedTuple):
 
     @property
     def is_ground(self) -> bool:
-        """Whether the query has no variables."""
+        """True if the query has no variables."""
         return not any(self.free)
+
+    @property
+    def pattern(self) -> GoalPattern:
+        """The query as a goal. Arguments with the same variable must be equal."""
+        predicate, *terms = self.atom
+        free = self.free or ("",) * len(terms)
+        # Constants may be equal but do not have to be.
+        names = [name or f"={position}" for position, name in enumerate(free)]
+        values = tuple(None if name else term for term, name in zip(terms, free, strict=True))
+        return GoalPattern(predicate, tuple(map(bool, free)), first_positions(names), values)
 
 
 class Prover:
@@ -66,7 +76,7 @@ class Prover:
         if not query.is_ground:
             raise ValueError(f"{query.atom} has variables; use `answers` to list their values")
         tables = GoalTables(self._index, query.atom, self._time_limit)
-        goal, terms = _goal_pattern(query), query.atom.arguments
+        goal, terms = query.pattern, query.atom.arguments
         for cost in range(1, max_depth + 1):
             if tables.answers(goal, cost).get(terms, cost + 1) <= cost:
                 yield from _ProofBuilder(tables).proofs(goal, ("",) * len(terms), terms, cost, frozenset())
@@ -83,7 +93,7 @@ class Prover:
         _check_max_depth(max_depth)
         if query.is_ground:
             raise ValueError(f"{query.atom} has no variables; use `proofs` to list its proofs")
-        tables, goal = GoalTables(self._index, None, self._time_limit), _goal_pattern(query)
+        tables, goal = GoalTables(self._index, None, self._time_limit), query.pattern
         for depth in range(1, max_depth + 1):
             found = [terms for terms, cost in tables.answers(goal, depth).items() if cost == depth]
             for terms in sorted(found, key=lambda terms: [name_sort_key(name) for name in terms]):
@@ -99,10 +109,8 @@ class Prover:
         if not rules:
             return [*reasons, f"no rule has {atom.predicate} in its head"]
         tables = GoalTables(self._index, atom if query.is_ground else None, self._time_limit)
-        goal = _goal_pattern(query)
-        return reasons + [
-            _explain_rule(tables, goal, rule, plan, max_depth) for rule, plan in tables.plans(goal)
-        ]
+        goal, plans = query.pattern, tables.plans(query.pattern)
+        return reasons + [_explain_rule(tables, goal, rule, plan, max_depth) for rule, plan in plans]
 
 
 def _explain_rule(tables: GoalTables, goal: GoalPattern, rule: Rule, plan: JoinPlan, max_depth: int) -> str:
@@ -241,15 +249,6 @@ def parse_query(knowledge_base: "KnowledgeBase", query: Atom | str) -> ProofQuer
             hint = "A variable is one capital letter, ?name or _name"
             check_name(name, constants, "constant", atom, hint)
     return ProofQuery(atom, tuple(free))
-
-
-def _goal_pattern(query: ProofQuery) -> GoalPattern:
-    predicate, *terms = query.atom
-    free = query.free or ("",) * len(terms)
-    # Constants may be equal but do not have to be.
-    names = [name or f"={position}" for position, name in enumerate(free)]
-    values = tuple(None if name else term for term, name in zip(terms, free, strict=True))
-    return GoalPattern(predicate, tuple(map(bool, free)), first_positions(names), values)
 
 
 def _check_max_depth(max_depth: int) -> None:
