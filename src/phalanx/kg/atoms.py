@@ -96,6 +96,11 @@ class Rule:
     constants: frozenset[str] = frozenset()
     """Arguments that are constants. All other arguments are variables."""
 
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        """The head, followed by the body atoms."""
+        return self.head, *self.body
+
     def __post_init__(self) -> None:
         if not self.body:
             raise ValueError(f"rule {self.name!r} has no body; write an atom that is always true as a fact")
@@ -104,7 +109,7 @@ class Rule:
 
     @functools.cached_property
     def _arguments(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for atom in (self.head, *self.body) for name in atom[1:]))
+        return tuple(dict.fromkeys(name for atom in self.atoms for name in atom[1:]))
 
     @property
     def variables(self) -> tuple[str, ...]:
