@@ -337,7 +337,7 @@ class _CostTables:
 
 
 def _fact_codes(facts: np.ndarray, call: Call, base: int) -> np.ndarray:
-    rows = facts[facts[:, 0] == call[0]].astype(np.int64)
+    rows = facts[facts[:, 0] == call[0]]
     shared = [1 + position for position, letter in enumerate(call[1]) if letter == "s"]
     for position in shared[1:]:
         rows = rows[rows[:, shared[0]] == rows[:, position]]
