@@ -516,11 +516,11 @@ def mined_rules_of_shared_data() -> Digests:
 def _rank_counts(aggregations: Iterable[tuple[str, str]]) -> Digests:
     """Digest how many candidates score above and equal to each true answer; pairs of key and aggregation."""
     from phalanx.kg import RulePredictor, mine_rules
-    from phalanx.kg.evaluation import KnownAnswers, count_ranks
+    from phalanx.kg.evaluation import count_ranks
     from phalanx.kg.rules.predictor import LEARNING_CHOICES, RuleApplier, rule_weights
 
     applier = RuleApplier(mine_rules(_family(), max_length=2), _family(), num_threads=1)
-    known = KnownAnswers(_family().known_triples, _family().vocabulary.num_entities)
+    known = _family().known_answers
     found = {}
     for key, aggregation in aggregations:
         weights = rule_weights(applier, aggregation, LEARNING_CHOICES[1])
