@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from phalanx.core.backends import BackendFunction
 from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import EncodedAtom, EncodedRule
@@ -205,9 +206,14 @@ class Program(Fingerprinted, StateIndices):
         return owner
 
     @functools.cached_property
-    def compiled(self) -> dict[Any, Any]:
-        """Cache of compiled expansion functions for this program."""
-        return {}
+    def expand(self) -> BackendFunction:
+        """Function that expands nodes with this program, with its compiled versions.
+
+        Use `phalanx.proofs.backends.expand` to call it.
+        """
+        from phalanx.proofs.backends import native, xla
+
+        return BackendFunction(functools.partial(native.expand, self), functools.partial(xla.expand, self))
 
     @functools.cached_property
     def fingerprint(self) -> str:

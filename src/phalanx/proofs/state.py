@@ -14,8 +14,21 @@ from phalanx.proofs.queries import SampledQuery
 TERMINATED, TRUNCATED = 1, 2
 
 
+class ExpandSettings(NamedTuple):
+    """Settings of `phalanx.proofs.backends.expand`, which are static under `jit`."""
+
+    max_skipped_states: int
+    """Maximum number of states with a single successor that one step skips."""
+    end_proof_action: bool
+    """Add the end action, which gives up, as the last successor."""
+    prune_visited: bool
+    """Remove successors that the episode has already visited."""
+    restart: bool
+    """Clear the visited states first, at the start of an episode."""
+
+
 class ExpandRequest(NamedTuple):
-    """Which nodes of a batch to expand, and their queries."""
+    """Selects the nodes of a batch to expand, and contains the query of each node."""
 
     where: Bool[Array, "*batch"]
     """Mask of the nodes to expand. The other nodes are not changed."""
