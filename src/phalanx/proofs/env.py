@@ -17,7 +17,7 @@ from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Box, Composite, Discrete, Space
-from phalanx.core.vector import map_where, select_rows
+from phalanx.core.vector import host_rows, map_where, read_actions, select_rows
 from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
@@ -123,20 +123,18 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     @classmethod
     def from_config(  # type: ignore[override]
         cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None
-    ) -> Any:
+    ) -> "ProofEnvironment":
         """Create an environment, or a `DepthCurriculumWrapper` if the config has a curriculum.
 
         Args:
             config: The settings.
             knowledge_base: Knowledge base to use instead of `config.dataset`.
         """
-        if knowledge_base is None:
-            knowledge_base = load_knowledge_base(config)
-        if config.curriculum:
-            from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
+        from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
 
-            return DepthCurriculumWrapper.from_knowledge_base(knowledge_base, config)
-        return cls.from_knowledge_base(knowledge_base, config, config.split)
+        knowledge_base = knowledge_base or load_knowledge_base(config)
+        kind = DepthCurriculumWrapper if config.curriculum else ProofEnvironment
+        return kind.from_knowledge_base(knowledge_base, config, config.split)
 
     @classmethod
     def default_network(cls, settings: ProofConfig, config: ProofNetworkConfig, key: Key) -> ProofNetwork:
@@ -317,7 +315,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         index = jnp.clip(action, 0, config.max_actions - 1)[..., None, None, None]
         chosen = jnp.take_along_axis(state.successors, index, axis=-3)[..., 0, :, :]
         gave_up = is_valid & (chosen[..., 0, 0] == program.end_index)
-        chosen = jnp.where(gave_up[..., None, None], _false_goals(program, config.max_goals), chosen)
+        false_goals = jnp.zeros_like(chosen).at[..., 0, 0].set(program.false_index)
+        chosen = jnp.where(gave_up[..., None, None], false_goals, chosen)
         log_score = state.log_score
         if self.kge_scorer is not None:
             chosen, gained = self.kge_scorer.close(program, chosen)
@@ -341,7 +340,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         if self.kge_scorer is not None and config.kge_reward == "log":
             reward += gained
         reward += jnp.where(is_running & ~is_valid, jnp.float32(config.reward.invalid_action_penalty), 0)
-        new = ProofState(node, query, step_count, status, log_score)
+        new = dataclasses.replace(state, node=node, step_count=step_count, status=status, log_score=log_score)
         info = ProofInfo(
             terminated=terminated,
             truncated=truncated,
@@ -420,10 +419,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         from phalanx.proofs.evaluation import evaluate_prover, sample_held_out_queries
 
         environment = self.held_out(settings)
-        key = settings.split, settings.num_queries
-        if key not in self._held_out_queries:
-            self._held_out_queries[key] = sample_held_out_queries(environment, settings.num_queries)
-        return (evaluate_prover(environment, network, self._held_out_queries[key]),)
+        queries = sample_held_out_queries(environment, settings.num_queries)
+        return (evaluate_prover(environment, network, queries),)
 
     def held_out(self, settings: Any) -> "ProofEnvironment":
         """Return an environment with the queries of all depths of the split `settings.split` (cached)."""
@@ -443,10 +440,6 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     # Computing the depths of a split can take up to `max_depth_seconds`.
     @functools.cached_property
     def _held_out(self) -> dict[str, "ProofEnvironment"]:
-        return {}
-
-    @functools.cached_property
-    def _held_out_queries(self) -> dict[tuple[str, int | None], SampledQuery]:
         return {}
 
     def fingerprint(self) -> str:
@@ -484,8 +477,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         if mode == "svg":
             from phalanx.proofs.rendering import draw_state
 
-            drawing: str = draw_state(state, self.vocabulary).as_svg()
-            return drawing
+            return str(draw_state(state, self.vocabulary).as_svg())
         if mode == "ansi":
             return text.render_ansi(state, self.vocabulary)
         raise ValueError(f"mode must be svg or ansi, got {mode!r}")
@@ -524,13 +516,15 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return jnp.int32(text.parse_action(answer, state, self._require_vocabulary()))
 
     def observation_texts(self, states: ProofState, prompt_format: str = "full") -> list[str]:
-        return text.observation_texts(states, self._require_vocabulary(), self.config.max_episode_steps)
+        return [self.observation_text(row) for row in host_rows(states, np.asarray)]
 
     def parse_actions(
         self, texts: Sequence[str], states: ProofState
     ) -> tuple[Int32[Array, " batch"] | None, list[str]]:
-        found, reasons = text.parse_actions(texts, states, self._require_vocabulary())
-        return None if found is None else jnp.asarray(found, jnp.int32), reasons
+        rows = zip(texts, host_rows(states, np.asarray), strict=True)
+        vocabulary = self._require_vocabulary()
+        found, errors = read_actions(text.parse_action, ((answer, row, vocabulary) for answer, row in rows))
+        return None if found is None else jnp.asarray(found, jnp.int32), errors
 
     def action_text(self, action: Int32[Array, ""] | np.integer, state: ProofState) -> str:
         return text.list_choices(state, self._require_vocabulary())[int(action)]
@@ -570,9 +564,13 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         goals = jnp.where(mask[..., None, None], first, states.goals)
         request = ExpandRequest(mask, query.atom, query.label)
         node = self._expand(request, states.node._replace(goals=goals), restart=True)
-        step_count, status = (jnp.where(mask, 0, count) for count in (states.step_count, states.status))
-        score = None if states.log_score is None else jnp.where(mask, 0.0, states.log_score)
-        return ProofState(node, query, step_count, status, score)
+        step_count, status, score = jax.tree.map(
+            lambda leaf: jnp.where(mask, jnp.zeros_like(leaf), leaf),
+            (states.step_count, states.status, states.log_score),
+        )
+        return dataclasses.replace(
+            states, node=node, query=query, step_count=step_count, status=status, log_score=score
+        )
 
     def _expand(self, request: ExpandRequest, node: SearchNode, *, restart: bool) -> SearchNode:
         expand = backends.expand if self.kge_scorer is None else self.kge_scorer.expand
@@ -581,10 +579,6 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
 def _random_bits(key: Key) -> UInt32[Array, " bits"]:
     return jax.random.bits(key, (NUM_RANDOM_BITS,), jnp.uint32)
-
-
-def _false_goals(program: Program, max_goals: int) -> Int32[Array, "goals atom"]:
-    return jnp.zeros((max_goals, 1 + program.arity), jnp.int32).at[0, 0].set(program.false_index)
 
 
 def admit_all_depths(config: ProofConfig) -> ProofConfig:

@@ -4,6 +4,7 @@ A positive is a true query, and a negative is a corruption of a true query.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -68,6 +69,7 @@ class ProverEvaluation:
         ]
 
 
+@functools.lru_cache(maxsize=8)
 def sample_held_out_queries(
     environment: ProofEnvironment, max_queries: int | None, seed: int = 0
 ) -> SampledQuery:
