@@ -7,28 +7,21 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-try:
-    import tensordict as _tensordict  # noqa: F401
-    import torch as _torch  # noqa: F401
-    import torchrl.envs as _torchrl  # noqa: F401
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] not in ("torch", "tensordict", "torchrl"):
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.torchrl needs {error.name}: pip install "phalanx[torch]"', name=error.name
-    ) from error
+from phalanx.integrations import report_missing_library
+
+with report_missing_library(__name__, "torch", "torch", "tensordict", "torchrl"):
+    import torch
+    from tensordict import TensorDict, TensorDictBase
+    from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
+    from torchrl.envs import EnvBase
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jaxtyping import Bool, PyTree, UInt32, UInt64
-from tensordict import TensorDict, TensorDictBase
-from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
-from torchrl.envs import EnvBase
 
 from phalanx.core.environment import Environment, mask_size
-from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space
+from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space, convert_value
 from phalanx.core.vector import (
     VectorEnvState,
     initial_vector_state,
@@ -170,7 +163,7 @@ class BatchedVecEnv(EnvBase):
         state = jax.block_until_ready(state)
         device = self.device
         space = self.environment.observation_space
-        entries = to_named_entries(space, OBSERVATION, state.observations, device)
+        entries = to_entries(space, OBSERVATION, state.observations, device)
         if state.legal_actions is not None:
             entries[MASK] = to_torch(state.legal_actions, torch.bool, device)
         for name in ("terminated", "truncated"):
@@ -278,20 +271,14 @@ def make_named_spec(
     return Composite({name: spec}, shape=batch_size, device=device)
 
 
-def to_entries(space: Space, value: PyTree, device: torch.device | None) -> Entries | torch.Tensor:
-    """Copy a batch of values of a space to tensors."""
-    match space:
-        case CompositeSpace(fields=fields):
-            return {name: to_entries(field, getattr(value, name), device) for name, field in fields}
-        case Discrete():
-            return to_torch(value, torch.int64, device)
-        case _:
-            return to_torch(value, torch_dtype(space.dtype), device)  # type: ignore[attr-defined]
-
-
-def to_named_entries(space: Space, name: str, value: PyTree, device: torch.device | None) -> Entries:
+def to_entries(space: Space, name: str, value: PyTree, device: torch.device | None) -> Entries:
     """Copy a batch of values of a space to tensors, with the keys of `make_named_spec`."""
-    entries = to_entries(space, value, device)
+
+    def convert(space: Any, value: Any) -> torch.Tensor:
+        dtype = torch.int64 if isinstance(space, Discrete) else torch_dtype(space.dtype)
+        return to_torch(value, dtype, device)
+
+    entries = convert_value(convert, space, value)
     return entries if isinstance(entries, dict) else {name: entries}
 
 

@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int8, PyTree, UInt32, UInt64
 
 from phalanx.core.autoreset import AutoReset, AutoResetState, Mode
 from phalanx.core.environment import Environment, TransitionInfo, mask_size
+from phalanx.core.spaces import discrete_sizes
 from phalanx.core.vector import (
     VectorEnvState,
     initial_vector_state,
@@ -29,7 +29,6 @@ from phalanx.core.vector import (
 from phalanx.integrations.gymnasium.spaces import (
     build_actions,
     check_actions,
-    column_sizes,
     convert_action_space,
     convert_space,
     flat_space,
@@ -54,15 +53,6 @@ _AUTORESET_MODES: dict[AutoresetMode, Mode] = {
 }
 
 
-class _StepResult(eqx.Module):
-    rewards: Float[Array, " batch"]
-    terminated: Bool[Array, " batch"]
-    truncated: Bool[Array, " batch"]
-    info: TransitionInfo
-    final: tuple[PyTree, Bool[Array, "batch actions"] | None] | None = None
-    """Observations and masks of legal actions before any reset. None except in same-step mode."""
-
-
 @jax.jit
 def _reset(
     environment: Environment,
@@ -82,32 +72,30 @@ def _reset(
 @functools.partial(jax.jit, static_argnums=1)
 def _step(
     environment: Environment, mode: Mode | None, keys: Keys, state: VectorEnvState, arrays: PyTree
-) -> tuple[VectorEnvState, Keys, _StepResult]:
-    """Take a step in all environments, and reset those that have ended according to `mode`."""
+) -> tuple[VectorEnvState, Keys, Float[Array, " batch"], TransitionInfo, tuple[PyTree, Legal] | None]:
+    """Take a step in all environments, and reset those that have ended according to `mode`.
+
+    Returns:
+        The new state, whose flags are those of the step, the new keys, the rewards and the infos. In
+        same-step mode, these are followed by the observations and masks of legal actions before any reset,
+        otherwise by None.
+    """
     actions = build_actions(environment.action_space, arrays)
     if mode == "next_step":
-        auto, observations, rewards, _, info = AutoReset(environment, mode).step(
+        auto, observations, rewards, _, auto_info = AutoReset(environment, mode).step(
             AutoResetState(state.states, keys), actions
         )
-        result = _StepResult(rewards, info.terminated, info.truncated, info.info)
-        return _vector_state(environment, auto, observations, result), auto.keys, result
-    after, rewards, step_info = step_where(environment, None, state, actions)
-    result = _StepResult(rewards, step_info.terminated, step_info.truncated, step_info)
-    if mode is None:
-        return after, keys, result
-    done = step_info.terminated | step_info.truncated
-    result = dataclasses.replace(result, final=(after.observations, after.legal_actions))
-    auto, observations = AutoReset(environment, mode).reset_where(
-        done, AutoResetState(after.states, keys), after.observations
-    )
-    return _vector_state(environment, auto, observations, result), auto.keys, result
-
-
-def _vector_state(
-    environment: Environment, auto: AutoResetState, observations: PyTree, result: _StepResult
-) -> VectorEnvState:
+        info, flags, final = auto_info.info, (auto_info.terminated, auto_info.truncated), None
+    else:
+        after, rewards, info = step_where(environment, None, state, actions)
+        if mode is None:
+            return after, keys, rewards, info, None
+        flags, final = (info.terminated, info.truncated), (after.observations, after.legal_actions)
+        auto, observations = AutoReset(environment, mode).reset_where(
+            info.terminated | info.truncated, AutoResetState(after.states, keys), after.observations
+        )
     legal = jax.vmap(environment.legal_actions)(auto.states)
-    return VectorEnvState(auto.states, observations, legal, result.terminated, result.truncated)
+    return VectorEnvState(auto.states, observations, legal, *flags), auto.keys, rewards, info, final
 
 
 class GymnasiumVectorEnv(gym.vector.VectorEnv):
@@ -214,45 +202,43 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
             )
         arrays = check_actions(self.environment.action_space, actions, self.num_envs)
         mode = _AUTORESET_MODES.get(self._mode)
-        state, self._keys, result = _step(self.environment, mode, self._keys, state, arrays)
+        state, self._keys, rewards, info, final = _step(self.environment, mode, self._keys, state, arrays)
         self._state = state
-        terminated, truncated = np.array(result.terminated), np.array(result.truncated)
+        terminated, truncated = np.array(state.terminated), np.array(state.truncated)
         done = terminated | truncated
-        infos = self._infos(result, done)
+        infos = self._infos(info, final, done)
         self._done = np.zeros_like(done) if self._mode is AutoresetMode.SAME_STEP else done
         observations = self._arrays(state.observations, state.legal_actions)
-        return observations, np.array(result.rewards, np.float64), terminated, truncated, infos
+        return observations, np.array(rewards, np.float64), terminated, truncated, infos
 
-    def _infos(self, result: _StepResult, done: Bool[np.ndarray, " batch"]) -> dict[str, Any]:
+    def _infos(
+        self, info: TransitionInfo, final: tuple[PyTree, Legal] | None, done: Bool[np.ndarray, " batch"]
+    ) -> dict[str, Any]:
         """Return the infos of a step.
 
         Environments that were reset in the step have no fields of the step's info.
+
+        Args:
+            info: Info of the step.
+            final: Observations and masks before any reset in same-step mode; None in the other modes.
+            done: True for episodes that ended in the step.
         """
-        fields = _info_arrays(result.info)
+        fields = _info_arrays(info)
         legal = _format_infos({MASK: _int8_mask(self.state.legal_actions)}, np.ones_like(done))
-        if result.final is None:
+        if final is None:
             # In next-step mode, environments that had ended before were reset in this step.
             return _format_infos(fields, ~self._done) | legal
         infos = _format_infos(fields, ~done) | legal
         if done.any():
-            infos["final_obs"], infos["_final_obs"] = (
-                self._final_observations(result.final, done),
-                done.copy(),
-            )
-            infos["final_info"] = _format_infos({**fields, MASK: _int8_mask(result.final[1])}, done)
+            # Few episodes end in a step, so only their rows are copied.
+            arrays = self._arrays(*jax.tree.map(lambda leaf: np.asarray(leaf)[done], final))
+            observations = np.full(self.num_envs, None, object)
+            for row, index in enumerate(np.flatnonzero(done)):
+                observations[index] = jax.tree.map(np.array, take_row(arrays, row))
+            infos["final_obs"], infos["_final_obs"] = observations, done.copy()
+            infos["final_info"] = _format_infos({**fields, MASK: _int8_mask(final[1])}, done)
             infos["_final_info"] = done.copy()
         return infos
-
-    def _final_observations(
-        self, final: tuple[PyTree, Legal], done: Bool[np.ndarray, " batch"]
-    ) -> np.ndarray:
-        """Return an object array with the final observations of ended episodes, and None elsewhere."""
-        # Few episodes end in a step, so only their rows are copied.
-        arrays = self._arrays(*jax.tree.map(lambda leaf: np.asarray(leaf)[done], final))
-        observations = np.full(self.num_envs, None, object)
-        for row, index in enumerate(np.flatnonzero(done)):
-            observations[index] = jax.tree.map(np.array, take_row(arrays, row))
-        return observations
 
     def action_masks(self) -> Bool[np.ndarray, "batch choices"]:
         """Return a mask for every integer of an action, concatenated along the last axis.
@@ -263,7 +249,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         masks = _int8_mask(self.state.legal_actions)
         if masks is None:
             raise TypeError(f"{type(self.environment).__name__} has no mask of legal actions")
-        unmasked = sum((column_sizes(self.environment.action_space) or [0])[1:])
+        unmasked = sum((discrete_sizes(self.environment.action_space) or [0])[1:])
         return np.concatenate([masks.astype(bool), np.ones((self.num_envs, unmasked), bool)], axis=1)
 
     def render(self) -> tuple[Any, ...] | None:
@@ -452,23 +438,20 @@ def _random_seeds(num_envs: int) -> UInt64[np.ndarray, " batch"]:
 def _parse_seeds(seed: Any, num_envs: int) -> tuple[UInt64[np.ndarray, " batch"], Bool[np.ndarray, " batch"]]:
     """Return one seed per environment, and a mask of the environments for which a seed was given."""
     if seed is None:
-        return np.zeros(num_envs, np.uint64), np.zeros(num_envs, bool)
+        seed = [None] * num_envs
     if isinstance(seed, numbers.Integral):
-        seed = [int(seed) + index for index in range(num_envs)]
+        seed = range(int(seed), int(seed) + num_envs)
     if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str):
         raise TypeError(f"seed must be None, an integer or a list of integers, got {seed!r}")
     if len(seed) != num_envs:
         raise ValueError(f"there are {num_envs} environments and {len(seed)} seeds; give one for each")
+    for one in seed:
+        if one is not None and not isinstance(one, numbers.Integral):
+            raise TypeError(f"a seed must be an integer or None, got {one!r}")
+        if not 0 <= int(one or 0) <= _MAX_SEED:
+            raise ValueError(f"a seed must be from 0 to 2**64 - 1, got {one}")
     is_given = np.array([one is not None for one in seed])
-    return np.array([0 if one is None else _check_seed(one) for one in seed], np.uint64), is_given
-
-
-def _check_seed(seed: Any) -> int:
-    if not isinstance(seed, numbers.Integral):
-        raise TypeError(f"a seed must be an integer or None, got {seed!r}")
-    if not 0 <= int(seed) <= _MAX_SEED:
-        raise ValueError(f"a seed must be from 0 to 2**64 - 1, got {seed}")
-    return int(seed)
+    return np.array([int(one or 0) for one in seed], np.uint64), is_given
 
 
 def _keys_from_seeds(seeds: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, "batch 2"]:
