@@ -20,8 +20,9 @@ from phalanx.proofs.link_prediction import (
     evaluate_proofs,
 )
 from phalanx.proofs.score_combination import HybridConfig
-from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy
+from phalanx.proofs.search.beam import BeamSearchConfig
 from phalanx.proofs.vocabulary import ProofVocabulary
+from tests.helpers.uniform_policy import UniformPolicy
 
 pytestmark = pytest.mark.slow
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -394,11 +395,16 @@ def mask_size(environment: Environment) -> int | None:
 
 
 def info_fields(info: TransitionInfo) -> dict[str, Any]:
-    """Return the fields of an info as a dictionary of arrays, without fields that are None."""
+    """Return the fields of an info that are arrays or numbers, as a dictionary of arrays."""
     if not dataclasses.is_dataclass(info):
         raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
     fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    return {name: jnp.asarray(value) for name, value in fields.items() if value is not None}
+    # The test for JAX arrays saves time in the loops of the integrations.
+    return {
+        name: value if isinstance(value, jax.Array) else jnp.asarray(value)
+        for name, value in fields.items()
+        if eqx.is_array_like(value)
+    }
 
 
 class TracedEnvironment(Environment[State, Observation, Action]):

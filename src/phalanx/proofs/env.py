@@ -51,15 +51,15 @@ class ProofInfo(eqx.Module):
     """Additional information that a step returns."""
 
     terminated: Bool[Array, "*batch"]
-    """Whether the episode ended in the state True or False."""
+    """True if the episode ended in the state True or False."""
     truncated: Bool[Array, "*batch"]
-    """Whether the episode reached the maximum number of steps."""
+    """True if the episode reached the maximum number of steps."""
     proved: Bool[Array, "*batch"]
-    """Whether the episode ended in the state True."""
+    """True if the episode ended in the state True, with a proof of the query."""
     gave_up: Bool[Array, "*batch"]
-    """Whether this step was the end action."""
+    """True if this step was the end action."""
     label: Bool[Array, "*batch"]
-    """Whether the query is true."""
+    """True if the query is true, and False if it is a corruption of a true query."""
     depth: Int32[Array, "*batch"]
     """Proof depth of the query; -1 if it is not known, and for negatives."""
     step_count: Int32[Array, "*batch"]
@@ -67,7 +67,7 @@ class ProofInfo(eqx.Module):
     action: Int32[Array, "*batch"]
     """The executed action; -1 if the action was invalid or the episode had already ended."""
     overflow: Bool[Array, "*batch"]
-    """Whether successors were cut off because there were more than `max_actions`."""
+    """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
     """Number of successors that were removed because they had more than `max_goals` goals."""
     num_skipped: Int32[Array, "*batch"]
@@ -110,7 +110,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     config: ProofConfig
     program: Program
     queries: QuerySet
-    """Positives that episodes start from, selected by `config.queries`."""
+    """True queries that episodes start from, selected by `config.queries`."""
     known: NegativeSampler
     """Known triples, which are never sampled as negatives."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -175,15 +175,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             vocabulary: Names of predicates and constants, for text and rendering.
             kge: An embedding that can close ground goals without a proof. None means no embedding.
         """
-        all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
+        all_known = np.concatenate([program.facts, queries, queries[:0] if known is None else known])
         arities = None if vocabulary is None else vocabulary.predicate_arities
+        sizes = program.num_predicates, program.num_constants
         return cls(
             config.model_copy(update={"backend": resolve_backend(config.backend)}),
             program,
             QuerySet.create(queries, depths).select(config.queries),
-            NegativeSampler.create(
-                all_known, program.num_predicates, program.num_constants, domains, arities
-            ),
+            NegativeSampler.create(all_known, *sizes, domains, arities),
             vocabulary,
             KGELeafScorer.create(kge, config, program),
         )
@@ -225,10 +224,12 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             given = knowledge_base.depths(split) or {}
             depths = np.array([given.get(atom, NO_PROOF) for atom in atoms], np.int32)
         else:
-            time_limit = TimeLimit(config.max_depth_seconds, print_to_stderr)
-            facts, rules = knowledge_base.triples("train"), knowledge_base.encoded_rules
             found = compute_proof_depths(
-                knowledge_base.triples(split), facts, rules, config.depth_limit, time_limit
+                knowledge_base.triples(split),
+                knowledge_base.triples("train"),
+                knowledge_base.encoded_rules,
+                config.depth_limit,
+                TimeLimit(config.max_depth_seconds, print_to_stderr),
             )
             depths = np.maximum(found, NO_PROOF)
         if kge is None and config.kge is not None:
@@ -251,17 +252,21 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return dataclasses.replace(self, config=config, queries=self.queries.select(queries))
 
     @property
+    def kge(self) -> KGE | None:
+        """The embedding that can close ground goals without a proof; None if there is none."""
+        return None if self.kge_scorer is None else self.kge_scorer.kge
+
+    @property
     def max_episode_steps(self) -> int:
         return self.config.max_episode_steps
 
     @property
     def observation_space(self) -> Space:
-        goals, actions, terms = self.config.max_goals, self.config.max_actions, 1 + self.program.arity
-        num_kge = 0 if self.kge_scorer is None else self.program.num_predicates
-        largest = max(
-            self.program.end_index + num_kge, self.program.num_constants + self.program.arity * goals
-        )
+        program, goals, actions = self.program, self.config.max_goals, self.config.max_actions
+        num_kge = 0 if self.kge_scorer is None else program.num_predicates
+        largest = max(program.end_index + num_kge, program.num_constants + program.arity * goals)
         max_depth = max(int(self.queries.depths.max()), 0)
+        terms = 1 + program.arity
         fields: dict[str, Space] = {
             "goals": Box(0, largest, (goals, terms), np.int32),
             "successors": Box(0, largest, (actions, goals, terms), np.int32),
@@ -404,18 +409,9 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             settings: A `LinkPredictionConfig` for link prediction, or a `ProofEvaluationConfig` for episodes.
             final: Ignored.
         """
-        knowledge_base, vocabulary = self._require_knowledge_base(), self._require_vocabulary()
         if isinstance(settings, LinkPredictionConfig):
-            return (
-                evaluate_with_config(
-                    settings,
-                    self.config,
-                    knowledge_base,
-                    vocabulary,
-                    policy=network,
-                    kge_action=None if self.kge_scorer is None else self.kge_scorer.kge,
-                ),
-            )
+            data = self._require_knowledge_base(), self._require_vocabulary()
+            return (evaluate_with_config(settings, self.config, *data, policy=network, kge_action=self.kge),)
         from phalanx.proofs.evaluation import evaluate_prover, sample_held_out_queries
 
         environment = self.held_out(settings)
@@ -431,7 +427,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 admit_all_depths(self.config),
                 split,
                 vocabulary=self.vocabulary,
-                kge=None if self.kge_scorer is None else self.kge_scorer.kge,
+                kge=self.kge,
             )
             # Facts and known triples are the same in all splits.
             self._held_out[split] = dataclasses.replace(environment, program=self.program, known=self.known)
@@ -448,9 +444,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         if self.vocabulary is not None:
             names = (*self.vocabulary.predicates, "", *self.vocabulary.constants)
             digest.update("\n".join(names).encode())
-        parts = [self.program, self.known, self.queries, *filter(None, [self.kge_scorer])]
-        for part in parts:
-            digest.update(part.fingerprint.encode())
+        for part in (self.program, self.known, self.queries, self.kge_scorer):
+            digest.update(b"" if part is None else part.fingerprint.encode())
         if self.knowledge_base is not None:
             for split in ("valid", "test"):
                 digest.update(self.knowledge_base.triples(split).tobytes())
@@ -472,15 +467,15 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
         Returns None if the environment has no vocabulary.
         """
+        if mode not in ("svg", "ansi"):
+            raise ValueError(f"mode must be svg or ansi, got {mode!r}")
         if self.vocabulary is None:
             return None
-        if mode == "svg":
-            from phalanx.proofs.rendering import draw_state
-
-            return str(draw_state(state, self.vocabulary).as_svg())
         if mode == "ansi":
             return text.render_ansi(state, self.vocabulary)
-        raise ValueError(f"mode must be svg or ansi, got {mode!r}")
+        from phalanx.proofs.rendering import draw_state
+
+        return str(draw_state(state, self.vocabulary).as_svg())
 
     def task_name(self, state: ProofState) -> str:
         """Return the query of a single state as text, prefixed with `not` if the query is false.

@@ -142,8 +142,6 @@ class Program(Fingerprinted, StateIndices):
             if body:
                 bodies[row, : len(body)] = body
         unique = np.unique(facts.astype(np.int32), axis=0).reshape(-1, 1 + arity)
-        for array in (unique, heads, bodies, order):
-            array.setflags(write=False)
         return cls(unique, heads, bodies, order, num_predicates, num_constants)
 
     @property
@@ -167,24 +165,23 @@ class Program(Fingerprinted, StateIndices):
     @functools.cached_property
     def arrays(self) -> ProgramArrays:
         """The program on the device. The arrays are concrete even while JAX is tracing."""
-        with jax.ensure_compile_time_eval():
-            return ProgramArrays(*jax.tree.map(jnp.asarray, self._host_arrays()))
-
-    def _host_arrays(self) -> tuple[Any, ...]:
         facts, arguments = self.facts, range(1, 1 + self.arity)
-        # A gather needs at least one row.
-        blank = np.zeros((1, self.arity), np.int32)
+        sizes = self.num_predicates, self.num_constants
+        starts = [row_offsets(facts[:, 0], facts[:, side], *sizes) for side in arguments]
         # The facts are sorted, and a stable sort keeps that order for equal arguments.
         orders = [np.lexsort((facts[:, side], facts[:, 0])) for side in arguments]
-        ordered = np.stack([facts[order, 1:] if len(facts) else blank for order in orders])
-        heads = self.heads[:, 1:] if len(self.heads) else blank
-        bodies = self.bodies if len(self.bodies) else np.zeros((1, self.max_body, 1 + self.arity), np.int32)
-        starts = [
-            row_offsets(facts[:, 0], facts[:, side], self.num_predicates, self.num_constants)
-            for side in arguments
-        ]
-        fact_set = FactSet.create(facts, self.num_constants)
-        return (np.stack(starts), ordered, fact_set, self.rule_start, heads, bodies)
+        # A gather needs at least one row.
+        blank = np.zeros((1, self.arity), np.int32)
+        blank_body = np.zeros((1, self.max_body, 1 + self.arity), np.int32)
+        with jax.ensure_compile_time_eval():
+            return ProgramArrays(
+                starts=jnp.asarray(np.stack(starts)),
+                facts=jnp.asarray(np.stack([facts[order, 1:] if len(facts) else blank for order in orders])),
+                fact_set=FactSet.create(facts, self.num_constants),
+                rule_start=jnp.asarray(self.rule_start),
+                heads=jnp.asarray(self.heads[:, 1:] if len(self.heads) else blank),
+                bodies=jnp.asarray(self.bodies if len(self.bodies) else blank_body),
+            )
 
     @property
     def native(self) -> Any:
@@ -195,11 +192,8 @@ class Program(Fingerprinted, StateIndices):
     def _native_owner(self) -> list[Any]:
         extension = require_native("proof search with the native backend")
         key = int.from_bytes(bytes.fromhex(self.fingerprint)[:8], "little", signed=True)
-        owner = [
-            extension.ProofProgram(
-                key, self.facts, self.heads, self.bodies, self.num_predicates, self.num_constants
-            )
-        ]
+        sizes = self.num_predicates, self.num_constants
+        owner = [extension.ProofProgram(key, self.facts, self.heads, self.bodies, *sizes)]
         # Compiled functions keep their program until the process exits, when the extension would report a
         # leak.
         weakref.finalize(self, owner.clear)

@@ -35,7 +35,7 @@ class ExpandRequest(NamedTuple):
     query: Int32[Array, "*batch atom"]
     """Query of each node."""
     exclude_query: Bool[Array, "*batch"]
-    """Whether the query must not be used as a fact, so that it does not prove itself."""
+    """True if the query must not be used as a fact, so that it does not prove itself."""
 
 
 class SearchNode(NamedTuple):
@@ -53,7 +53,7 @@ class SearchNode(NamedTuple):
     num_visited: Int32[Array, "*batch"]
     """Number of visited states."""
     overflow: Bool[Array, "*batch"]
-    """Whether successors were cut off because there were more than `max_actions`."""
+    """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
     """Number of successors that were removed because they had more than `max_goals` goals."""
     num_skipped: Int32[Array, "*batch"]
@@ -109,18 +109,13 @@ class ProofState(eqx.Module):
         return self.node.num_actions
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Shape of the batch; empty for a single state."""
-        return self.status.shape
-
-    @property
     def action_mask(self) -> Bool[Array, "*batch actions"]:
         """Mask of the legal actions."""
         return jnp.arange(self.successors.shape[-3]) < self.num_actions[..., None]
 
     @property
     def episode_done(self) -> Any:
-        """Whether the episode has ended."""
+        """True if the episode has ended."""
         return self.status != 0
 
     def __getitem__(self, index: Any) -> "ProofState":
@@ -141,7 +136,7 @@ class ProofObservation(eqx.Module):
     action_mask: Bool[Array, "*batch actions"]
     """Mask of the legal actions."""
     label: Bool[Array, "*batch"]
-    """Whether the query is true. For bookkeeping only."""
+    """True if the query is true, and False if it is a corruption. For bookkeeping only."""
     depth: Int32[Array, "*batch"]
     """Proof depth of the query; -1 if it is not known, and for negatives. For bookkeeping only."""
     step_count: Int32[Array, "*batch"]

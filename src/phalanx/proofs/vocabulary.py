@@ -129,7 +129,7 @@ class ProofVocabulary(StateIndices):
     @property
     def num_predicate_embeddings(self) -> int:
         """Number of rows of an embedding table with all predicates and padding."""
-        return max(self.predicate_names) + 1
+        return len(self.predicate_indices) + 1
 
     @property
     def num_constant_embeddings(self) -> int:

@@ -1,9 +1,7 @@
 """Gymnasium environments for a batch and for a single environment, and their registration."""
 
-import dataclasses
 import functools
 import numbers
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Bool, Float, Int8, PyTree, UInt32, UInt64
 
 from phalanx.core.autoreset import AutoReset, AutoResetState, Mode
-from phalanx.core.environment import Environment, TransitionInfo, mask_size
+from phalanx.core.environment import Environment, TransitionInfo, info_fields, mask_size
 from phalanx.core.spaces import discrete_sizes
 from phalanx.core.vector import (
     VectorEnvState,
@@ -55,15 +53,9 @@ _AUTORESET_MODES: dict[AutoresetMode, Mode] = {
 
 @jax.jit
 def _reset(
-    environment: Environment,
-    mask: Bool[Array, " batch"],
-    is_seeded: Bool[Array, " batch"],
-    seed_keys: Keys,
-    keys: Keys,
-    state: VectorEnvState,
+    environment: Environment, mask: Bool[Array, " batch"], keys: Keys, state: VectorEnvState
 ) -> tuple[VectorEnvState, Keys]:
     """Start new episodes where `mask` is True. Keys are split in the same way as in `AutoReset`."""
-    keys = jnp.where(is_seeded[:, None], seed_keys, keys)
     split = jax.vmap(jax.random.split)(keys)
     next_keys = jnp.where(mask[:, None], split[:, 0], keys)
     return reset_where(environment, mask, split[:, 1], state), next_keys
@@ -143,10 +135,10 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._state: VectorEnvState | None = None
-        self._keys: Any = jnp.zeros((self.num_envs, 2), jnp.uint32)
         self._done = np.zeros(self.num_envs, bool)
-        self._seeds = _random_seeds(self.num_envs)
-        self._has_new_seed = np.ones(self.num_envs, bool)
+        # One random seed per environment, as in Gymnasium.
+        self._seeds = np.random.default_rng().integers(_MAX_SEED, size=self.num_envs, dtype=np.uint64)
+        self._keys: Any = _keys_from_seeds(self._seeds)
 
     @property
     def state(self) -> VectorEnvState:
@@ -179,15 +171,11 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         seeds, is_given = _parse_seeds(seed, self.num_envs)
         is_given &= mask
         self._seeds[is_given] = seeds[is_given]
-        self._has_new_seed |= is_given
-        is_seeded = self._has_new_seed & mask
-        self._has_new_seed &= ~mask
+        keys = np.where(is_given[:, None], _keys_from_seeds(self._seeds), self._keys)
         if self._state is None:
             self._state = initial_vector_state(self.environment, self.num_envs)
-        state, self._keys = _reset(
-            self.environment, mask, is_seeded, _keys_from_seeds(self._seeds), self._keys, self._state
-        )
-        self._state = state
+        self._state, self._keys = _reset(self.environment, mask, keys, self._state)
+        state = self._state
         self._done = self._done & ~mask
         infos = _format_infos({MASK: _int8_mask(state.legal_actions)}, mask)
         return self._arrays(state.observations, state.legal_actions), infos
@@ -223,7 +211,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
             final: Observations and masks before any reset in same-step mode; None in the other modes.
             done: True for episodes that ended in the step.
         """
-        fields = _info_arrays(info)
+        fields = {name: np.array(value) for name, value in info_fields(info).items() if name not in _FLAGS}
         legal = _format_infos({MASK: _int8_mask(self.state.legal_actions)}, np.ones_like(done))
         if final is None:
             # In next-step mode, environments that had ended before were reset in this step.
@@ -398,13 +386,6 @@ def _int8_mask(legal: Legal) -> Int8[np.ndarray, "batch actions"] | None:
     return None if legal is None else np.array(legal, np.int8)
 
 
-def _info_arrays(info: Any) -> dict[str, np.ndarray]:
-    """Copy the array fields of an environment's info, without the fields in `_FLAGS`."""
-    names = (field.name for field in dataclasses.fields(info) if field.name not in _FLAGS)
-    values = ((name, getattr(info, name)) for name in names)
-    return {name: np.array(value) for name, value in values if isinstance(value, jax.Array)}
-
-
 def _format_infos(
     fields: Mapping[str, np.ndarray | None], mask: Bool[np.ndarray, " batch"]
 ) -> dict[str, Any]:
@@ -428,11 +409,6 @@ def _first_info(infos: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the infos of a batch of size 1 to those of a single environment."""
     first = {name: values[0] for name, values in infos.items() if not name.startswith("_")}
     return {name: value if value.ndim else value.item() for name, value in first.items()}
-
-
-def _random_seeds(num_envs: int) -> UInt64[np.ndarray, " batch"]:
-    # One random seed per environment, as in Gymnasium.
-    return np.random.default_rng(secrets.randbits(128)).integers(_MAX_SEED, size=num_envs, dtype=np.uint64)
 
 
 def _parse_seeds(seed: Any, num_envs: int) -> tuple[UInt64[np.ndarray, " batch"], Bool[np.ndarray, " batch"]]:
