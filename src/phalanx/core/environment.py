@@ -34,13 +34,15 @@ AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 
 @runtime_checkable
 class TransitionInfo(Protocol):
-    """Protocol of the info that `step` returns. It tells whether the episode was terminated or truncated."""
+    """Protocol of the info that `step` returns, with flags for the end of an episode."""
 
     @property
-    def terminated(self) -> Any: ...
+    def terminated(self) -> Any:
+        """True if the episode ended in a final state."""
 
     @property
-    def truncated(self) -> Any: ...
+    def truncated(self) -> Any:
+        """True if the episode was cut off, for example by a time limit."""
 
 
 class Environment(abc.ABC, Generic[State, Observation, Action]):
@@ -157,7 +159,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         Args:
             network: The `PolicyNetwork`.
             settings: Instance of `evaluation_config` during training, or of `eval_config` in `phalanx eval`.
-            final: Whether this is the last evaluation of a run, which may take longer.
+            final: True for the last evaluation of a run, which may take longer.
 
         Returns:
             The results. By default, episodes of the environment itself are evaluated with greedy actions.
@@ -265,7 +267,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     @property
     def has_text(self) -> bool:
-        """Whether `observation_text`, `action_text` and `parse_action` are implemented."""
+        """True if `observation_text`, `action_text` and `parse_action` are implemented."""
         return False
 
     def observation_text(self, state: State) -> str:

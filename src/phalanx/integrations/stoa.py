@@ -36,6 +36,7 @@ from phalanx.core.spaces import (
     convert_value,
     discrete_sizes,
 )
+from phalanx.core.vector import zeros_like_shapes
 
 OBSERVATION, MASK = "observation", "action_mask"
 """Key of an observation that is not a composite, and key of the mask of legal actions."""
@@ -87,13 +88,12 @@ class PhalanxToStoa(StoaEnvironment):
         """Start an episode. Returns the state and the first time step. `env_params` is not used."""
         next_key, episode_key = jax.random.split(rng_key)
         state, observation = self.environment.reset(episode_key)
-        empty_info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._info_shapes)
         timestep = TimeStep(
             step_type=StepType.FIRST,
             reward=jnp.zeros((), jnp.float32),
             discount=jnp.ones((), jnp.float32),
             observation=self._observation(state, observation),
-            extras=self._extras(state, empty_info),
+            extras=self._extras(state, zeros_like_shapes(self._info_shapes)),
         )
         return AdapterStateWithKey(base_env_state=state, rng_key=next_key), timestep
 

@@ -34,7 +34,7 @@ class KGELeafScorer(Fingerprinted):
 
     @classmethod
     def create(cls, kge: KGE | None, config: ProofConfig, program: Program) -> "KGELeafScorer | None":
-        """Create a scorer; return None if there is no embedding.
+        """Create a scorer, or return None if there is no embedding.
 
         Raises `ValueError` if the embedding does not fit the program or the config.
         """

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class ProofInfo(eqx.Module):
-    """Additional information that a step returns."""
+    """Info that `ProofEnvironment.step` returns in addition to the observation, reward and done flag."""
 
     terminated: Bool[Array, "*batch"]
     """True if the episode ended in the state True or False."""
@@ -61,11 +61,11 @@ class ProofInfo(eqx.Module):
     label: Bool[Array, "*batch"]
     """True if the query is true, and False if it is a corruption of a true query."""
     depth: Int32[Array, "*batch"]
-    """Proof depth of the query; -1 if it is not known, and for negatives."""
+    """Proof depth of the query, or -1 if it is not known or the query is a negative."""
     step_count: Int32[Array, "*batch"]
     """Number of steps taken in this episode."""
     action: Int32[Array, "*batch"]
-    """The executed action; -1 if the action was invalid or the episode had already ended."""
+    """The executed action, or -1 if the action was invalid or the episode had already ended."""
     overflow: Bool[Array, "*batch"]
     """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
@@ -116,7 +116,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored by comparisons."""
     kge_scorer: KGELeafScorer | None = None
-    """The embedding that can close ground goals without a proof; None if there is no embedding."""
+    """The embedding that can close ground goals without a proof, or None if there is no embedding."""
     knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
     """Facts, rules and queries of all splits, for evaluations. Ignored by comparisons."""
 
@@ -127,7 +127,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         """Create an environment, or a `DepthCurriculumWrapper` if the config has a curriculum.
 
         Args:
-            config: The settings.
+            config: Settings of the environment and of its knowledge base.
             knowledge_base: Knowledge base to use instead of `config.dataset`.
         """
         from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
@@ -164,10 +164,10 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         """Create an environment from arrays of atoms that are encoded by a `ProofVocabulary`.
 
         Args:
-            config: The settings. The backend `auto` is replaced by the one that is used.
+            config: Settings of the environment. The backend `auto` is replaced by the one that is used.
             program: Facts and rules.
             queries: True queries.
-            depths: Proof depths of the queries; -1 if a depth is not known. None means that none is known.
+            depths: Proof depths of the queries, or -1 if a depth is not known. None means that none is known.
             known: Known triples of all splits, which are never sampled as negatives. Facts and queries are
                 always included.
             domains: Domain number of each constant. A negative replaces a constant by one of the same domain.
@@ -203,7 +203,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         Args:
             knowledge_base: Facts, rules and queries. Known atoms of all splits are never sampled as
                 negatives.
-            config: The settings. Its curriculum, dataset and split are ignored.
+            config: Settings of the environment. The curriculum, dataset and split are ignored. None uses the
+                defaults.
             split: `train`, `valid` or `test`.
             vocabulary: Encodes the atoms of states. None creates it from the knowledge base and `max_goals`.
             kge: An embedding that can close ground goals without a proof. None uses the embedding of
@@ -253,7 +254,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
     @property
     def kge(self) -> KGE | None:
-        """The embedding that can close ground goals without a proof; None if there is none."""
+        """The embedding that can close ground goals without a proof, or None if there is none."""
         return None if self.kge_scorer is None else self.kge_scorer.kge
 
     @property
@@ -392,7 +393,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return state.action_mask
 
     def episode_metrics(self, info: Any) -> dict[str, Array]:
-        """Return `success_mask`: whether a true query was proved or a false query was not proved.
+        """Return `success_mask`, which is True if a true query was proved or a false query was not proved.
 
         If there is an embedding, a proof only counts if its probability is more than one half.
         """

@@ -124,7 +124,7 @@ class ProofTokenizer:
         return np.asarray(infos.proved) == np.asarray(infos.label)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """Return the difficulty of each episode, from 0 to 1; NaN if the depth of the query is not known.
+        """Return the difficulty of each episode, from 0 to 1, or NaN if the depth of the query is not known.
 
         It is the proof depth of the query divided by `max_steps`.
         """

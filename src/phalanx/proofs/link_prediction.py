@@ -92,8 +92,8 @@ class LinkPredictionConfig(Config):
     hybrid: HybridConfig = HybridConfig()
     """Weights of the mode `hybrid`."""
     skip_unprovable: bool = True
-    """Whether to skip the beam search for triples that have no proof within its depth. This does not change
-    scores and saves time, because most corruptions have no proof."""
+    """Skip the beam search for triples that have no proof within its depth. This does not change scores and
+    saves time, because most corruptions have no proof."""
     unproved_score: float = -math.inf
     """Score of triples without a proof in the mode `policy`."""
     batch_size: int | None = Field(default=None, ge=1)
@@ -285,11 +285,33 @@ def evaluate_proofs(
     """
     if mode not in (modes := get_args(EvaluationMode)):
         raise ValueError(f"mode must be one of {', '.join(modes)}, got {mode!r}")
-    queries = link_prediction.queries(split, link_prediction.config.max_queries)
+    if mode == "policy" and policy is None:
+        raise ValueError("mode 'policy' needs a policy")
+    if mode in ("kge", "hybrid", "learned") and kge is None:
+        raise ValueError(f"mode {mode!r} needs a knowledge-graph embedding")
+    config, embedding = link_prediction.config, embedding_scorer(kge)
+    search = exact_scorer(
+        link_prediction.knowledge_base.triples("train"),
+        link_prediction.rules,
+        max_rounds=config.max_rounds,
+        max_seconds=config.max_chaining_seconds,
+    )
+    if policy is not None and mode != "exact":
+        search = link_prediction.policy_scorer(policy)
+    scorer = embedding if mode == "kge" else search
+    if mode == "hybrid":
+        weights = config.hybrid
+        if policy is not None:
+            weights = link_prediction.select_hybrid_weights(search, embedding)
+        scorer = hybrid_scorer(search, embedding, weights)
+    elif mode == "learned":
+        combination = combination or link_prediction.fit_combination(search, embedding)
+        scorer = combination.scorer(search, embedding)
+    queries = link_prediction.queries(split, config.max_queries)
     return evaluate_candidates(
-        _make_scorer(mode, link_prediction, policy, kge, combination),
+        scorer,
         link_prediction.candidates(queries),
-        ties=link_prediction.config.ties,
+        ties=config.ties,
         depths=link_prediction.depths(queries),
         vocabulary=link_prediction.vocabulary.kg,
         split=split,
@@ -314,8 +336,8 @@ def evaluate_with_config(
         environment: Settings of the environment that the policy was trained in.
         knowledge_base: Knowledge base of the run. It is not used if `config.dataset` is set.
         vocabulary: Vocabulary that the policy was trained with.
-        policy: The policy; None if the run did not train one.
-        kge: The embedding; None if the run did not train one. It is not used if `config.kge` is set.
+        policy: The policy, or None if the run did not train one.
+        kge: The embedding, or None if the run did not train one. It is not used if `config.kge` is set.
         kge_action: The embedding that can close ground goals in a search. None means no embedding.
     """
     mode = config.mode or ("kge" if policy is None else "policy")
@@ -351,41 +373,6 @@ def _check_same_names(trained: ProofVocabulary, given: ProofVocabulary, dataset:
             )
 
 
-def _make_scorer(
-    mode: EvaluationMode,
-    link_prediction: ProofLinkPrediction,
-    policy: ProofPolicy | None,
-    kge: Any,
-    combination: ScoreCombination | None,
-) -> TripleScorer:
-    config = link_prediction.config
-    exact = exact_scorer(
-        link_prediction.knowledge_base.triples("train"),
-        link_prediction.rules,
-        max_rounds=config.max_rounds,
-        max_seconds=config.max_chaining_seconds,
-    )
-    if mode == "exact":
-        return exact
-    if mode == "policy":
-        if policy is None:
-            raise ValueError("mode 'policy' needs a policy")
-        return link_prediction.policy_scorer(policy)
-    if kge is None:
-        raise ValueError(f"mode {mode!r} needs a knowledge-graph embedding")
-    embedding = embedding_scorer(kge)
-    if mode == "kge":
-        return embedding
-    search = exact if policy is None else link_prediction.policy_scorer(policy)
-    if mode == "hybrid":
-        weights = config.hybrid
-        if policy is not None:
-            weights = link_prediction.select_hybrid_weights(search, embedding)
-        return hybrid_scorer(search, embedding, weights)
-    combination = combination or link_prediction.fit_combination(search, embedding)
-    return combination.scorer(search, embedding)
-
-
 def exact_scorer(
     facts: Int32[np.ndarray, "facts 3"],
     rules: Sequence[EncodedRule],
@@ -393,7 +380,7 @@ def exact_scorer(
     max_rounds: int | None = None,
     max_seconds: float | None = None,
 ) -> TripleScorer:
-    """Return a scorer that ranks triples by the number of rounds of forward chaining; fewer are better.
+    """Return a scorer that prefers triples that follow after fewer rounds of forward chaining.
 
     It raises `ValueError` for triples that are facts, because forward chaining cannot exclude a fact from its
     own proof.

@@ -387,7 +387,7 @@ class ProofNetwork(eqx.Module):
     goals, successors and action mask of an observation are used.
 
     Args:
-        config: The settings.
+        config: Settings of the network.
         vocabulary: Provides the numbers of predicates and terms.
         key: PRNG key for the initial parameters.
     """

@@ -1,4 +1,4 @@
-"""Programs: encoded facts and rules, indexed for resolution."""
+"""Programs, which are encoded facts and rules that are indexed for resolution."""
 
 import dataclasses
 import functools
@@ -80,13 +80,13 @@ class Program(Fingerprinted, StateIndices):
     """
 
     facts: np.ndarray
-    """int32 [facts, 1 + arity]: facts, sorted and unique."""
+    """Facts as int32 [facts, 1 + arity], sorted and unique."""
     heads: np.ndarray
-    """int32 [rules, 1 + arity]: rule heads, sorted by predicate and otherwise in the given order."""
+    """Rule heads as int32 [rules, 1 + arity], sorted by predicate and otherwise in the given order."""
     bodies: np.ndarray
-    """int32 [rules, longest body, 1 + arity]: rule bodies, padded with rows of zeros."""
+    """Rule bodies as int32 [rules, longest body, 1 + arity], padded with rows of zeros."""
     rule_order: np.ndarray
-    """int32 [rules]: position of each rule in the list passed to `create`."""
+    """Position of each rule in the list passed to `create`, as int32 [rules]."""
     num_predicates: int
     """Number of predicates of the knowledge base."""
     num_constants: int
@@ -146,7 +146,7 @@ class Program(Fingerprinted, StateIndices):
 
     @property
     def arity(self) -> int:
-        """Number of terms of an atom: 2 or 3."""
+        """Number of terms of an atom, which is 2 or 3."""
         return self.facts.shape[1] - 1
 
     @property
@@ -156,9 +156,9 @@ class Program(Fingerprinted, StateIndices):
 
     @functools.cached_property
     def rule_start(self) -> np.ndarray:
-        """int32 [predicates + 2]: index of the first rule of each head predicate, and the number of rules.
+        """Index of the first rule of each head predicate, followed by the number of rules.
 
-        Predicate 0 is padding and has no rules.
+        The array is int32 [predicates + 2]. Predicate 0 is padding and has no rules.
         """
         return np.searchsorted(self.heads[:, 0], np.arange(self.num_predicates + 2)).astype(np.int32)
 
@@ -266,7 +266,7 @@ def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
 
 
 def _build_cuckoo_table(facts: np.ndarray, num_constants: int) -> tuple[np.ndarray, np.uint32]:
-    """Assign every fact to its slot in one of two hash tables; return the tables and the salt."""
+    """Assign every fact to its slot in one of two hash tables, and return the tables and the salt."""
     keys = (facts[:, 0].astype(np.int64) * num_constants + facts[:, 1]).astype(np.uint32)
     others = facts[:, 2:].astype(np.uint32)
     size = 1 << max(2, int(np.ceil(np.log2(max(len(facts), 1) / 0.8))))

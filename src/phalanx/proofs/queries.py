@@ -50,7 +50,7 @@ class KnownArrays(eqx.Module):
     fact_set: FactSet
     """Set of all known triples."""
     one_domain: bool = eqx.field(static=True)
-    """Whether all constants are in one domain."""
+    """True if all constants are in one domain."""
     search_steps: int = eqx.field(static=True)
     """Maximum number of steps of a binary search among the values of a (predicate, other argument)."""
 
@@ -64,11 +64,11 @@ class NegativeSampler(Fingerprinted):
     """
 
     triples: np.ndarray
-    """int32 [triples, 1 + arity]: known triples, sorted and unique."""
+    """Known triples as int32 [triples, 1 + arity], sorted and unique."""
     domains: np.ndarray
-    """int32 [constants + 1]: domain of each constant. A replacement is always in the same domain."""
+    """Domain of each constant, as int32 [constants + 1]. A replacement is always in the same domain."""
     arities: np.ndarray
-    """int32 [predicates + 1]: number of arguments of each predicate. An encoded atom can have more terms."""
+    """Number of arguments of each predicate, as int32 [predicates + 1]. Encoded atoms can have more terms."""
 
     @property
     def num_predicates(self) -> int:
@@ -174,7 +174,7 @@ def corrupt(
         bits: Random integers.
 
     Returns:
-        The corruption, and whether there is one. If there is none, the returned triple must not be used.
+        The corruption, and True if there is one. If there is none, the returned triple must not be used.
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)
@@ -202,7 +202,7 @@ def _corrupt_three_terms(
     `either` replaces one random argument.
 
     Returns:
-        The first of several samples that is not known, and whether there is one.
+        The first of several samples that is not known, and True if there is one.
     """
     last = known.arities[atom[0]] - 1
     argument = jnp.minimum(jnp.arange(len(atom) - 1), last)
@@ -258,7 +258,7 @@ def _replace_side(
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Replace one side of a triple by a random free position.
 
-    Returns the new triple, and whether there is a free position.
+    Returns the new triple, and True if there is a free position.
     """
     rank = (bits % jnp.maximum(free.size, 1).astype(jnp.uint32)).astype(jnp.int32)
     # There are `position - low - (index - begin)` free positions before the known position at `index`.
@@ -312,9 +312,9 @@ class SampledQuery(NamedTuple):
     atom: Int32[Array, "*batch atom"]
     """The encoded query."""
     label: Bool[Array, "*batch"]
-    """Whether the query is true (positive). A true query is not used as a fact in its own proof."""
+    """True for a positive, which is a true query. It is not used as a fact in its own proof."""
     depth: Int32[Array, "*batch"]
-    """Proof depth of the query; -1 if it is not known, and for negatives."""
+    """Proof depth of the query, or -1 if it is not known or the query is a negative."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -322,9 +322,9 @@ class QuerySet(Fingerprinted):
     """The true queries of a split. Instances are compared by content and are static under `jit`."""
 
     positives: np.ndarray
-    """int32 [queries, 1 + arity]: encoded queries."""
+    """Encoded queries as int32 [queries, 1 + arity]."""
     depths: np.ndarray
-    """int32 [queries]: proof depths; -1 if a query has no proof or its depth is not known."""
+    """Proof depths as int32 [queries], or -1 if a query has no proof or its depth is not known."""
 
     @classmethod
     def create(

@@ -84,7 +84,7 @@ class ScoreCombination:
     mean: Float64[np.ndarray, " features"]
     """Mean of each feature, for standardization."""
     scale: Float64[np.ndarray, " features"]
-    """Standard deviation of each feature, for standardization; 1 for constant features."""
+    """Standard deviation of each feature, for standardization, or 1 for constant features."""
     shared: Float64[np.ndarray, " features"]
     """Weights that all relations share."""
     by_relation: Float64[np.ndarray, "relations features"]
@@ -93,7 +93,7 @@ class ScoreCombination:
     def score(
         self, relation: Int[np.ndarray, " triples"], features: Float64[np.ndarray, "triples features"]
     ) -> Float64[np.ndarray, " triples"]:
-        """Return the scores of triples; higher means more likely.
+        """Return the scores of triples. A higher score means that a triple is more likely to be true.
 
         Args:
             relation: Relation id of each triple.

@@ -138,7 +138,7 @@ class ProofObservation(eqx.Module):
     label: Bool[Array, "*batch"]
     """True if the query is true, and False if it is a corruption. For bookkeeping only."""
     depth: Int32[Array, "*batch"]
-    """Proof depth of the query; -1 if it is not known, and for negatives. For bookkeeping only."""
+    """Proof depth of the query, or -1 if it is not known or the query is a negative. For bookkeeping only."""
     step_count: Int32[Array, "*batch"]
     """Number of steps taken in this episode. For bookkeeping only."""
 

@@ -163,7 +163,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     @property
     def query_indices(self) -> np.ndarray:
-        """Index in `queries` of the query of each environment; -1 if the environment sampled its query."""
+        """Index in `queries` of the query of each environment, or -1 if the environment sampled its query."""
         return self._query_indices.copy()
 
     def _reset_where(self, chosen: Bool[np.ndarray, " batch"], batch: VectorEnvState) -> VectorEnvState:

@@ -79,7 +79,7 @@ class DataHandler(KnowledgeBase):
     train_queries = property(methodcaller("queries", "train"))
     valid_queries = property(methodcaller("queries", "valid"))
     test_queries = property(methodcaller("queries", "test"))
-    # Proof depths by query; None if they are not given.
+    # Proof depths by query, or None if they are not given.
     train_depths = property(methodcaller("depths", "train"))
     valid_depths = property(methodcaller("depths", "valid"))
     test_depths = property(methodcaller("depths", "test"))

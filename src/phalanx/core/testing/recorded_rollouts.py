@@ -44,17 +44,6 @@ class RecordedStep(eqx.Module):
     after: StepResult
 
 
-class RecordedAutoResetStep(eqx.Module):
-    """Results of the same steps with and without auto-reset."""
-
-    raw: StepResult
-    """Results without auto-reset."""
-    raw_observations: PyTree
-    """Observations of the states after the step without auto-reset."""
-    auto: StepResult
-    """Results with auto-reset."""
-
-
 # Compiled separately from the rollouts.
 @partial(jax.jit, static_argnums=1)
 def _split_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
@@ -113,7 +102,7 @@ def rollout_auto_reset(
 
     Args:
         environment: The environment.
-        next_step: Whether to use next-step mode instead of same-step mode.
+        next_step: Use next-step mode instead of same-step mode.
         states: Recorded states, of which those of the first step are the initial states.
         keys: One key per environment, from which the episodes after the first one are drawn.
         step_keys: Keys of the random actions.
@@ -206,7 +195,7 @@ class Rollout:
 
     @cached_property
     def has_invalid_actions(self) -> bool:
-        """Whether the environment has invalid actions."""
+        """True if the environment has invalid actions."""
         return _has_invalid_actions(self.environment)
 
     def run_one(self, index: int) -> tuple[PyTree, RecordedStep]:

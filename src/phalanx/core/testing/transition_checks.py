@@ -1,5 +1,6 @@
 """Conformance checks of determinism, `jit`, batching, termination, auto-reset and spaces."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -146,24 +147,23 @@ def check_terminal_observation_in_same_step_mode(rollout: Rollout) -> list[str]:
     `final_observation` must be the terminal observation, and the returned observation the first one of the
     next episode.
     """
-    steps, found = _run_with_auto_reset(rollout, "same_step")
-    info, mask = steps.auto.infos, steps.raw.dones
-    found += differences(mask, info.reset_mask, "reset_mask")
-    found += differences(mask, steps.auto.dones, "done")
-    found += differences(steps.raw.rewards, steps.auto.rewards, "reward")
+    raw, auto, found = _run_with_auto_reset(rollout, "same_step")
+    found += differences(raw.dones, auto.infos.reset_mask, "reset_mask")
+    found += differences(raw.dones, auto.dones, "done")
+    found += differences(raw.rewards, auto.rewards, "reward")
     return found + _differences_where(
-        mask, steps.raw_observations, info.final_observation, "final_observation"
+        raw.dones, raw.observations, auto.infos.final_observation, "final_observation"
     )
 
 
 @conformance_check("next-step auto-reset must return the terminal observation")
 def check_terminal_observation_in_next_step_mode(rollout: Rollout) -> list[str]:
     """Check that next-step auto-reset returns the terminal observation with `done` and then resets."""
-    steps, found = _run_with_auto_reset(rollout, "next_step")
-    auto, mask = steps.auto, steps.auto.infos.reset_mask
+    raw, auto, found = _run_with_auto_reset(rollout, "next_step")
+    mask = auto.infos.reset_mask
     found += differences(auto.dones[:-1], mask[1:], "reset_mask, a step after done,")
     found += _differences_where(
-        auto.dones, steps.raw_observations, auto.observations, "observation returned with done"
+        auto.dones, raw.observations, auto.observations, "observation returned with done"
     )
     for name, value in (("reward", auto.rewards), *_flags(auto)):
         found += _differences_where(mask, np.zeros_like(value), value, f"{name} of a reset step")
@@ -236,8 +236,15 @@ def _step_batches(rollout: Rollout, states: Any, actions: Any) -> rollouts.StepR
     return rollouts.by_batch(rollout.environment, rollout.keys[1], states, actions, mask, observations)[1]
 
 
-def _run_with_auto_reset(rollout: Rollout, mode: Mode) -> tuple[rollouts.RecordedAutoResetStep, list[str]]:
-    """Run a batch with auto-reset. Returns the recorded steps and the failures that any mode could have."""
+def _run_with_auto_reset(
+    rollout: Rollout, mode: Mode
+) -> tuple[rollouts.StepResult, rollouts.StepResult, list[str]]:
+    """Run a batch with auto-reset.
+
+    Returns:
+        The results of the same steps without and with auto-reset, and the failures that both modes can have.
+        The observations without auto-reset are those of the states after the steps.
+    """
     initial = rollout.run()[1].before
     recorded = rollouts.rollout_auto_reset(rollout.environment, mode == "next_step", initial, *rollout.keys)
     raw = _step_batches(rollout, recorded.before, recorded.actions)
@@ -257,7 +264,7 @@ def _run_with_auto_reset(rollout: Rollout, mode: Mode) -> tuple[rollouts.Recorde
     ):
         found += _differences_where(mask, expected, actual, what)
     found += describe_first(auto_done & reset, " starts a new episode that is already done")
-    return rollouts.RecordedAutoResetStep(raw, raw_observations, auto), found
+    return dataclasses.replace(raw, observations=raw_observations), auto, found
 
 
 def _every_other(rollout: Rollout) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.envs.registration import register, registry
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from jaxtyping import Array, Bool, Float, Int8, PyTree, UInt32, UInt64
+from jaxtyping import Array, Bool, Float, PyTree, UInt32, UInt64
 
 from phalanx.core.autoreset import AutoReset, AutoResetState, Mode
 from phalanx.core.environment import Environment, TransitionInfo, info_fields, mask_size
@@ -177,7 +177,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         self._state, self._keys = _reset(self.environment, mask, keys, self._state)
         state = self._state
         self._done = self._done & ~mask
-        infos = _format_infos({MASK: _int8_mask(state.legal_actions)}, mask)
+        infos = _format_infos({MASK: state.legal_actions}, mask)
         return self._arrays(state.observations, state.legal_actions), infos
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -211,8 +211,8 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
             final: Observations and masks before any reset in same-step mode; None in the other modes.
             done: True for episodes that ended in the step.
         """
-        fields = {name: np.array(value) for name, value in info_fields(info).items() if name not in _FLAGS}
-        legal = _format_infos({MASK: _int8_mask(self.state.legal_actions)}, np.ones_like(done))
+        fields = {name: value for name, value in info_fields(info).items() if name not in _FLAGS}
+        legal = _format_infos({MASK: self.state.legal_actions}, np.ones_like(done))
         if final is None:
             # In next-step mode, environments that had ended before were reset in this step.
             return _format_infos(fields, ~self._done) | legal
@@ -224,7 +224,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
             for row, index in enumerate(np.flatnonzero(done)):
                 observations[index] = jax.tree.map(np.array, take_row(arrays, row))
             infos["final_obs"], infos["_final_obs"] = observations, done.copy()
-            infos["final_info"] = _format_infos({**fields, MASK: _int8_mask(final[1])}, done)
+            infos["final_info"] = _format_infos({**fields, MASK: final[1]}, done)
             infos["_final_info"] = done.copy()
         return infos
 
@@ -234,11 +234,11 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         This is the format of SB3-Contrib's `MaskablePPO`. For ARC actions at a point, it consists of the
         masks for operation, row and column. Only the first integer is restricted.
         """
-        masks = _int8_mask(self.state.legal_actions)
+        masks = self.state.legal_actions
         if masks is None:
             raise TypeError(f"{type(self.environment).__name__} has no mask of legal actions")
-        unmasked = sum((discrete_sizes(self.environment.action_space) or [0])[1:])
-        return np.concatenate([masks.astype(bool), np.ones((self.num_envs, unmasked), bool)], axis=1)
+        num_unmasked = sum((discrete_sizes(self.environment.action_space) or [0])[1:])
+        return np.pad(np.asarray(masks), ((0, 0), (0, num_unmasked)), constant_values=True)
 
     def render(self) -> tuple[Any, ...] | None:
         """Render each environment in `render_mode`."""
@@ -265,7 +265,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
             return to_flat_arrays(space, observations)
         arrays = to_arrays(space, observations)
         arrays = arrays if isinstance(arrays, dict) else {OBSERVATION: arrays}
-        return arrays if legal is None else {**arrays, MASK: _int8_mask(legal)}
+        return arrays if legal is None else {**arrays, MASK: np.array(legal, np.int8)}
 
 
 class GymnasiumEnv(gym.Env):
@@ -332,7 +332,7 @@ def make_env(
     phalanx_id: str, *, flatten: bool = False, render_mode: str | None = None, **settings: Any
 ) -> GymnasiumEnv:
     """Entry point of `gymnasium.make("phalanx/arc-v2", ...)`. `settings` are passed to `phalanx.make`."""
-    return GymnasiumEnv(_make(phalanx_id, settings), flatten=flatten, render_mode=render_mode)
+    return GymnasiumEnv(make(phalanx_id, **settings), flatten=flatten, render_mode=render_mode)
 
 
 def make_vector_env(
@@ -345,25 +345,10 @@ def make_vector_env(
     **settings: Any,
 ) -> GymnasiumVectorEnv:
     """Entry point of `gymnasium.make_vec("phalanx/arc-v2", ...)`. `settings` are passed to `phalanx.make`."""
-    environment = _make(phalanx_id, settings)
+    environment = make(phalanx_id, **settings)
     return GymnasiumVectorEnv(
         environment, num_envs, autoreset_mode=autoreset_mode, flatten=flatten, render_mode=render_mode
     )
-
-
-def _make(phalanx_id: str, settings: dict[str, Any]) -> Environment:
-    """Create an environment. An unknown setting raises `TypeError`, like an unknown keyword argument.
-
-    TorchRL's `GymEnv` passes `frameskip`, and tries again without it after this error.
-    """
-    try:
-        return make(phalanx_id, **settings)
-    except ValueError as error:
-        for name in settings:
-            if str(error).startswith(f"unknown key '{name}';"):
-                hint = str(error).partition(";")[2]
-                raise TypeError(f"make() got an unexpected keyword argument '{name}';{hint}") from error
-        raise
 
 
 def _describe_envs(mask: Bool[np.ndarray, " batch"]) -> str:
@@ -382,26 +367,20 @@ def _parse_mode(mode: AutoresetMode | str) -> AutoresetMode:
         raise ValueError(f"autoreset_mode must be one of {names}; got {mode!r}") from None
 
 
-def _int8_mask(legal: Legal) -> Int8[np.ndarray, "batch actions"] | None:
-    return None if legal is None else np.array(legal, np.int8)
+def _format_infos(fields: Mapping[str, Any], mask: Bool[np.ndarray, " batch"]) -> dict[str, Any]:
+    """Copy the infos of the environments in `mask` to NumPy arrays, in Gymnasium's format.
 
-
-def _format_infos(
-    fields: Mapping[str, np.ndarray | None], mask: Bool[np.ndarray, " batch"]
-) -> dict[str, Any]:
-    """Format the infos of the environments in `mask` as Gymnasium does.
-
-    Values of other environments are 0, and the mask is added under the name `_<field>`.
+    Values of other environments are 0, and the mask is added under the name `_<field>`. Fields that are None
+    are omitted.
     """
     if not mask.any():
         return {}
     infos: dict[str, Any] = {}
-    others = None if mask.all() else ~mask
-    for name, array in fields.items():
-        if array is not None:
-            infos[name], infos[f"_{name}"] = array.copy(), mask.copy()
-            if others is not None:
-                infos[name][others] = 0
+    for name, value in fields.items():
+        if value is not None:
+            infos[name] = np.array(value, np.int8 if name == MASK else None)
+            infos[name][~mask] = 0
+            infos[f"_{name}"] = mask.copy()
     return infos
 
 

@@ -29,11 +29,11 @@ def expand(
     counting the end action, are replaced by that successor unless it is True.
 
     Args:
-        config: The settings. Its backend must be `native` or `xla`, not `auto`.
+        config: Settings of the environment. If the backend is `auto`, the device determines it.
         program: Facts and rules.
-        request: Which nodes to expand, and their queries.
+        request: Selects the nodes to expand, and contains their queries.
         node: The nodes.
-        restart: Whether to clear the visited states first, at the start of an episode.
+        restart: Clear the visited states first, at the start of an episode.
 
     Returns:
         The nodes with their successors. Nodes that are not expanded are unchanged.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int32
 
 from phalanx.core.backends import is_cpu_only
-from phalanx.core.vector import select_rows
+from phalanx.core.vector import first_true_rows, select_rows
 from phalanx.proofs.program import Program, ProgramArrays
 from phalanx.proofs.state import ExpandRequest, ExpandSettings, SearchNode
 
@@ -111,7 +111,7 @@ def resolve_candidates(
     unifies &= agrees
 
     def substitute(others: Array) -> Array:
-        """Apply each candidate's substitution to terms [rows, 1, n]; return terms [rows, width, n]."""
+        """Apply each candidate's substitution to terms [rows, 1, n], and return terms [rows, width, n]."""
         result = jnp.broadcast_to(others, (*number.shape, others.shape[-1]))
         for slot in range(arity):
             is_bound = (others == terms[..., slot, None]) & (others > constants)
@@ -165,7 +165,7 @@ def _unify(
         for one, other in list(together):
             if middle not in (one, other):
                 together[one, other] |= together[one, middle] & together[middle, other]
-    # Up to two constants per position, the goal's and the head's; 0 for none.
+    # Up to two constants per position, the goal's and the head's, or 0 for none.
     given = [jnp.where(free[..., slot], 0, terms[..., slot]) for slot in range(arity)]
     request = [jnp.maximum(head[..., slot], 0) for slot in range(arity)]
     agrees = jnp.ones(terms.shape[:-1], bool)
@@ -188,7 +188,7 @@ def _unify(
 def _pack(
     cells: Int32[Array, "rows width goals atom"], kept: Bool[Array, "rows width goals"], atoms: int
 ) -> Int32[Array, "rows width atoms atom"]:
-    """Move the kept goals to the front; return the first `atoms` of them, padded with zeros."""
+    """Move the kept goals to the front, and return the first `atoms` of them, padded with zeros."""
     slot = jnp.cumsum(kept, axis=-1, dtype=jnp.int32) - 1
     goes = kept[..., None, :] & (slot[..., None, :] == jnp.arange(atoms)[:, None])
     return jnp.sum(jnp.where(goes[..., None], cells[..., None, :, :], 0), axis=-2, dtype=jnp.int32)
@@ -272,7 +272,10 @@ def expand(
 
         def one_round(carry: tuple[Array, Array]) -> tuple[Array, Array]:
             all_progress, all_slots = carry
-            rows = _first_rows(all_progress[:, OPEN] != 0, width)
+            is_open = all_progress[:, OPEN] != 0
+            rows = jnp.where(is_open, jnp.arange(batch, dtype=jnp.int32), batch)
+            if width < batch:
+                rows = first_true_rows(is_open, width)
             clipped = jnp.minimum(rows, batch - 1)
             parts = zip(jnp.split(flat[clipped], ends, axis=1), inputs, strict=True)
             goals, query, exclude_query, *source, row_visited = (
@@ -292,8 +295,8 @@ def expand(
             slot = jnp.where(is_new & (rank <= budget + 1), memory + rank - 1, memory + budget + 1)
             found = jnp.minimum(rank[:, -1], budget + 1)
             following = progress[:, NEXT] + _WIDTH
-            is_open = (following < source[-1]) & (found <= budget)
-            columns = [is_open.astype(jnp.int32), following, found, progress[:, TOO_LONG] + num_long]
+            has_more = (following < source[-1]) & (found <= budget)
+            columns = [has_more.astype(jnp.int32), following, found, progress[:, TOO_LONG] + num_long]
             return (
                 all_progress.at[rows].set(jnp.stack(columns, axis=1), mode="drop"),
                 all_slots.at[rows[:, None], slot].set(states, mode="drop"),
@@ -378,14 +381,3 @@ def _find_repeated(
     first = jnp.argmax(has_same_hash, axis=-1)
     is_same = jnp.all(jnp.take_along_axis(others, first[..., None], axis=1) == states, axis=-1)
     return jnp.any(has_same_hash, axis=-1) & is_same
-
-
-def _first_rows(mask: Bool[Array, " batch"], count: int) -> Int32[Array, " rows"]:
-    """Return the indices of the first `count` True rows of a mask, padded with the batch size."""
-    batch = mask.shape[0]
-    index = jnp.arange(batch, dtype=jnp.int32)
-    if count == batch:
-        return jnp.where(mask, index, batch)
-    rank = jnp.cumsum(mask, dtype=jnp.int32) - 1
-    slot = jnp.where(mask & (rank < count), rank, count)
-    return jnp.full(count, batch, jnp.int32).at[slot].set(index, mode="drop")

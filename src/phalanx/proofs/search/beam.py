@@ -83,17 +83,17 @@ class SearchResult(NamedTuple):
     proved: Bool[Array, " queries"] | np.ndarray
     """True for queries for which a proof was found."""
     log_prob: Any
-    """Log-probability of the best proof of each query under the policy; minus infinity if no proof was found.
-    None if the search does not use a policy."""
+    """Log-probability of the best proof of each query under the policy, or minus infinity if no proof was
+    found. None if the search does not use a policy."""
     length: Int32[Array, " queries"] | np.ndarray
-    """Number of steps of the proof; -1 if no proof was found."""
+    """Number of steps of the proof, or -1 if no proof was found."""
     overflow: Bool[Array, " queries"] | np.ndarray
     """True for queries for which successors of an expanded state were cut off because there were more than
     `max_actions`."""
     expansions: Int32[Array, " queries"] | np.ndarray
     """Number of expanded states."""
     trace: SearchTrace | None = None
-    """The expanded nodes of a best-first search; None for beam search."""
+    """The expanded nodes of a best-first search, or None for beam search."""
 
     def proofs_per_expansion(self) -> float:
         """Return the number of proofs divided by the number of expanded nodes, over all queries."""
@@ -108,9 +108,9 @@ class _Beams(NamedTuple):
 
     node: SearchNode
     log_prob: Float32[Array, "lanes width"]
-    """Log-probability of the path to each node; minus infinity for unused nodes."""
+    """Log-probability of the path to each node, or minus infinity for unused nodes."""
     query_index: Int32[Array, " lanes"]
-    """Index of the lane's query; -1 for an idle lane."""
+    """Index of the lane's query, or -1 for an idle lane."""
     depth: Int32[Array, " lanes"]
     """Number of steps from the query to the nodes of the lane."""
     steps_since_proof: Int32[Array, " lanes"]
@@ -378,7 +378,7 @@ class _Selection(NamedTuple):
     """State of `_select_best`: the successors that have been selected so far, and those that remain."""
 
     values: Float32[Array, "lanes width slots"]
-    """Log-probabilities of the successors that remain; minus infinity for all others."""
+    """Log-probabilities of the successors that remain, or minus infinity for all others."""
     row_best: Float32[Array, "lanes width"]
     goals: Int32[Array, "lanes width cells"]
     parent: Int32[Array, "lanes width"]
@@ -396,7 +396,7 @@ def _select_best(
 
     Args:
         node: The current nodes.
-        values: Log-probability of each successor; minus infinity for those that must not be selected.
+        values: Log-probability of each successor, or minus infinity for those that must not be selected.
 
     Returns:
         Nodes with the goals of the selected successors, most probable first, and their log-probabilities.
