@@ -609,7 +609,8 @@ def best_first_search() -> Digests:
 @workload("floats")
 def beam_search() -> Digests:
     """Digest results of beam search with a uniform policy; paths that nearly tie depend on rounding."""
-    from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
+    from phalanx.proofs.search.beam import BeamSearchConfig, beam_search
+    from tests.helpers.uniform_policy import UniformPolicy
 
     _, program, queries = _encoded_family()
     search = BeamSearchConfig(beam_width=4, max_depth=5)
