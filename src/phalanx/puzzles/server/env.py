@@ -17,6 +17,7 @@ from phalanx.puzzles.server.protocol import (
     PuzzleObservation,
     game_id,
     move_format,
+    random_command,
 )
 from phalanx.text.env import (
     EpisodeId,
@@ -36,9 +37,6 @@ Result = TypeVar("Result")
 # Looking at a puzzle means asking the server for it, so splits are ranges of seeds instead of content hashes.
 _FIRST_SEEDS: dict[Split, int] = {"test": 1_000_000, "validation": 2_000_000, "train": 3_000_000}
 _SEEDS_PER_RUN = 1_000_000
-
-_UNKNOWN_BOARD_SIZE = 9
-"""Number of rows and columns from which random commands are drawn if the server does not send the board."""
 
 
 class PuzzleServerConfig(Config):
@@ -322,49 +320,6 @@ class PuzzleServerEnvironment(TextEnvironment):
         if self._observation is None:
             raise ValueError("there is no episode yet; call reset")
         return self._observation
-
-
-def random_command(game: str, observation: PuzzleObservation, rng: random.Random) -> str:
-    """Return a random command of a game. It is not always a legal move.
-
-    For Logic Grid, the command is a placeholder, because the server rejects all moves of that game.
-    """
-    board = observation.grid if isinstance(observation.grid, list) and observation.grid else None
-    rows = len(board) if board else _UNKNOWN_BOARD_SIZE
-    columns = len(board[0]) if board else _UNKNOWN_BOARD_SIZE
-
-    def cell() -> str:
-        return f"{rng.randint(1, rows)} {rng.randint(1, columns)}"
-
-    match PuzzleGame(game):
-        case PuzzleGame.BINARY | PuzzleGame.NONOGRAM:
-            return f"place {cell()} {rng.randint(0, 1)}"
-        case PuzzleGame.LIGHTS_OUT | PuzzleGame.TENTS | PuzzleGame.STAR_BATTLE:
-            return f"press {cell()}"
-        case PuzzleGame.MASTERMIND:
-            return "guess " + " ".join(str(rng.randint(1, 6)) for _ in range(4))
-        case PuzzleGame.SLITHERLINK:
-            return f"set {rng.choice('hv')} {cell()} {rng.randint(1, 2)}"
-        case PuzzleGame.BRIDGES:
-            return f"bridge {cell()} {cell()} {rng.randint(1, 2)}"
-        case PuzzleGame.SHIKAKU:
-            return f"bridge {cell()} {cell()} 0"
-        case PuzzleGame.HITORI:
-            return f"shade {cell()}"
-        case PuzzleGame.SOKOBAN:
-            return f"move {rng.choice(('up', 'down', 'left', 'right'))}"
-        case PuzzleGame.KNAPSACK:
-            return rng.choice((f"select {rng.randint(1, 5)}", f"deselect {rng.randint(1, 5)}", "check"))
-        case PuzzleGame.NURIKABE:
-            return f"mark {cell()} {rng.choice(('white', 'black'))}"
-        case PuzzleGame.MINESWEEPER:
-            return f"reveal {cell()}"
-        case PuzzleGame.LOGIC_GRID:
-            return "connect person NAME VALUE CATEGORY"
-        case PuzzleGame.HIDATO:
-            return f"place {cell()} {rng.randint(1, rows * columns)}"
-        case _:
-            return f"place {cell()} {rng.randint(1, rows)}"
 
 
 def _full_prompt(game: str, observation: PuzzleObservation) -> str:
