@@ -15,6 +15,7 @@ from phalanx.puzzles.server.protocol import (
     PuzzleDifficulty,
     PuzzleGame,
     PuzzleObservation,
+    PuzzleResult,
     game_id,
     move_format,
     random_command,
@@ -39,8 +40,11 @@ _FIRST_SEEDS: dict[Split, int] = {"test": 1_000_000, "validation": 2_000_000, "t
 _SEEDS_PER_RUN = 1_000_000
 
 
-class PuzzleServerConfig(Config):
-    """Settings of a text environment with the games of a puzzle server."""
+class PuzzleServerEnvConfig(Config):
+    """Settings of the text environment `puzzle_server`: its games, connections and limits on episodes.
+
+    `PuzzleClientConfig` has the settings of a single connection, such as timeouts.
+    """
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "connections": "num_connections",
@@ -96,12 +100,12 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         rewards: Reward of each possible outcome of a move.
     """
 
-    config_type: ClassVar[type[Config]] = PuzzleServerConfig
+    config_type: ClassVar[type[Config]] = PuzzleServerEnvConfig
     prompt_suffix = ""
     completion_end = "\n"
 
     @classmethod
-    def from_config(cls, config: PuzzleServerConfig) -> "PuzzleServerVectorEnvironment":
+    def from_config(cls, config: PuzzleServerEnvConfig) -> "PuzzleServerVectorEnvironment":
         """Create an environment with compact prompts. It connects when the first episodes start."""
         return cls(
             config.games,
@@ -173,22 +177,17 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             client = PuzzleClient(self.client, retry_seed=self.client.retry_seed * 1000 + row)
             self.connected.append(PuzzleServerEnvironment(self, client))
         self.environments = self.connected[: len(episodes)]
-        self._episodes = list(episodes)
-        self._first_prompts = self._reset_rows(range(len(episodes)), episodes)
-        return list(self._first_prompts)
+        return self._reset_all(episodes)
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
         self._check_length(answers, "answers")
         pairs = zip(self.environments, answers, strict=True)
-        return TextVectorStep.stack(
-            self.run([environment.step_async(answer) for environment, answer in pairs])
-        )
+        return TextVectorStep.stack(self.run([each.step_async(answer) for each, answer in pairs]))
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
         """Draw a random command for each given row, with coordinates on the board. It may be invalid."""
-        games = [self.games[self._episodes[row].task][0] for row in rows]
-        pairs = zip(games, rows, strict=True)
-        return [random_command(game, self.environments[row].observation, rng) for game, row in pairs]
+        environments = [self.environments[row] for row in rows]
+        return [random_command(each.game, each.observation, rng) for each in environments]
 
     def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
         hints = self.run([self.environments[row].hint_async() for row in rows])
@@ -212,7 +211,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return self._loop.run_until_complete(gather())
 
     def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
-        pairs = list(zip(rows, episodes, strict=True))
+        pairs = zip(rows, episodes, strict=True)
         return self.run(
             [self.environments[row].start(*self.games[task], seed) for row, (task, seed) in pairs]
         )
@@ -227,7 +226,8 @@ class PuzzleServerEnvironment(TextEnvironment):
     def __init__(self, batch: PuzzleServerVectorEnvironment, client: PuzzleClient) -> None:
         self.client = client
         self._batch = batch
-        self._game = ""
+        self.game = ""
+        """The server's id of the game. Empty before the first episode."""
         self._observation: PuzzleObservation | None = None
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
 
@@ -261,41 +261,37 @@ class PuzzleServerEnvironment(TextEnvironment):
     async def start(self, game: str, difficulty: PuzzleDifficulty, seed: int) -> str:
         """Start the puzzle of a seed and return the prompt."""
         self._observation = await self.client.start_puzzle(game, difficulty, seed)
-        self._game = game
+        self.game = game
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
         return self.prompt
 
     async def step_async(self, answer: str) -> TextStep:
         """Send an answer of the model to the server, unless it is invalid, and return the outcome."""
-        observation, batch = self.observation, self._batch
+        observation, batch, end = self.observation, self._batch, ""
         if self._info.terminated or self._info.truncated:
             return finished_step(self._info)
         self._num_answers += 1
-        truncated = self._num_answers >= batch.max_steps
         try:
             command = extract_answer(answer)
         except ValueError as exception:
-            self._num_invalid += 1
-            truncated = truncated or self._num_invalid >= batch.max_invalid_answers
-            self._info = TextInfo(str(exception), truncated=truncated)
-            text = f"Not possible: {exception}.\n\n{_board_text(observation)}"
-            return TextStep(text, batch.rewards.invalid, truncated, self._info)
-        result = await apply_move(self.client, self._game, command)
+            result, end = PuzzleResult(success=False, message=str(exception)), "."
+        else:
+            result = await apply_move(self.client, self.game, command)
         self._observation = result.state or observation
         terminated = result.solved or result.game_over
         error = "" if result.success or result.solved else result.message or "it was refused"
         self._num_invalid = self._num_invalid + 1 if error else 0
-        truncated = truncated or self._num_invalid >= batch.max_invalid_answers
-        self._info = TextInfo(error, result.solved, terminated, truncated and not terminated)
+        exhausted = self._num_answers >= batch.max_steps or self._num_invalid >= batch.max_invalid_answers
+        self._info = TextInfo(error, result.solved, terminated, exhausted and not terminated)
         outcome = "Solved." if result.solved else "Lost." if terminated else "Done."
         if error and not terminated:
-            outcome = f"Not possible: {error}"
+            outcome = f"Not possible: {error}{end}"
         text = f"{outcome}\n\n{_board_text(self._observation)}"
-        return TextStep(text, step_reward(result, batch.rewards), terminated or truncated, self._info)
+        return TextStep(text, step_reward(result, batch.rewards), terminated or exhausted, self._info)
 
     @property
     def prompt(self) -> str:
-        return self._batch.write_prompt(self._game, self.observation)
+        return self._batch.write_prompt(self.game, self.observation)
 
     def expert_actions(self) -> list[str] | None:
         """Return a list with the move of the server's next hint, or None if there is no such move.
