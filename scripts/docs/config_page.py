@@ -85,7 +85,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.lm.sampling": ("SamplingConfig",),
         "phalanx.lm.evaluation": ("TextEvalConfig",),
         "phalanx.text.env_spec": ("TextEnvConfig",),
-        "phalanx.puzzles.server.env": ("PuzzleServerConfig",),
+        "phalanx.puzzles.server.env": ("PuzzleServerEnvConfig",),
     },
     "Logging": {"phalanx.logging.config": ("LoggingConfig",)},
 }
