@@ -22,7 +22,6 @@ from phalanx.data.samples import (
     ORIGIN_CODES,
     PackedSample,
     Sample,
-    SampleFileError,
     SampleOrigin,
     pack_sample,
     read_packed_samples,
@@ -31,6 +30,7 @@ from phalanx.data.samples import (
     write_packed_samples,
 )
 from phalanx.data.sum_tree import SumTree, draw_slots, draw_uniform
+from phalanx.io.checksum import CorruptFileError
 
 _DIFFICULTY_BINS = 10
 _SUM_SCALE = 2.0**64
@@ -495,11 +495,11 @@ class ReplayBuffer:
         """Load a buffer from a file that `save` wrote."""
         packed, header, serials = read_packed_samples(path)
         if "buffer" not in header:
-            raise SampleFileError(f"{path} has samples but no replay buffer; read it with read_samples")
+            raise CorruptFileError(f"{path} has samples but no replay buffer; read it with read_samples")
         state = header["buffer"]
         buffer = cls(ReplayBufferConfig(**state["config"]))
         if len(packed) > buffer.config.max_size:
-            raise SampleFileError(f"{path} is corrupt: it has more than {buffer.config.max_size} samples")
+            raise CorruptFileError(f"{path} is corrupt: it has more than {buffer.config.max_size} samples")
         buffer._reserve(len(packed))
         buffer._tokens = [tokens for tokens, _, _ in packed]
         buffer._texts = [text for _, text, _ in packed]
