@@ -36,7 +36,10 @@ def test_each_bucket_pads_its_samples_to_its_longest_length() -> None:
     rows = [(b.sample_count, b.total_tokens, b.padded_tokens, b.efficiency) for b in analysis.buckets]
     assert rows == [(3, 5, 6, 5 / 6), (0, 0, 0, 1.0), (1, 9, 10, 0.9)]
     assert analysis.overall_efficiency == 14 / 16
-    assert analysis.buckets[0].padding_waste == pytest.approx(1 / 6)
+    assert analysis.overall_waste == 1 - 14 / 16
+    assert analysis.empty_buckets == 1
+    assert analysis.buckets[0].waste_tokens == 1
+    assert analysis.buckets[0].waste_percentage == pytest.approx(100 / 6)
 
 
 def test_samples_that_no_bucket_takes_are_told_apart_and_not_counted_as_full() -> None:

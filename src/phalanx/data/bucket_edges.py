@@ -33,6 +33,16 @@ class BucketEfficiency(PaddingMetrics):
     """Number of samples in the bucket."""
 
     @property
+    def waste_tokens(self) -> int:
+        """Number of padding tokens."""
+        return self.padded_tokens - self.total_tokens
+
+    @property
+    def waste_percentage(self) -> float:
+        """Percentage of the tokens that are padding, from 0 to 100."""
+        return 100 * self.padding_waste
+
+    @property
     def label(self) -> str:
         """Range of lengths as text, such as `129-256`."""
         return f"{self.min_length}-{self.max_length}"
@@ -72,6 +82,16 @@ class BucketAnalysis(FrozenModel):
     def overall_efficiency(self) -> float:
         """Fraction of the tokens that are not padding, from 0 to 1. It is 1 if all buckets are empty."""
         return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
+
+    @property
+    def overall_waste(self) -> float:
+        """Fraction of the tokens that are padding, from 0 to 1."""
+        return 1 - self.overall_efficiency
+
+    @property
+    def empty_buckets(self) -> int:
+        """Number of buckets without samples."""
+        return sum(bucket.sample_count == 0 for bucket in self.buckets)
 
     def to_ascii(self) -> str:
         """Return the analysis as a text table with at most 80 columns."""

@@ -71,6 +71,11 @@ class BatchingEfficiencyReport(FrozenModel):
         return self.bucket_analysis.total_tokens
 
     @property
+    def total_padded(self) -> int:
+        """Number of tokens in the buckets, including padding."""
+        return self.bucket_analysis.padded_tokens
+
+    @property
     def overall_efficiency(self) -> float:
         """Fraction of the tokens in the given buckets that are not padding, from 0 to 1."""
         return self.bucket_analysis.overall_efficiency
