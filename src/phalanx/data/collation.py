@@ -182,7 +182,8 @@ def collate(
     for name, array in arrays.items():
         if len(array) != len(found):
             raise ValueError(
-                f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(found)} samples"
+                f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(found)} "
+                f"samples"
             )
         arrays[name] = _add_rows(array, len(batch) - len(array))
     replaced = {name: arrays.pop(name) for name in ("input_ids", "loss_mask") if name in arrays}
@@ -240,25 +241,22 @@ def fill_rows(
         pad_id,
         *(array[:used] for array in arrays.values()),
     )
-    columns = {
-        name: np.zeros((rows * layout.width, *values.shape[1:]), values.dtype)
-        for name, values in source.columns.items()
-    }
     copies_loss = layout.separator_token_id is not None and layout.separator_loss
-    if copies_loss or columns:
+    if copies_loss or source.columns:
         first = layout.segment_rows * layout.width + layout.segment_positions
-        if copies_loss:
-            # A truncated sample fills its row, so no separator follows it.
-            last = (first + layout.lengths - 1)[layout.spans > layout.lengths]
-            arrays["loss_mask"].flat[last + 1] = arrays["loss_mask"].flat[last]
-        ends = np.cumsum(layout.lengths, dtype=np.int64)
-        within = np.arange(layout.lengths.sum(dtype=np.int64)) - np.repeat(
-            ends - layout.lengths, layout.lengths
-        )
-        for name, column in columns.items():
-            sources = np.repeat(source.starts, layout.lengths) + within
-            column[np.repeat(first, layout.lengths) + within] = source.columns[name][sources]
-    columns = {name: column.reshape(*shape, *column.shape[1:]) for name, column in columns.items()}
+    if copies_loss:
+        # A truncated sample fills its row, so no separator follows it.
+        last = (first + layout.lengths - 1)[layout.spans > layout.lengths]
+        arrays["loss_mask"].flat[last + 1] = arrays["loss_mask"].flat[last]
+    columns: dict[str, np.ndarray] = {}
+    if source.columns:
+        before = np.cumsum(layout.lengths, dtype=np.int64) - layout.lengths
+        within = np.arange(layout.lengths.sum()) - np.repeat(before, layout.lengths)
+        targets, sources = (np.repeat(starts, layout.lengths) + within for starts in (first, source.starts))
+        for name, values in source.columns.items():
+            column = np.zeros((rows * layout.width, *values.shape[1:]), values.dtype)
+            column[targets] = values[sources]
+            columns[name] = column.reshape(*shape, *values.shape[1:])
     return TokenBatch(**arrays, layout=layout, columns=columns, spec=spec)
 
 
@@ -337,9 +335,10 @@ def _check_tokens(
         )
     if loss_mask is not None and len(loss_mask) != len(tokens):
         raise ValueError(f"loss_mask must have {len(tokens)} entries, one per token, got {len(loss_mask)}")
-    if len(tokens) and not np.can_cast(tokens.dtype, np.int32):
-        as_token_ids(tokens, "tokens")
-    layout = layout or assign_packs(lengths, config)
+    fits = np.can_cast(tokens.dtype, np.int32)
+    ids = np.ascontiguousarray(tokens, np.int32) if fits else as_token_ids(tokens, "tokens")
+    if layout is None:
+        layout = assign_packs(lengths, config)
     if layout.samples.max(initial=-1) >= len(lengths):
         raise ValueError(
             f"the layout has sample {layout.samples.max()}, but there are only {len(lengths)} samples"
@@ -348,7 +347,7 @@ def _check_tokens(
     if np.any(starts + layout.lengths > bounds[layout.samples + 1]):
         raise ValueError("the layout was computed for samples of other lengths")
     mask = None if loss_mask is None else as_loss_mask(loss_mask, "tokens")
-    return ConcatenatedTokens(np.ascontiguousarray(tokens, np.int32), mask, starts, {}), layout
+    return ConcatenatedTokens(ids, mask, starts, {}), layout
 
 
 def _dataset_tokens(spec: BatchSpec, dataset: TokenDataset) -> ConcatenatedTokens:
