@@ -96,7 +96,7 @@ class BucketAnalysis(FrozenModel):
     def to_ascii(self) -> str:
         """Return the analysis as a text table with at most 80 columns."""
         header = ("bucket", "lengths", "samples", "tokens", "padded", "full")
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (
                 str(bucket.bucket_id),
                 bucket.label,

@@ -163,7 +163,8 @@ def tokenize_rows(
     """
     stats = stats if stats is not None else TokenizeStats()
     ids = IdAssigner()
-    blocks = _tokenize_blocks(source, tokenizer, config or TokenizeConfig(), chat, split, workers)
+    worker = _RowTokenizer(tokenizer, config or TokenizeConfig(), chat)
+    blocks = _tokenize_blocks(source, worker, split, workers)
     with contextlib.closing(blocks):
         for part, block in blocks:
             ids.begin_part(part)
@@ -249,8 +250,8 @@ def iter_lengths(
     use_ray = use_ray or ray_address is not None
     paths = [path.resolve() for path in paths] if use_ray else paths
     parts = split_files(paths, part_bytes or _choose_part_bytes(paths, workers), split)
-    config = _detect_format(config or TokenizeConfig(add_eos=False), iter_rows(paths, split))
-    count = functools.partial(_count_part, tokenizer=tokenizer, config=config, chat=chat)
+    worker = _RowTokenizer(tokenizer, config or TokenizeConfig(add_eos=False), chat)
+    count = worker.detect_format(iter_rows(paths, split)).count_part
     total = total_bytes(paths)
     on_bytes = on_bytes or (lambda done, total: None)
     on_bytes(0, total)
@@ -294,120 +295,6 @@ class _Block(NamedTuple):
     loss_mask: Int8[np.ndarray, " tokens"]
 
 
-def _tokenize_blocks(
-    source: RowSource,
-    tokenizer: Tokenizer,
-    config: TokenizeConfig,
-    chat: ChatTemplate | None,
-    split: str | None,
-    workers: int | None,
-) -> Generator[tuple[FilePart | None, _Block], None, None]:
-    """Tokenize a dataset block by block.
-
-    Yields pairs of a part of a file and its samples. The part is None if the rows are not from a file.
-    """
-    if isinstance(source, str | os.PathLike):
-        source = [source]
-    if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
-        paths = as_paths(source)
-        parts = split_files(paths, _choose_part_bytes(paths, workers), split)
-        config = _detect_format(config, iter_rows(paths, split))
-        tokenize = functools.partial(_tokenize_part, tokenizer=tokenizer, config=config, chat=chat)
-        with contextlib.closing(ordered_map(tokenize, parts, workers=workers)) as results:
-            yield from zip(parts, results, strict=True)
-        return
-    if workers != 1:
-        raise ValueError("several workers can only read files; use workers=1 for rows in memory and streams")
-    rows = iter_rows(source, split)
-    while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        config = _detect_format(config, iter(chunk))
-        yield None, _tokenize_block(iter(chunk), tokenizer, config, chat)
-
-
-def _detect_format(config: TokenizeConfig, rows: Iterator[Row]) -> TokenizeConfig:
-    """Return a config in which the format `auto` is replaced by the format of the first row."""
-    if config.format != "auto" or (first := next(rows, None)) is None:
-        return config
-    row = first[1]
-    format: RowFormat = "text"
-    if row.get("input_ids") is not None:
-        format = "tokens"
-    elif row.get("chosen") is not None and row.get("rejected") is not None:
-        format = "preference"
-    elif any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
-        format = "chat"
-    elif _find_pair(row) is not None:
-        format = "prompt_completion"
-    return config.model_copy(update={"format": format})
-
-
-def _call_with_rows(
-    part: FilePart, config: TokenizeConfig, function: Callable[[Iterator[Row]], AnyResult]
-) -> AnyResult:
-    """Call a function with the rows of a part of a file.
-
-    The locations of rows contain line numbers. Counting the lines before the part is slow. Therefore lines
-    are first numbered from 1, and only if the function raises `ValueError`, it is called again with the
-    actual line numbers.
-    """
-    columns = None
-    if config.format in ("text", "tokens"):
-        columns = (*ID_FIELDS, config.text_field, "input_ids", "loss_mask", "labels")
-    read = functools.partial(read_part, part, columns=columns, text_field=config.text_field)
-    try:
-        return function(read(first_line=1))
-    except ValueError:
-        if not part.has_lines or not part.begin:
-            raise
-    return function(read(first_line=count_lines_before(part) + 1))
-
-
-def _count_part(
-    part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
-) -> tuple[list[str], Sequence[int], list[str], list[int]]:
-    """Compute the lengths of the samples in a part of a file.
-
-    Returns:
-        The ids of the rows, and for each sample its row, the suffix of its id and its length.
-    """
-    adds_tokens = config.add_bos or config.add_eos is not False
-    if config.format == "text" and not adds_tokens and config.max_length is None:
-        # Counting is faster than tokenizing, and gives the same lengths.
-        ids, lengths = _call_with_rows(part, config, lambda rows: _count_texts(rows, tokenizer, config))
-        return ids, range(len(ids)), [""] * len(ids), lengths
-    block = _tokenize_part(part, tokenizer, config, chat)
-    kept = [outcome for outcome in block.outcomes if outcome.length]
-    return block.row_ids, [o.row for o in kept], [o.suffix for o in kept], [o.length for o in kept]
-
-
-def _count_texts(
-    rows: Iterator[Row], tokenizer: Tokenizer, config: TokenizeConfig
-) -> tuple[list[str], list[int]]:
-    """Return the ids of rows with texts, and the numbers of tokens."""
-    ids: list[str] = []
-    lengths: list[int] = []
-    while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        texts = []
-        for where, row in chunk:
-            try:
-                texts.append(_get_text(row, config))
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from error
-            ids.append(row_id(row, where))
-        counts = tokenizer.count_batch(texts)
-        if 0 in counts:
-            raise ValueError(f"{chunk[counts.index(0)][0]}: the sample has no tokens; remove the row")
-        lengths += counts
-    return ids, lengths
-
-
-def _tokenize_part(
-    part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
-) -> _Block:
-    """Tokenize a part of a file. The final ids are assigned later, because they depend on earlier parts."""
-    return _call_with_rows(part, config, lambda rows: _tokenize_block(rows, tokenizer, config, chat))
-
-
 _Tokens: TypeAlias = tuple[list[int], list[int]]
 """Token ids and loss mask."""
 
@@ -433,81 +320,282 @@ class _FormattedSample(NamedTuple):
     tokens: _Tokens | None = None
 
 
-def _tokenize_block(
-    rows: Iterator[Row], tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
-) -> _Block:
-    """Tokenize rows, a few hundred at a time."""
-    row_ids: list[str] = []
-    outcomes: list[_Outcome] = []
-    tokens, masks = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)]
+class _RowTokenizer(NamedTuple):
+    """Converts rows to samples. It is sent to worker processes."""
+
+    tokenizer: Tokenizer
+    config: TokenizeConfig
+    chat: ChatTemplate | None
+
+    def detect_format(self, rows: Iterator[Row]) -> "_RowTokenizer":
+        """Return a copy in which the format `auto` is replaced by the format of the first row."""
+        if self.config.format != "auto" or (first := next(rows, None)) is None:
+            return self
+        row = first[1]
+        format: RowFormat = "text"
+        if row.get("input_ids") is not None:
+            format = "tokens"
+        elif row.get("chosen") is not None and row.get("rejected") is not None:
+            format = "preference"
+        elif any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
+            format = "chat"
+        elif _find_pair(row) is not None:
+            format = "prompt_completion"
+        return self._replace(config=self.config.model_copy(update={"format": format}))
+
+    def tokenize_part(self, part: FilePart) -> _Block:
+        """Tokenize a part of a file. Ids are assigned later, because they depend on earlier parts."""
+        return self._call_with_rows(part, self.tokenize_block)
+
+    def count_part(self, part: FilePart) -> tuple[list[str], Sequence[int], list[str], list[int]]:
+        """Compute the lengths of the samples in a part of a file.
+
+        Returns:
+            The ids of the rows, and for each sample its row, the suffix of its id and its length.
+        """
+        config = self.config
+        adds_tokens = config.add_bos or config.add_eos is not False
+        if config.format == "text" and not adds_tokens and config.max_length is None:
+            # Counting is faster than tokenizing, and gives the same lengths.
+            ids, lengths = self._call_with_rows(part, self._count_texts)
+            return ids, range(len(ids)), [""] * len(ids), lengths
+        block = self.tokenize_part(part)
+        kept = [outcome for outcome in block.outcomes if outcome.length]
+        return block.row_ids, [o.row for o in kept], [o.suffix for o in kept], [o.length for o in kept]
+
+    def _call_with_rows(self, part: FilePart, function: Callable[[Iterator[Row]], AnyResult]) -> AnyResult:
+        """Call a function with the rows of a part of a file.
+
+        The locations of rows contain line numbers. Counting the lines before the part is slow. Therefore
+        lines are first numbered from 1, and only if the function raises `ValueError`, it is called again with
+        the actual line numbers.
+        """
+        config, columns = self.config, None
+        if config.format in ("text", "tokens"):
+            columns = (*ID_FIELDS, config.text_field, "input_ids", "loss_mask", "labels")
+        read = functools.partial(read_part, part, columns=columns, text_field=config.text_field)
+        try:
+            return function(read(first_line=1))
+        except ValueError:
+            if not part.has_lines or not part.begin:
+                raise
+        return function(read(first_line=count_lines_before(part) + 1))
+
+    def _count_texts(self, rows: Iterator[Row]) -> tuple[list[str], list[int]]:
+        """Return the ids of rows with texts, and the numbers of tokens."""
+        ids: list[str] = []
+        lengths: list[int] = []
+        while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+            texts = []
+            for where, row in chunk:
+                try:
+                    texts.append(self._get_text(row))
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from error
+                ids.append(row_id(row, where))
+            counts = self.tokenizer.count_batch(texts)
+            if 0 in counts:
+                raise ValueError(f"{chunk[counts.index(0)][0]}: the sample has no tokens; remove the row")
+            lengths += counts
+        return ids, lengths
+
+    def tokenize_block(self, rows: Iterator[Row]) -> _Block:
+        """Tokenize rows, a few hundred at a time."""
+        limit = self.config.max_length
+        row_ids: list[str] = []
+        outcomes: list[_Outcome] = []
+        tokens, masks = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)]
+        while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+            items: list[tuple[int, str, _FormattedSample]] = []
+            for index, (where, row) in enumerate(chunk, len(row_ids)):
+                try:
+                    items += [(index, where, item) for item in self._format_row(row)]
+                except (ValueError, ImportError) as error:
+                    raise type(error)(f"{where}: {error}") from error
+            encoded = iter(
+                self.tokenizer.encode_with_offsets([item.text for *_, item in items if not item.tokens])
+            )
+            for index, where, item in items:
+                try:
+                    ids, mask = item.tokens or self._add_loss_mask(item, *next(encoded))
+                    if not ids:
+                        raise ValueError("the sample has no tokens; remove the row")
+                    too_long = limit is not None and len(ids) > limit
+                    if too_long:
+                        ids, mask = self._truncate(ids, mask, item)
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from error
+                needs_loss = not item.tokens and (too_long or item.loss_spans != [(0, len(item.text))])
+                # The first token has no token before it, so it has no loss.
+                kept = bool(ids) and (any(mask[1:]) or not needs_loss)
+                outcomes.append(_Outcome(index, item.suffix, len(ids) if kept else 0, too_long and bool(ids)))
+                if kept:
+                    tokens.append(np.array(ids, np.int32))
+                    masks.append(np.array(mask, np.int8))
+            row_ids += [row_id(row, where) for where, row in chunk]
+        return _Block(row_ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
+
+    def _format_row(self, row: Mapping[str, Any]) -> list[_FormattedSample]:
+        """Convert a row to texts. A preference pair gives two texts, and any other row gives one."""
+        config, tools = self.config, row.get("tools")
+        match config.format:
+            case "chat":
+                messages = next((row[name] for name in _MESSAGE_COLUMNS if row.get(name) is not None), None)
+                if messages is None:
+                    raise ValueError(
+                        f"a chat row needs {' or '.join(_MESSAGE_COLUMNS)}; it has {_columns(row)}"
+                    )
+                return [self._format_chat("", _check_messages(messages), 0, tools)]
+            case "prompt_completion":
+                pair = _find_pair(row)
+                if pair is None:
+                    expected = ", or ".join(" and ".join(names) for names in _PAIR_COLUMNS)
+                    raise ValueError(f"the row needs {expected}; it has {_columns(row)}")
+                return [self._format_completion("", *pair, tools)]
+            case "preference":
+                if row.get("chosen") is None or row.get("rejected") is None:
+                    raise ValueError(f"a preference row needs chosen and rejected; it has {_columns(row)}")
+                return [
+                    self._format_completion(f"/{name}", row.get("prompt"), row[name], tools)
+                    for name in ("chosen", "rejected")
+                ]
+            case "tokens":
+                return [_FormattedSample("", "", [], tokens=_get_tokens(row))]
+        text = self._get_text(row)
+        if config.loss not in ("auto", "all"):
+            raise ValueError(f"a text has no turns for loss={config.loss!r}; use loss='all'")
+        return [_FormattedSample("", text, [(0, len(text))])]
+
+    def _get_text(self, row: Mapping[str, Any]) -> str:
+        name = self.config.text_field
+        text = row.get(name)
+        if not isinstance(text, str):
+            found = f"{name!r} is {text!r:.60}" if name in row else f"it has {_columns(row)}"
+            raise ValueError(f"the row needs a text in {name!r}; {found}")
+        return text
+
+    def _format_chat(
+        self, suffix: str, messages: Sequence[Message], first_turn: int, tools: Any
+    ) -> _FormattedSample:
+        chat, config = self.chat, self.config
+        if chat is None:
+            raise ValueError("conversations need a chat template")
+        variables = dict(config.chat_template_kwargs) | ({"tools": tools} if tools else {})
+        if config.loss == "all":
+            text = chat.render(messages, **variables)
+            spans, count_overlap = [(0, len(text))], False
+        else:
+            turns = [n for n, turn in enumerate(messages) if turn["role"] == "assistant" and n >= first_turn]
+            if not turns:
+                raise ValueError("the conversation has no assistant turn that counts in the loss")
+            turns = turns[-1:] if config.loss == "last_turn" else turns
+            text, spans = chat.render_with_spans(messages, turns, **variables)
+            count_overlap = chat.marks_generation
+        return _FormattedSample(suffix, text, spans, count_overlap, False, tuple(messages), first_turn, tools)
+
+    def _format_completion(self, suffix: str, prompt: Any, completion: Any, tools: Any) -> _FormattedSample:
+        """Format a prompt and its completion, which are either both strings or both lists of messages.
+
+        A prompt that is None is empty.
+        """
+        loss = self.config.loss
+        if prompt is None:
+            prompt = "" if isinstance(completion, str) else []
+        if isinstance(prompt, str) and isinstance(completion, str):
+            if loss in ("assistant", "last_turn"):
+                raise ValueError(f"texts have no turns for loss={loss!r}; use 'completion' or 'all'")
+            text = prompt + completion
+            return _FormattedSample(suffix, text, [(0 if loss == "all" else len(prompt), len(text))])
+        if isinstance(prompt, str) or isinstance(completion, str):
+            raise ValueError("prompt and completion must both be texts, or both lists of messages")
+        asked = _check_messages(prompt) if prompt else []
+        answered = _check_messages(completion)
+        # TRL repeats the prompt in both answers; the repeated messages do not count in the loss.
+        messages = answered if asked and answered[: len(asked)] == asked else [*asked, *answered]
+        first_turn = len(asked) if asked else len(messages) - 1
+        return self._format_chat(suffix, messages, first_turn, tools)
+
+    def _add_loss_mask(self, item: _FormattedSample, ids: list[int], offsets: Sequence[Span]) -> _Tokens:
+        """Add special tokens to the tokens of a text, and compute the loss mask."""
+        mask = [0] * len(ids)
+        spans = iter(item.loss_spans)
+        begin, end = next(spans, (0, 0))
+        # Tokens and spans are both in order.
+        for index, (start, stop) in enumerate(offsets):
+            while start >= end and (following := next(spans, None)) is not None:
+                begin, end = following
+            first = stop > begin if item.count_overlap else start >= begin
+            mask[index] = int(first and start < end and stop > start)
+        ids, config = list(ids), self.config
+        bos, eos = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
+        add_eos = item.add_eos and eos is not None if config.add_eos is None else config.add_eos
+        for wanted, token, name in ((config.add_bos, bos, "beginning"), (add_eos, eos, "end")):
+            if wanted and token is None:
+                raise ValueError(f"the tokenizer has no {name}-of-text token in its tokenizer_config.json")
+        if add_eos and eos is not None and ids[-1:] != [eos]:
+            ids.append(eos)
+            mask.append(mask[-1] if mask else 1)
+        if config.add_bos and bos is not None and ids[:1] != [bos]:
+            ids.insert(0, bos)
+            mask.insert(0, 0)
+        return ids, mask
+
+    def _truncate(self, ids: list[int], mask: list[int], item: _FormattedSample) -> _Tokens:
+        """Truncate a sample that is longer than `max_length`. The result is empty if it is skipped."""
+        limit = self.config.max_length
+        assert limit is not None
+        match self.config.truncation:
+            case "error":
+                raise ValueError(
+                    f"the sample has {len(ids)} tokens, more than max_length {limit}; choose a truncation "
+                    f"(skip, right, left, drop_turns) or increase max_length"
+                )
+            case "right":
+                return ids[:limit], mask[:limit]
+            case "left":
+                return ids[-limit:], mask[-limit:]
+            case "drop_turns":
+                if not item.messages:
+                    raise ValueError(
+                        "truncation='drop_turns' needs a conversation; use 'right', 'left' or 'skip'"
+                    )
+                messages, first_turn = list(item.messages), item.first_turn
+                system = int(messages[0]["role"] == "system")
+                while len(messages) > system + 1:
+                    del messages[system]
+                    first_turn = max(first_turn - 1, 0)
+                    if messages[system]["role"] != "user":
+                        continue
+                    shorter = self._format_chat("", messages, first_turn, item.tools)
+                    ((ids, offsets),) = self.tokenizer.encode_with_offsets([shorter.text])
+                    ids, mask = self._add_loss_mask(shorter, ids, offsets)
+                    if len(ids) <= limit:
+                        return ids, mask
+        return [], []
+
+
+def _tokenize_blocks(
+    source: RowSource, worker: _RowTokenizer, split: str | None, workers: int | None
+) -> Generator[tuple[FilePart | None, _Block], None, None]:
+    """Tokenize a dataset block by block.
+
+    Yields pairs of a part of a file and its samples. The part is None if the rows are not from a file.
+    """
+    if isinstance(source, str | os.PathLike):
+        source = [source]
+    if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
+        paths = as_paths(source)
+        parts = split_files(paths, _choose_part_bytes(paths, workers), split)
+        tokenize = worker.detect_format(iter_rows(paths, split)).tokenize_part
+        with contextlib.closing(ordered_map(tokenize, parts, workers=workers)) as results:
+            yield from zip(parts, results, strict=True)
+        return
+    if workers != 1:
+        raise ValueError("several workers can only read files; use workers=1 for rows in memory and streams")
+    rows = iter_rows(source, split)
     while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        items: list[tuple[int, str, _FormattedSample]] = []
-        for index, (where, row) in enumerate(chunk, len(row_ids)):
-            try:
-                items += [(index, where, item) for item in _format_row(row, config, chat)]
-            except (ValueError, ImportError) as error:
-                raise type(error)(f"{where}: {error}") from error
-        encoded = iter(tokenizer.encode_with_offsets([item.text for *_, item in items if not item.tokens]))
-        for index, where, item in items:
-            try:
-                ids, mask = item.tokens or _add_loss_mask(item, *next(encoded), tokenizer, config)
-                if not ids:
-                    raise ValueError("the sample has no tokens; remove the row")
-                too_long = config.max_length is not None and len(ids) > config.max_length
-                if too_long:
-                    ids, mask = _truncate(ids, mask, item, tokenizer, config, chat)
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from error
-            needs_loss = not item.tokens and (too_long or item.loss_spans != [(0, len(item.text))])
-            # The first token has no token before it, so it has no loss.
-            kept = bool(ids) and (any(mask[1:]) or not needs_loss)
-            outcomes.append(_Outcome(index, item.suffix, len(ids) if kept else 0, too_long and bool(ids)))
-            if kept:
-                tokens.append(np.array(ids, np.int32))
-                masks.append(np.array(mask, np.int8))
-        row_ids += [row_id(row, where) for where, row in chunk]
-    return _Block(row_ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
-
-
-def _format_row(
-    row: Mapping[str, Any], config: TokenizeConfig, chat: ChatTemplate | None
-) -> list[_FormattedSample]:
-    """Convert a row to texts. A preference pair gives two texts, and any other row gives one."""
-    tools = row.get("tools")
-    match config.format:
-        case "chat":
-            messages = next((row[name] for name in _MESSAGE_COLUMNS if row.get(name) is not None), None)
-            if messages is None:
-                raise ValueError(f"a chat row needs {' or '.join(_MESSAGE_COLUMNS)}; it has {_columns(row)}")
-            return [_format_chat("", _check_messages(messages), config, chat, 0, tools)]
-        case "prompt_completion":
-            pair = _find_pair(row)
-            if pair is None:
-                expected = ", or ".join(" and ".join(names) for names in _PAIR_COLUMNS)
-                raise ValueError(f"the row needs {expected}; it has {_columns(row)}")
-            return [_format_completion("", *pair, config, chat, tools)]
-        case "preference":
-            if row.get("chosen") is None or row.get("rejected") is None:
-                raise ValueError(f"a preference row needs chosen and rejected; it has {_columns(row)}")
-            return [
-                _format_completion(f"/{name}", row.get("prompt"), row[name], config, chat, tools)
-                for name in ("chosen", "rejected")
-            ]
-        case "tokens":
-            return [_FormattedSample("", "", [], tokens=_get_tokens(row))]
-    text = _get_text(row, config)
-    if config.loss not in ("auto", "all"):
-        raise ValueError(f"a text has no turns for loss={config.loss!r}; use loss='all'")
-    return [_FormattedSample("", text, [(0, len(text))])]
-
-
-def _get_text(row: Mapping[str, Any], config: TokenizeConfig) -> str:
-    name = config.text_field
-    text = row.get(name)
-    if not isinstance(text, str):
-        found = f"{name!r} is {text!r:.60}" if name in row else f"it has {_columns(row)}"
-        raise ValueError(f"the row needs a text in {name!r}; {found}")
-    return text
+        worker = worker.detect_format(iter(chunk))
+        yield None, worker.tokenize_block(iter(chunk))
 
 
 def _get_tokens(row: Mapping[str, Any]) -> _Tokens:
@@ -527,54 +615,6 @@ def _get_tokens(row: Mapping[str, Any]) -> _Tokens:
             )
         mask = labels != _IGNORE_INDEX
     return ids.tolist(), [1] * len(ids) if mask is None else as_loss_mask(mask).tolist()
-
-
-def _format_chat(
-    suffix: str,
-    messages: Sequence[Message],
-    config: TokenizeConfig,
-    chat: ChatTemplate | None,
-    first_turn: int,
-    tools: Any,
-) -> _FormattedSample:
-    if chat is None:
-        raise ValueError("conversations need a chat template")
-    variables = dict(config.chat_template_kwargs) | ({"tools": tools} if tools else {})
-    if config.loss == "all":
-        text = chat.render(messages, **variables)
-        spans, count_overlap = [(0, len(text))], False
-    else:
-        turns = [n for n, turn in enumerate(messages) if turn["role"] == "assistant" and n >= first_turn]
-        if not turns:
-            raise ValueError("the conversation has no assistant turn that counts in the loss")
-        turns = turns[-1:] if config.loss == "last_turn" else turns
-        text, spans = chat.render_with_spans(messages, turns, **variables)
-        count_overlap = chat.marks_generation
-    return _FormattedSample(suffix, text, spans, count_overlap, False, tuple(messages), first_turn, tools)
-
-
-def _format_completion(
-    suffix: str, prompt: Any, completion: Any, config: TokenizeConfig, chat: ChatTemplate | None, tools: Any
-) -> _FormattedSample:
-    """Format a prompt and its completion, which are either both strings or both lists of messages.
-
-    A prompt that is None is empty.
-    """
-    if prompt is None:
-        prompt = "" if isinstance(completion, str) else []
-    if isinstance(prompt, str) and isinstance(completion, str):
-        if config.loss in ("assistant", "last_turn"):
-            raise ValueError(f"texts have no turns for loss={config.loss!r}; use 'completion' or 'all'")
-        text = prompt + completion
-        return _FormattedSample(suffix, text, [(0 if config.loss == "all" else len(prompt), len(text))])
-    if isinstance(prompt, str) or isinstance(completion, str):
-        raise ValueError("prompt and completion must both be texts, or both lists of messages")
-    asked = _check_messages(prompt) if prompt else []
-    answered = _check_messages(completion)
-    # TRL repeats the prompt in both answers; the repeated messages do not count in the loss.
-    messages = answered if asked and answered[: len(asked)] == asked else [*asked, *answered]
-    first_turn = len(asked) if asked else len(messages) - 1
-    return _format_chat(suffix, messages, config, chat, first_turn, tools)
 
 
 def _check_messages(value: Any) -> list[Message]:
@@ -613,75 +653,3 @@ def _find_pair(row: Mapping[str, Any]) -> tuple[Any, Any] | None:
 
 def _columns(row: Mapping[str, Any]) -> str:
     return ", ".join(row) or "no columns"
-
-
-def _add_loss_mask(
-    item: _FormattedSample,
-    ids: list[int],
-    offsets: Sequence[Span],
-    tokenizer: Tokenizer,
-    config: TokenizeConfig,
-) -> _Tokens:
-    """Add special tokens to the tokens of a text, and compute the loss mask."""
-    mask = [0] * len(ids)
-    spans = iter(item.loss_spans)
-    begin, end = next(spans, (0, 0))
-    # Tokens and spans are both in order.
-    for index, (start, stop) in enumerate(offsets):
-        while start >= end and (following := next(spans, None)) is not None:
-            begin, end = following
-        first = stop > begin if item.count_overlap else start >= begin
-        mask[index] = int(first and start < end and stop > start)
-    ids, bos, eos = list(ids), tokenizer.bos_token_id, tokenizer.eos_token_id
-    add_eos = item.add_eos and eos is not None if config.add_eos is None else config.add_eos
-    for wanted, token, name in ((config.add_bos, bos, "beginning"), (add_eos, eos, "end")):
-        if wanted and token is None:
-            raise ValueError(f"the tokenizer has no {name}-of-text token in its tokenizer_config.json")
-    if add_eos and eos is not None and ids[-1:] != [eos]:
-        ids.append(eos)
-        mask.append(mask[-1] if mask else 1)
-    if config.add_bos and bos is not None and ids[:1] != [bos]:
-        ids.insert(0, bos)
-        mask.insert(0, 0)
-    return ids, mask
-
-
-def _truncate(
-    ids: list[int],
-    mask: list[int],
-    item: _FormattedSample,
-    tokenizer: Tokenizer,
-    config: TokenizeConfig,
-    chat: ChatTemplate | None,
-) -> _Tokens:
-    """Truncate a sample that is longer than `max_length`. The result is empty if the sample is skipped."""
-    limit = config.max_length
-    assert limit is not None
-    match config.truncation:
-        case "error":
-            raise ValueError(
-                f"the sample has {len(ids)} tokens, more than max_length {limit}; choose a truncation "
-                f"(skip, right, left, drop_turns) or increase max_length"
-            )
-        case "right":
-            return ids[:limit], mask[:limit]
-        case "left":
-            return ids[-limit:], mask[-limit:]
-        case "drop_turns":
-            if not item.messages:
-                raise ValueError(
-                    "truncation='drop_turns' needs a conversation; use 'right', 'left' or 'skip'"
-                )
-            messages, first_turn = list(item.messages), item.first_turn
-            system = int(messages[0]["role"] == "system")
-            while len(messages) > system + 1:
-                del messages[system]
-                first_turn = max(first_turn - 1, 0)
-                if messages[system]["role"] != "user":
-                    continue
-                shorter = _format_chat("", messages, config, chat, first_turn, item.tools)
-                ((ids, offsets),) = tokenizer.encode_with_offsets([shorter.text])
-                ids, mask = _add_loss_mask(shorter, ids, offsets, tokenizer, config)
-                if len(ids) <= limit:
-                    return ids, mask
-    return [], []
