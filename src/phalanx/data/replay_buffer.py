@@ -303,13 +303,6 @@ class ReplayBuffer:
         """Fraction of successes among the samples whose outcome is known. 0 if there are none."""
         return self.stats().success_rate
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory use in bytes, without the overhead of Python objects."""
-        with self._lock:
-            arrays = self._numbers.nbytes + self._serials.nbytes + self._tree.nbytes
-            return arrays + sum(map(len, self._tokens)) + sum(map(len, self._texts))
-
     def stats(self) -> ReplayStats:
         """Compute statistics of the current samples."""
         with self._lock:

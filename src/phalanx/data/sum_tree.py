@@ -25,19 +25,9 @@ class SumTree:
         self._nodes = np.zeros(2 * self._leaves, np.float64)
 
     @property
-    def capacity(self) -> int:
-        """Number of slots."""
-        return self._leaves
-
-    @property
     def total(self) -> float:
         """Sum of all weights."""
         return float(self._nodes[1])
-
-    @property
-    def nbytes(self) -> int:
-        """Memory use in bytes."""
-        return self._nodes.nbytes
 
     def get(self, slots: Int64[np.ndarray, " count"]) -> Float64[np.ndarray, " count"]:
         """Return the weights of the given slots."""
