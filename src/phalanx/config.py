@@ -38,19 +38,19 @@ def register_configs_with_jax() -> None:
 
 
 class FrozenModel(BaseModel):
-    """Base class of immutable Pydantic models that reject unknown fields.
+    """Base class of immutable Pydantic models that reject unknown fields."""
 
-    The docstrings of fields are their descriptions.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Config(FrozenModel):
     """Base class of configs, which are immutable, hashable and static under `jax.jit`.
 
-    A section of a config is a field that is itself a config.
+    A section of a config is a field that is itself a config. The docstrings of fields are their descriptions.
     """
+
+    # Not in `FrozenModel`, because Pydantic takes milliseconds per class to read the docstrings.
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     preset_group: ClassVar[str | None] = None
     """Folder in `presets/` with the named presets of this class, such as `"arc"` or `"ppo"`. None means that
