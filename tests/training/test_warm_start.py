@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 
 def kge(*overrides: str) -> KGETrainer:
-    small = ("model.embedding_dim=4", "num_updates=2", "num_negatives=4", "evaluation.max_queries=4")
+    small = ("model.embedding_dim=4", "num_epochs=2", "num_negatives=4", "evaluation.max_queries=4")
     return KGETrainer(KGEConfig.load(None, (*small, *overrides)))
 
 

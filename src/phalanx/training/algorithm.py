@@ -141,7 +141,7 @@ class Algorithm(abc.ABC, Generic[State]):
         self.config: Any = config
         self.environment: Any = environment
         self.mesh = DeviceMesh() if mesh is None else mesh
-        self.num_updates = config.num_updates
+        self.num_updates: int = getattr(config, config.num_updates_setting)
 
     @classmethod
     def for_evaluation(cls: type[AnyAlgorithm], config: Any) -> AnyAlgorithm:
