@@ -51,7 +51,7 @@ def run_training(
     """
     from rich.console import Console
 
-    from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, ProcessLostError
+    from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessLostError
     from phalanx.training.run import train
 
     console = Console(quiet=not algorithm.mesh.is_first_process)

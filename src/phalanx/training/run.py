@@ -32,7 +32,7 @@ from phalanx.training.checkpoints import (
 )
 from phalanx.training.config import RunConfig
 from phalanx.training.distributed import unreplicate
-from phalanx.training.processes import ProcessLostError
+from phalanx.training.process_group import ProcessLostError
 from phalanx.training.stop_signals import stop_on_signals
 from phalanx.training.warm_start import load_params
 

@@ -1,7 +1,7 @@
-"""Communication between the processes of a training run, which may run on several machines.
+"""TCP connections between the processes of a training run, which may run on several machines.
 
-Every process is connected to the first one by a TCP socket. `DeviceMesh` uses these connections to gather
-arrays from all processes.
+`ProcessGroup` sends bytes and NumPy arrays between processes and knows nothing about JAX. Algorithms do not
+use it directly: they call the methods of `DeviceMesh`, which also cover the devices of each process.
 """
 
 import contextlib
@@ -35,15 +35,15 @@ class ProcessLostError(RuntimeError):
 
 
 @dataclasses.dataclass(eq=False)
-class Processes:
-    """Connections between the processes of a training run, as seen by one of the processes.
+class ProcessGroup:
+    """The connected processes of a training run, as seen by one of them.
 
-    All processes must call the same methods in the same order.
+    Every process is connected to the first one. All processes must call the same methods in the same order.
     """
 
     rank: int
     """Index of this process. The first process, 0, writes the files of the run."""
-    count: int
+    size: int
     """Number of processes."""
     peers: dict[int, socket.socket] = dataclasses.field(default_factory=dict, repr=False)
     """Connections by rank. The first process is connected to all others, which are connected only to the
@@ -52,48 +52,44 @@ class Processes:
     """Number of exchanges so far, which is equal in all processes."""
 
     @classmethod
-    def join(cls, coordinator: str, count: int, rank: int, timeout: float = 300) -> "Processes":
+    def join(cls, coordinator: str, size: int, rank: int, timeout: float = 300) -> "ProcessGroup":
         """Connect all processes and wait until all of them are connected.
 
         Connections are not authenticated, so the port must be protected from other machines.
 
         Args:
             coordinator: Address `HOST:PORT` at which the first process listens.
-            count: Number of processes.
+            size: Number of processes.
             rank: Index of this process, counted from 0.
             timeout: Maximum number of seconds to wait for the other processes.
         """
-        if not 0 <= rank < count:
-            raise ValueError(f"the process id must be between 0 and {count - 1}, got {rank}")
+        if not 0 <= rank < size:
+            raise ValueError(f"the process id must be between 0 and {size - 1}, got {rank}")
         host, colon, port = coordinator.rpartition(":")
         if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"the coordinator must be HOST:PORT, got {coordinator!r}")
         address, deadline = (host.strip("[]"), int(port)), time.monotonic() + timeout
         if rank == 0:
-            return cls(rank, count, _accept_others(address, count, deadline))
-        return cls(rank, count, {0: _connect_to_first(address, count, rank, deadline)})
+            return cls(rank, size, _accept_others(address, size, deadline))
+        return cls(rank, size, {0: _connect_to_first(address, size, rank, deadline)})
 
     def close(self) -> None:
         """Close the connections. The other processes raise `ProcessLostError` at their next exchange."""
         for peer in self.peers.values():
             peer.close()
 
-    def gather(self, array: Shaped[np.ndarray, "..."], axis: int = 0) -> Shaped[np.ndarray, "..."]:
-        """Concatenate arrays of all processes along an axis. All processes must pass the same shape."""
-        return self.gather_all([array], [axis])[0]
+    def gather(self, arrays: Sequence[Shaped[np.ndarray, "..."]]) -> list[Shaped[np.ndarray, "..."]]:
+        """Concatenate each array with those of the other processes along the first axis, in order of rank.
 
-    def gather_all(
-        self, arrays: Sequence[Shaped[np.ndarray, "..."]], axes: Sequence[int]
-    ) -> list[Shaped[np.ndarray, "..."]]:
-        """Concatenate several arrays of all processes in one exchange, each along its own axis."""
+        All processes must pass arrays of the same shapes and types. There is one exchange for all arrays.
+        """
         flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
         received = self._exchange(flat[0] if len(flat) == 1 else np.concatenate(flat))
         ends = np.cumsum([len(array) for array in flat]).tolist()
         gathered = []
-        for array, data, end, axis in zip(arrays, flat, ends, axes, strict=True):
+        for array, data, end in zip(arrays, flat, ends, strict=True):
             parts = np.ascontiguousarray(received[:, end - len(data) : end]).reshape(-1).view(array.dtype)
-            parts = parts.reshape(self.count * array.shape[0], *array.shape[1:])
-            gathered.append(parts if axis == 0 else np.concatenate(np.split(parts, self.count), axis))
+            gathered.append(parts.reshape(self.size * array.shape[0], *array.shape[1:]))
         return gathered
 
     def exchange(self, data: bytes) -> list[bytes]:
@@ -105,7 +101,7 @@ class Processes:
 
     def _exchange(self, data: UInt8[np.ndarray, " bytes"]) -> UInt8[np.ndarray, "processes bytes"]:
         self.num_exchanges += 1
-        received = np.empty((self.count, len(data)), np.uint8)
+        received = np.empty((self.size, len(data)), np.uint8)
         received[self.rank] = data
         message = [memoryview(_HEADER.pack(self.num_exchanges, len(data))), data.data]
         rows = {rank: row.data for rank, row in enumerate(received) if rank != self.rank}
@@ -202,20 +198,20 @@ def _drop_bytes(views: list[memoryview], num_bytes: int) -> None:
         views[0] = views[0][num_bytes:]
 
 
-def _accept_others(address: tuple[str, int], count: int, deadline: float) -> dict[int, socket.socket]:
+def _accept_others(address: tuple[str, int], size: int, deadline: float) -> dict[int, socket.socket]:
     """Accept the connections of all other processes and return them by rank."""
     peers: dict[int, socket.socket] = {}
     with socket.create_server(address) as server:
-        while len(peers) < count - 1:
+        while len(peers) < size - 1:
             server.settimeout(max(deadline - time.monotonic(), 0.01))
             try:
                 peer, _ = server.accept()
             except TimeoutError:
-                missing = ", ".join(str(rank) for rank in range(1, count) if rank not in peers)
+                missing = ", ".join(str(rank) for rank in range(1, size) if rank not in peers)
                 raise ValueError(
-                    f"processes {missing} of {count} did not connect to {address[0]}:{address[1]} in time"
+                    f"processes {missing} of {size} did not connect to {address[0]}:{address[1]} in time"
                 ) from None
-            rank = _read_greeting(peer, count)
+            rank = _read_greeting(peer, size)
             if rank is None or rank in peers:
                 peer.close()
                 continue
@@ -226,7 +222,7 @@ def _accept_others(address: tuple[str, int], count: int, deadline: float) -> dic
     return peers
 
 
-def _read_greeting(peer: socket.socket, count: int) -> int | None:
+def _read_greeting(peer: socket.socket, size: int) -> int | None:
     """Read the first message of a new connection.
 
     Returns:
@@ -234,20 +230,20 @@ def _read_greeting(peer: socket.socket, count: int) -> int | None:
     """
     peer.settimeout(10)
     try:
-        (size,) = struct.unpack("<I", _receive(peer, 4))
-        greeting = json.loads(_receive(peer, size)) if size <= _MAX_GREETING_BYTES else None
+        (num_bytes,) = struct.unpack("<I", _receive(peer, 4))
+        greeting = json.loads(_receive(peer, num_bytes)) if num_bytes <= _MAX_GREETING_BYTES else None
     except (OSError, EOFError, ValueError):
         return None
     if not isinstance(greeting, dict) or greeting.get("protocol") != _PROTOCOL:
         return None
     rank = greeting.get("rank")
-    is_valid = greeting.get("count") == count and type(rank) is int and 0 < rank < count
+    is_valid = greeting.get("count") == size and type(rank) is int and 0 < rank < size
     return rank if is_valid else None
 
 
-def _connect_to_first(address: tuple[str, int], count: int, rank: int, deadline: float) -> socket.socket:
+def _connect_to_first(address: tuple[str, int], size: int, rank: int, deadline: float) -> socket.socket:
     """Connect to the first process. Try again until the deadline, because it may start later."""
-    greeting = json.dumps({"protocol": _PROTOCOL, "count": count, "rank": rank}).encode()
+    greeting = json.dumps({"protocol": _PROTOCOL, "count": size, "rank": rank}).encode()
     while True:
         try:
             first = socket.create_connection(address, timeout=10)
