@@ -1,5 +1,6 @@
 """The run loop, which performs updates, logging, evaluations and checkpoints for every algorithm."""
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -7,7 +8,7 @@ import logging
 import numbers
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -30,7 +31,6 @@ from phalanx.training.checkpoints import (
     intact_checkpoints,
     named,
 )
-from phalanx.training.config import RunConfig
 from phalanx.training.distributed import unreplicate
 from phalanx.training.process_group import ProcessLostError
 from phalanx.training.stop_signals import stop_on_signals
@@ -65,11 +65,10 @@ def train(
     Args:
         algorithm: Algorithm to train with.
         run_dir: Folder of the run. For a new run, it must be empty or not exist.
-        resume: Whether to continue from the newest checkpoint, with the same result as without the
-            interruption.
-        auto_resume: Whether to start the run or, if it has a checkpoint, to continue it. If it is finished,
-            its result is returned without training.
-        extend: Whether to continue a run with more updates than it was started with.
+        resume: Continue from the newest checkpoint, with the same result as without the interruption.
+        auto_resume: Start the run or, if it has a checkpoint, continue it. If it is finished, return its
+            result without training.
+        extend: Continue a run with more updates than it was started with.
         init_from: Run to take the initial parameters from, as `RUN`, `RUN@STEP` or `RUN@best`. None to create
             new parameters.
         handlers: Function that creates the handlers of the run's logger.
@@ -83,9 +82,10 @@ def train(
     elif resume or extend:
         start = "resume"
     num_seeds = algorithm.config.num_seeds
+    options: dict[str, Any] = {"extend": extend, "handlers": handlers}
     with contextlib.ExitStack() as stack:
         if num_seeds == 1:
-            runs = [Run(algorithm, path, start, extend=extend, init_from=ref, handlers=handlers)]
+            runs = [Run(algorithm, path, start, init_from=ref, **options)]
         else:
             stack.enter_context(_parent_run(algorithm, path, start, extend, ref))
             runs = [
@@ -94,17 +94,15 @@ def train(
                     path / f"seed_{number}",
                     # A seed may have been stopped before its first checkpoint, when others had one already.
                     "new" if start == "new" else _start_by_status(path / f"seed_{number}"),
-                    extend=extend,
                     init_from=None if ref is None else ref.for_seed(number),
-                    handlers=handlers,
+                    **options,
                 )
                 for number in range(num_seeds)
             ]
         for run in runs:
             stack.enter_context(run)
         stop = stack.enter_context(stop_on_signals())
-        first: Progress | None = None
-        last: Progress | None = None
+        first = last = None
         while True:
             stopped, *overdue = algorithm.mesh.any_process(
                 (stop.signal is not None, *(run.is_overdue for run in runs))
@@ -124,8 +122,8 @@ def train(
 
 
 def _start_by_status(run_dir: Path) -> Start:
-    status = run_dirs.run_status(run_dir)
-    return "new" if status == "new" else "restart" if status == "no_checkpoint" else "resume"
+    starts: dict[str, Start] = {"new": "new", "no_checkpoint": "restart"}
+    return starts.get(run_dirs.run_status(run_dir), "resume")
 
 
 class Run:
@@ -149,7 +147,9 @@ class Run:
         self.seconds = 0.0
         """Time spent in updates, in seconds."""
         self.counts: dict[str, int] = {algorithm.unit: 0}
+        """Sum of `UpdateResult.counts` over all updates."""
         self.evaluations: list[dict[str, Any]] = []
+        """Records of the evaluations since the run was opened."""
         self.last: Progress | None = None
         self._exhausted = self._is_open = False
         self._metrics: dict[str, float] | None = None
@@ -272,8 +272,6 @@ class Run:
             seconds=self.seconds,
             counts=dict(self.counts),
             evaluations=self.evaluations,
-            first=None,
-            last=self.last,
             state=self.state,
         )
 
@@ -295,17 +293,11 @@ class Run:
         for name, count in counts.items():
             self.counts[name] = self.counts.get(name, 0) + int(count)
         rate = int(counts[unit]) / seconds
-        known = {} if self.last is None else self.last.metrics
-        progress = Progress(
-            self.update,
-            self.algorithm.num_updates,
-            self.seconds,
-            dict(self.counts),
-            rate,
-            {**known, **{name: float(value) for name, value in headline.items()}},
-        )
-        logged = {f"{unit}_per_second": rate, "seconds": self.seconds}
-        return progress, {**self.counts, **logged}
+        metrics = {} if self.last is None else dict(self.last.metrics)
+        metrics |= {name: float(value) for name, value in headline.items()}
+        num_updates = self.algorithm.num_updates
+        progress = Progress(self.update, num_updates, self.seconds, dict(self.counts), rate, metrics)
+        return progress, {**self.counts, f"{unit}_per_second": rate, "seconds": self.seconds}
 
     def _log(self, result: UpdateResult, speed: Mapping[str, Any]) -> None:
         """Log metrics and sampled episodes when they are due."""
@@ -365,9 +357,8 @@ class Run:
 
     def _metadata(self) -> dict[str, Any]:
         """Return the entries of `run.json` that describe the model and the algorithm."""
-        algorithm, state = self.algorithm, unreplicate(self.state)
-        size = count_parameters(state.params)
-        return {"num_parameters": size, **algorithm.metadata(state)}
+        state = unreplicate(self.state)
+        return {"num_parameters": count_parameters(state.params), **self.algorithm.metadata(state)}
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
         if self.mesh.is_first_process and self.run_dir.is_dir():
@@ -395,7 +386,12 @@ class Run:
         before = run_dirs.read_config(self.run_dir, type(config))
         state = self.mesh.gather_state(state)
         for step, metadata in intact_checkpoints(self._checkpoints, self.run_dir):
-            self._check_checkpoint(step, metadata, before)
+            check_metadata(self.run_dir, step, metadata, before)
+            if metadata["data"] != algorithm.data_fingerprint():
+                raise ValueError(
+                    f"the data has changed since checkpoint {step} of {self.run_dir} was saved: restore the "
+                    "data that it was trained on, or start a new run with another --out"
+                )
             try:
                 state = self._checkpoints.restore(step, state)
                 algorithm.restore_host_state(self.run_dir, metadata["host_state"])
@@ -412,14 +408,6 @@ class Run:
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
         self._metrics = metadata["metrics"]
         return self.mesh.shard_state(state)
-
-    def _check_checkpoint(self, step: int, metadata: Mapping[str, Any], before: RunConfig) -> None:
-        check_metadata(self.run_dir, step, metadata, before)
-        if metadata["data"] != self.algorithm.data_fingerprint():
-            raise ValueError(
-                f"the data has changed since checkpoint {step} of {self.run_dir} was saved: restore the data "
-                "that it was trained on, or start a new run with another --out"
-            )
 
     def _resume_hint(self) -> str:
         with Checkpointer(self.run_dir, read_only=True) as checkpoints:
@@ -460,11 +448,10 @@ def _parent_run(
             yield
         finally:
             seeds = [run_dir / f"seed_{number}" for number in range(config.num_seeds)]
-            existing = [
-                run_dirs.read_metadata(seed) for seed in seeds if (seed / run_dirs.METADATA).is_file()
-            ]
+            existing = [seed for seed in seeds if (seed / run_dirs.METADATA).is_file()]
             with contextlib.suppress(OSError):
-                run_dirs.write_metadata(run_dir, _combine_metadata(existing))
+                combined = _combine_metadata([run_dirs.read_metadata(seed) for seed in existing])
+                run_dirs.write_metadata(run_dir, combined)
 
 
 def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -472,9 +459,8 @@ def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
     own = {"format", "phalanx", "name", "machine", "command", "commit", "jax", "started", "updated"}
     own |= {"init_from", "extended"}
     combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in own}
-    summed = ("seconds", *(name for name in combined if name.endswith(("steps", "tokens", "triples"))))
-    for name in summed:
-        if name in combined:
+    for name in combined:
+        if name.endswith(("seconds", "steps", "tokens", "triples")):
             combined[name] = sum(seed.get(name, 0) for seed in seeds)
     states = {seed.get("status") for seed in seeds}
     order = ("failed", "interrupted", "running", "finished")
@@ -484,38 +470,37 @@ def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _combine_progress(seeds: list[Progress]) -> Progress:
     """Combine the progress of several seeds. Counts are summed, and metrics are averaged."""
-    names = seeds[0].metrics
+    names = [name for name in seeds[0].metrics if all(name in seed.metrics for seed in seeds)]
     return Progress(
         min(seed.update for seed in seeds),
         seeds[0].num_updates,
         sum(seed.seconds for seed in seeds),
-        {name: sum(seed.counts[name] for seed in seeds) for name in seeds[0].counts},
+        _sum_counts(seeds),
         # The seeds take turns.
         statistics.harmonic_mean([seed.per_second for seed in seeds]),
-        {
-            name: statistics.fmean(seed.metrics[name] for seed in seeds)
-            for name in names
-            if all(name in seed.metrics for seed in seeds)
-        },
+        {name: statistics.fmean(seed.metrics[name] for seed in seeds) for name in names},
     )
+
+
+def _sum_counts(seeds: Sequence[Progress | TrainResult]) -> dict[str, int]:
+    total: collections.Counter[str] = collections.Counter()
+    for seed in seeds:
+        total.update(seed.counts)
+    return dict(total)
 
 
 def _combine_results(run_dir: Path, seeds: list[TrainResult]) -> TrainResult:
     """Combine the results of several seeds. Counts and times are summed."""
-    names = {name for seed in seeds for name in seed.counts}
     return TrainResult(
         run_dir=run_dir,
         update=min(seed.update for seed in seeds),
         interrupted=any(seed.interrupted for seed in seeds),
         signal=seeds[0].signal,
         seconds=sum(seed.seconds for seed in seeds),
-        counts={name: sum(seed.counts.get(name, 0) for seed in seeds) for name in sorted(names)},
+        counts=_sum_counts(seeds),
         evaluations=[
             {**record, "seed": number} for number, seed in enumerate(seeds) for record in seed.evaluations
         ],
-        first=None,
-        last=None,
-        state=None,
         seeds=seeds,
     )
 

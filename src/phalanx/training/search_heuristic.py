@@ -559,7 +559,7 @@ class HeuristicTrainer(Algorithm[TrainState]):
 
     def with_seed(self, seed: int) -> "HeuristicTrainer":
         """Return a copy of the algorithm with another seed and without any proofs."""
-        return HeuristicTrainer(self.config.model_copy(update={"seed": seed, "num_seeds": 1}))
+        return HeuristicTrainer(self._config_with_seed(seed))
 
     def summarize(self, result: TrainResult) -> list[str]:
         if not result.evaluations:
