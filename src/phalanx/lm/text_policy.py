@@ -65,7 +65,7 @@ class LMPolicy:
     max_new_tokens: int = 64
     """Maximum number of tokens of an answer."""
     legal_actions_only: bool = False
-    """Whether to restrict generation to legal actions if the environment can list them."""
+    """Generate only legal actions, in environments that can list them."""
 
     def act(self, env: TextVectorEnvironment, rows: Sequence[int], key: Key | None) -> list[Turn]:
         """Generate answers to the current prompts of some rows.

@@ -233,7 +233,7 @@ class Algorithm(abc.ABC, Generic[State]):
             state: State with the parameters to evaluate.
             settings: Section `evaluation` of the config or, in `phalanx eval`, settings of the class that
                 `eval_settings_type` returns.
-            final: Whether this is the last evaluation of a run, which may take longer.
+            final: True for the last evaluation of a run, which may take longer, and in `phalanx eval`.
 
         Returns:
             The results, for example one for greedy and one for sampled actions.

@@ -98,8 +98,7 @@ class Checkpointer:
     Args:
         run: Run folder.
         config: Settings for which checkpoints to keep. None means the default settings.
-        read_only: Whether to only read checkpoints. Files that a training process is writing are then not
-            touched.
+        read_only: Never change or remove files, for example because another process is training the run.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class CheckpointConfig(Config):
     """Evaluation metric, such as `success_rate`. The checkpoint with the best value is kept in addition to
     the newest ones. None keeps only the newest ones."""
     best_mode: Literal["max", "min"] = "max"
-    """Whether higher (`max`) or lower (`min`) values of `best_metric` are better."""
+    """Direction of `best_metric`: `max` if higher values are better, `min` if lower values are better."""
 
 
 class RunConfig(Config):

@@ -63,7 +63,7 @@ class DeviceMesh:
 
     @property
     def is_first_process(self) -> bool:
-        """Whether this is the first process, which writes the files of the run."""
+        """True in the first process, which writes the files of the run."""
         return self.processes.rank == 0
 
     @functools.cached_property

@@ -205,7 +205,7 @@ def turn_advantages(
         prompts: For each attempt, the prompt of each turn.
         rewards: For each attempt, the reward of each turn.
         gamma: Discount factor per turn.
-        scale_rewards: Whether to divide by the standard deviation of the returns.
+        scale_rewards: Divide by the standard deviation of the returns.
 
     Returns:
         For each attempt, the advantage of each turn.
@@ -450,7 +450,7 @@ class RolloutBatch(NamedTuple):
 
     @property
     def solved(self) -> Bool[np.ndarray, "prompts generations"]:
-        """Whether each conversation solved its episode."""
+        """True for conversations that solved their episode."""
         return np.array([[one.solved for one in group] for group in self.conversations])
 
     def to_json(self) -> dict[str, Any]:

@@ -218,7 +218,7 @@ class Run:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the last checkpoint is older than `checkpoint.minutes`."""
+        """True if the last checkpoint is older than `checkpoint.minutes`."""
         minutes = self.algorithm.config.checkpoint.minutes
         return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
@@ -226,7 +226,7 @@ class Run:
         """Run one update, log it, and evaluate and save a checkpoint if these are due.
 
         Args:
-            overdue: Whether to save a checkpoint because the last one is too old.
+            overdue: Save a checkpoint after this update, because the last one is too old.
 
         Returns:
             The progress. None if there is no update left.
@@ -316,7 +316,7 @@ class Run:
         Every process evaluates, so that no process has to wait for another one at the next update.
 
         Returns:
-            Whether `checkpoint.best_metric` has its best value so far.
+            True if `checkpoint.best_metric` has its best value so far.
         """
         settings = self.algorithm.config.evaluation
         results = self.algorithm.evaluate(unreplicate(self.state), settings, final)

@@ -5,7 +5,6 @@ examples, and fits the network to all examples. The network learns two things: w
 state continues a proof, and whether a state leads to a proof at all.
 """
 
-import dataclasses
 import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import EvaluationConfig, EvaluationRecord
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
@@ -257,7 +256,7 @@ class HeuristicBatch(NamedTuple):
     """Index of the group of siblings (successors of the same state) that a state belongs to. -1 for dead ends
     and padding."""
     is_chosen: Bool[np.ndarray, " rows"]
-    """Whether the state is the sibling that continues the proof."""
+    """True for the sibling that continues the proof."""
     value: Int32[np.ndarray, " rows"]
     """1 if the state leads to a proof, 0 if it is a dead end, and -1 if neither is known."""
 
@@ -339,32 +338,12 @@ def _optimizer_step(
     return eqx.apply_updates(network, updates), opt_state, loss
 
 
-# Evaluation
-
-
-@dataclasses.dataclass(frozen=True)
-class HeuristicEvaluation:
-    """Results of searching for proofs of the validation queries."""
-
-    num_queries: int
-    num_proved: int
-    num_expansions: int
-    """Total number of expanded nodes over all queries."""
-    proofs_per_expansion: float
-    baselines: Mapping[str, float]
-    """Number of proofs per expansion with heuristics that are not learned, by name of the heuristic."""
-
-    def as_record(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {"split": "valid", "mode": "heuristic", **dataclasses.asdict(self)}
-
-    def describe(self) -> list[str]:
-        """Describe the result in one line."""
-        baselines = ", ".join(f"{name} {value:.3f}" for name, value in self.baselines.items())
-        return [
-            f"Validation: {self.num_proved} of {self.num_queries} queries proved, "
-            f"{self.proofs_per_expansion:.3f} proofs per expanded node ({baselines})"
-        ]
+def _describe(record: Mapping[str, Any]) -> str:
+    baselines = ", ".join(f"{name} {value:.3f}" for name, value in record["baselines"].items())
+    return (
+        f"Validation: {record['num_proved']} of {record['num_queries']} queries proved, "
+        f"{record['proofs_per_expansion']:.3f} proofs per expanded node ({baselines})"
+    )
 
 
 # The algorithm
@@ -496,8 +475,11 @@ class HeuristicTrainer(Algorithm[TrainState]):
         search = self.config.search.model_copy(update=changed)
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
 
-    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[EvaluationResult]:
-        """Search for proofs of validation queries with the trained heuristic and with baselines."""
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[EvaluationRecord]:
+        """Search for proofs of validation queries with the trained heuristic and with baselines.
+
+        The baselines are heuristics that are not learned. Their results are numbers of proofs per expansion.
+        """
         assert isinstance(settings, HeuristicEvaluationConfig)
         queries = self.data.valid[: settings.num_queries]
         result = self.search(self.heuristic(state.params), queries, settings.max_expansions)
@@ -510,14 +492,16 @@ class HeuristicTrainer(Algorithm[TrainState]):
                 name: self.search(other, queries, settings.max_expansions).proofs_per_expansion()
                 for name, other in others.items()
             }
-        evaluation = HeuristicEvaluation(
-            num_queries=len(queries),
-            num_proved=int(result.proved.sum()),
-            num_expansions=int(result.expansions.sum()),
-            proofs_per_expansion=result.proofs_per_expansion(),
-            baselines=self._baselines[settings],
-        )
-        return [evaluation]
+        record = {
+            "split": "valid",
+            "mode": "heuristic",
+            "num_queries": len(queries),
+            "num_proved": int(result.proved.sum()),
+            "num_expansions": int(result.expansions.sum()),
+            "proofs_per_expansion": result.proofs_per_expansion(),
+            "baselines": self._baselines[settings],
+        }
+        return [EvaluationRecord(record, (_describe(record),))]
 
     def metadata(self, state: TrainState) -> dict[str, Any]:
         program = self.data.program
@@ -565,9 +549,8 @@ class HeuristicTrainer(Algorithm[TrainState]):
         if not result.evaluations:
             return []
         first, last = result.evaluations[0], result.evaluations[-1]
-        values = {field.name: last[field.name] for field in dataclasses.fields(HeuristicEvaluation)}
-        values["baselines"] = {"untrained": first["proofs_per_expansion"], **last["baselines"]}
-        return HeuristicEvaluation(**values).describe()
+        baselines = {"untrained": first["proofs_per_expansion"], **last["baselines"]}
+        return [_describe({**last, "baselines": baselines})]
 
 
 def load_heuristic(run: str | Path) -> tuple[HeuristicTrainer, LearnedHeuristic]:

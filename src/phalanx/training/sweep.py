@@ -147,7 +147,7 @@ class Sweep:
         seed: Seed of the sampler.
         metric: Evaluation or training metric to rank trials by. None means the first of `DEFAULT_METRICS`
             that the trials have.
-        goal: Whether to maximize (`max`) or minimize (`min`) the metric. None means `min` if the name of the
+        goal: Maximize (`max`) or minimize (`min`) the metric. None means `min` if the name of the
             metric ends in `loss`, and `max` otherwise.
     """
 
