@@ -105,7 +105,7 @@ def import_huggingface(folder: str | Path) -> LanguageModel:
                 f"{zeros.shape}"
             )
         arrays[name] = np.asarray(array, np.float32)
-    return _from_llama(config, arrays)
+    return _from_llama(shapes, arrays)
 
 
 def _read_config(path: Path) -> LanguageModelConfig:
@@ -160,11 +160,17 @@ def _to_llama(model: Any) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _from_llama(config: LanguageModelConfig, arrays: dict[str, np.ndarray]) -> LanguageModel:
-    model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
+def _from_llama(shapes: LanguageModel, arrays: dict[str, np.ndarray]) -> LanguageModel:
+    """Create a model from arrays by their names in `LlamaForCausalLM`. This is the inverse of `_to_llama`.
+
+    Args:
+        shapes: Model whose arrays are replaced by their shapes.
+        arrays: Arrays by name.
+    """
 
     def stack(name: str) -> np.ndarray:
-        return np.stack([arrays[f"model.layers.{layer}.{name}"] for layer in range(config.num_layers)])
+        layers = range(shapes.config.num_layers)
+        return np.stack([arrays[f"model.layers.{layer}.{name}"] for layer in layers])
 
     def leaves(model: LanguageModel) -> list[Any]:
         blocks = model.blocks
@@ -183,7 +189,7 @@ def _from_llama(config: LanguageModelConfig, arrays: dict[str, np.ndarray]) -> L
         weights = [np.swapaxes(stack(f"{name}.weight"), 1, 2) for name in names]
         biases = [stack(f"{name}.bias") for name in names]
         values += [np.concatenate(weights, axis=2), np.concatenate(biases, axis=1)]
-    loaded: LanguageModel = eqx.tree_at(leaves, model, jax.device_put(values, may_alias=False))
+    loaded: LanguageModel = eqx.tree_at(leaves, shapes, jax.device_put(values, may_alias=False))
     return loaded
 
 

@@ -7,9 +7,9 @@ use it directly: they call the methods of `DeviceMesh`, which also cover the dev
 import contextlib
 import dataclasses
 import json
-import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator, Sequence
 
@@ -101,43 +101,32 @@ class ProcessGroup:
 
     def _exchange(self, data: UInt8[np.ndarray, " bytes"]) -> UInt8[np.ndarray, "processes bytes"]:
         self.num_exchanges += 1
+        header = self.num_exchanges, len(data)
         received = np.empty((self.size, len(data)), np.uint8)
         received[self.rank] = data
-        message = [memoryview(_HEADER.pack(self.num_exchanges, len(data))), data.data]
-        rows = {rank: row.data for rank, row in enumerate(received) if rank != self.rank}
-        expected = (self.num_exchanges, len(data))
-        if self.rank:
-            self._transfer({0: _Transfer(self.peers[0], message, [*rows.values()], expected)})
-            return received
-        # The first process receives from all others while it sends its own data, and then forwards the rest.
-        self._transfer(
-            {
-                rank: _Transfer(peer, list(message), [rows[rank]], expected)
-                for rank, peer in self.peers.items()
-            }
-        )
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        senders = [_send_in_thread(peer, _HEADER.pack(*header), data.data) for peer in self.peers.values()]
         for rank, peer in self.peers.items():
             with self._raise_if_lost(rank):
-                for other, row in rows.items():
-                    if other != rank:
-                        peer.sendall(row)
+                number, size = _HEADER.unpack(_receive(peer, _HEADER.size))
+                if (number, size) != header:
+                    raise ProcessLostError(
+                        f"process {rank} is out of step: it sends {size} bytes in exchange {number}, but "
+                        f"{header[1]} in exchange {header[0]} were expected; start all processes with the "
+                        "same command"
+                    )
+                # The first process sends its own data, and then forwards that of the other processes.
+                for row in [rank] if self.rank == 0 else others:
+                    _receive_into(peer, received[row].data)
+        for sender in senders:
+            sender.join()
+        if self.rank == 0:
+            for rank, peer in self.peers.items():
+                with self._raise_if_lost(rank):
+                    for other in others:
+                        if other != rank:
+                            peer.sendall(received[other].data)
         return received
-
-    def _transfer(self, transfers: "dict[int, _Transfer]") -> None:
-        """Send and receive at the same time, because two processes that only send would block each other."""
-        # All headers are sent before anything is read, so that both sides notice a mismatch.
-        ready = {transfer.peer.fileno(): select.POLLOUT for transfer in transfers.values()}
-        while transfers:
-            for rank, transfer in list(transfers.items()):
-                # A connection that was ready may no longer be.
-                with self._raise_if_lost(rank), contextlib.suppress(BlockingIOError):
-                    transfer.proceed(rank, ready.get(transfer.peer.fileno(), 0))
-                if not transfer.events:
-                    del transfers[rank]
-            poll = select.poll()
-            for transfer in transfers.values():
-                poll.register(transfer.peer, transfer.events)
-            ready = dict(poll.poll()) if transfers else {}
 
     @contextlib.contextmanager
     def _raise_if_lost(self, rank: int) -> Iterator[None]:
@@ -147,55 +136,20 @@ class ProcessGroup:
             raise ProcessLostError(f"process {rank} was lost: {error}") from error
 
 
-class _Transfer:
-    """Data that remains to be sent and received over one connection during an exchange."""
+def _send_in_thread(peer: socket.socket, header: bytes, data: memoryview) -> threading.Thread:
+    """Send a message while this process receives. Two processes that only send would block each other.
 
-    def __init__(
-        self,
-        peer: socket.socket,
-        to_send: list[memoryview],
-        to_receive: list[memoryview],
-        expected: tuple[int, int],
-    ) -> None:
-        self.peer, self._to_send = peer, to_send
-        self._header = bytearray(_HEADER.size)
-        self._to_receive = [memoryview(self._header), *to_receive]
-        self._num_parts, self._expected = len(self._to_receive), expected
+    Errors are ignored, because receiving from the same process raises them, too.
+    """
 
-    @property
-    def events(self) -> int:
-        """Bit mask of the `select.poll` events to wait for. 0 if the transfer is complete."""
-        return select.POLLIN * bool(self._to_receive) | select.POLLOUT * bool(self._to_send)
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            peer.sendall(header)
+            peer.sendall(data)
 
-    def proceed(self, rank: int, events: int) -> None:
-        """Receive and send as much as possible without waiting."""
-        if events & ~select.POLLOUT and self._to_receive:
-            num_bytes = self.peer.recvmsg_into(self._to_receive, 0, socket.MSG_DONTWAIT)[0]
-            if not num_bytes:
-                raise EOFError("it closed the connection")
-            _drop_bytes(self._to_receive, num_bytes)
-            self._check_header(rank)
-        if events & ~select.POLLIN and self._to_send:
-            _drop_bytes(self._to_send, self.peer.sendmsg(self._to_send, (), socket.MSG_DONTWAIT))
-
-    def _check_header(self, rank: int) -> None:
-        if len(self._to_receive) == self._num_parts:
-            return  # the header is incomplete
-        number, size = _HEADER.unpack(self._header)
-        if (number, size) != self._expected:
-            raise ProcessLostError(
-                f"process {rank} is out of step: it sends {size} bytes in exchange {number}, but "
-                f"{self._expected[1]} in exchange {self._expected[0]} were expected; start all processes "
-                "with the same command"
-            )
-
-
-def _drop_bytes(views: list[memoryview], num_bytes: int) -> None:
-    """Remove the first `num_bytes` bytes from a list of buffers, in place."""
-    while views and num_bytes >= len(views[0]):
-        num_bytes -= len(views.pop(0))
-    if num_bytes:
-        views[0] = views[0][num_bytes:]
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    return thread
 
 
 def _accept_others(address: tuple[str, int], size: int, deadline: float) -> dict[int, socket.socket]:
@@ -278,10 +232,14 @@ def _configure(peer: socket.socket) -> None:
 
 def _receive(peer: socket.socket, size: int) -> bytes:
     data = bytearray(size)
-    view, filled = memoryview(data), 0
-    while filled < size:
-        num_bytes = peer.recv_into(view[filled:])
+    _receive_into(peer, memoryview(data))
+    return bytes(data)
+
+
+def _receive_into(peer: socket.socket, view: memoryview) -> None:
+    """Fill a buffer with received data."""
+    while len(view):
+        num_bytes = peer.recv_into(view)
         if not num_bytes:
             raise EOFError("it closed the connection")
-        filled += num_bytes
-    return bytes(data)
+        view = view[num_bytes:]

@@ -10,7 +10,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import jax
@@ -100,7 +99,7 @@ def train(
                 for number in range(num_seeds)
             ]
         for run in runs:
-            stack.enter_context(run)
+            stack.enter_context(run.open())
         stop = stack.enter_context(stop_on_signals())
         first = last = None
         while True:
@@ -155,33 +154,30 @@ class Run:
         self._metrics: dict[str, float] | None = None
         """Metrics of the last evaluation. None if the current state has not been evaluated."""
         self._failures: dict[str, int] = {}
+        """Number of failed writes to the disk, by description."""
         self._logger: ExperimentLogger | None = None
-        self._stack = contextlib.ExitStack()
+        """Logger of the first process. None in other processes."""
 
-    def __enter__(self) -> "Run":
+    @contextlib.contextmanager
+    def open(self) -> Iterator["Run"]:
+        """Create or resume the run, and release its resources at the end of the context."""
         with contextlib.ExitStack() as stack:
             try:
                 self._open(stack)
-            except BaseException:
-                if self._is_open:
-                    self._write_metadata({"status": "failed"})
-                raise
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._stack:
-            self.algorithm.close()
-            if error is not None:
+                yield self
+            except BaseException as error:
+                if not self._is_open:
+                    raise
                 lost = isinstance(error, ProcessLostError)
                 self._write_metadata({"status": "interrupted" if lost else "failed"})
-            for what, times in self._failures.items():
-                if times > 1:
-                    _LOG.warning("%s, %d times in this run", what, times)
-        if isinstance(error, ProcessLostError):
-            raise ProcessLostError(f"{error}; {self._resume_hint()}") from error
+                if lost:
+                    raise ProcessLostError(f"{error}; {self._resume_hint()}") from error
+                raise
+            finally:
+                self.algorithm.close()
+                for what, times in self._failures.items():
+                    if times > 1:
+                        _LOG.warning("%s, %d times in this run", what, times)
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         algorithm, config = self.algorithm, self.algorithm.config
@@ -195,18 +191,19 @@ class Run:
         if self.init_from is not None and not resuming:
             params, metadata["init_from"] = load_params(self.init_from, state.params)
             state = algorithm.init(jax.random.key(algorithm.seed), params)
-        if self.mesh.is_first_process:
+        is_first = self.mesh.is_first_process
+        if is_first:
             if self.start == "new":
                 run_dirs.create_run(self.run_dir, config, metadata)
             stack.enter_context(lock_folder(self.run_dir))
             remove_stale_temporaries(self.run_dir)
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, config.checkpoint))
         self.mesh.wait_for_all()
-        if not self.mesh.is_first_process:
+        if not is_first:
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, read_only=True))
         self.state = self._restore(state) if resuming else state
         self._first_update = self.update
-        if self.mesh.is_first_process:
+        if is_first:
             self._logger = ExperimentLogger(config.logging, self.handlers(self.run_dir, config))
             stack.callback(self._logger.close)
             self._logger.log_config(config, self._metadata())
@@ -242,8 +239,8 @@ class Run:
             self._exhausted = True
             return None
         self._metrics = None
-        self.last, speed = self._count(result, began)
-        self._log(result, speed)
+        self.last = self._count(result, began)
+        self._log(result, self.last)
         if self.update < total:  # `finish` evaluates and saves the last update
             is_best = every > 0 and self.update % every == 0 and self._evaluate(final=False)
             if is_best or overdue or self.update % config.checkpoint.every == 0:
@@ -275,40 +272,38 @@ class Run:
             state=self.state,
         )
 
-    def _count(self, result: UpdateResult, began: float) -> tuple[Progress, dict[str, Any]]:
-        """Wait until an update is computed and add its counts to the totals.
+    def _count(self, result: UpdateResult, began: float) -> Progress:
+        """Wait until an update is computed, add its counts to the totals and return the progress.
 
         Args:
             result: Result of the update.
             began: Value of `time.perf_counter()` at the start of the update.
-
-        Returns:
-            The progress, and the counts, throughput and time to log.
         """
-        unit, own = self.algorithm.unit, unreplicate(result)
+        own = unreplicate(result)
         headline, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
         seconds = time.perf_counter() - began
         self.update += 1
         self.seconds += seconds
         for name, count in counts.items():
             self.counts[name] = self.counts.get(name, 0) + int(count)
-        rate = int(counts[unit]) / seconds
+        rate = int(counts[self.algorithm.unit]) / seconds
         metrics = {} if self.last is None else dict(self.last.metrics)
         metrics |= {name: float(value) for name, value in headline.items()}
         num_updates = self.algorithm.num_updates
-        progress = Progress(self.update, num_updates, self.seconds, dict(self.counts), rate, metrics)
-        return progress, {**self.counts, f"{unit}_per_second": rate, "seconds": self.seconds}
+        return Progress(self.update, num_updates, self.seconds, dict(self.counts), rate, metrics)
 
-    def _log(self, result: UpdateResult, speed: Mapping[str, Any]) -> None:
+    def _log(self, result: UpdateResult, progress: Progress) -> None:
         """Log metrics and sampled episodes when they are due."""
         if self._logger is None:
             return
+        rate = {f"{self.algorithm.unit}_per_second": progress.per_second, "seconds": progress.seconds}
 
         def sampled_episodes() -> list[dict[str, Any]]:
             key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
             return self.algorithm.sample_episodes(unreplicate(self.state), key, self.update)
 
-        self._logger.log_batch_step(batch_data(unreplicate(result), speed, self.update), sampled_episodes)
+        data = batch_data(unreplicate(result), {**progress.counts, **rate}, self.update)
+        self._logger.log_batch_step(data, sampled_episodes)
 
     def _evaluate(self, *, final: bool) -> bool:
         """Evaluate the policy and log the results.
