@@ -893,7 +893,7 @@ def kge_family() -> Digests:
     small = (
         "dataset=generated",
         "model.embedding_dim=16",
-        "num_updates=3",
+        "num_epochs=3",
         "num_negatives=32",
     )
     algorithm = KGETrainer(KGEConfig.load("family", small))

@@ -121,7 +121,7 @@ def train(
         settings = list(overrides or [])
         settings += [] if seed is None else [f"seed={seed}"]
         settings += [] if seeds is None else [f"num_seeds={seeds}"]
-        settings += [] if extend is None else [f"num_updates={extend}"]
+        settings += [] if extend is None else [f"{algorithm_type.config_type.num_updates_setting}={extend}"]
         if list_settings:
             _print_settings(algorithm_type.config_type, env, config)
             return

@@ -40,7 +40,7 @@ def run_training(
 
     from phalanx.logging.handlers.svg import SVGHandler
     from phalanx.logging.handlers.tracker import make_tracker
-    from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, ProcessLostError
+    from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessLostError
     from phalanx.training.run import train
     from phalanx.training.run_dir import EPISODES, default_handlers
 
