@@ -448,17 +448,17 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     def observation_texts(self, states: ArcState, prompt_format: str = "full") -> list[str]:
         if prompt_format == "compact":
             return text.compact_observation_texts(self.task_buffer, states)
-        return text.observation_texts(self.config, self.attach_names(states), self.config.action.operations)
+        return text.observation_texts(self.config, self.attach_names(states))
 
     def episode_keys(self, states: ArcState) -> list[str]:
         tasks = np.asarray(states.task_index).tolist()
         return [text.episode_key(self.task_buffer[task]) for task in tasks]
 
     def parse_action(self, answer: str, state: ArcState) -> Action:
-        return text.parse_action(self.config, answer, self.config.action.operations)
+        return text.parse_action(self.config, answer)
 
     def parse_actions(self, answers: Sequence[str], states: ArcState) -> tuple[Action | None, list[str]]:
-        return text.parse_actions(self.config, answers, self.config.action.operations)
+        return text.parse_actions(self.config, answers)
 
     def action_text(self, action: Action, state: ArcState) -> str:
         return text.action_text(action)
