@@ -81,7 +81,7 @@ class RandomAgent(_RandomSettings):
         Args:
             agent_state: State of the agent.
             state: State of the environment.
-            config: Config or environment that determines the allowed operations.
+            config: Config or environment that determines the allowed operations. None allows all.
 
         Returns:
             The action and the next state of the agent.

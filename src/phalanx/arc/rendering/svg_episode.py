@@ -56,9 +56,9 @@ class EpisodeFrame:
     similarity: Number | None = None
     """Similarity to the target after the step; None if it is not shown."""
     done: bool = False
-    """Whether the episode has ended."""
+    """True if the episode has ended."""
     solved: bool = False
-    """Whether the episode has ended with a correct solution."""
+    """True if the episode has ended with a correct solution."""
     num_selected: int = 0
     """Number of selected cells on the canvas, including those outside the grid."""
 

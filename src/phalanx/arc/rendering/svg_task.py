@@ -2,13 +2,12 @@
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import drawsvg as draw
-import numpy as np
 
 from phalanx.arc.rendering.palette import ARC, Palette, PaletteName, palette_named
 from phalanx.arc.rendering.snapshot import (
+    Cells,
     GridLike,
     MaskLike,
     StateSnapshot,
@@ -123,7 +122,7 @@ def draw_state(
 
     Args:
         state: A single state.
-        show_target: Whether to draw the target.
+        show_target: Draw the target.
         palette: `arc`, or `safe` for color-blind readers.
     """
     view = snapshot(state)
@@ -228,34 +227,29 @@ def state_html(state: ArcState | StateSnapshot) -> str:
     return f"{drawn}\n<p>… and {rest} more in this batch</p>" if rest else drawn
 
 
-class FailedOutput(NamedTuple):
-    """A test pair whose submitted output is wrong or cannot be checked."""
+def draw_failed_outputs(
+    outputs: Mapping[str, tuple[Cells, Cells | None, Cells | None]], title: str
+) -> draw.Drawing:
+    """Draw test pairs whose submitted output is wrong or cannot be checked.
 
-    title: str
-    """Task id and, if there are several, the number of the test pair."""
-    given: np.ndarray
-    """Input of the test pair."""
-    predicted: np.ndarray | None
-    """Submitted output; None if nothing was submitted."""
-    expected: np.ndarray | None
-    """Expected output; None if it is secret."""
-
-
-def draw_failed_outputs(answers: Sequence[FailedOutput], title: str) -> draw.Drawing:
-    """Draw the input, the submitted output and the expected output of each test pair."""
-    cards = flow_cards((_card(answer) for answer in answers), SHEET_WIDTH)
+    Args:
+        outputs: Input, submitted output and expected output of each test pair, by the name of the pair. The
+            submitted output is None if nothing was submitted, and the expected output is None if it is
+            secret.
+        title: Title of the drawing.
+    """
+    cards = flow_cards((_card(name, grids) for name, grids in outputs.items()), SHEET_WIDTH)
     return to_drawing(vstack([text_block(title, 16, bold=True), cards], 12), title)
 
 
-def _card(answer: FailedOutput) -> SvgBlock:
-    grids = (("input", answer.given), ("submitted", answer.predicted), ("expected", answer.expected))
-    side = cell_size([grid.shape for _, grid in grids if grid is not None], _ANSWER_BOX)
+def _card(title: str, grids: tuple[Cells, Cells | None, Cells | None]) -> SvgBlock:
+    side = cell_size([grid.shape for grid in grids if grid is not None], _ANSWER_BOX)
     blocks = [
-        vstack([grid_or_blank(grid, side, ARC, answer.given.shape), text_block(name, 11, fill=MUTED)], 4)
-        for name, grid in grids
+        vstack([grid_or_blank(grid, side, ARC, grids[0].shape), text_block(name, 11, fill=MUTED)], 4)
+        for name, grid in zip(("input", "submitted", "expected"), grids, strict=True)
     ]
     row = hstack([blocks[0], arrow(), blocks[1], blocks[2]], 10, "middle")
-    return vstack([text_block(answer.title, 12, width=row.width, bold=True), row], 6)
+    return vstack([text_block(title, 12, width=row.width, bold=True), row], 6)
 
 
 def draw_operations(counts: Mapping[str, int]) -> draw.Drawing:
