@@ -17,8 +17,7 @@ from phalanx.arc import ArcConfig, ArcEnvironment, generate_tasks
 from phalanx.arc.action_distribution import ArcDistribution
 from phalanx.arc.browser import report_panel
 from phalanx.arc.browser.export import MAX_PARAMETERS, agent_record, export_agent
-from phalanx.arc.networks import create_network
-from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
+from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.config import load_config
 from phalanx.logging.report import page as report_page, read_run, write_report
 from tests.helpers.browser import needs_chromium, no_complaints, opened_tab

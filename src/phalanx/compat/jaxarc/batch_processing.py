@@ -14,14 +14,11 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from phalanx.arc import functional as _functional
-from phalanx.arc.functional import EnvironmentConfigLike, as_environment, environment_of
+from phalanx.arc.functional import Configured, as_environment, environment_of
 from phalanx.arc.state import ArcState
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.training.rollout import keys_for
-
-Configured = Environment | EnvironmentConfigLike
-"""An environment, or a config from which one can be created."""
 
 PolicyFunction = Callable[[Any], Mapping[str, Any]]
 """Function of a batch of states that returns `actions` and `log_probs`."""
