@@ -130,14 +130,15 @@ def render_state(
     step count and the similarity."""
     view = snapshot(state)
     colors = palette_named(palette)
-    panels = [
-        _panel(TerminalGrid(view.input, colors), "input"),
-        _panel(TerminalGrid(view.working, colors, view.selected), "working"),
-    ]
+    grids = {"input": view.input, "working": view.working}
     if show_target:
-        panels.append(_panel(TerminalGrid(view.target, colors), "target"))
+        grids["target"] = view.target
     if view.clipboard.size:
-        panels.append(_panel(TerminalGrid(view.clipboard, colors), "clipboard"))
+        grids["clipboard"] = view.clipboard
+    panels = [
+        _panel(TerminalGrid(grid, colors, view.selected if name == "working" else None), name)
+        for name, grid in grids.items()
+    ]
     facts = Text(
         f"step {view.step} · {view.operation_name} · similarity {format_percent(view.similarity)} · "
     )
