@@ -282,20 +282,19 @@ def submit(
     network: PolicyNetwork | None,
     *,
     attempts: int = 1,
-    greedy: bool = True,
     seed: int = 0,
     too_large: Sequence[ArcTask] = (),
 ) -> Submission:
     """Attempt every task with a policy.
 
-    Each attempt is a separate episode that starts without information about previous attempts. If the allowed
-    operations cannot switch between test pairs, each test pair is a separate episode.
+    Each attempt is a separate episode that starts without information about previous attempts. The first
+    attempt takes the most probable actions, and the others sample actions. If the allowed operations cannot
+    switch between test pairs, each test pair is a separate episode.
 
     Args:
         environment: Environment in evaluation mode.
-        network: Policy network. If None, a random policy is used, and `greedy` must be false.
+        network: Policy network. If None, all attempts take random actions.
         attempts: Number of attempts per task.
-        greedy: Take the most probable actions in the first attempt. All other attempts sample actions.
         seed: Random seed of sampled attempts.
         too_large: Tasks that do not fit on the canvas. They are included in the result without attempts.
     """
@@ -314,7 +313,7 @@ def submit(
     counts = np.zeros(NUM_OPERATIONS, np.int64)
     for attempt in range(attempts):
         keys = None
-        if attempt or not greedy:
+        if attempt or network is None:
             keys = episode_keys(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
         cells, sizes, lengths, used = run_episodes(
             _submitted, environment, act, episodes, keys, _BATCH_SIZE, record=True
@@ -335,7 +334,7 @@ def submit(
 
 def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
     """Attempt every task once with a random policy, as a baseline."""
-    return submit(environment, None, greedy=False, seed=seed)
+    return submit(environment, None, seed=seed)
 
 
 def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
