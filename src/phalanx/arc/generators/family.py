@@ -92,8 +92,8 @@ def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
         SolutionStep(_TRANSPOSE.get(step.operation, step.operation), step.c1, step.r1, step.c2, step.r2)
         for step in draft.solution
     )
-    grids = (np.ascontiguousarray(grid.T) for grid in (draft.input, draft.output))
-    return GridPairBuilder(*grids, solution)
+    before, after = (np.ascontiguousarray(grid.T) for grid in (draft.input, draft.output))
+    return GridPairBuilder(before, after, solution)
 
 
 PairSampler = Callable[[], GridPairBuilder | None]
