@@ -11,7 +11,7 @@ from rich.console import Console
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_fields, format_table, print_json, show_activity
-from phalanx.cli.prove import draw_proofs, proof_record, proof_tree
+from phalanx.cli.prove import ExcludeFacts, draw_proofs, proof_record, proof_tree
 from phalanx.config import load_config
 from phalanx.formatting import escape_untrusted, format_count, format_percent
 from phalanx.io.atomic import atomic_directory
@@ -53,8 +53,7 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Data = Annotated[
-    Path,
-    typer.Argument(metavar="DATA", help="Folder of a knowledge base, or a file of triples."),
+    Path, typer.Argument(metavar="DATA", help="Folder of a knowledge base, or a file of triples.")
 ]
 OptionalData = Annotated[
     Path,
@@ -65,6 +64,9 @@ OptionalData = Annotated[
     ),
 ]
 EvaluationSplit = Literal["valid", "test"]
+Evaluate = Annotated[
+    EvaluationSplit | None, typer.Option("--evaluate", help="Also evaluate the result on a split.")
+]
 Ties = Annotated[TieRule, typer.Option(help="How answers with equal scores are ranked.")]
 AggregationOption = Annotated[
     Aggregation, typer.Option(help="How the confidences of several rules are combined.")
@@ -260,9 +262,7 @@ def mine(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to save the rules.")] = None,
     max_seconds: Annotated[float | None, typer.Option(min=0.1, help="Time limit in seconds.")] = None,
     num_threads: NumThreads = 2,
-    evaluate: Annotated[
-        EvaluationSplit | None, typer.Option("--evaluate", help="Also evaluate the rules on a split.")
-    ] = None,
+    evaluate: Evaluate = None,
     aggregation: AggregationOption = "maxplus",
     power: Power = 2.0,
     kge: KGERun = None,
@@ -340,9 +340,7 @@ def path_network(
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Settings of the training, such as num_layers=4."),
     ] = None,
-    evaluate: Annotated[
-        EvaluationSplit | None, typer.Option("--evaluate", help="Evaluate the network on a split.")
-    ] = None,
+    evaluate: Evaluate = None,
     kge: KGERun = None,
     ties: Ties = "random",
     num_threads: NumThreads = 2,
@@ -384,9 +382,7 @@ def query(
     ],
     top: Annotated[int, typer.Option(min=1, help="Maximum number of answers to show.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Show the best proofs of each answer.")] = False,
-    exclude_facts: Annotated[
-        bool, typer.Option("--exclude-facts", help="Leave out answers that are facts.")
-    ] = False,
+    exclude_facts: ExcludeFacts = False,
     rules: Annotated[
         Path | None,
         typer.Option("--rules", help="Rules to use [default: those of DATA, or mined ones]."),

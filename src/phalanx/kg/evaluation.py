@@ -107,8 +107,8 @@ class TripleScores:
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
         """Return the scores of the triples with these indices."""
-        columns = {name: None if column is None else column[rows] for name, column in vars(self).items()}
-        return TripleScores(**columns)
+        columns: dict[str, Any] = {name: column for name, column in vars(self).items() if column is not None}
+        return TripleScores(**{name: column[rows] for name, column in columns.items()})
 
 
 @runtime_checkable
