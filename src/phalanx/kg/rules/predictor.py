@@ -184,10 +184,13 @@ class RulePredictor(DirectedPredictor):
             return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit)
         if aggregation != "learned":
             return next(candidates)
-        for candidate in (predictors := list(candidates)):
-            counts = applier.count_validation_ranks(candidate, time_limit)
-            candidate.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **candidate.selected}
-        return max(predictors, key=lambda predictor: predictor.selected["valid_mrr"])
+
+        def validate(predictor: "RulePredictor") -> "RulePredictor":
+            counts = applier.count_validation_ranks(predictor, time_limit)
+            predictor.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **predictor.selected}
+            return predictor
+
+        return max(map(validate, candidates), key=lambda predictor: predictor.selected["valid_mrr"])
 
     @property
     def description(self) -> str:
