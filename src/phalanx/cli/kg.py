@@ -2,7 +2,7 @@
 
 import collections
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -347,27 +347,26 @@ def path_network(
     as_json: AsJson = False,
 ) -> None:
     """Train a path network, or load it if the file exists, and evaluate it by link prediction."""
-    started = time.process_time()
+    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
     with user_errors():
         base = _load(data).binary()
         if not file.exists():
             config = load_config(PathNetworkConfig, None, settings or ())
-            time_limit = TimeLimit(None, print_to_stderr)
             network = fit_path_network(base, config, num_threads=num_threads, time_limit=time_limit)
             network.save(file)
         elif settings:
             raise ValueError(f"{file} already exists, so settings have no effect: remove it to train again")
         else:
             network = PathNetwork.load(file, base, num_threads)
+    trained = time.process_time()
     record: dict[str, Any] = {"dataset": base.name, "facts": len(base.facts)}
-    record["training_cpu_seconds"] = round(time.process_time() - started, 2)
-
-    def fit(time_limit: TimeLimit) -> LinkPredictor:
-        embedding = _load_embedding(kge, base)
-        return network if embedding is None else Ensemble.fit([network], embedding, base, time_limit)
-
+    record["training_cpu_seconds"] = round(trained - started, 2)
     if evaluate is not None:
-        record |= _evaluate(fit, base, evaluate, ties, as_json)
+        predictor: LinkPredictor = network
+        with user_errors():
+            if (embedding := _load_embedding(kge, base)) is not None:
+                predictor = Ensemble.fit([network], embedding, base, time_limit)
+        record |= _evaluate(predictor, base, evaluate, ties, as_json, trained)
     elif not as_json:
         typer.echo(f"{file}: path network with {network.parameters.size:,} parameters")
     if as_json:
@@ -468,26 +467,24 @@ def _evaluate_rules(
     **options: Any,
 ) -> dict[str, Any]:
     """Evaluate rules like `_evaluate`. The options are further arguments of `RulePredictor.fit`."""
-
-    def fit(time_limit: TimeLimit) -> LinkPredictor:
-        embedding = _load_embedding(kge, base)
-        return RulePredictor.fit(rules, base, aggregation, kge=embedding, time_limit=time_limit, **options)
-
-    return _evaluate(fit, base, split, ties, as_json)
+    started, options["time_limit"] = time.process_time(), TimeLimit(None, print_to_stderr)
+    with user_errors():
+        predictor = RulePredictor.fit(rules, base, aggregation, kge=_load_embedding(kge, base), **options)
+    return _evaluate(predictor, base, split, ties, as_json, started)
 
 
 def _evaluate(
-    fit: Callable[[TimeLimit], LinkPredictor], base: KnowledgeBase, split: str, ties: TieRule, as_json: bool
+    predictor: LinkPredictor, base: KnowledgeBase, split: str, ties: TieRule, as_json: bool, started: float
 ) -> dict[str, Any]:
-    """Fit a predictor and evaluate it by link prediction; print the result unless `as_json` is true.
+    """Evaluate a predictor by link prediction, and print the result unless `as_json` is true.
 
     Returns:
-        The result and the CPU time of fitting and evaluating, as JSON values.
+        The result and the CPU time since `started` (a value of `time.process_time`), as JSON values.
     """
-    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
+    time_limit = TimeLimit(None, print_to_stderr)
     time_limit.log(f"ranking {len(base.queries(split)):,} queries")
     with user_errors():
-        result = evaluate_link_prediction(fit(time_limit), base, split, ties=ties, time_limit=time_limit)
+        result = evaluate_link_prediction(predictor, base, split, ties=ties, time_limit=time_limit)
     if not as_json:
         typer.echo(str(result))
     seconds = round(time.process_time() - started, 2)

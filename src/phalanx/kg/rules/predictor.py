@@ -184,13 +184,14 @@ class RulePredictor(DirectedPredictor):
             return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit)
         if aggregation != "learned":
             return next(candidates)
+        validated = (candidate._validate(time_limit) for candidate in candidates)
+        return max(validated, key=lambda predictor: predictor.selected["valid_mrr"])
 
-        def validate(predictor: "RulePredictor") -> "RulePredictor":
-            counts = applier.count_validation_ranks(predictor, time_limit)
-            predictor.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **predictor.selected}
-            return predictor
-
-        return max(map(validate, candidates), key=lambda predictor: predictor.selected["valid_mrr"])
+    def _validate(self, time_limit: TimeLimit | None) -> "RulePredictor":
+        """Add the MRR on the validation queries to `selected`, and return this predictor."""
+        counts = self._applier.count_validation_ranks(self, time_limit)
+        self.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **self.selected}
+        return self
 
     @property
     def description(self) -> str:
