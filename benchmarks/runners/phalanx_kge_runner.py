@@ -16,14 +16,15 @@ import numpy as np  # noqa: E402
 from phalanx.kg.evaluation import count_ranks, mean_reciprocal_rank  # noqa: E402
 from phalanx.kg.kge.models import KGEModelConfig  # noqa: E402
 from phalanx.kg.triple_index import TripleIndex  # noqa: E402
-from phalanx.training.kge import KGEConfig, KGEOptimizerConfig, KGETrainer  # noqa: E402
+from phalanx.training.kge import KGEConfig, KGETrainer  # noqa: E402
+from phalanx.training.optimizer import OptimizerConfig  # noqa: E402
 
 config = KGEConfig(
     dataset=str(arguments.data),
     model=KGEModelConfig(name=arguments.model, embedding_dim=arguments.dim),
-    num_updates=arguments.epochs,
+    num_epochs=arguments.epochs,
     batch_size=arguments.batch,
-    optimizer=KGEOptimizerConfig(learning_rate=arguments.rate, lr_schedule="constant"),
+    optimizer=OptimizerConfig(learning_rate=arguments.rate, lr_schedule="constant", max_grad_norm=None),
     num_negatives=arguments.negatives,
     seed=arguments.seed,
 )

@@ -11,7 +11,6 @@ from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.training.kge import (
     KGEBatch,
     KGEConfig,
-    KGEState,
     KGETrainer,
     TrainingTriples,
     bce_loss,
@@ -146,10 +145,10 @@ def family() -> KnowledgeBase:
     return KnowledgeBase.generate(num_families=2, generations=3)
 
 
-def train_embedding(family: KnowledgeBase, config: KGEConfig) -> tuple[KGEState, list[float]]:
+def train_embedding(family: KnowledgeBase, config: KGEConfig) -> tuple[list[float]]:
     trainer = KGETrainer(config, family)
     state, losses = trainer.init(jax.random.key(0)), []
-    for _ in range(config.num_updates):
+    for _ in range(config.num_epochs):
         state, result = trainer.update(state)
         losses.append(float(result.metrics["loss"]))
     return state, losses
@@ -171,7 +170,7 @@ SETTINGS = [
 
 
 def config_with(settings: tuple[str, ...]) -> KGEConfig:
-    defaults = ("model.embedding_dim=32", "num_updates=25", "batch_size=64", "optimizer.learning_rate=0.05")
+    defaults = ("model.embedding_dim=32", "num_epochs=25", "batch_size=64", "optimizer.learning_rate=0.05")
     return KGEConfig.load(None, (*defaults, *settings))
 
 
@@ -204,7 +203,7 @@ def test_the_seed_determines_every_bit(family: KnowledgeBase) -> None:
     ("override", "message"),
     [
         ("kge.dim=3", "kge.dim was renamed to model.embedding_dim"),
-        ("kge.epochs=3", "kge.epochs was renamed to num_updates"),
+        ("kge.epochs=3", "kge.epochs was renamed to num_epochs"),
         ("kge.negatives=3", "kge.negatives was renamed to num_negatives"),
         ("kge.schedule=cosine", "kge.schedule was renamed to optimizer.lr_schedule"),
         ("kge.regularization=1", "kge.regularization was renamed to regularization_weight"),

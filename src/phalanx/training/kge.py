@@ -40,8 +40,8 @@ from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_c
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
 from phalanx.training.checkpoints import CheckpointRef, open_checkpoint
-from phalanx.training.config import AnyRunConfig, CheckpointConfig, RunConfig
-from phalanx.training.optimizer import ScheduleName
+from phalanx.training.config import OPTIMIZER_ALIASES, CheckpointConfig, RunConfig
+from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 from phalanx.training.run import count_parameters
 from phalanx.training.warm_start import load_params
 
@@ -50,19 +50,6 @@ _NUM_SAMPLED = 100
 """Number of candidates in the metric `mrr_100`."""
 _MASKED = -1e9
 """Logit of a masked candidate."""
-
-
-class KGEOptimizerConfig(Config):
-    """Settings of the optimizer and the learning-rate schedule."""
-
-    name: Literal["adam", "adagrad"] = "adam"
-    """Optimizer."""
-    learning_rate: float = Field(default=0.01, gt=0)
-    """Learning rate at the start."""
-    end_learning_rate: float = Field(default=0.0, ge=0)
-    """Learning rate at the end. Not used if `lr_schedule` is `constant`."""
-    lr_schedule: ScheduleName = "linear"
-    """Shape of the decay from `learning_rate` to `end_learning_rate`."""
 
 
 class KGEEvaluationConfig(EvaluationConfig):
@@ -83,11 +70,8 @@ class KGEConfig(RunConfig):
     """
 
     preset_group = "kge"
-    aliases: ClassVar[Mapping[str, str]] = {
-        "num_epochs": "num_updates",
-        "lr": "optimizer.learning_rate",
-        "learning_rate": "optimizer.learning_rate",
-    }
+    aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
+    num_updates_setting = "num_epochs"
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "kge.model": "model.name",
         "kge.dim": "model.embedding_dim",
@@ -100,7 +84,7 @@ class KGEConfig(RunConfig):
         "kge.learning_rate": "optimizer.learning_rate",
         "kge.learning_rate_end": "optimizer.end_learning_rate",
         "kge.schedule": "optimizer.lr_schedule",
-        "kge.epochs": "num_updates",
+        "kge.epochs": "num_epochs",
         "kge.negatives": "num_negatives",
         "kge.regularization": "regularization_weight",
         **{
@@ -110,7 +94,8 @@ class KGEConfig(RunConfig):
                 *("regularizer", "batch_size", "seed"),
             )
         },
-        "epochs": "num_updates",
+        "epochs": "num_epochs",
+        "num_updates": "num_epochs",
         "negatives": "num_negatives",
         "regularization": "regularization_weight",
     }
@@ -120,8 +105,10 @@ class KGEConfig(RunConfig):
     built-in one."""
     seed: int = Field(default=0, ge=0)
     """Seed of the initial embeddings, the order of triples, the negatives and dropout."""
-    num_updates: int = Field(default=100, ge=1)
-    """Number of epochs over the training triples."""
+    num_updates: ClassVar[None] = None  # type: ignore[misc]  # removes the field of `RunConfig`
+    num_epochs: int = Field(default=100, ge=1)
+    """Number of passes over the training triples. Each one is an update of the run, with one optimizer step
+    per minibatch."""
     batch_size: int = Field(default=512, ge=1)
     """Maximum number of triples in a minibatch. Each triple has two queries, one for its tail and one for its
     head."""
@@ -143,27 +130,17 @@ class KGEConfig(RunConfig):
     """Weight of the penalty. 0 disables it."""
     model: KGEModelConfig = KGEModelConfig()
     """Settings of the embedding model."""
-    optimizer: KGEOptimizerConfig = KGEOptimizerConfig()
-    """Settings of the optimizer and the learning rate."""
+    optimizer: OptimizerConfig = OptimizerConfig(
+        learning_rate=0.01, end_learning_rate=0.0, lr_schedule="linear", max_grad_norm=None
+    )
+    """Settings of the optimizer (`adamw` or `adagrad`) and the learning rate, which changes with every
+    optimizer step."""
     evaluation: KGEEvaluationConfig = KGEEvaluationConfig()
     """Settings of evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20, keep=1, best_metric="mrr_100")
     """Settings of checkpoints, with intervals in epochs. The best checkpoint is exported."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Settings for logging metrics."""
-
-    @classmethod
-    def load(
-        cls: type[AnyRunConfig],
-        preset: str | Path | None = None,
-        overrides: Sequence[str] = (),
-        *,
-        env: str | None = None,
-        inherited: Mapping[str, Any] | None = None,
-    ) -> AnyRunConfig:
-        if env is not None:
-            raise ValueError("embeddings are trained without an environment: set dataset=PATH")
-        return super().load(preset, overrides, inherited=inherited)
 
     @model_validator(mode="before")
     @classmethod
@@ -174,7 +151,8 @@ class KGEConfig(RunConfig):
         return values
 
     @model_validator(mode="after")
-    def _check_loss(self) -> "KGEConfig":
+    def _check_settings(self) -> "KGEConfig":
+        self.optimizer.check_supported("adamw", "adagrad")
         if self.adversarial_temperature and (self.loss != "bce" or not self.num_negatives):
             raise ValueError(
                 "adversarial_temperature weights sampled negatives of the bce loss: set loss=bce and "
@@ -398,12 +376,8 @@ class KGEValidation:
         ]
 
 
-class KGEState(TrainState):
-    """Training state of an embedding. The parameters are a `KGE`, and a step is one epoch."""
-
-
-class KGETrainer(Algorithm[KGEState]):
-    """Trains a knowledge-graph embedding.
+class KGETrainer(Algorithm[TrainState]):
+    """Trains a knowledge-graph embedding. The parameters of its state are a `KGE`, and an update is an epoch.
 
     At the end of a run, the embedding of the best epoch is calibrated and exported to the folder `kge` of the
     run. The order of triples, the negatives and dropout depend only on the seed and the number of the epoch,
@@ -441,16 +415,16 @@ class KGETrainer(Algorithm[KGEState]):
         self.exported: tuple[int, KGEValidation] | None = None
         """Epoch and validation result of the exported embedding. None before the export."""
 
-    def init(self, key: Key, params: KGE | None = None) -> KGEState:
+    def init(self, key: Key, params: KGE | None = None) -> TrainState:
         """Create the initial state. The config's seed is used instead of the key."""
         generator = np.random.default_rng(self.seed)
         if params is None:
             params = KGE.create(
                 self.config.model, self.train.num_relations, self.train.num_entities, generator
             )
-        return KGEState(params, self._optimizer().init(params.model), jnp.int32(0))
+        return TrainState(params, self._optimizer().init(params.model), jnp.int32(0))
 
-    def update(self, state: KGEState) -> tuple[KGEState, UpdateResult]:
+    def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
         """Train for one epoch."""
         epoch = int(state.step)
         # In a loop, this generator compiles faster than the default one.
@@ -459,7 +433,9 @@ class KGETrainer(Algorithm[KGEState]):
         return state, UpdateResult({"loss": loss}, counts={"triples": len(self.train)})
 
     @jit_method(donate=("state",))
-    def run_epoch(self, state: KGEState, batches: KGEBatch, key: Key) -> tuple[KGEState, Float[Array, ""]]:
+    def run_epoch(
+        self, state: TrainState, batches: KGEBatch, key: Key
+    ) -> tuple[TrainState, Float[Array, ""]]:
         """Take one optimizer step per minibatch. Returns the new state and the mean loss."""
         config, num_relations, optimizer = self.config, state.params.num_relations, self._optimizer()
 
@@ -475,33 +451,26 @@ class KGETrainer(Algorithm[KGEState]):
         carry = state.params.model, state.opt_state
         (model, opt_state), losses = jax.lax.scan(step, carry, (numbers, batches))
         params = eqx.tree_at(lambda kge: kge.model, state.params, model)
-        return KGEState(params, opt_state, state.step + 1), jnp.mean(losses)
+        return TrainState(params, opt_state, state.step + 1), jnp.mean(losses)
 
     def _optimizer(self) -> optax.GradientTransformation:
-        config, num_steps = self.config.optimizer, self.num_updates * self.steps_per_epoch
-        start, end = config.learning_rate, config.end_learning_rate
-        # Not `lr_schedule` of `optimizer`, which rounds differently: published embeddings would change.
-        match config.lr_schedule:
-            case "constant":
-                schedule = optax.constant_schedule(start)
-            case "linear":
-                schedule = optax.linear_schedule(start, end, num_steps)
-            case "cosine":
-                schedule = optax.cosine_decay_schedule(start, num_steps, alpha=end / start)
-        return optax.adagrad(schedule) if config.name == "adagrad" else optax.adam(schedule)
+        return make_optimizer(self.config.optimizer, self.num_updates * self.steps_per_epoch)
 
-    def policy(self, state: KGEState) -> KGE:
+    def policy(self, state: TrainState) -> KGE:
         """Return the embedding, without calibration."""
         return state.params
 
-    def evaluate(self, state: KGEState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate the embedding.
 
         During training, validation queries are ranked. With the settings of `phalanx eval`, link prediction
         is evaluated.
         """
         if isinstance(settings, LinkPredictionConfig):
-            return self.evaluate_links(state.params, settings)
+            environment = ProofConfig(dataset=self.config.dataset)
+            vocabulary = ProofVocabulary(self.knowledge_base, environment.max_goals)
+            kge = self._calibrate(state.params)
+            return [evaluate_with_config(settings, environment, self.knowledge_base, vocabulary, kge=kge)]
         return [self.validate(state.params)]
 
     def validate(self, kge: KGE) -> KGEValidation:
@@ -513,14 +482,7 @@ class KGETrainer(Algorithm[KGEState]):
             mean_reciprocal_rank(counts, "realistic"), expected_sampled_mrr(counts, _NUM_SAMPLED)
         )
 
-    def evaluate_links(self, kge: KGE, settings: LinkPredictionConfig) -> Sequence[EvaluationResult]:
-        """Evaluate link prediction with an embedding, alone or combined with proofs."""
-        environment = ProofConfig(dataset=self.config.dataset)
-        vocabulary = ProofVocabulary(self.knowledge_base, environment.max_goals)
-        kge = self._calibrate(kge)
-        return (evaluate_with_config(settings, environment, self.knowledge_base, vocabulary, kge=kge),)
-
-    def metadata(self, state: KGEState) -> dict[str, Any]:
+    def metadata(self, state: TrainState) -> dict[str, Any]:
         return {"num_parameters": count_parameters(state.params.model), "num_triples": len(self.train)}
 
     def data_fingerprint(self) -> str:
@@ -529,7 +491,7 @@ class KGETrainer(Algorithm[KGEState]):
         triples = base.triples("train").tobytes() + base.triples("valid").tobytes()
         return hashlib.sha256(names.encode() + triples).hexdigest()[:16]
 
-    def export(self, state: KGEState, folder: Path) -> None:
+    def export(self, state: TrainState, folder: Path) -> None:
         """Calibrate the embedding of the best epoch on the validation queries and write it to `kge/`."""
         epoch, kge, validation = self._best(state, folder)
         self.exported = epoch, validation
@@ -537,7 +499,7 @@ class KGETrainer(Algorithm[KGEState]):
         kge = self._calibrate(kge)
         save_kge(folder / RUN_FOLDER, kge, self.config.model, self.knowledge_base.vocabulary, metadata)
 
-    def _best(self, state: KGEState, folder: Path) -> tuple[int, KGE, KGEValidation]:
+    def _best(self, state: TrainState, folder: Path) -> tuple[int, KGE, KGEValidation]:
         if self.config.checkpoint.best_metric is not None:
             with open_checkpoint(folder, "best") as (_, epoch, metadata):
                 metrics = metadata["metrics"]
