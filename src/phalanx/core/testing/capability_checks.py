@@ -61,9 +61,8 @@ def _masks(
     environment: Environment, states: PyTree
 ) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "batch choices"]]:
     """Return the masks of all recorded states, computed one by one, and those of the first batch."""
-    batch_mask = environment.legal_actions(take(states, 0))
-    assert batch_mask is not None
-    return jax.vmap(jax.vmap(environment.legal_actions))(states), batch_mask
+    legal_actions: Any = environment.legal_actions
+    return jax.vmap(jax.vmap(legal_actions))(states), legal_actions(take(states, 0))
 
 
 @conformance_check("text must identify actions")

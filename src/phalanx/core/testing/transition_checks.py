@@ -212,8 +212,8 @@ def check_sampled_actions_lie_in_their_space(rollout: Rollout) -> list[str]:
     members = jax.jit(jax.vmap(jax.vmap(space.sample)))(rollout.keys[1])
     result = _step_batches(rollout, steps.before, members)
     # Only the shapes and dtypes are compared.
-    zeros = [jax.tree.map(np.zeros_like, to_host(each)) for each in (steps.after, result)]
-    return found + differences(*zeros, "result of step with action_space.sample")
+    expected, actual = jax.tree.map(np.zeros_like, to_host((steps.after, result)))
+    return found + differences(expected, actual, "result of step with action_space.sample")
 
 
 def _run_eagerly(rollout: Rollout) -> tuple[Any, list[rollouts.RecordedStep]]:

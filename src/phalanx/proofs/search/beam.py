@@ -178,7 +178,8 @@ def beam_search(
         parts.append(found)
     if not parts:
         return jax.device_get(_empty_result(0))
-    result = SearchResult(*map(np.concatenate, zip(*parts, strict=True)))
+    joined: list[Any] = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
+    result = SearchResult(*joined)
     if np.isnan(result.log_prob).any():
         row = int(np.flatnonzero(np.isnan(result.log_prob))[0])
         raise ValueError(f"the policy returned NaN logits in the search for {queries[row].tolist()}")
