@@ -183,7 +183,7 @@ class ProofLinkPrediction:
         )
 
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
-        """Return the scorer of the mode `policy`: the log-probability of the best proof of a beam search.
+        """Return the scorer of the mode `policy`, the log-probability of the best proof that is found.
 
         If `config.skip_unprovable` is true, triples that have no proof within the depth of the search are not
         searched.

@@ -273,7 +273,7 @@ def describe_first(wrong: Bool[np.ndarray, "steps batch"], message: str) -> list
 
 
 def sample_indices(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
-    """Return pairs of a step and an environment: up to 32 steps of a rollout, with all environments.
+    """Return pairs of a step and an environment, for up to 32 steps of a rollout and all environments.
 
     The steps are evenly spaced and include the first and the last one.
     """

@@ -101,7 +101,7 @@ class SearchResult(NamedTuple):
 
 
 class _Beams(NamedTuple):
-    """State of the loop: the active searches in lanes, and the results of all queries.
+    """State of the loop, with the active searches in lanes and the results of all queries.
 
     A lane is a slot for one query and has `beam_width` consecutive nodes.
     """
@@ -376,7 +376,7 @@ def _log_probs(
 
 
 class _Selection(NamedTuple):
-    """State of `_select_best`: the successors that have been selected so far, and those that remain."""
+    """State of `_select_best`, with the successors that have been selected so far and those that remain."""
 
     values: Float32[Array, "lanes width slots"]
     """Log-probabilities of the successors that remain, or minus infinity for all others."""
