@@ -299,7 +299,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         Args:
             query: Encoded atoms. They can contain variables, numbered C + 1, C + 2, ... in order of first
                 occurrence, where C is the number of constants.
-            label: Whether each query is true. A true query is not used as a fact in its own proof.
+            label: True for true queries, which are not used as facts in their own proofs.
             depth: Proof depth of each query. None means that depths are not known.
         """
         depth = jnp.full(label.shape, -1, jnp.int32) if depth is None else depth

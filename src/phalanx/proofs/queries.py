@@ -392,7 +392,7 @@ def sample_query(
 
     Args:
         config: Fraction of negatives, corruption and depth weights.
-        queries: Positives; the result of `QuerySet.select`.
+        queries: Positives, which `QuerySet.select` returned.
         known: Known triples, which are never sampled as negatives.
         bits: Random integers.
     """
