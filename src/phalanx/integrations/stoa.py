@@ -175,8 +175,17 @@ _KEY = jax.ShapeDtypeStruct((2,), np.uint32)
 class IntegerArraySpace(BoundedArraySpace):
     """Space of integer or boolean arrays with bounds, both inclusive.
 
-    It replaces Stoa's `BoundedArraySpace`, which never samples the maximum.
+    It replaces Stoa's `BoundedArraySpace`, which never samples the maximum and has infinite default bounds.
+    Some of Stoa's wrappers create a space of the same class without bounds.
     """
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: Any, minimum: Any = None, maximum: Any = None, name: str = ""
+    ) -> None:
+        is_bool = np.dtype(dtype) == np.bool_
+        smallest, largest = (0, 1) if is_bool else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        low, high = smallest if minimum is None else minimum, largest if maximum is None else maximum
+        super().__init__(shape, dtype, low, high, name)
 
     def sample(self, rng_key: Any) -> Array:
         return Box(int(self.minimum), int(self.maximum), self.shape, self.dtype).sample(rng_key)
