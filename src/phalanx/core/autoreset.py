@@ -1,4 +1,4 @@
-"""Auto-reset: a layer that starts a new episode in each environment of a batch whose episode has ended."""
+"""Auto-reset, a layer that starts a new episode in each environment of a batch whose episode has ended."""
 
 import dataclasses
 from typing import Literal

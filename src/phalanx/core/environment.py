@@ -1,4 +1,4 @@
-"""Base classes of JAX environments: `Environment`, and `TracedEnvironment` for those that contain arrays."""
+"""`Environment`, the base class of JAX environments, and `TracedEnvironment` for those with arrays."""
 
 import abc
 import dataclasses

@@ -1,4 +1,4 @@
-"""Rollouts of episodes: with a policy network, with an agent that reads states, and recorded for a logger."""
+"""Rollouts of episodes with a policy network or an agent, and episodes that are recorded for a logger."""
 
 import dataclasses
 import math

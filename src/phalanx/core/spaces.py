@@ -127,7 +127,7 @@ def masked_size(space: Space) -> int | None:
 
 
 def masked_choice(space: Space, action: PyTree) -> Any:
-    """Return the part of an action that the mask applies to: the action itself, or its first field."""
+    """Return the part of an action that the mask applies to. It is the action itself or its first field."""
     return getattr(action, space.fields[0][0]) if isinstance(space, Composite) else action
 
 

@@ -168,7 +168,7 @@ class GymnaxEnv:
         final_observation: PyTree,
         mask: Bool[Array, "*batch actions"] | None,
     ) -> tuple[Any, ...]:
-        """Return the values that `step` returns, given those of the environment."""
+        """Return the tuple that `step` returns, given the results of the environment's step."""
         info = info_fields(step_info)
         info["discount"] = jnp.where(info["terminated"], jnp.float32(0), jnp.float32(1))
         info["final_observation"] = final_observation

@@ -176,27 +176,19 @@ class IntegerArraySpace(BoundedArraySpace):
     """Space of integer or boolean arrays with bounds, both inclusive.
 
     It replaces Stoa's `BoundedArraySpace`, which never samples the maximum and has infinite default bounds.
+    Some of Stoa's wrappers create a space of the same class without bounds.
     """
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        dtype: Any,
-        minimum: int | float | None = None,
-        maximum: int | float | None = None,
-        name: str = "",
+        self, shape: tuple[int, ...], dtype: Any, minimum: Any = None, maximum: Any = None, name: str = ""
     ) -> None:
-        smallest, largest = (
-            (0, 1) if np.dtype(dtype) == np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        )
+        is_bool = np.dtype(dtype) == np.bool_
+        smallest, largest = (0, 1) if is_bool else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         low, high = smallest if minimum is None else minimum, largest if maximum is None else maximum
         super().__init__(shape, dtype, low, high, name)
 
     def sample(self, rng_key: Any) -> Array:
-        if self.dtype == jnp.bool_:
-            return jax.random.bernoulli(rng_key, shape=self.shape)
-        low, high = int(self.minimum), int(self.maximum)
-        return jax.random.randint(rng_key, self.shape, low, high + 1).astype(self.dtype)
+        return Box(int(self.minimum), int(self.maximum), self.shape, self.dtype).sample(rng_key)
 
 
 def convert_space(space: Space, name: str = "") -> StoaSpace:

@@ -69,8 +69,8 @@ class QueryConfig(Config):
     negative_ratio: float = Field(default=1.0, ge=0)
     """Number of negatives per positive. With 1, half of the queries are negatives; with 0, none are."""
     corruption: Corruption = "either"
-    """Arguments that are replaced in a negative: the first (`head`), the last (`tail`), one of them at random
-    (`either`), or both (`both`)."""
+    """Arguments that are replaced in a negative. `head` is the first, `tail` is the last, `either` is one of
+    them at random, and `both` are the first and the last."""
     min_depth: int | None = None
     """Minimum proof depth of positives. A query without a proof, or whose depth is not known, has depth -1.
     None means no limit."""
@@ -154,8 +154,8 @@ class ProofConfig(Config):
     }
 
     dataset: str = GENERATED
-    """Knowledge base: a folder, a file of triples, the name of a downloaded dataset, or `generated` for the
-    built-in knowledge base about families."""
+    """Knowledge base, which is a folder, a file of triples, the name of a downloaded dataset, or `generated`
+    for the built-in knowledge base about families."""
     split: Split = "train"
     """Split of the queries that episodes start from."""
     on_leak: OnLeak = "drop"
@@ -200,8 +200,8 @@ class ProofConfig(Config):
     allow_kge_on_query: bool = False
     """Allow the embedding to close the query itself. Then every query has a proof of one step."""
     backend: Backend = "auto"
-    """Implementation of proof steps: `native` (C++ on the CPU), `xla`, or `auto`, which uses `native` if it
-    is available."""
+    """Implementation of proof steps. `native` is C++ on the CPU, `xla` runs on any device, and `auto` uses
+    `native` if it is available."""
 
     @model_validator(mode="after")
     def _check_data(self) -> "ProofConfig":

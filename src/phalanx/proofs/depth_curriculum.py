@@ -82,8 +82,9 @@ class DepthCurriculumWrapper(ProofEnvironment):
         return states, observations
 
     def step(self, state: Any, action: Int32[Array, "*batch"]) -> StepResult:
-        after, *rest = super().step(state, action)
-        return dataclasses.replace(after, clock=state.clock + 1), *rest
+        after: Any
+        after, observation, reward, done, info = super().step(state, action)
+        return dataclasses.replace(after, clock=state.clock + 1), observation, reward, done, info
 
     def comparable_state(self, state: Any) -> PyTree:
         return dataclasses.replace(super().comparable_state(state), clock=jnp.zeros_like(state.clock))

@@ -299,7 +299,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         Args:
             query: Encoded atoms. They can contain variables, numbered C + 1, C + 2, ... in order of first
                 occurrence, where C is the number of constants.
-            label: Whether each query is true. A true query is not used as a fact in its own proof.
+            label: True for true queries, which are not used as facts in their own proofs.
             depth: Proof depth of each query. None means that depths are not known.
         """
         depth = jnp.full(label.shape, -1, jnp.int32) if depth is None else depth
@@ -378,7 +378,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return (bits % jnp.maximum(state.num_actions, 1).astype(jnp.uint32)).astype(jnp.int32)
 
     def invalid_action(self, key: Key, state: ProofState) -> Int32[Array, ""]:
-        """Sample an invalid action of a single state: one that is masked or out of range."""
+        """Sample an invalid action of a single state, which is masked or out of range."""
         max_actions = self.config.max_actions
         bits = jax.random.bits(key, (), jnp.uint32)
         excess = (bits % (max_actions + 2 - state.num_actions).astype(jnp.uint32)).astype(jnp.int32)
@@ -403,7 +403,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return {"success_mask": proved == jnp.asarray(info.label)}
 
     def evaluate(self, network: Any, settings: Any, final: bool) -> Sequence[EvaluationResult]:
-        """Evaluate a policy: with greedy episodes during training, and by link prediction in `phalanx eval`.
+        """Evaluate a policy with greedy episodes during training, and by link prediction in `phalanx eval`.
 
         Args:
             network: The policy network.
@@ -464,7 +464,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return () if self.vocabulary is None else ("svg", "ansi")
 
     def render(self, state: ProofState, mode: str = "svg") -> str | None:
-        """Render a single state: `svg` draws its goals, and `ansi` lists its goals and successors as text.
+        """Render a single state. `svg` draws its goals, and `ansi` lists its goals and successors as text.
 
         Returns None if the environment has no vocabulary.
         """
@@ -486,7 +486,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return "" if self.vocabulary is None else text.query_name(state, self.vocabulary)
 
     def render_episodes(self, episodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Convert recorded episodes for rendering: replace their states by `ProofFrame`s."""
+        """Convert recorded episodes for rendering by replacing their states with `ProofFrame`s."""
         from phalanx.proofs.rendering import render_episodes
 
         return render_episodes(episodes, self._require_vocabulary())

@@ -40,7 +40,7 @@ class ProofTokenizer:
     max_steps: int
     """Maximum number of steps of an episode."""
     arity: int = 2
-    """Number of terms of an atom: 2 or 3."""
+    """Number of terms of an atom, which is 2 or 3."""
 
     @classmethod
     def for_environment(cls, environment: ProofEnvironment) -> "ProofTokenizer":
@@ -66,11 +66,11 @@ class ProofTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Size of the vocabulary: marks such as GOALS, predicates, terms, actions, and one invalid action."""
+        """Number of tokens for marks such as GOALS, predicates, terms, actions and an invalid action."""
         return self._numbers + self.num_actions + 1
 
     def view(self, states: ProofState) -> dict[str, Array]:
-        """Return the view of a batch of states: the parts that are encoded, and the depth of the query."""
+        """Return the view of a batch of states, which contains the encoded parts and the query's depth."""
         return {
             "goals": states.goals,
             "successors": states.successors,
@@ -120,7 +120,7 @@ class ProofTokenizer:
         return {"goals": goals, "successors": successors}, action if action < self.num_actions else -1
 
     def success(self, infos: Any) -> Bool[np.ndarray, " episodes"]:
-        """Return which episodes succeeded: a true query was proved, or a false query was not proved."""
+        """Return which episodes succeeded by proving a true query or by not proving a false query."""
         return np.asarray(infos.proved) == np.asarray(infos.label)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:

@@ -1,4 +1,4 @@
-"""Evaluation of provers: the fractions of true and false queries that the greedy policy proves.
+"""Evaluation of provers by the fractions of true and false queries that the greedy policy proves.
 
 A positive is a true query, and a negative is a corruption of a true query.
 """
@@ -33,7 +33,7 @@ class ProverEvaluation:
     episodes: int
     """Number of episodes, which is the number of queries."""
     success_rate: float
-    """Fraction of correct episodes: a positive is proved, or a negative is not proved."""
+    """Fraction of episodes in which a positive was proved or a negative was not proved."""
     success_rate_se: float | None
     """Standard error of the success rate, or None if there is only one query."""
     proved_rate: float | None
@@ -56,7 +56,7 @@ class ProverEvaluation:
         return {"split": values.pop("split"), "mode": "greedy", **values}
 
     def describe(self) -> list[str]:
-        """Return lines of text: one for the total, followed by one per group."""
+        """Return a line of text about all queries, followed by one line per group."""
         total = f"{self.split}, {self.episodes} queries: {self.success_rate:.1%} correct"
         if self.proved_rate is not None:
             total += f", {self.proved_rate:.1%} of true queries proved"

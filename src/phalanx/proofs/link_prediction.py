@@ -183,7 +183,7 @@ class ProofLinkPrediction:
         )
 
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
-        """Return the scorer of the mode `policy`: the log-probability of the best proof of a beam search.
+        """Return the scorer of the mode `policy`, the log-probability of the best proof that is found.
 
         If `config.skip_unprovable` is true, triples that have no proof within the depth of the search are not
         searched.
@@ -276,7 +276,7 @@ def evaluate_proofs(
             an embedding. `hybrid` combines proofs and an embedding with the weights of the config, and
             `learned` combines them with the weights of `combination`. In `hybrid` and `learned`, proofs are
             exact if there is no policy.
-        link_prediction: The knowledge base and the settings.
+        link_prediction: The task, with the knowledge base and the evaluation settings.
         policy: The policy. Required for the mode `policy`.
         kge: The embedding, which is a `KGE` or another object with the methods `score` and `log_probability`.
             Required for the modes `kge`, `hybrid` and `learned`.
@@ -332,7 +332,7 @@ def evaluate_with_config(
     """Evaluate a policy or an embedding by link prediction, with the settings of `phalanx eval`.
 
     Args:
-        config: The settings of `phalanx eval`.
+        config: Settings of `phalanx eval`.
         environment: Settings of the environment that the policy was trained in.
         knowledge_base: Knowledge base of the run. It is not used if `config.dataset` is set.
         vocabulary: Vocabulary that the policy was trained with.

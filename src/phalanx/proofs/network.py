@@ -1,4 +1,4 @@
-"""Policy network for proofs: embeds goals and successors, and has an actor and a critic."""
+"""Policy network for proofs, which embeds goals and successors and has an actor and a critic."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -354,7 +354,7 @@ def _loop_over_chunks(
 
 
 class FeedForward(eqx.Module):
-    """Multilayer perceptron: dense layers with ReLU between them.
+    """Multilayer perceptron, which consists of dense layers with ReLU between them.
 
     Args:
         sizes: Size of the input, followed by the output size of each layer.

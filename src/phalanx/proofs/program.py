@@ -255,7 +255,7 @@ def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
         key: Number for the predicate and first argument.
         others: The other arguments.
         side: Index of the hash table, 0 or 1.
-        size: Number of slots of a table; a power of two.
+        size: Number of slots of a table, which is a power of two.
     """
     factors = ((0x9E3779B1, 0x85EBCA6B, 0x165667B1), (0xC2B2AE35, 0x27D4EB2F, 0xD3A2646D))[side]
     mixed = (key ^ salt) * np.uint32(factors[0])

@@ -223,7 +223,7 @@ def _corrupt_three_terms(
 
 
 class _FreePositions(NamedTuple):
-    """Free positions of one side of a triple: the positions of its domain that are not known values."""
+    """Free positions of one side of a triple, which are those of its domain that are not known values."""
 
     low: Int32[Array, ""]
     """First position of the domain."""
@@ -386,13 +386,13 @@ jax.tree_util.register_static(QuerySet)
 def sample_query(
     config: QueryConfig, queries: QuerySet, known: NegativeSampler, bits: UInt32[Array, "5"]
 ) -> SampledQuery:
-    """Sample the query of an episode: a positive, or a negative that is a corruption of a positive.
+    """Sample the query of an episode, which is a positive or a negative (a corruption of a positive).
 
     If a positive cannot be corrupted because every replacement is a known triple, it stays a positive.
 
     Args:
         config: Fraction of negatives, corruption and depth weights.
-        queries: Positives; the result of `QuerySet.select`.
+        queries: Positives, which `QuerySet.select` returned.
         known: Known triples, which are never sampled as negatives.
         bits: Random integers.
     """

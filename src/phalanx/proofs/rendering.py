@@ -60,7 +60,7 @@ class ProofFrame(eqx.Module):
 
 
 def draw_state(state: ProofState, vocabulary: ProofVocabulary) -> draw.Drawing:
-    """Draw a single state: the query, the remaining goals, and the outcome if the episode has ended."""
+    """Draw the query and the remaining goals of a single state, and the outcome if the episode has ended."""
     return draw_frame(proof_frames([state], vocabulary)[0])
 
 

@@ -16,9 +16,9 @@ def final_reward(
 
     Args:
         config: The reward settings.
-        label: Whether the query is true.
-        proved: Whether the episode ended with a proof.
-        gave_up: Whether the episode ended with the end action.
+        label: True for true queries.
+        proved: True for episodes that ended with a proof.
+        gave_up: True for episodes that ended with the end action.
     """
     true_positive, false_negative, false_positive, true_negative = config.payoffs
     positive = jnp.where(proved, true_positive, false_negative)
@@ -42,9 +42,9 @@ def episode_reward(
 
     Args:
         config: The environment settings.
-        label: Whether the query is true.
-        proved: Whether the episode ended with a proof.
-        gave_up: Whether the episode ended with the end action.
+        label: True for true queries.
+        proved: True for episodes that ended with a proof.
+        gave_up: True for episodes that ended with the end action.
         log_score: Sum of the log-probabilities of the goals that the embedding closed. None if there is no
             embedding.
     """

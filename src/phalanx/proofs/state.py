@@ -39,10 +39,10 @@ class ExpandRequest(NamedTuple):
 
 
 class SearchNode(NamedTuple):
-    """A node of the search: a list of goals, its successors, and the states visited so far."""
+    """A node of the search, with a list of goals, its successors and the states visited so far."""
 
     goals: Int32[Array, "*batch goals atom"]
-    """Remaining goals in canonical form: there are no empty rows between goals, and variables are numbered by
+    """Remaining goals in canonical form. There are no empty rows between goals, and variables are numbered by
     first occurrence. If the search has ended, the first row is True or False."""
     successors: Int32[Array, "*batch actions goals atom"]
     """Goals that each action leads to. The goals of the end action are `End`."""
@@ -124,7 +124,7 @@ class ProofState(eqx.Module):
 
 
 class ProofObservation(eqx.Module):
-    """Observation of the proof environment: goals, successors, and information for bookkeeping.
+    """Observation of the proof environment, with goals, successors and information for bookkeeping.
 
     Policies should only use `goals`, `successors` and `action_mask`.
     """

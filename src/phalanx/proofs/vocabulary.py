@@ -1,4 +1,4 @@
-"""State indices: integer encoding of the predicates, constants and variables of proof states."""
+"""State indices, which encode the predicates, constants and variables of proof states as integers."""
 
 import functools
 from collections.abc import Iterable
@@ -107,7 +107,7 @@ class ProofVocabulary(StateIndices):
 
     @property
     def arity(self) -> int:
-        """Number of terms of an encoded atom: 2 or 3."""
+        """Number of terms of an encoded atom, which is 2 or 3."""
         return self.kg.arity
 
     @property

@@ -27,6 +27,8 @@ from phalanx.proofs.program import Program
 from phalanx.proofs.queries import SampledQuery
 
 STEP_COUNT_KEY, KGE_SCORE_KEY = "episode_step", "kge_log_score"
+_RENAMED_KEYS = {"goals": "sub_index", "successors": "derived_sub_indices", "step_count": STEP_COUNT_KEY}
+"""DeepProofLog's keys of the fields of an observation."""
 
 
 def _schedule_setting(name: str, description: str) -> property:
@@ -65,6 +67,8 @@ class BatchedVecEnv(EnvironmentVecEnv):
         device: Device of the tensors.
         settings: Fields of `ProofConfig`, under their own names or under DeepProofLog's.
     """
+
+    environment: ProofEnvironment
 
     def __init__(
         self,
@@ -134,32 +138,27 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     def _make_observation_spec(self) -> Composite:
         spec, shape, device = super()._make_observation_spec(), self.batch_size, self.device
-        spec["sub_index"] = spec["goals"].unsqueeze(1)
-        spec["derived_sub_indices"] = spec["successors"]
+        spec["goals"] = spec["goals"].unsqueeze(1)
+        for name, renamed in _RENAMED_KEYS.items():
+            spec[renamed] = spec[name]
+            del spec[name]
         # Queries of any depth can be assigned.
         spec["depth"] = Unbounded(shape=shape, dtype=torch.int32, device=device)
-        spec[STEP_COUNT_KEY] = spec["step_count"]
-        for name in ("goals", "successors", "step_count"):
-            del spec[name]
         spec["proved"] = Categorical(2, shape=shape, dtype=torch.bool, device=device)
-        if self._proof_environment().kge_scorer is not None:
+        if self.environment.kge_scorer is not None:
             spec[KGE_SCORE_KEY] = Unbounded(shape=shape, dtype=torch.float32, device=device)
         return spec
 
     def _entries(self, batch: VectorEnvState) -> TensorDict:
         entries = super()._entries(batch)
-        entries["sub_index"] = entries.pop("goals").unsqueeze(1)
-        entries["derived_sub_indices"] = entries.pop("successors")
-        entries[STEP_COUNT_KEY] = entries.pop("step_count")
-        proved = batch.states.goals[:, 0, 0] == self._proof_environment().program.true_index
+        entries["goals"] = entries["goals"].unsqueeze(1)
+        for name, renamed in _RENAMED_KEYS.items():
+            entries[renamed] = entries.pop(name)
+        proved = batch.states.goals[:, 0, 0] == self.environment.program.true_index
         entries["proved"] = to_torch(proved, torch.bool, self.device)
         if batch.states.log_score is not None:
             entries[KGE_SCORE_KEY] = to_torch(batch.states.log_score, torch.float32, self.device)
         return entries
-
-    def _proof_environment(self) -> ProofEnvironment:
-        assert isinstance(self.environment, ProofEnvironment)
-        return self.environment
 
     @property
     def query_indices(self) -> np.ndarray:
@@ -172,9 +171,9 @@ class BatchedVecEnv(EnvironmentVecEnv):
         if indices is not None:
             # The other rows keep their episodes, whose queries may not be in the list any more.
             queries = self._schedule.take(np.where(chosen, self._query_indices, 0))
-            return _start_where(self._proof_environment(), chosen, queries, batch)
+            return _start_where(self.environment, chosen, queries, batch)
         if self._schedule.arrays() is not self._sampled_from:
-            self._sampling_env = self._schedule.apply(self._proof_environment())
+            self._sampling_env = self._schedule.apply(self.environment)
             self._sampled_from = self._schedule.arrays()
         return self._reset_with_episode_keys(self._sampling_env, chosen, batch)
 
@@ -235,12 +234,11 @@ class QuerySchedule:
         self._cursor = 0
         self._random = np.random.default_rng(seed)
 
-    def arrays(
-        self,
-    ) -> tuple[
-        Int32[np.ndarray, "queries atom"], Int32[np.ndarray, " queries"], Bool[np.ndarray, " queries"] | None
-    ]:
-        """Return queries, depths and labels as arrays. Raises `ValueError` if their lengths differ."""
+    def arrays(self) -> tuple[Any, ...]:
+        """Return queries, depths and labels as arrays. Raises `ValueError` if their lengths differ.
+
+        The labels are None if all queries are true.
+        """
         if self._arrays is None:
             self._arrays = self._encode()
         return self._arrays

@@ -176,7 +176,7 @@ def by_batch_of_one(
 
 
 @dataclasses.dataclass(frozen=True)
-class Rollout:
+class RandomRollout:
     """Episodes of a batch of environments with random actions, which are the input of a conformance check."""
 
     environment: Environment
@@ -233,11 +233,11 @@ def _has_invalid_actions(environment: Environment) -> bool:
 
 def conformance_check(
     rule: str,
-) -> Callable[[Callable[[Rollout], list[str] | None]], Callable[..., bool]]:
+) -> Callable[[Callable[[RandomRollout], list[str] | None]], Callable[..., bool]]:
     """Turn a function that finds violations of a rule into a check of the conformance suite.
 
-    The function takes a `Rollout`. It returns one message per violation, or None if the environment lacks the
-    capability that is checked. The check has the parameters `environment`, `seed`, `batch_size` and
+    The function takes a `RandomRollout`. It returns one message per violation, or None if the environment
+    lacks the capability that is checked. The check has the parameters `environment`, `seed`, `batch_size` and
     `num_steps`. It raises `ConformanceError` with the first five messages. If there are none, it returns
     True, or False if the capability is missing.
 
@@ -245,12 +245,12 @@ def conformance_check(
         rule: The rule, with which the error message begins.
     """
 
-    def decorate(find_violations: Callable[[Rollout], list[str] | None]) -> Callable[..., bool]:
+    def decorate(find_violations: Callable[[RandomRollout], list[str] | None]) -> Callable[..., bool]:
         @wraps(find_violations)
         def check(
             environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
         ) -> bool:
-            found = find_violations(Rollout(environment, seed, batch_size, num_steps))
+            found = find_violations(RandomRollout(environment, seed, batch_size, num_steps))
             if found:
                 rest = [f"... and {len(found) - 5} more"] if len(found) > 5 else []
                 raise ConformanceError(rule, found[:5] + rest)
@@ -273,7 +273,7 @@ def describe_first(wrong: Bool[np.ndarray, "steps batch"], message: str) -> list
 
 
 def sample_indices(num_steps: int, batch_size: int) -> list[tuple[int, int]]:
-    """Return pairs of a step and an environment: up to 32 steps of a rollout, with all environments.
+    """Return pairs of a step and an environment, for up to 32 steps of a rollout and all environments.
 
     The steps are evenly spaced and include the first and the last one.
     """

@@ -14,7 +14,7 @@ from phalanx.core.environment import TransitionInfo
 from phalanx.core.testing import recorded_rollouts as rollouts
 from phalanx.core.testing.recorded_rollouts import (
     ConformanceError,
-    Rollout,
+    RandomRollout,
     conformance_check,
     describe_first,
     sample_indices,
@@ -27,14 +27,14 @@ separately, which is slow."""
 
 
 @conformance_check("the same key must give the same episode")
-def check_determinism(rollout: Rollout) -> list[str]:
+def check_determinism(rollout: RandomRollout) -> list[str]:
     """Check that the same key gives the same episode, with and without `jit`."""
     found = differences(_run_eagerly(rollout), _run_eagerly(rollout), "second run without jit")
     return found + differences(rollout.run_one(0), rollout.run_one(0), "second run")
 
 
 @conformance_check("a batch must give the same results as its environments one by one")
-def check_batch_of_one_equals_single(rollout: Rollout) -> list[str]:
+def check_batch_of_one_equals_single(rollout: RandomRollout) -> list[str]:
     """Check that a batch of size 1 gives the same results as `reset` and `step` of one environment."""
     first, steps = rollout.run_one(0)
     by_batch = rollouts.by_batch_of_one(rollout.environment, rollout.keys[0][0], steps.before, steps.actions)
@@ -44,7 +44,7 @@ def check_batch_of_one_equals_single(rollout: Rollout) -> list[str]:
 
 
 @conformance_check("a batch must give the same results as its environments one by one")
-def check_batch_equals_loop(rollout: Rollout) -> list[str]:
+def check_batch_equals_loop(rollout: RandomRollout) -> list[str]:
     """Check that a batch gives the same results as a loop over its environments."""
     first, steps = to_host(rollout.run())
     found: list[str] = []
@@ -57,7 +57,7 @@ def check_batch_equals_loop(rollout: Rollout) -> list[str]:
 
 
 @conformance_check("jit must not change the results")
-def check_jit_equals_eager(rollout: Rollout) -> list[str]:
+def check_jit_equals_eager(rollout: RandomRollout) -> list[str]:
     """Check that `reset` and `step` give the same results with and without `jit`."""
     eager_first, eager_steps = _run_eagerly(rollout)
     first, steps = to_host(rollout.run_one(0))
@@ -69,7 +69,7 @@ def check_jit_equals_eager(rollout: Rollout) -> list[str]:
 
 
 @conformance_check("batch functions must equal vmap of reset and step")
-def check_vmap_equals_batch_functions(rollout: Rollout) -> list[str]:
+def check_vmap_equals_batch_functions(rollout: RandomRollout) -> list[str]:
     """Check that `batch_reset`, `batch_step` and `batch_reset_where` equal `vmap` of `reset` and `step`."""
     environment, step_keys = rollout.environment, rollout.keys[1]
     _, steps = rollout.run()
@@ -88,7 +88,7 @@ def check_vmap_equals_batch_functions(rollout: Rollout) -> list[str]:
 
 
 @conformance_check("stepping a finished state must change nothing and give reward 0")
-def check_done_states_are_absorbing(rollout: Rollout) -> list[str]:
+def check_done_states_are_absorbing(rollout: RandomRollout) -> list[str]:
     """Check that stepping a finished state with any action changes nothing and gives reward 0."""
     num_steps = rollout.num_steps
     steps = to_host(rollout.run(invalid=np.arange(num_steps)[:, None] % 2 == 1)[1])
@@ -118,7 +118,7 @@ def _kept(result: rollouts.StepResult) -> tuple[Any, ...]:
 
 
 @conformance_check("terminated and truncated must be distinguished")
-def check_termination_flags(rollout: Rollout) -> list[str]:
+def check_termination_flags(rollout: RandomRollout) -> list[str]:
     """Check that `done` means either terminated or truncated, and that time limits truncate."""
     _, steps = rollout.run()
     after = to_host(steps.after)
@@ -141,7 +141,7 @@ def check_termination_flags(rollout: Rollout) -> list[str]:
 
 
 @conformance_check("same-step auto-reset must return the terminal observation")
-def check_terminal_observation_in_same_step_mode(rollout: Rollout) -> list[str]:
+def check_terminal_observation_in_same_step_mode(rollout: RandomRollout) -> list[str]:
     """Check the observations of same-step auto-reset.
 
     `final_observation` must be the terminal observation, and the returned observation the first one of the
@@ -157,7 +157,7 @@ def check_terminal_observation_in_same_step_mode(rollout: Rollout) -> list[str]:
 
 
 @conformance_check("next-step auto-reset must return the terminal observation")
-def check_terminal_observation_in_next_step_mode(rollout: Rollout) -> list[str]:
+def check_terminal_observation_in_next_step_mode(rollout: RandomRollout) -> list[str]:
     """Check that next-step auto-reset returns the terminal observation with `done` and then resets."""
     raw, auto, found = _run_with_auto_reset(rollout, "next_step")
     mask = auto.infos.reset_mask
@@ -171,7 +171,7 @@ def check_terminal_observation_in_next_step_mode(rollout: Rollout) -> list[str]:
 
 
 @conformance_check("invalid actions must not change a state")
-def check_invalid_actions_change_nothing(rollout: Rollout) -> list[str] | None:
+def check_invalid_actions_change_nothing(rollout: RandomRollout) -> list[str] | None:
     """Check that invalid actions do not change the `comparable_state`."""
     if not rollout.has_invalid_actions:
         return None
@@ -182,7 +182,7 @@ def check_invalid_actions_change_nothing(rollout: Rollout) -> list[str] | None:
 
 
 @conformance_check("observations must be in observation_space")
-def check_observations_lie_in_their_space(rollout: Rollout) -> list[str]:
+def check_observations_lie_in_their_space(rollout: RandomRollout) -> list[str]:
     """Check that observations are in `observation_space` and equal to `observe(state)`."""
     first, steps = rollout.run()
     first, observations = to_host((first, steps.after.observations))
@@ -199,7 +199,7 @@ def check_observations_lie_in_their_space(rollout: Rollout) -> list[str]:
 
 
 @conformance_check("sampled actions must be in action_space")
-def check_sampled_actions_lie_in_their_space(rollout: Rollout) -> list[str]:
+def check_sampled_actions_lie_in_their_space(rollout: RandomRollout) -> list[str]:
     """Check that `sample_action` returns members of `action_space`, and that `step` accepts all members."""
     space = rollout.environment.action_space
     _, steps = rollout.run()
@@ -212,11 +212,11 @@ def check_sampled_actions_lie_in_their_space(rollout: Rollout) -> list[str]:
     members = jax.jit(jax.vmap(jax.vmap(space.sample)))(rollout.keys[1])
     result = _step_batches(rollout, steps.before, members)
     # Only the shapes and dtypes are compared.
-    zeros = [jax.tree.map(np.zeros_like, to_host(each)) for each in (steps.after, result)]
-    return found + differences(*zeros, "result of step with action_space.sample")
+    expected, actual = jax.tree.map(np.zeros_like, to_host((steps.after, result)))
+    return found + differences(expected, actual, "result of step with action_space.sample")
 
 
-def _run_eagerly(rollout: Rollout) -> tuple[Any, list[rollouts.RecordedStep]]:
+def _run_eagerly(rollout: RandomRollout) -> tuple[Any, list[rollouts.RecordedStep]]:
     """Run the first steps of the first environment without `jit`."""
     environment, (reset_keys, step_keys) = rollout.environment, rollout.keys
     first = environment.reset(jnp.asarray(reset_keys[0]))
@@ -229,7 +229,7 @@ def _run_eagerly(rollout: Rollout) -> tuple[Any, list[rollouts.RecordedStep]]:
     return first, steps
 
 
-def _step_batches(rollout: Rollout, states: Any, actions: Any) -> rollouts.StepResult:
+def _step_batches(rollout: RandomRollout, states: Any, actions: Any) -> rollouts.StepResult:
     """Call `batch_step` with recorded states and actions, using the compiled program of `by_batch`."""
     observations, is_done = rollout.observe(states)
     mask = np.asarray(is_done)
@@ -237,7 +237,7 @@ def _step_batches(rollout: Rollout, states: Any, actions: Any) -> rollouts.StepR
 
 
 def _run_with_auto_reset(
-    rollout: Rollout, mode: Mode
+    rollout: RandomRollout, mode: Mode
 ) -> tuple[rollouts.StepResult, rollouts.StepResult, list[str]]:
     """Run a batch with auto-reset.
 
@@ -267,7 +267,7 @@ def _run_with_auto_reset(
     return dataclasses.replace(raw, observations=raw_observations), auto, found
 
 
-def _every_other(rollout: Rollout) -> np.ndarray:
+def _every_other(rollout: RandomRollout) -> np.ndarray:
     return (np.arange(rollout.num_steps)[:, None] + np.arange(rollout.batch_size)) % 2 == 1
 
 

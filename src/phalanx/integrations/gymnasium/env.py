@@ -269,7 +269,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
 
 
 class GymnasiumEnv(gym.Env):
-    """A single environment: a `GymnasiumVectorEnv` of size 1 without auto-reset."""
+    """A single environment, which is a `GymnasiumVectorEnv` of size 1 without auto-reset."""
 
     def __init__(
         self, environment: Environment, *, flatten: bool = False, render_mode: str | None = None

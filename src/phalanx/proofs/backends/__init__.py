@@ -1,4 +1,4 @@
-"""Resolution: computes the successors of proof states with the selected backend.
+"""Resolution, which computes the successors of proof states with the selected backend.
 
 Both backends also prune visited states: if `ProofConfig.prune_visited` is true, a successor that the episode
 has already visited is removed.

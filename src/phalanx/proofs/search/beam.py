@@ -101,7 +101,7 @@ class SearchResult(NamedTuple):
 
 
 class _Beams(NamedTuple):
-    """State of the loop: the active searches in lanes, and the results of all queries.
+    """State of the loop, with the active searches in lanes and the results of all queries.
 
     A lane is a slot for one query and has `beam_width` consecutive nodes.
     """
@@ -178,7 +178,8 @@ def beam_search(
         parts.append(found)
     if not parts:
         return jax.device_get(_empty_result(0))
-    result = SearchResult(*map(np.concatenate, zip(*parts, strict=True)))
+    joined: list[Any] = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
+    result = SearchResult(*joined)
     if np.isnan(result.log_prob).any():
         row = int(np.flatnonzero(np.isnan(result.log_prob))[0])
         raise ValueError(f"the policy returned NaN logits in the search for {queries[row].tolist()}")
@@ -375,7 +376,7 @@ def _log_probs(
 
 
 class _Selection(NamedTuple):
-    """State of `_select_best`: the successors that have been selected so far, and those that remain."""
+    """State of `_select_best`, with the successors that have been selected so far and those that remain."""
 
     values: Float32[Array, "lanes width slots"]
     """Log-probabilities of the successors that remain, or minus infinity for all others."""

@@ -126,7 +126,7 @@ def best_first_search(
     finished: list[_SearchTree] = []
     while active := active + list(itertools.islice(waiting, search.batch_size - len(active))):
         _expand_best_nodes(config, program, heuristic, active, search)
-        remaining = []
+        remaining: list[_SearchTree] = []
         for tree in active:
             is_over = tree.is_proved or not tree.heap or len(tree.expanded) >= search.max_expansions
             (finished if is_over else remaining).append(tree)

@@ -81,7 +81,7 @@ class ConfidenceHeuristic:
 
 
 class HeuristicNetwork(eqx.Module):
-    """Network with two outputs for each state: a policy logit and a value logit.
+    """Network that computes a policy logit and a value logit for each state.
 
     The softmax of the policy logits over the successors of a node is the probability of each successor. The
     sigmoid of the value logit is the estimated probability that the state leads to a proof.
