@@ -61,9 +61,7 @@ class PuzzleEnvironment(TextEnvironment):
         prompt_format: PromptFormat = "full",
     ) -> None:
         self.kind = puzzle_kind(kind) if isinstance(kind, str) else kind
-        if difficulty not in self.kind.difficulties:
-            known = ", ".join(self.kind.difficulties)
-            raise ValueError(f"{self.kind.name} has no difficulty {difficulty!r}; choose from {known}")
+        self.kind.check_difficulty(difficulty)
         if turns not in ("multi", "single"):
             raise ValueError(f"turns must be 'multi' or 'single', got {turns!r}")
         if prompt_format not in ("full", "compact"):

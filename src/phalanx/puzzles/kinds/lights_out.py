@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.grid import Cells, check_cell, format_board, neighbors, split_lines
+from phalanx.puzzles.kinds.grid import Cells, cell_text, format_board, neighbors, parse_cell
 from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.text.env import quote
 
@@ -48,9 +48,6 @@ class LightsOut(PuzzleKind[Cells, int]):
     def answer_format(self, puzzle: Puzzle) -> str:
         return "Answer with one line `ROW COLUMN` for each light to press, such as `1 2`; they count from 1."
 
-    def initial_state(self, puzzle: Puzzle) -> Cells:
-        return puzzle.given
-
     def draw_board(self, puzzle: Puzzle, state: Cells) -> str:
         return format_board(puzzle.size, [".O"[on] for on in state])
 
@@ -58,14 +55,10 @@ class LightsOut(PuzzleKind[Cells, int]):
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(f"a move reads `ROW COLUMN`, got {quote(text)}")
-        row, column = int(found[1]), int(found[2])
-        check_cell(row, column, puzzle.size)
-        return (row - 1) * puzzle.size + column - 1
+        return parse_cell(found[1], found[2], puzzle.size)
 
     def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
-        return [
-            f"{row} {column}" for row in range(1, puzzle.size + 1) for column in range(1, puzzle.size + 1)
-        ]
+        return [cell_text(cell, puzzle.size) for cell in range(puzzle.size**2)]
 
     def apply(self, puzzle: Puzzle, state: Cells, move: int) -> Cells:
         lights = list(state)
@@ -79,7 +72,7 @@ class LightsOut(PuzzleKind[Cells, int]):
     def solve(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         size = puzzle.size
         presses = shortest_presses(sum(on << cell for cell, on in enumerate(state)), size)
-        return [f"{cell // size + 1} {cell % size + 1}" for cell in range(size**2) if presses >> cell & 1]
+        return [cell_text(cell, size) for cell in range(size**2) if presses >> cell & 1]
 
     def solve_as_expert(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         """Return the solution that light chasing finds, or the shortest solution on boards larger than 4x4.
@@ -94,18 +87,9 @@ class LightsOut(PuzzleKind[Cells, int]):
             return self.solve(puzzle, state)
         while 1 in state:
             cell = chasing_press(state, size)
-            moves.append(f"{cell // size + 1} {cell % size + 1}")
+            moves.append(cell_text(cell, size))
             state = self.apply(puzzle, state, cell)
         return moves
-
-    def parse_answer(self, puzzle: Puzzle, text: str) -> Cells:
-        state = puzzle.given
-        for line in split_lines(text, puzzle.size**2):
-            state = self.apply(puzzle, state, self.parse_move(puzzle, state, line))
-        return state
-
-    def solution_text(self, puzzle: Puzzle) -> str:
-        return "\n".join(self.solve(puzzle, puzzle.given) or ())
 
 
 def shortest_presses(lights: int, size: int) -> int:
