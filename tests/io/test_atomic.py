@@ -97,8 +97,11 @@ def test_link_to_a_folder_is_replaced_instead_of_its_target(tmp_path, replace):
 
 
 def test_append_mode_is_rejected(tmp_path):
-    with pytest.raises(ValueError, match="mode must be 'w' or 'wb', got 'a'"):
-        atomic_write.__wrapped__(tmp_path / "log", "a")
+    with (
+        pytest.raises(ValueError, match="mode must be 'w' or 'wb', got 'a'"),
+        atomic_write(tmp_path / "log", "a"),
+    ):
+        pass
 
 
 def test_missing_folder_and_folder_as_target_are_rejected(tmp_path):

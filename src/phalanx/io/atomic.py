@@ -24,9 +24,10 @@ def atomic_write(
 def atomic_write(
     path: str | os.PathLike[str], mode: Literal["w"], *, checksum: bool = False
 ) -> contextlib.AbstractContextManager[IO[str]]: ...
+@contextlib.contextmanager
 def atomic_write(
-    path: str | os.PathLike[str], mode: Literal["w", "wb"] = "wb", *, checksum: bool = False
-) -> contextlib.AbstractContextManager[IO[Any]]:
+    path: str | os.PathLike[str], mode: str = "wb", *, checksum: bool = False
+) -> Iterator[IO[Any]]:
     """Open a file for writing, which appears under its name only when it is complete and on disk.
 
     Use it as a context manager. If the block raises, the temporary file is removed and an existing file is
@@ -40,11 +41,7 @@ def atomic_write(
     """
     if mode not in ("w", "wb"):
         raise ValueError(f"atomic_write replaces files: mode must be 'w' or 'wb', got {mode!r}")
-    return _atomic_write(Path(path), mode, checksum)
-
-
-@contextlib.contextmanager
-def _atomic_write(target: Path, mode: Literal["w", "wb"], checksum: bool) -> Iterator[IO[Any]]:
+    target = Path(path)
     _check_parent_exists(target)
     if target.is_dir() and not target.is_symlink():
         raise IsADirectoryError(f"{target} is a folder; give the name of a file")
