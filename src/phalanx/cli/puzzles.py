@@ -170,7 +170,7 @@ def print_retries() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_on_interrupt(message: str) -> Iterator[None]:
-    """On Ctrl-C in the block, print a message and exit with code 130."""
+    """Print a message and exit with code 130 if Ctrl-C is pressed in the block."""
     try:
         yield
     except KeyboardInterrupt:

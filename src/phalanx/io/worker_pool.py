@@ -231,8 +231,10 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
         }
     else:
         _check_reachable(address)
+    # Ray reports statistics about its use over the network by default.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        with _without_usage_reports(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             # JAX warns about every fork, but Ray's are followed by exec, which is safe.
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
             ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
@@ -260,18 +262,3 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
         raise WorkerError(f"cannot reach the Ray cluster at {address}: {error}") from error
-
-
-@contextlib.contextmanager
-def _without_usage_reports() -> Iterator[None]:
-    """Disable Ray's usage reports over the network while Ray is started."""
-    name = "RAY_USAGE_STATS_ENABLED"
-    before = os.environ.get(name)
-    os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

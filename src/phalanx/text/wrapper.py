@@ -118,7 +118,7 @@ class TextVectorWrapper(TextVectorEnvironment):
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
         self._check_length(answers, "answers")
-        was_done = [info.terminated or info.truncated for info in self._infos]
+        was_done = [info.done for info in self._infos]
         texts, errors = [""] * len(self), [""] * len(self)
         for row, (answer, done) in enumerate(zip(answers, was_done, strict=True)):
             try:
@@ -150,7 +150,7 @@ class TextVectorWrapper(TextVectorEnvironment):
                 info = TextInfo(errors[row], truncated=truncated)
                 text = f"Not possible: {info.error}.\n\n{text}"
             self._infos[row] = info
-            steps.append(TextStep(text, reward, info.terminated or info.truncated, info))
+            steps.append(TextStep(text, reward, info.done, info))
         return TextVectorStep.stack(steps)
 
     def legal_actions(self, rows: Sequence[int]) -> list[list[str] | None]:
@@ -161,8 +161,8 @@ class TextVectorWrapper(TextVectorEnvironment):
 
         from phalanx.core.vector import host_rows
 
-        is_done = [info.terminated or info.truncated for info in self._infos]
-        rows_with_expert = [row for row in rows if self._expert_follows[row] and not is_done[row]]
+        followed = self._expert_follows
+        rows_with_expert = [row for row in rows if followed[row] and not self._infos[row].done]
         if self._expert is None or not rows_with_expert:
             return [None for _ in rows]
         if self._expert_labels is None:
