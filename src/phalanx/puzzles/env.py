@@ -211,8 +211,8 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         if isinstance(kinds, str):
             kinds = kinds.split(",")
         for name in [kinds] if isinstance(kinds, PuzzleKind) else kinds:
-            kind, *fields = [name] if isinstance(name, PuzzleKind) else name.strip().split(":")
-            own_difficulty, own_turns, *rest = [*fields, "", ""]
+            parts: list[Any] = [name] if isinstance(name, PuzzleKind) else name.strip().split(":")
+            kind, own_difficulty, own_turns, *rest = [*parts, "", ""]
             if any(rest):
                 raise ValueError(f"expected KIND[:DIFFICULTY[:TURNS]], got {name!r}")
             prototype = PuzzleEnvironment(
