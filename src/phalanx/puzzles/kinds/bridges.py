@@ -24,7 +24,7 @@ class Edge(NamedTuple):
     end: int
     """Cell of the right or lower island."""
     down: bool
-    """Whether the islands are in the same column."""
+    """True if the islands are in the same column."""
 
 
 def list_edges(numbers: Sequence[int], size: int) -> list[Edge]:
@@ -63,7 +63,7 @@ def is_joined(edges: Sequence[Edge], built: Sequence[bool], islands: int) -> boo
 
     Args:
         edges: All edges of the board.
-        built: Whether each edge has a bridge.
+        built: True for each edge that has a bridge.
         islands: Number of islands.
     """
     part: dict[int, set[int]] = {}
