@@ -167,8 +167,8 @@ class PuzzleStats(_Message):
     optimal_steps: int | None = None
     """Minimum number of moves to solve the puzzle. None if the server does not know it."""
     difficulty_profile: dict[str, Any] = {}
-    """The server's estimates of the difficulty by name, such as the number of steps that a player has to think
-    ahead and the number of moves to choose from."""
+    """The server's estimates of the difficulty by name, such as the number of steps that a player has to
+    think ahead."""
     reasoning_metrics: dict[str, Any] | None = None
     """Statistics about the moves so far. Only version 0.10 of the server sends them."""
 
