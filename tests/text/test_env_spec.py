@@ -76,7 +76,7 @@ def test_invalid_environments_are_rejected() -> None:
         phalanx.make("puzzle_server-v1")
     with pytest.raises(ValueError, match="cannot be combined"):
         make_text_vector_env("sudoku,puzzle_server:lights")
-    with pytest.raises(ValueError, match="only puzzles and server games can be combined"):
+    with pytest.raises(ValueError, match="cannot be combined; name several kinds of puzzles"):
         make_text_vector_env("arc-v2,sudoku")
     with pytest.raises(ValueError, match="cannot import 'no_such_module:Env'"):
         make_text_env("no_such_module:Env")

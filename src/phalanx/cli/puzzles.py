@@ -45,18 +45,8 @@ def list_kinds(
 
     kinds = puzzle_kinds()
     if as_json:
-        print_json(
-            [
-                {
-                    "kind": kind.name,
-                    "description": kind.description,
-                    "version": kind.version,
-                    "has_unique_solution": kind.has_unique_solution,
-                    "difficulties": {name: dict(settings) for name, settings in kind.difficulties.items()},
-                }
-                for kind in kinds
-            ]
-        )
+        fields = ("description", "version", "has_unique_solution", "difficulties")
+        print_json([{"kind": kind.name} | {name: getattr(kind, name) for name in fields} for kind in kinds])
         return
     rows = [[kind.name, "one" if kind.has_unique_solution else "any", kind.description] for kind in kinds]
     typer.echo(format_table(["KIND", "SOLUTIONS", "DESCRIPTION"], rows))
@@ -121,17 +111,15 @@ def collect(
 
     with user_errors():
         encode = load_tokenizer(tokenizer).encode
+        client = PuzzleClientConfig(host=host, port=port, deadline=deadline, max_retries=12, retry_seed=seed)
+        queue_size = max(32, 2 * connections)
         config = CollectConfig(
-            client=PuzzleClientConfig(
-                host=host, port=port, deadline=deadline, max_retries=12, retry_seed=seed
-            ),
+            client=client,
             games=_parse_games(games),
             difficulties=_parse_difficulties(difficulty),
             seed=seed,
             max_steps=max_steps,
-            pool=ConnectionPoolConfig(
-                connections=connections, queue_size=max(32, 2 * connections), ordered=True
-            ),
+            pool=ConnectionPoolConfig(connections=connections, queue_size=queue_size, ordered=True),
         )
         existing = read_existing(out, config, resume=resume)
     message = f"{out} has complete episodes; run the same command with --resume to continue"
@@ -141,8 +129,8 @@ def collect(
             result = asyncio.run(collect(config, encode, out, episodes, existing, lambda: advance(1)))
     total = max(episodes, existing.count)
     if as_json:
-        summary = dataclasses.asdict(result) | {"output": str(out), "episodes": total}
-        print_json(summary | {"existing": existing.count})
+        totals = {"output": str(out), "episodes": total, "existing": existing.count}
+        print_json(dataclasses.asdict(result) | totals)
         return
     replayed = format_count(result.episodes_replayed, "connection")
     typer.echo(
@@ -182,7 +170,7 @@ def print_retries() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exit_on_interrupt(message: str) -> Iterator[None]:
-    """On Ctrl-C in the block, print a message and exit with code 130."""
+    """Print a message and exit with code 130 if Ctrl-C is pressed in the block."""
     try:
         yield
     except KeyboardInterrupt:
@@ -193,10 +181,9 @@ def exit_on_interrupt(message: str) -> Iterator[None]:
 def _parse_games(text: str) -> tuple[str, ...]:
     from phalanx.puzzles.server.protocol import PuzzleGame
 
-    names = _split_names(text)
-    if names == ["all"]:
+    if text.strip() == "all":
         return tuple(game.value for game in PuzzleGame if game.accepts_moves)
-    return tuple(names)
+    return tuple(_split_names(text))
 
 
 def _parse_difficulties(text: str) -> "tuple[PuzzleDifficulty, ...]":

@@ -3,17 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-try:
-    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] != "skyrl_gym":
-        raise
-    raise ModuleNotFoundError(
-        'phalanx.integrations.skyrl needs skyrl_gym: pip install "phalanx[skyrl]"', name=error.name
-    ) from error
-
+from phalanx.integrations.extras import require_extra
 from phalanx.text.env import TextInfo, validate_seed
 from phalanx.text.env_spec import TextFactory, text_env_factory
+
+with require_extra(__name__, "skyrl", "skyrl_gym"):
+    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 
 class SkyRLEnvironment(BaseTextEnv):

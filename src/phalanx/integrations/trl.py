@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from phalanx.puzzles.env import PuzzleEnvironment
-from phalanx.puzzles.kinds import puzzle_kind
-from phalanx.text.env import TextEnvironment, TextInfo, extract_answer
+from phalanx.text.env import TextEnvironment
 from phalanx.text.env_spec import TextFactory, text_env_factory
 
 if TYPE_CHECKING:
@@ -26,14 +25,13 @@ class ToolEnvironment:
     def __init__(self, environment: TextEnvironment) -> None:
         self._environment = environment
         self._reward = 0.0
-        self._info = TextInfo()
 
     def reset(self, seed: int = 0, **row: Any) -> str:
         """Start the episode with the seed of a dataset row, and return the first prompt.
 
         TRL appends it to the row's prompt.
         """
-        self._reward, self._info = 0.0, TextInfo()
+        self._reward = 0.0
         return self._environment.reset(int(seed))
 
     def move(self, answer: str) -> str:
@@ -47,7 +45,6 @@ class ToolEnvironment:
         """
         step = self._environment.step(answer)
         self._reward += step.reward
-        self._info = step.info
         return step.text
 
     def get_reward(self) -> float:
@@ -67,8 +64,9 @@ def environment_factory(
         difficulty: Difficulty of a puzzle. None uses the default of the environment.
         settings: Further arguments of `text_env_factory`.
     """
-    level = {} if difficulty is None else {"difficulty": difficulty}
-    factory = text_env_factory(name, **level, **settings)
+    if difficulty is not None:
+        settings["difficulty"] = difficulty
+    factory = text_env_factory(name, **settings)
     return lambda: ToolEnvironment(factory())
 
 
@@ -121,11 +119,7 @@ def solved_reward(
     rewards = []
     for completion, name, level, row_seed in zip(completions, kind, difficulty, seed, strict=True):
         text = completion if isinstance(completion, str) else completion[-1]["content"]
-        puzzle_type = puzzle_kind(name)
-        try:
-            answer = extract_answer(text or "")
-        except ValueError:
-            rewards.append(0.0)
-            continue
-        rewards.append(float(puzzle_type.verify(puzzle_type.generate(int(row_seed), level), answer)))
+        environment = PuzzleEnvironment(name, level, turns="single")
+        environment.reset(int(row_seed))
+        rewards.append(float(environment.step(text or "").info.solved))
     return rewards

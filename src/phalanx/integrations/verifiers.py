@@ -8,22 +8,16 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-try:
+from pydantic import Field
+
+from phalanx.integrations.extras import require_extra
+from phalanx.text.env import MAX_SEED
+from phalanx.text.env_spec import TextFactory, text_env_factory
+
+with require_extra(__name__, "verifiers", "verifiers", "openai"):
     import verifiers.v1 as vf
     from openai import AsyncOpenAI
     from verifiers.v1.dialects.chat import message_to_wire
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] not in ("verifiers", "openai"):
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.verifiers needs {error.name}: pip install "phalanx[verifiers]"',
-        name=error.name,
-    ) from error
-
-from pydantic import Field
-
-from phalanx.text.env import MAX_SEED
-from phalanx.text.env_spec import TextFactory, text_env_factory
 
 
 class PhalanxTasksetConfig(vf.TasksetConfig):
@@ -43,6 +37,7 @@ class PhalanxTaskData(vf.TaskData):
     """Data of one episode."""
 
     seed: int
+    """Seed of the episode."""
 
 
 class PhalanxTask(vf.Task[PhalanxTaskData, vf.State, vf.TaskConfig]):
@@ -70,6 +65,7 @@ class VerifiersEnvConfig(vf.EnvConfig):
     """Settings of the agent. Answers are text, so nothing that the model writes is executed."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+    """Agent whose model answers the prompts."""
 
 
 class VerifiersEnv(vf.Env[VerifiersEnvConfig]):
@@ -102,7 +98,7 @@ class VerifiersEnv(vf.Env[VerifiersEnvConfig]):
 
 
 class ChatHarnessConfig(vf.HarnessConfig):
-    """Settings of `ChatHarness`. There are none of its own."""
+    """Settings of `ChatHarness`, which adds none to those of verifiers."""
 
 
 class ChatHarness(vf.Harness[ChatHarnessConfig]):

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Protocol, runtime_checkable
+from typing import IO
 
 MAX_BYTES = 1 << 30
 """Maximum total size of the extracted files in bytes."""
@@ -37,11 +37,6 @@ _ZIP64_MEMBER_COUNT = 0xFFFF
 """Value in the end record of a ZIP archive that has too many members for the 16-bit field."""
 _MAX_TAR_NAME_BYTES = 1 << 16
 """Maximum size in bytes of a tar member's name and attributes, which are held in memory."""
-
-
-@runtime_checkable
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
 
 
 class _LimitedTarInfo(tarfile.TarInfo):
@@ -99,12 +94,14 @@ def unpack(archive: Path, folder: Path, shown: str) -> None:
             if target.exists():
                 raise ValueError(f"{shown}: {name!r} occurs twice")
             with target.open("xb") as out:
-                remaining -= _copy(file, out, remaining)
+                while remaining >= 0 and (chunk := file.read(1 << 20)):
+                    out.write(chunk)
+                    remaining -= len(chunk)
             if remaining < 0:
                 raise ValueError(f"{shown}: more than {MAX_BYTES >> 20} MiB when extracted")
 
 
-def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
+def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(archive) as opened:
         with archive.open("rb") as file:
             file.seek(-_ZIP_END.size - len(opened.comment), os.SEEK_END)
@@ -125,7 +122,7 @@ def _zip_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
                     yield info.filename, member
 
 
-def _tar_members(archive: Path, shown: str) -> Iterator[tuple[str, _Readable]]:
+def _tar_members(archive: Path, shown: str) -> Iterator[tuple[str, IO[bytes]]]:
     with tarfile.open(archive, tarinfo=_LimitedTarInfo) as opened:
         for info in opened:
             _safe_path(shown, info.name)
@@ -160,15 +157,6 @@ def _safe_path(shown: str, name: str) -> PurePosixPath:
     if path.is_absolute() or windows.drive or "\\" in name or "\0" in name or ".." in path.parts:
         raise ValueError(f"{shown}: {name!r} is outside the archive's folder")
     return path
-
-
-def _copy(file: _Readable, out: IO[bytes], limit: int) -> int:
-    """Copy a file, but stop soon after `limit` bytes. Return the number of bytes copied."""
-    done = 0
-    while done <= limit and (chunk := file.read(1 << 20)):
-        out.write(chunk)
-        done += len(chunk)
-    return done
 
 
 @contextlib.contextmanager

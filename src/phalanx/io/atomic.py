@@ -1,7 +1,6 @@
 """Atomic writes of files and folders, and cleanup of temporary files that killed processes left behind."""
 
 import contextlib
-import ctypes
 import functools
 import hashlib
 import os
@@ -24,9 +23,10 @@ def atomic_write(
 def atomic_write(
     path: str | os.PathLike[str], mode: Literal["w"], *, checksum: bool = False
 ) -> contextlib.AbstractContextManager[IO[str]]: ...
+@contextlib.contextmanager
 def atomic_write(
-    path: str | os.PathLike[str], mode: Literal["w", "wb"] = "wb", *, checksum: bool = False
-) -> contextlib.AbstractContextManager[IO[Any]]:
+    path: str | os.PathLike[str], mode: str = "wb", *, checksum: bool = False
+) -> Iterator[IO[Any]]:
     """Open a file for writing, which appears under its name only when it is complete and on disk.
 
     Use it as a context manager. If the block raises, the temporary file is removed and an existing file is
@@ -40,11 +40,7 @@ def atomic_write(
     """
     if mode not in ("w", "wb"):
         raise ValueError(f"atomic_write replaces files: mode must be 'w' or 'wb', got {mode!r}")
-    return _atomic_write(Path(path), mode, checksum)
-
-
-@contextlib.contextmanager
-def _atomic_write(target: Path, mode: Literal["w", "wb"], checksum: bool) -> Iterator[IO[Any]]:
+    target = Path(path)
     _check_parent_exists(target)
     if target.is_dir() and not target.is_symlink():
         raise IsADirectoryError(f"{target} is a folder; give the name of a file")
@@ -69,24 +65,22 @@ def _atomic_write(target: Path, mode: Literal["w", "wb"], checksum: bool) -> Ite
 
 
 @contextlib.contextmanager
-def atomic_directory(path: str | os.PathLike[str], *, replace: bool = False) -> Iterator[Path]:
+def atomic_directory(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Build a folder under a temporary name, and rename it when it is complete and on disk.
 
     If the block raises, the temporary folder is removed. If the path is a symbolic link, the link is replaced
     and its target is unchanged.
 
     Args:
-        path: Final path of the folder.
-        replace: Replace an existing folder that is not empty. Otherwise, such a folder raises
-            `FileExistsError`, which is checked before and after the block.
+        path: Final path of the folder. If it is a file, or a folder that is not empty, `FileExistsError` is
+            raised, before or after the block.
 
     Yields:
         The temporary folder.
     """
     target = Path(path)
     _check_parent_exists(target)
-    if not replace:
-        _check_unoccupied(target)
+    _check_unoccupied(target)
     temporary = _temporary_path(target)
     temporary.mkdir()
     try:
@@ -95,17 +89,12 @@ def atomic_directory(path: str | os.PathLike[str], *, replace: bool = False) -> 
             for name in names:
                 _sync(Path(folder, name))
             _sync_folder(Path(folder))
-        if replace and os.path.lexists(target):
-            _exchange(temporary, target)
-            _sync_folder(target.parent)
-            _remove(temporary)
-        else:
-            _check_unoccupied(target)
-            if target.is_symlink():
-                target.unlink()
-            elif target.exists():
-                target.rmdir()
-            temporary.rename(target)
+        _check_unoccupied(target)
+        if target.is_symlink():
+            target.unlink()
+        elif target.exists():
+            target.rmdir()
+        temporary.rename(target)
     except BaseException:
         _remove(temporary)
         raise
@@ -156,26 +145,6 @@ def _temporary_path(target: Path) -> Path:
 @functools.cache
 def _machine_id() -> str:
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:4]
-
-
-def _exchange(first: Path, second: Path) -> None:
-    """Exchange two paths, atomically if the platform supports it.
-
-    With two renames instead, a process killed between them would leave neither path in place.
-    """
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError, TypeError):
-        renameat2 = None
-    at_fdcwd, rename_exchange = -100, 2
-    if renameat2 is not None and not renameat2(
-        at_fdcwd, os.fsencode(first), at_fdcwd, os.fsencode(second), rename_exchange
-    ):
-        return
-    temporary = _temporary_path(second)
-    second.rename(temporary)
-    first.rename(second)
-    temporary.rename(first)
 
 
 def _remove(path: Path) -> None:

@@ -118,16 +118,6 @@ def verify_sha256(path: Path, digest: str, hint: str = "write it again") -> None
         raise CorruptFileError(f"{path} is corrupt: its SHA-256 does not match; {hint}")
 
 
-def read_with_sha256(path: Path, digest: str, hint: str = "write it again") -> bytes:
-    """Return a file's bytes. Raises an error if the file is missing or its SHA-256 differs from `digest`."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; {hint}")
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise CorruptFileError(f"{path} is corrupt: its SHA-256 does not match; {hint}")
-    return data
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         try:

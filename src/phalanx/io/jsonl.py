@@ -39,7 +39,10 @@ class JsonlFile:
         self._rotate_bytes = rotate_bytes
         self._compress = compress
         if compress:
-            _compress_remaining(self.path)
+            # A killed process may have left rotated files uncompressed.
+            for file in _rotated_files(self.path).values():
+                if file.suffix != ".gz":
+                    _compress(file)
         self._closed = False
         self._descriptor: int | None = self._open()
 
@@ -51,9 +54,10 @@ class JsonlFile:
         if self._closed:
             raise ValueError(f"{self.path} is closed")
         data, rotated = line.encode() + b"\n", None
-        size = 0 if self._rotate_bytes is None else self._size()
-        if self._rotate_bytes is not None and size and size + len(data) > self._rotate_bytes:
-            rotated = self._rotate()
+        if self._rotate_bytes is not None and self.path.exists():
+            size = self.path.stat().st_size
+            if size and size + len(data) > self._rotate_bytes:
+                rotated = self._rotate()
         self._append(data)
         if rotated is not None and self._compress:
             _compress(rotated)
@@ -67,9 +71,6 @@ class JsonlFile:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-
-    def _size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
 
     def _append(self, data: bytes) -> None:
         if self._descriptor is None:
@@ -86,16 +87,15 @@ class JsonlFile:
     def _open(self) -> int:
         reject_symlink(self.path)
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        end, size = _end_of_last_line(descriptor), os.fstat(descriptor).st_size
-        if end < size:
+        end = _end_of_last_line(descriptor)
+        if end < os.fstat(descriptor).st_size:
             os.ftruncate(descriptor, end)
         return descriptor
 
     def _rotate(self) -> Path:
         self._close_descriptor()
-        rotated = _rotated_path(self.path, max(_rotated_files(self.path), default=0) + 1)
-        self.path.rename(rotated)
-        return rotated
+        number = max(_rotated_files(self.path), default=0) + 1
+        return self.path.rename(self.path.with_name(f"{self.path.stem}.{number:04d}{self.path.suffix}"))
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
@@ -144,10 +144,6 @@ def _end_of_last_line(descriptor: int) -> int:
     return 0
 
 
-def _rotated_path(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.stem}.{number:04d}{path.suffix}")
-
-
 def _rotated_files(path: Path) -> dict[int, Path]:
     """Return the rotated files by number.
 
@@ -168,10 +164,3 @@ def _compress(path: Path) -> None:
         # No time stamp, so that equal lines give equal files.
         file.write(gzip.compress(path.read_bytes(), mtime=0))
     path.unlink()
-
-
-def _compress_remaining(path: Path) -> None:
-    """Compress rotated files that a killed process left uncompressed."""
-    for file in _rotated_files(path).values():
-        if file.suffix != ".gz":
-            _compress(file)

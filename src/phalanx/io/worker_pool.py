@@ -2,6 +2,8 @@
 
 import collections
 import contextlib
+import functools
+import itertools
 import logging
 import multiprocessing
 import os
@@ -84,26 +86,19 @@ def _map_in_processes(
     executor = ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=_init_worker, initargs=(payload,)
     )
-    pending: collections.deque[Future[Result]] = collections.deque()
-    waiting = iter(items)
+
+    def submit(item: Item) -> "Future[Result]":
+        with _blocked_sigint():
+            return executor.submit(_call, item)
+
     try:
-        while True:
-            while len(pending) < _AHEAD_PER_WORKER * workers:
-                item = next(waiting, _END)
-                if item is _END:
-                    break
-                with _blocked_sigint():
-                    pending.append(executor.submit(_call, item))
-            if not pending:
-                return
-            try:
-                result = pending.popleft().result()
-            except BrokenProcessPool as error:
-                raise WorkerError(
-                    "a worker process died; results up to here are kept: run it again to continue, with "
-                    "fewer workers if memory ran out"
-                ) from error
-            yield result
+        for future in _submit_ahead(submit, items, _AHEAD_PER_WORKER * workers):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise WorkerError(
+            "a worker process died; results up to here are kept: run it again to continue, with fewer "
+            "workers if memory ran out"
+        ) from error
     finally:
         # The executor has no way to stop a running task.
         processes = list((executor._processes or {}).values())
@@ -114,7 +109,13 @@ def _map_in_processes(
             process.join()
 
 
-_END: Any = object()
+def _submit_ahead(submit: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:
+    """Submit items, up to `ahead` of them before their results are due, and yield what `submit` returns."""
+    waiting = iter(items)
+    submitted = collections.deque(map(submit, itertools.islice(waiting, ahead)))
+    while submitted:
+        yield submitted.popleft()
+        submitted.extend(map(submit, itertools.islice(waiting, 1)))
 
 
 @contextlib.contextmanager
@@ -163,26 +164,16 @@ def _map_on_ray(
         # In a list, where Ray leaves it a reference, so that each worker fetches the function once.
         shared = [ray.put(function)]
         task = ray.remote(_call_on_ray).options(num_cpus=1, max_retries=_MAX_RETRIES)
-        pending: collections.deque[Any] = collections.deque()
-        waiting = iter(items)
-        while True:
-            while len(pending) < 2 * count:
-                item = next(waiting, _END)
-                if item is _END:
-                    break
-                pending.append(task.remote(shared, item))
-            if not pending:
-                return
-            try:
-                result = ray.get(pending.popleft())
-            except ray.exceptions.RayTaskError as error:
-                cause = error.cause if isinstance(error.cause, Exception) else None
-                if isinstance(cause, ValueError | OSError | ImportError):
-                    raise cause from None
-                raise _ray_error(str(error).strip().rpartition("\n")[2]) from error
-            except ray.exceptions.RayError as error:
-                raise _ray_error(str(error)) from error
-            yield result
+        try:
+            for reference in _submit_ahead(lambda item: task.remote(shared, item), items, 2 * count):
+                yield ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause if isinstance(error.cause, Exception) else None
+            if isinstance(cause, ValueError | OSError | ImportError):
+                raise cause from None
+            raise _ray_error(str(error).strip().rpartition("\n")[2]) from error
+        except ray.exceptions.RayError as error:
+            raise _ray_error(str(error)) from error
 
 
 def _call_on_ray(shared: list[Any], item: Any) -> Any:
@@ -190,16 +181,11 @@ def _call_on_ray(shared: list[Any], item: Any) -> Any:
     return _fetch_function(shared[0])(item)
 
 
-_fetched: dict[Any, Any] = {}
-
-
+@functools.lru_cache(maxsize=1)
 def _fetch_function(reference: Any) -> Any:
-    if reference not in _fetched:
-        import ray
+    import ray
 
-        _fetched.clear()
-        _fetched[reference] = ray.get(reference)
-    return _fetched[reference]
+    return ray.get(reference)
 
 
 def _ray_error(reason: str) -> WorkerError:
@@ -235,20 +221,23 @@ def ray_cluster(address: str | None = None, workers: int | None = None) -> Itera
     if ray.is_initialized():
         yield
         return
-    options: dict[str, Any] = {"address": address, "logging_level": logging.ERROR, "log_to_driver": False}
+    options: dict[str, Any] = {"address": address}
     if address is None:
-        # Not None, because then Ray would use an address in the environment.
-        options["address"] = "local"
-        options["num_cpus"] = workers or os.cpu_count()
-        options["include_dashboard"] = False
-        options["object_store_memory"] = _OBJECT_STORE_BYTES
+        options = {
+            "address": "local",  # not None, because then Ray would use an address in the environment
+            "num_cpus": workers or os.cpu_count(),
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+        }
     else:
         _check_reachable(address)
+    # Ray reports statistics about its use over the network by default.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        with _without_usage_reports(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             # JAX warns about every fork, but Ray's are followed by exec, which is safe.
             warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            ray.init(**options)
+            ray.init(**options, logging_level=logging.ERROR, log_to_driver=False)
     except (RuntimeError, ValueError, OSError) as error:
         target = "start Ray" if address is None else f"reach the Ray cluster at {address}"
         reason = " ".join(str(error).split())[:300]
@@ -273,18 +262,3 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
         raise WorkerError(f"cannot reach the Ray cluster at {address}: {error}") from error
-
-
-@contextlib.contextmanager
-def _without_usage_reports() -> Iterator[None]:
-    """Disable Ray's usage reports over the network while Ray is started."""
-    name = "RAY_USAGE_STATS_ENABLED"
-    before = os.environ.get(name)
-    os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

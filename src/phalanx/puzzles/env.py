@@ -61,9 +61,7 @@ class PuzzleEnvironment(TextEnvironment):
         prompt_format: PromptFormat = "full",
     ) -> None:
         self.kind = puzzle_kind(kind) if isinstance(kind, str) else kind
-        if difficulty not in self.kind.difficulties:
-            known = ", ".join(self.kind.difficulties)
-            raise ValueError(f"{self.kind.name} has no difficulty {difficulty!r}; choose from {known}")
+        self.kind.check_difficulty(difficulty)
         if turns not in ("multi", "single"):
             raise ValueError(f"turns must be 'multi' or 'single', got {turns!r}")
         if prompt_format not in ("full", "compact"):
@@ -101,8 +99,8 @@ class PuzzleEnvironment(TextEnvironment):
 
     @property
     def done(self) -> bool:
-        """Whether the episode has ended."""
-        return self._info.terminated or self._info.truncated
+        """True if the episode has ended."""
+        return self._info.done
 
     def reset(self, seed: int) -> str:
         return self.start(self.kind.generate(seed, self.difficulty))
@@ -113,10 +111,8 @@ class PuzzleEnvironment(TextEnvironment):
             raise ValueError(f"this environment is for {self.kind.name} puzzles, got a {puzzle.kind} puzzle")
         self._puzzle, self._state = puzzle, self.kind.initial_state(puzzle)
         self._info, self._num_answers = TextInfo(), 0
-        if self.turns == "single":
-            self._max_answers = 1
-        elif self.max_steps is not None:
-            self._max_answers = self.max_steps
+        if self.max_steps is not None or self.turns == "single":
+            self._max_answers = self.max_steps or 1
         else:
             self._max_answers = 10 + 2 * len(self.kind.solve(puzzle, self._state) or ())
         return self.prompt
@@ -145,13 +141,13 @@ class PuzzleEnvironment(TextEnvironment):
             error = str(invalid)
         else:
             solved = kind.is_solved(puzzle, self._state)
-            lost = not solved and (self.turns == "single" or kind.is_lost(puzzle, self._state))
-        terminated = solved or lost or (self.turns == "single")
+            lost = not solved and kind.is_lost(puzzle, self._state)
+        terminated = solved or lost or self.turns == "single"
         truncated = not terminated and self._num_answers >= self._max_answers
         self._info = TextInfo(error, solved, terminated, truncated)
         rewards = self.rewards
         reward = rewards.invalid if error else rewards.solved if solved else rewards.valid
-        return TextStep(self._outcome_text(), reward, terminated or truncated, self._info)
+        return TextStep(self._outcome_text(), reward, self._info.done, self._info)
 
     def _outcome_text(self) -> str:
         error, solved, terminated, truncated = self._info
@@ -182,9 +178,9 @@ class PuzzleEnvironment(TextEnvironment):
         return self._format_moves(self.kind.legal_moves(self.puzzle, self._state))
 
     def _format_moves(self, moves: list[str]) -> list[str]:
-        if self.prompt_format == "compact":
-            return [self.kind.compact_answer(move) for move in moves]
-        return moves
+        return (
+            [self.kind.compact_answer(move) for move in moves] if self.prompt_format == "compact" else moves
+        )
 
 
 class PuzzleVectorEnvironment(TextVectorEnvironment):
@@ -212,9 +208,11 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         **settings: Any,
     ) -> None:
         self._prototypes: dict[str, PuzzleEnvironment] = {}
-        for name in _split_kinds(kinds):
-            kind, fields = (name, []) if isinstance(name, PuzzleKind) else _split_fields(name)
-            own_difficulty, own_turns, *rest = [*fields, "", ""]
+        if isinstance(kinds, str):
+            kinds = kinds.split(",")
+        for name in [kinds] if isinstance(kinds, PuzzleKind) else kinds:
+            parts: list[Any] = [name] if isinstance(name, PuzzleKind) else name.strip().split(":")
+            kind, own_difficulty, own_turns, *rest = [*parts, "", ""]
             if any(rest):
                 raise ValueError(f"expected KIND[:DIFFICULTY[:TURNS]], got {name!r}")
             prototype = PuzzleEnvironment(
@@ -242,9 +240,8 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         puzzles: dict[EpisodeId, Puzzle] = {}
         for task in dict.fromkeys(episode.task for episode in episodes):
             seeds = list(dict.fromkeys(seed for each, seed in episodes if each == task))
-            puzzles |= zip(
-                [EpisodeId(task, seed) for seed in seeds], self._generate(task, seeds), strict=True
-            )
+            generated = self._generate(task, seeds)
+            puzzles |= {EpisodeId(task, puzzle.seed): puzzle for puzzle in generated}
         pairs = zip(rows, episodes, strict=True)
         return [self.environments[row].start(puzzles[episode]) for row, episode in pairs]
 
@@ -263,16 +260,3 @@ class PuzzleVectorEnvironment(TextVectorEnvironment):
         while len(cache) > _PUZZLE_CACHE_SIZE:
             cache.popitem(last=False)
         return puzzles
-
-
-def _split_kinds(
-    kinds: str | PuzzleKind[Any, Any] | Sequence[str | PuzzleKind[Any, Any]],
-) -> Sequence[str | PuzzleKind[Any, Any]]:
-    if isinstance(kinds, str):
-        return [name.strip() for name in kinds.split(",")]
-    return [kinds] if isinstance(kinds, PuzzleKind) else kinds
-
-
-def _split_fields(name: str) -> tuple[str, list[str]]:
-    kind, *fields = name.split(":")
-    return kind, fields

@@ -1,13 +1,13 @@
 """`PuzzleKind`, the base class of puzzle kinds, and `Puzzle`, the data of one puzzle."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from phalanx.native import require_native
 
-State = TypeVar("State")
+State = TypeVar("State", bound=Sized)
 Move = TypeVar("Move")
 
 _MAX_SEED = 2**63 - 1
@@ -18,8 +18,11 @@ class Puzzle:
     """One puzzle. The same kind, seed and difficulty give the same puzzle on every machine."""
 
     kind: str
+    """Name of the puzzle kind."""
     seed: int
+    """Seed from which the puzzle was generated."""
     difficulty: str
+    """One of the difficulties of the kind."""
     size: int
     """Side length of the board in cells. For kinds without a board, the number of people or numbers."""
     given: tuple[int, ...]
@@ -44,7 +47,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     version: ClassVar[int] = 1
     """Version, which is incremented whenever the same seeds and answers no longer give the same episodes."""
     has_unique_solution: ClassVar[bool] = True
-    """Whether every generated puzzle has exactly one solution."""
+    """True if every generated puzzle has exactly one solution."""
     difficulties: ClassVar[Mapping[str, Mapping[str, int]]]
     """Generator parameters of each difficulty, in the order in which the generator takes them."""
 
@@ -54,9 +57,7 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
     def generate_batch(self, seeds: Sequence[int], difficulty: str = "easy") -> list[Puzzle]:
         """Generate one puzzle per seed with a single call of the generator, which is faster than a loop."""
-        if difficulty not in self.difficulties:
-            known = ", ".join(self.difficulties)
-            raise ValueError(f"{self.name} has no difficulty {difficulty!r}; choose from {known}")
+        self.check_difficulty(difficulty)
         for seed in seeds:
             if not 0 <= seed <= _MAX_SEED:
                 raise ValueError(f"seed must be an integer from 0 to {_MAX_SEED}, got {seed}")
@@ -64,6 +65,12 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         return [
             self._from_record(seed, difficulty, record) for seed, record in zip(seeds, records, strict=True)
         ]
+
+    def check_difficulty(self, difficulty: str) -> None:
+        """Raise `ValueError` if the kind has no such difficulty."""
+        if difficulty not in self.difficulties:
+            known = ", ".join(self.difficulties)
+            raise ValueError(f"{self.name} has no difficulty {difficulty!r}; choose from {known}")
 
     def parameters(self, difficulty: str) -> list[int]:
         """Return the values of the generator parameters of a difficulty."""
@@ -74,9 +81,8 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
 
         Kinds whose generator is written in Python override this method.
         """
-        records: list[bytes] = require_native("puzzle generation").generate_puzzles(
-            self.name, list(seeds), list(parameters)
-        )
+        native = require_native("puzzle generation")
+        records: list[bytes] = native.generate_puzzles(self.name, list(seeds), list(parameters))
         return records
 
     @abc.abstractmethod
@@ -95,9 +101,9 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     def answer_format(self, puzzle: Puzzle) -> str:
         """Return text for the model that describes how to write a solution. It begins with "Answer with"."""
 
-    @abc.abstractmethod
     def initial_state(self, puzzle: Puzzle) -> State:
-        """Return the state before the first move."""
+        """Return the state before the first move. By default, it is `puzzle.given`."""
+        return puzzle.given  # type: ignore[return-value]
 
     @abc.abstractmethod
     def draw_board(self, puzzle: Puzzle, state: State) -> str:
@@ -131,17 +137,26 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
     def solve(self, puzzle: Puzzle, state: State) -> list[str] | None:
         """Return moves that solve the puzzle from this state, or None if no solution is found."""
 
-    @abc.abstractmethod
     def parse_answer(self, puzzle: Puzzle, text: str) -> State:
         """Parse a complete solution and return the state that it leads to, which may be wrong.
+
+        By default, each line of a solution is a move, and there are at most as many moves as the state has
+        items.
 
         Raises:
             ValueError: If the text cannot be parsed. The message is shown to the model.
         """
+        state = self.initial_state(puzzle)
+        for line in split_lines(text, len(state)):
+            state = self.apply(puzzle, state, self.parse_move(puzzle, state, line))
+        return state
 
-    @abc.abstractmethod
     def solution_text(self, puzzle: Puzzle) -> str:
-        """Return a correct solution in the format that `answer_format` describes."""
+        """Return a correct solution in the format that `answer_format` describes.
+
+        By default, it has one move per line.
+        """
+        return "\n".join(self.solve(puzzle, self.initial_state(puzzle)) or ())
 
     def compact_board(self, puzzle: Puzzle, state: State) -> str:
         """Draw the puzzle and its state in few characters, without rules, for small models.
@@ -191,6 +206,14 @@ class PuzzleKind(abc.ABC, Generic[State, Move]):
         return bytes([*puzzle.given, *puzzle.clues])
 
 
+def split_lines(text: str, max_lines: int) -> list[str]:
+    """Return the nonempty lines of a solution. Raise `ValueError` if there are more than `max_lines`."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > max_lines:
+        raise ValueError(f"a whole answer has at most {max_lines} lines here, got {len(lines)}")
+    return lines
+
+
 def solve_puzzle(kind: str, puzzle: bytes, parameters: Sequence[int], limit: int) -> list[bytes]:
     """Call the compiled solver of a puzzle kind and return the encoded solutions.
 
@@ -200,7 +223,6 @@ def solve_puzzle(kind: str, puzzle: bytes, parameters: Sequence[int], limit: int
         parameters: Generator parameters of the puzzle's difficulty.
         limit: Maximum number of solutions to find. For sokoban, the maximum number of boards to search.
     """
-    solutions: list[bytes] = require_native("solving puzzles").solve_puzzle(
-        kind, puzzle, list(parameters), limit
-    )
+    native = require_native("solving puzzles")
+    solutions: list[bytes] = native.solve_puzzle(kind, puzzle, list(parameters), limit)
     return solutions

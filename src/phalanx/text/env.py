@@ -38,12 +38,17 @@ class TextInfo(NamedTuple):
     truncated: bool = False
     """True if the episode has ended because of a limit on answers."""
 
+    @property
+    def done(self) -> bool:
+        """True if the episode has ended."""
+        return self.terminated or self.truncated
+
 
 class TextStep(NamedTuple):
     """Result of one step of a text environment."""
 
     text: str
-    """Text that tells the model the outcome of its answer and the new state, without repeating the rules."""
+    """Text for the model with the outcome of its answer and the new state, without repeating the rules."""
     reward: float
     """Reward of the answer."""
     done: bool
@@ -56,7 +61,7 @@ class TextVectorStep(NamedTuple):
     """Results of one step of a batch of text environments. Each field has one item per environment."""
 
     texts: list[str]
-    """Texts that tell the model the outcome of its answers."""
+    """Texts for the model with the outcomes of its answers."""
     rewards: NDArray[np.float32]
     """Rewards of the answers."""
     dones: NDArray[np.bool_]
@@ -353,9 +358,10 @@ def finished_step(info: TextInfo) -> TextStep:
 
 
 def extract_answer(text: str) -> str:
-    """Return the answer in a model's output: the content of the last `<answer>` tags, or else the whole text.
+    """Extract the answer from a model's output.
 
-    A code fence around the answer is removed.
+    The answer is the content of the last `<answer>` tags. Without such tags, it is all of the text. A code
+    fence around the answer is removed.
 
     Raises:
         ValueError: If the answer is empty or the output has more than `MAX_ANSWER_CHARS` characters.

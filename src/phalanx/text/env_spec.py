@@ -4,10 +4,11 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from phalanx.config import Config
 from phalanx.registry import (
+    EnvSpec,
     environment_class,
     find_text_environment,
     group_members,
@@ -71,22 +72,19 @@ def env_config_class(spec: str) -> type[TextEnvConfig]:
         spec: Spec of the environment. If it names a single JAX environment or `puzzle_server`, the class also
             has the settings of that environment. Otherwise, it is `TextEnvConfig`.
     """
-    if not spec:
-        return TextEnvConfig
-    first, *others = parse_env_spec(spec)
+    parts = parse_env_spec(spec) if spec else ()
     environment_type: Any = None
-    if not others and first.interface == "jax":
-        environment_type = environment_class(first.name)[1]
-    elif not others and first.interface == "class":
-        addressed = import_object(first.name)
-        # A `TextEnvironment` has no spaces.
-        environment_type = addressed if hasattr(addressed, "observation_space") else None
-    elif not others and not first.settings and first.interface == "text":
-        found = find_text_environment(first.name)
-        vector = found.vector_entry_point if found else ""
-        vector_type = import_object(vector) if vector else None
-        environment_type = vector_type if getattr(vector_type, "config_type", None) is not None else None
-    if environment_type is None:
+    if len(parts) == 1:
+        [part] = parts
+        if part.interface == "jax":
+            environment_type = environment_class(part.name)[1]
+        elif part.interface == "class":
+            environment_type = import_object(part.name)
+        elif part.registered and part.registered.vector_entry_point and not part.settings:
+            environment_type = import_object(part.registered.vector_entry_point)
+    # A `TextEnvironment` and the vector environment of puzzles have neither.
+    has_space = hasattr(environment_type, "observation_space")
+    if not has_space and getattr(environment_type, "config_type", None) is None:
         return TextEnvConfig
     created: type[TextEnvConfig] = settings_class(environment_type, TextEnvConfig)
     created.environment_type = environment_type
@@ -102,6 +100,16 @@ class EnvSpecPart(NamedTuple):
     """What `name` refers to: a JAX environment (`jax`), a text environment (`text`) or a class (`class`)."""
     settings: Mapping[str, str]
     """Settings that follow the name in the spec, such as the difficulty."""
+    registered: EnvSpec | None = None
+    """Registration of a text environment. None for other environments."""
+
+    def make(self, **settings: Any) -> TextEnvironment:
+        """Create the text environment, unless `interface` is `jax`."""
+        factory = self.registered.load() if self.registered else import_object(self.name)
+        if not callable(factory):
+            raise TypeError(f"{self.name} is not a class or function")
+        environment: TextEnvironment = factory(**settings | dict(self.settings))
+        return environment
 
 
 def parse_env_spec(spec: str) -> tuple[EnvSpecPart, ...]:
@@ -165,11 +173,9 @@ def text_env_factory(spec: str | TextFactory, **settings: Any) -> TextFactory:
         environment = make(part.name, **settings)
         TextWrapper(environment, **wrapper_settings)
         return lambda: TextWrapper(environment, **wrapper_settings)
-    settings = settings | dict(part.settings)
-    factory = _text_factory(part)
     # Check the settings.
-    factory(**settings).close()
-    return lambda: factory(**settings)
+    part.make(**settings).close()
+    return lambda: part.make(**settings)
 
 
 def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
@@ -182,21 +188,24 @@ def make_text_vector_env(spec: str, **settings: Any) -> TextVectorEnvironment:
     """
     parts = parse_env_spec(spec)
     first = parts[0]
+    vectors = {part.registered.vector_entry_point if part.registered else "" for part in parts}
+    if len(parts) > 1 and (len(vectors) > 1 or "" in vectors):
+        raise ValueError(
+            f"the environments of {spec!r} cannot be combined; name several kinds of puzzles, or several "
+            "games of a puzzle server"
+        )
     if first.interface == "jax":
-        _check_single(spec, parts)
         wrapper_settings = settings.pop("text", {})
         return TextVectorWrapper(make(first.name, **settings), task=first.name, **wrapper_settings)
-    if first.interface == "class":
-        _check_single(spec, parts)
+    if first.registered is None or "" in vectors:
         return TextVectorEnvironment({first.name: text_env_factory(spec, **settings)})
-    environments = [find_text_environment(part.name) for part in parts]
-    [address, *others] = dict.fromkeys(each.vector_entry_point if each else "" for each in environments)
-    if others:
-        raise ValueError(f"the environments of {spec!r} cannot be combined")
-    if not address:
-        _check_single(spec, parts)
-        return TextVectorEnvironment({first.name: text_env_factory(spec, **settings)})
-    vector: TextVectorEnvironment = import_object(address)([_join(part) for part in parts], **settings)
+    names = []
+    for part in parts:
+        values = [part.settings.get(field, "") for field in first.registered.settings]
+        # In the spec of a game, `puzzle_server` precedes its name.
+        is_game = first.registered.settings[:1] == ("game",)
+        names.append(":".join(values if is_game else [part.name, *values]).rstrip(":"))
+    vector: TextVectorEnvironment = import_object(first.registered.vector_entry_point)(names, **settings)
     return vector
 
 
@@ -208,44 +217,13 @@ def _parse_part(name: str, values: Sequence[str], text: str) -> EnvSpecPart:
             raise ValueError(f"expected {name}{form}, got {text!r}")
         # An empty field keeps the default: `sudoku::multi`.
         pairs = zip(found.settings, values, strict=False)
-        return EnvSpecPart(name, "text", {field: value for field, value in pairs if value})
-    if not values and (_JAX_ID.fullmatch(name) or name in _jax_names()):
+        return EnvSpecPart(name, "text", {field: value for field, value in pairs if value}, found)
+    registered = registered_environments()
+    if not values and (_JAX_ID.fullmatch(name) or name in {spec.name for spec in registered}):
         return EnvSpecPart(name, "jax", {})
     if len(values) == 1:
         return EnvSpecPart(text, "class", {})
-    names = [*group_members("puzzles"), "puzzle_server", *(spec.id for spec in registered_environments())]
+    names = [*group_members("puzzles"), "puzzle_server", *(spec.id for spec in registered)]
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}, or name a module:Class"
     raise ValueError(f"unknown text environment {name!r}; {hint}")
-
-
-def _jax_names() -> set[str]:
-    return {spec.name for spec in registered_environments()}
-
-
-def _text_factory(part: EnvSpecPart) -> Callable[..., TextEnvironment]:
-    if part.interface == "class":
-        factory = import_object(part.name)
-        if not callable(factory):
-            raise TypeError(f"{part.name} is not a class or function")
-        return cast(Callable[..., TextEnvironment], factory)
-    found = find_text_environment(part.name)
-    assert found is not None
-    return cast(Callable[..., TextEnvironment], found.load())
-
-
-def _join(part: EnvSpecPart) -> str:
-    """Format a part as a string, in the format that vector environments take."""
-    found = find_text_environment(part.name)
-    assert found is not None
-    values = [part.settings.get(field, "") for field in found.settings]
-    if found.settings[:1] == ("game",):
-        return ":".join(values).rstrip(":")
-    return ":".join([part.name, *values]).rstrip(":")
-
-
-def _check_single(spec: str, parts: Sequence[EnvSpecPart]) -> None:
-    if len(parts) > 1:
-        raise ValueError(
-            f"{spec!r} names several environments; only puzzles and server games can be combined"
-        )

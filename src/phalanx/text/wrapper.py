@@ -91,13 +91,10 @@ class TextVectorWrapper(TextVectorEnvironment):
     def start(self, episodes: Sequence[EpisodeId]) -> list[str]:
         self._check_episodes(episodes)
         self._episodes = list(episodes)
-        self._states, self._observations = _compiled().reset(self.environment, self._seeds_array())
         self._infos = [TextInfo()] * len(episodes)
         self._num_invalid = [0] * len(episodes)
-        self._restart_expert(np.ones(len(episodes), bool))
-        self._keys = []
-        self._update_prompts()
-        return self.prompts
+        self._states, self._observations = _compiled().reset(self.environment, self._seeds_array())
+        return self._begin_rows(np.ones(len(episodes), bool))
 
     def reset_where(self, mask: Sequence[bool] | np.ndarray, seeds: Sequence[int]) -> list[str]:
         self._check_length(seeds, "seeds")
@@ -109,14 +106,19 @@ class TextVectorWrapper(TextVectorEnvironment):
         self._states, self._observations = _compiled().reset_where(
             self.environment, selected, self._seeds_array(), self._states, self._observations
         )
-        self._restart_expert(selected)
+        return self._begin_rows(selected)
+
+    def _begin_rows(self, started: np.ndarray) -> list[str]:
+        """Return the prompts of all rows, and restart the expert, which then follows only started rows."""
+        self._expert_memory, self._expert_labels = None, None
+        self._expert_follows = started
         self._keys = []
         self._update_prompts()
         return self.prompts
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
         self._check_length(answers, "answers")
-        was_done = [info.terminated or info.truncated for info in self._infos]
+        was_done = [info.done for info in self._infos]
         texts, errors = [""] * len(self), [""] * len(self)
         for row, (answer, done) in enumerate(zip(answers, was_done, strict=True)):
             try:
@@ -125,31 +127,30 @@ class TextVectorWrapper(TextVectorEnvironment):
                 errors[row] = str(exception)
         actions, parse_errors = self.environment.parse_actions(texts, self._states)
         errors = [first or second for first, second in zip(errors, parse_errors, strict=True)]
-        for row, (error, done) in enumerate(zip(errors, was_done, strict=True)):
-            if not done:
-                self._num_invalid[row] = self._num_invalid[row] + 1 if error else 0
-                truncated = self._num_invalid[row] >= self.max_invalid_answers
-                self._infos[row] = TextInfo(error, truncated=truncated)
-        moved = [not (error or done) for error, done in zip(errors, was_done, strict=True)]
-        results: dict[str, np.ndarray] = {}
-        self._advance_expert(np.asarray(moved), actions)
-        if any(moved):
-            self._states, self._observations, arrays = _compiled().step_where(
-                self.environment, np.asarray(moved), self._states, self._observations, actions
+        moved = np.array([not (error or done) for error, done in zip(errors, was_done, strict=True)])
+        self._advance_expert(moved, actions)
+        if moved.any():
+            self._states, self._observations, outcomes = _compiled().step_where(
+                self.environment, moved, self._states, self._observations, actions
             )
-            results = {name: np.asarray(array) for name, array in arrays.items()}
+            rewards, *flags = map(np.asarray, outcomes)
             self._update_prompts()
         steps = []
         for row, done in enumerate(was_done):
             if done:
                 steps.append(finished_step(self._infos[row]))
                 continue
-            reward = self.rewards.invalid
+            text, reward = self._prompts[row], self.rewards.invalid
             if moved[row]:
-                flags = [bool(results[name][row]) for name in ("solved", "terminated", "truncated")]
-                self._infos[row] = TextInfo("", *flags)
-                reward = float(results["reward"][row])
-            steps.append(self._row_step(row, reward))
+                self._num_invalid[row], reward = 0, float(rewards[row])
+                info = TextInfo("", *(bool(flag[row]) for flag in flags))
+            else:
+                self._num_invalid[row] += 1
+                truncated = self._num_invalid[row] >= self.max_invalid_answers
+                info = TextInfo(errors[row], truncated=truncated)
+                text = f"Not possible: {info.error}.\n\n{text}"
+            self._infos[row] = info
+            steps.append(TextStep(text, reward, info.done, info))
         return TextVectorStep.stack(steps)
 
     def legal_actions(self, rows: Sequence[int]) -> list[list[str] | None]:
@@ -160,8 +161,8 @@ class TextVectorWrapper(TextVectorEnvironment):
 
         from phalanx.core.vector import host_rows
 
-        is_done = [info.terminated or info.truncated for info in self._infos]
-        rows_with_expert = [row for row in rows if self._expert_follows[row] and not is_done[row]]
+        followed = self._expert_follows
+        rows_with_expert = [row for row in rows if followed[row] and not self._infos[row].done]
         if self._expert is None or not rows_with_expert:
             return [None for _ in rows]
         if self._expert_labels is None:
@@ -203,11 +204,6 @@ class TextVectorWrapper(TextVectorEnvironment):
     def _expert(self) -> "Expert | None":
         return self.environment.expert()
 
-    def _restart_expert(self, started: np.ndarray) -> None:
-        """Restart the expert. It then follows only the rows whose episode has just started."""
-        self._expert_memory, self._expert_labels = None, None
-        self._expert_follows = started
-
     def _advance_expert(self, moved: np.ndarray, actions: Any) -> None:
         """Update the expert's memory with the actions of a step."""
         if self._expert_labels is None:
@@ -221,12 +217,6 @@ class TextVectorWrapper(TextVectorEnvironment):
         # Rows without a valid answer have the action of another row, which the expert has followed.
         self._expert_follows = self._expert_follows & moved
         self._expert_labels = None
-
-    def _row_step(self, row: int, reward: float) -> TextStep:
-        info, text = self._infos[row], self._prompts[row]
-        if info.error:
-            text = f"Not possible: {info.error}.\n\n{text}"
-        return TextStep(text, reward, info.terminated or info.truncated, info)
 
     def _update_prompts(self) -> None:
         self._prompts = self.environment.observation_texts(self._states, self.prompt_format)
@@ -305,13 +295,7 @@ def _compiled() -> SimpleNamespace:
         states, observations = select_rows(mask, (new_states, new_observations), (states, observations))
         solved = environment.episode_metrics(info).get("success_mask", jnp.zeros(mask.shape, bool))
         done = info.terminated | info.truncated
-        results = {
-            "reward": reward,
-            "terminated": info.terminated,
-            "truncated": info.truncated,
-            "solved": solved & done,
-        }
-        return states, observations, results
+        return states, observations, (reward, solved & done, info.terminated, info.truncated)
 
     @functools.partial(jax.jit, static_argnums=0)
     def sample(environment: Any, seed: Any, states: Any) -> Any:

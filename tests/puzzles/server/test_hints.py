@@ -82,11 +82,6 @@ def test_games_are_found_under_common_names() -> None:
     ]
 
 
-def test_titles_are_written_as_people_write_them() -> None:
-    assert [game.title for game in list(PuzzleGame)[:2]] == ["Sudoku", "KenKen"]
-    assert PuzzleGame.STAR_BATTLE.title == "Star Battle"
-
-
 @pytest.mark.parametrize("name", ["", "sudoku\nquit", "sudoku;", "a" * 41])
 def test_name_of_another_command_is_rejected(name: str) -> None:
     with pytest.raises(UnknownGameError, match="is not a valid name of a game"):

@@ -8,53 +8,63 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from phalanx.text.env import MAX_SEED, TextEnvironment, TextInfo, validate_seed
 
 MAX_EPISODE_ID_CHARS = 255
 """Maximum length of an episode id in OpenEnv's models."""
 
-_SCHEMA: dict[str, Any] = {"type": "object", "additionalProperties": False}
-_METADATA = {"type": "object", "additionalProperties": True, "description": "Additional data."}
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class TextAction(_Model):
+    """Action of a client."""
+
+    answer: str
+    """The model's answer: a move, or all its output."""
+    metadata: dict[str, Any] = {}
+    """Additional data, which is ignored."""
+
+
+class TextObservation(_Model):
+    """Observation that a client receives."""
+
+    text: str
+    """The next input of the model."""
+    error: str = ""
+    """Error message. Empty if the answer was valid."""
+    solved: bool = False
+    """True if the episode has ended successfully."""
+    truncated: bool = False
+    """True if the episode has ended because of a limit on answers."""
+    reward: float | None = None
+    """Reward of the answer. None after a reset."""
+    done: bool = False
+    """True if the episode has ended."""
+    metadata: dict[str, Any] = {}
+    """The seed of the episode after a reset, otherwise empty."""
+
+
+class State(BaseModel):
+    """State of a session."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+    episode_id: str | None = None
+    """Id that the client chose for the episode."""
+    step_count: int = Field(0, ge=0)
+    """Number of answers in the episode so far."""
+    seed: int | None = None
+    """Seed of the episode. None before the first reset."""
+
+
 SCHEMAS: dict[str, Any] = {
-    "action": _SCHEMA
-    | {
-        "title": "TextAction",
-        "properties": {
-            "answer": {
-                "type": "string",
-                "description": "The model's answer: a move, or all its output.",
-            },
-            "metadata": _METADATA,
-        },
-        "required": ["answer"],
-    },
-    "observation": _SCHEMA
-    | {
-        "title": "TextObservation",
-        "properties": {
-            "text": {"type": "string", "description": "The next input of the model."},
-            "error": {
-                "type": "string",
-                "description": "Error message; empty if the answer was valid.",
-            },
-            "solved": {"type": "boolean"},
-            "truncated": {"type": "boolean"},
-            "reward": {"anyOf": [{"type": "number"}, {"type": "null"}]},
-            "done": {"type": "boolean"},
-            "metadata": _METADATA,
-        },
-        "required": ["text"],
-    },
-    "state": {
-        "type": "object",
-        "title": "State",
-        "additionalProperties": True,
-        "properties": {
-            "episode_id": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-            "step_count": {"type": "integer", "minimum": 0},
-            "seed": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-        },
-    },
+    "action": TextAction.model_json_schema(),
+    "observation": TextObservation.model_json_schema(),
+    "state": State.model_json_schema(),
 }
 """JSON schemas of actions, observations and states."""
 
@@ -62,7 +72,7 @@ SCHEMAS: dict[str, Any] = {
 class ClientError(ValueError):
     """Raised for an invalid request. `code` is OpenEnv's error code."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, message: str, code: str = "VALIDATION_ERROR") -> None:
         super().__init__(message)
         self.code = code
 
@@ -97,13 +107,11 @@ class Session:
         """
         seed, name = data.get("seed"), data.get("episode_id")
         if name is not None and not (isinstance(name, str) and len(name) <= MAX_EPISODE_ID_CHARS):
-            raise ClientError(
-                "VALIDATION_ERROR", f"episode_id must be text of at most {MAX_EPISODE_ID_CHARS} characters"
-            )
+            raise ClientError(f"episode_id must be text of at most {MAX_EPISODE_ID_CHARS} characters")
         try:
             self._seed = secrets.randbelow(MAX_SEED + 1) if seed is None else validate_seed(seed)
         except ValueError as error:
-            raise ClientError("VALIDATION_ERROR", str(error)) from error
+            raise ClientError(str(error)) from error
         self._episode_id, self._steps = name, 0
         text = self._environment.reset(self._seed)
         return _observation(text, TextInfo(), None, False, {"seed": self._seed})
@@ -115,11 +123,11 @@ class Session:
         if isinstance(answer, int) and not isinstance(answer, bool):
             answer = str(answer)
         if not isinstance(answer, str):
-            raise ClientError("VALIDATION_ERROR", 'an action must be {"answer": "..."}, with a string')
+            raise ClientError('an action must be {"answer": "..."}, with a string')
         if unknown := sorted(set(data) - {"answer", "metadata"}):
-            raise ClientError("VALIDATION_ERROR", f"an action has no field {unknown[0][:40]!r}")
+            raise ClientError(f"an action has no field {unknown[0][:40]!r}")
         if self._seed is None:
-            raise ClientError("EXECUTION_ERROR", "there is no episode yet; send a reset")
+            raise ClientError("there is no episode yet; send a reset", "EXECUTION_ERROR")
         step = self._environment.step(answer)
         self._steps += 1
         return _observation(step.text, step.info, step.reward, step.done, {})
@@ -135,18 +143,24 @@ class Session:
 
 def parse_message(message: str) -> tuple[str, dict[str, Any]]:
     """Parse a message, and return its type and data. Raises `ClientError` if it is invalid."""
-    try:
-        content = json.loads(message)
-    except (ValueError, RecursionError) as error:
-        raise ClientError("INVALID_JSON", "a message must be a JSON object") from error
-    if not isinstance(content, dict):
-        raise ClientError("INVALID_JSON", "a message must be a JSON object")
+    content = parse_object(message, "a message must be a JSON object")
     kind, data = content.get("type"), content.get("data", {})
     if kind not in ("reset", "step", "state", "close"):
-        raise ClientError("UNKNOWN_TYPE", f"type must be reset, step, state or close, got {str(kind)[:40]!r}")
+        raise ClientError(f"type must be reset, step, state or close, got {str(kind)[:40]!r}", "UNKNOWN_TYPE")
     if not isinstance(data, dict):
-        raise ClientError("VALIDATION_ERROR", "data must be an object")
+        raise ClientError("data must be an object")
     return kind, data
+
+
+def parse_object(content: str | bytes, error_message: str) -> dict[str, Any]:
+    """Parse a JSON object. Raises `ClientError` with `error_message` if it is invalid."""
+    try:
+        parsed = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ClientError(error_message, "INVALID_JSON") from error
+    if not isinstance(parsed, dict):
+        raise ClientError(error_message, "INVALID_JSON")
+    return parsed
 
 
 def error_reply(code: str, message: str) -> str:

@@ -3,15 +3,19 @@
 import asyncio
 import contextlib
 import dataclasses
-import json
 import logging
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
-try:
+import phalanx
+from phalanx.integrations.extras import require_extra
+from phalanx.integrations.openenv.protocol import SCHEMAS, ClientError, Session, error_reply, parse_object
+from phalanx.text.env_spec import TextFactory
+
+with require_extra("phalanx.integrations.openenv", "serve", "starlette", "uvicorn", "websockets", "h11"):
     import uvicorn
     import websockets as _websockets  # noqa: F401 - which uvicorn speaks through
     from starlette.applications import Starlette
@@ -21,24 +25,6 @@ try:
     from starlette.routing import Route, WebSocketRoute
     from starlette.websockets import WebSocket, WebSocketDisconnect
     from uvicorn.protocols.http.h11_impl import H11Protocol
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] not in (
-        "starlette",
-        "uvicorn",
-        "websockets",
-        "h11",
-    ):
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.openenv needs {error.name}: pip install "phalanx[serve]"', name=error.name
-    ) from error
-
-import phalanx
-from phalanx.integrations.openenv.protocol import SCHEMAS, ClientError, Session, error_reply
-from phalanx.text.env import TextEnvironment
-from phalanx.text.env_spec import TextFactory
-
-Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,11 +60,18 @@ class _Sessions:
     async def session(self) -> AsyncIterator[tuple[Session, Callable[..., Any]]]:
         """Open a session. Yields it with a function that runs its methods without blocking other sessions."""
         if self.open >= self._limits.max_sessions:
-            raise ClientError("CAPACITY_REACHED", f"all {self._limits.max_sessions} sessions are in use")
+            raise ClientError(f"all {self._limits.max_sessions} sessions are in use", "CAPACITY_REACHED")
         self.open += 1
         try:
             environment = self._factory()
-            session, run = Session(environment), self._runner(environment)
+
+            async def run(function: Callable[..., Any], *arguments: Any) -> Any:
+                if not environment.blocking:
+                    return function(*arguments)
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, function, *arguments)
+
+            session = Session(environment)
             try:
                 yield session, run
             finally:
@@ -86,18 +79,8 @@ class _Sessions:
         finally:
             self.open -= 1
 
-    def _runner(self, environment: TextEnvironment) -> Callable[..., Any]:
-        return self._in_thread if environment.blocking else _run_directly
-
-    async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
-
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-async def _run_directly(function: Callable[..., Result], *arguments: Any) -> Result:
-    return function(*arguments)
 
 
 def openenv_app(factory: TextFactory, *, name: str, limits: ServerLimits = ServerLimits()) -> Starlette:  # noqa: B008 - frozen
@@ -139,25 +122,10 @@ def openenv_app(factory: TextFactory, *, name: str, limits: ServerLimits = Serve
         data = await _read_body(request, limits)
         action = data.get("action")
         if not isinstance(action, dict) or "seed" not in data:
-            raise ClientError(
-                "VALIDATION_ERROR", 'a step without a session is {"action": {...}, "seed": ...}'
-            )
+            raise ClientError('a step without a session is {"action": {...}, "seed": ...}')
         async with sessions.session() as (session, run):
             await run(session.reset, {"seed": data["seed"]})
             return JSONResponse(await run(session.step, action))
-
-    async def state(request: Request) -> Response:
-        return JSONResponse({"episode_id": None, "step_count": 0})
-
-    async def health(request: Request) -> Response:
-        return JSONResponse({"status": "healthy"})
-
-    async def metadata(request: Request) -> Response:
-        description = f"{name} of Phalanx as a text environment."
-        return JSONResponse({"name": name, "description": description, "version": phalanx.__version__})
-
-    async def schema(request: Request) -> Response:
-        return JSONResponse(SCHEMAS)
 
     async def reject(request: Request, error: Exception) -> Response:
         assert isinstance(error, ClientError)
@@ -169,11 +137,17 @@ def openenv_app(factory: TextFactory, *, name: str, limits: ServerLimits = Serve
         yield
         sessions.close()
 
-    gets = {"/health": health, "/metadata": metadata, "/schema": schema, "/state": state}
+    description = f"{name} of Phalanx as a text environment."
+    constant_replies = {
+        "/health": {"status": "healthy"},
+        "/metadata": {"name": name, "description": description, "version": phalanx.__version__},
+        "/schema": SCHEMAS,
+        "/state": {"episode_id": None, "step_count": 0},
+    }
     app = Starlette(
         routes=[
             WebSocketRoute("/ws", serve_session),
-            *(Route(path, function, methods=["GET"]) for path, function in gets.items()),
+            *(Route(path, JSONResponse(data), methods=["GET"]) for path, data in constant_replies.items()),
             Route("/reset", reset, methods=["POST"]),
             Route("/step", step, methods=["POST"]),
         ],
@@ -192,8 +166,7 @@ async def _run_session(
             message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
-        text = message.get("text")
-        if text is None:
+        if (text := message.get("text")) is None:
             reply = error_reply("INVALID_JSON", "messages are text, not bytes")
         else:
             reply = await run(session.reply, text)
@@ -212,16 +185,11 @@ async def _read_body(request: Request, limits: ServerLimits) -> dict[str, Any]:
                 content += part
                 if len(content) > limits.max_message_bytes:
                     raise HTTPException(413, f"a request has at most {limits.max_message_bytes} bytes")
-        data = json.loads(content or b"{}")
     except TimeoutError as error:
         raise HTTPException(408, "the request took too long") from error
     except ClientDisconnect as error:
         raise HTTPException(400, "the client is gone") from error
-    except (ValueError, RecursionError) as error:
-        raise ClientError("INVALID_JSON", "a request is a JSON object") from error
-    if not isinstance(data, dict):
-        raise ClientError("INVALID_JSON", "a request is a JSON object")
-    return data
+    return parse_object(content or b"{}", "a request is a JSON object")
 
 
 class OpenEnvServer:

@@ -15,20 +15,9 @@ from phalanx.puzzles.kinds.nonogram import Nonogram
 from phalanx.puzzles.kinds.sokoban import Sokoban
 from phalanx.puzzles.kinds.sudoku import Sudoku
 
-_ALL: tuple[PuzzleKind[Any, Any], ...] = (
-    Binary(),
-    Bridges(),
-    Countdown(),
-    Futoshiki(),
-    Hitori(),
-    Knights(),
-    LightsOut(),
-    Nonogram(),
-    Sokoban(),
-    Sudoku(),
-)
+_CLASSES = (Binary, Bridges, Countdown, Futoshiki, Hitori, Knights, LightsOut, Nonogram, Sokoban, Sudoku)
 
-KINDS: dict[str, PuzzleKind[Any, Any]] = {kind.name: kind for kind in _ALL}
+KINDS: dict[str, PuzzleKind[Any, Any]] = {kind.name: kind() for kind in _CLASSES}
 """All puzzle kinds by name, in alphabetical order."""
 
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.grid import Cells, check_cell, format_board, split_lines
+from phalanx.puzzles.kind import Puzzle, PuzzleKind, split_lines
+from phalanx.puzzles.kinds.grid import Cells, cell_name, cell_text, format_board, parse_cell
 from phalanx.text.env import quote
 
 _MOVE = re.compile(
@@ -24,7 +24,7 @@ class Edge(NamedTuple):
     end: int
     """Cell of the right or lower island."""
     down: bool
-    """Whether the islands are in the same column."""
+    """True if the islands are in the same column."""
 
 
 def list_edges(numbers: Sequence[int], size: int) -> list[Edge]:
@@ -63,7 +63,7 @@ def is_joined(edges: Sequence[Edge], built: Sequence[bool], islands: int) -> boo
 
     Args:
         edges: All edges of the board.
-        built: Whether each edge has a bridge.
+        built: True for each edge that has a bridge.
         islands: Number of islands.
     """
     part: dict[int, set[int]] = {}
@@ -99,7 +99,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
 
     def rules(self, puzzle: Puzzle) -> str:
         islands = ", ".join(
-            f"{cell // puzzle.size + 1} {cell % puzzle.size + 1} has {number}"
+            f"{cell_text(cell, puzzle.size)} has {number}"
             for cell, number in enumerate(puzzle.given)
             if number
         )
@@ -139,16 +139,13 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
             raise ValueError(
                 f"a move reads `ROW COLUMN ROW COLUMN COUNT` with a count of 0 to 2, got {quote(text)}"
             )
-        numbers = [int(number) for number in found.groups()]
-        count = numbers.pop()
-        for row, column in (numbers[:2], numbers[2:]):
-            check_cell(row, column, puzzle.size)
-        ends = sorted((row - 1) * puzzle.size + column - 1 for row, column in (numbers[:2], numbers[2:]))
+        size, count = puzzle.size, int(found[5])
+        first, second = parse_cell(found[1], found[2], size), parse_cell(found[3], found[4], size)
         _, index_by_ends, crossed = _board_edges(puzzle)
-        edge = index_by_ends.get((ends[0], ends[1]))
+        edge = index_by_ends.get((min(first, second), max(first, second)))
         if edge is None:
             raise ValueError(
-                f"no bridge can lead from {numbers[0]} {numbers[1]} to {numbers[2]} {numbers[3]}: "
+                f"no bridge can lead from {cell_text(first, size)} to {cell_text(second, size)}: "
                 "they are not two islands in one row or column with no island between them"
             )
         if count and any(state[other] for other in crossed[edge]):
@@ -193,10 +190,7 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
         """Parse a solution, given as one move per line or as a board with bridges drawn on it."""
         if _DRAWN.search(text):
             return self._read_board(puzzle, text)
-        state = self.initial_state(puzzle)
-        for line in split_lines(text, len(state)):
-            state = self.apply(puzzle, state, self.parse_move(puzzle, state, line))
-        return state
+        return super().parse_answer(puzzle, text)
 
     def _read_board(self, puzzle: Puzzle, text: str) -> Cells:
         rows = ["".join(line.split()) for line in split_lines(text, puzzle.size)]
@@ -204,9 +198,10 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
             raise ValueError(f"a drawn board has {puzzle.size} lines of {puzzle.size} symbols")
         symbols = "".join(rows)
         for cell, number in enumerate(puzzle.given):
-            if (str(number) if number else ".") != (symbols[cell] if number else "."):
-                position = f"row {cell // puzzle.size + 1}, column {cell % puzzle.size + 1}"
-                raise ValueError(f"{position} is the island {number}, got {symbols[cell]!r}")
+            if number and symbols[cell] != str(number):
+                raise ValueError(
+                    f"{cell_name(cell, puzzle.size)} is the island {number}, got {symbols[cell]!r}"
+                )
         state = list(self.initial_state(puzzle))
         for index, edge in enumerate(_board_edges(puzzle)[0]):
             between = {symbols[cell] for cell in _between(edge, puzzle.size)}
@@ -216,13 +211,9 @@ class Bridges(PuzzleKind[Cells, tuple[int, int]]):
             raise ValueError("what is drawn there are no bridges from island to island")
         return tuple(state)
 
-    def solution_text(self, puzzle: Puzzle) -> str:
-        return "\n".join(self.solve(puzzle, self.initial_state(puzzle)) or ())
-
     def _move(self, puzzle: Puzzle, edge: int, count: int) -> str:
         size, ends = puzzle.size, _board_edges(puzzle)[0][edge]
-        ends_text = [f"{cell // size + 1} {cell % size + 1}" for cell in (ends.start, ends.end)]
-        return f"{' '.join(ends_text)} {count}"
+        return f"{cell_text(ends.start, size)} {cell_text(ends.end, size)} {count}"
 
 
 def _between(edge: Edge, size: int) -> range:

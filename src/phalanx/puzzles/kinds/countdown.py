@@ -56,9 +56,6 @@ class Countdown(PuzzleKind[Numbers, Step]):
     def answer_format(self, puzzle: Puzzle) -> str:
         return "Answer with one expression that uses every number once, such as `(8 * 3) + 5`."
 
-    def initial_state(self, puzzle: Puzzle) -> Numbers:
-        return puzzle.given
-
     def draw_board(self, puzzle: Puzzle, state: Numbers) -> str:
         return f"Numbers: {', '.join(map(str, state))}\nTarget: {puzzle.clues[0]}"
 

@@ -38,9 +38,6 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
         given, solution, clues = record[:cells], record[cells : 2 * cells], record[2 * cells :]
         return Puzzle(self.name, seed, difficulty, size, tuple(given), tuple(clues), tuple(solution))
 
-    def initial_state(self, puzzle: Puzzle) -> Cells:
-        return puzzle.given
-
     def draw_board(self, puzzle: Puzzle, state: Cells) -> str:
         return format_board(puzzle.size, [self.symbols[value] for value in state])
 
@@ -60,21 +57,19 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(f"a move reads `ROW COLUMN SYMBOL`, got {quote(text)}")
-        row, column, symbol = int(found[1]), int(found[2]), found[3]
-        check_cell(row, column, puzzle.size)
+        row, column, symbol = found.groups()
+        cell = parse_cell(row, column, puzzle.size)
         value = self._value(puzzle, symbol)
-        cell = (row - 1) * puzzle.size + column - 1
         if self._is_given(puzzle, cell):
-            raise ValueError(f"row {row}, column {column} is given and cannot be changed")
+            raise ValueError(f"{cell_name(cell, puzzle.size)} is given and cannot be changed")
         if state[cell] == value:
-            raise ValueError(f"row {row}, column {column} has {symbol} already")
+            raise ValueError(f"{cell_name(cell, puzzle.size)} has {symbol} already")
         return cell, value
 
     def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
-        size = puzzle.size
         return [
-            f"{cell // size + 1} {cell % size + 1} {symbol}"
-            for cell in range(size * size)
+            f"{cell_text(cell, puzzle.size)} {symbol}"
+            for cell in range(puzzle.size**2)
             if not self._is_given(puzzle, cell)
             for value, symbol in enumerate(self.symbols[: self.num_symbols(puzzle) + 1])
             if state[cell] != value
@@ -86,7 +81,7 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
 
     def solve(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         return [
-            f"{cell // puzzle.size + 1} {cell % puzzle.size + 1} {self.symbols[value]}"
+            f"{cell_text(cell, puzzle.size)} {self.symbols[value]}"
             for cell, value in enumerate(puzzle.solution)
             if state[cell] != value
         ]
@@ -108,8 +103,7 @@ class GridPuzzle(PuzzleKind[Cells, tuple[int, int]]):
         cells = tuple(self._value(puzzle, symbol) for row in rows for symbol in row)
         for cell, value in enumerate(cells):
             if self._is_given(puzzle, cell) and value != puzzle.given[cell]:
-                position = f"row {cell // size + 1}, column {cell % size + 1}"
-                raise ValueError(f"{position} is given and cannot be changed")
+                raise ValueError(f"{cell_name(cell, size)} is given and cannot be changed")
         return cells
 
     def _is_given(self, puzzle: Puzzle, cell: int) -> bool:
@@ -190,16 +184,23 @@ def format_board(size: int, symbols: Sequence[str]) -> str:
     return "\n".join([" ".join(symbols[start : start + size]) for start in range(0, size * size, size)])
 
 
-def check_cell(row: int, column: int, size: int) -> None:
-    """Raise `ValueError` if a row or column, counted from 1, is not on the board."""
-    for name, index in (("row", row), ("column", column)):
+def parse_cell(row: str, column: str, size: int) -> int:
+    """Return the cell at a row and column, which are counted from 1.
+
+    Raises:
+        ValueError: If the cell is not on the board.
+    """
+    for name, index in (("row", int(row)), ("column", int(column))):
         if not 1 <= index <= size:
             raise ValueError(f"there is no {name} {index}; {name}s count from 1 to {size}")
+    return (int(row) - 1) * size + int(column) - 1
 
 
-def split_lines(text: str, max_lines: int) -> list[str]:
-    """Return the nonempty lines of a solution. Raise `ValueError` if there are more than `max_lines`."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) > max_lines:
-        raise ValueError(f"a whole answer has at most {max_lines} lines here, got {len(lines)}")
-    return lines
+def cell_text(cell: int, size: int) -> str:
+    """Return the row and column of a cell as they are written in moves, such as `1 2`."""
+    return f"{cell // size + 1} {cell % size + 1}"
+
+
+def cell_name(cell: int, size: int) -> str:
+    """Return the row and column of a cell for messages, such as `row 1, column 2`."""
+    return f"row {cell // size + 1}, column {cell % size + 1}"

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.grid import split_lines
 from phalanx.text.env import quote
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana", "Ida", "Jon", "Kim", "Leo")
@@ -73,9 +72,6 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
             f"`{self._names(puzzle)[0]} knight`."
         )
 
-    def initial_state(self, puzzle: Puzzle) -> Roles:
-        return puzzle.given
-
     def draw_board(self, puzzle: Puzzle, state: Roles) -> str:
         return "\n".join(
             f"{name}: {ROLES[role]}" for name, role in zip(self._names(puzzle), state, strict=True)
@@ -130,15 +126,10 @@ class Knights(PuzzleKind[Roles, tuple[int, int]]):
         return "\n".join(f"{name[0]}{'-+'[role == 'knight']}" for name, role in lines)
 
     def parse_answer(self, puzzle: Puzzle, text: str) -> Roles:
-        state = puzzle.given
-        for line in split_lines(text, puzzle.size):
-            state = self.apply(puzzle, state, self.parse_move(puzzle, state, line))
+        state = super().parse_answer(puzzle, text)
         if 0 in state:
             raise ValueError(f"nothing is said about {self._names(puzzle)[state.index(0)]}")
         return state
-
-    def solution_text(self, puzzle: Puzzle) -> str:
-        return "\n".join(self.solve(puzzle, puzzle.given) or ())
 
     def _solver_input(self, puzzle: Puzzle) -> bytes:
         return bytes(part for statement in puzzle.clues[puzzle.size :] for part in statement)

@@ -1,4 +1,4 @@
-"""Lights Out puzzles. The solver finds the fewest presses with linear algebra over GF(2)."""
+"""Lights Out puzzles. The solver finds the fewest presses by light chasing."""
 
 import functools
 import operator
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from phalanx.puzzles.kind import Puzzle, PuzzleKind
-from phalanx.puzzles.kinds.grid import Cells, check_cell, format_board, neighbors, split_lines
+from phalanx.puzzles.kinds.grid import Cells, cell_text, format_board, neighbors, parse_cell
 from phalanx.puzzles.splitmix64 import SplitMix64
 from phalanx.text.env import quote
 
@@ -48,9 +48,6 @@ class LightsOut(PuzzleKind[Cells, int]):
     def answer_format(self, puzzle: Puzzle) -> str:
         return "Answer with one line `ROW COLUMN` for each light to press, such as `1 2`; they count from 1."
 
-    def initial_state(self, puzzle: Puzzle) -> Cells:
-        return puzzle.given
-
     def draw_board(self, puzzle: Puzzle, state: Cells) -> str:
         return format_board(puzzle.size, [".O"[on] for on in state])
 
@@ -58,14 +55,10 @@ class LightsOut(PuzzleKind[Cells, int]):
         found = _MOVE.fullmatch(text)
         if found is None:
             raise ValueError(f"a move reads `ROW COLUMN`, got {quote(text)}")
-        row, column = int(found[1]), int(found[2])
-        check_cell(row, column, puzzle.size)
-        return (row - 1) * puzzle.size + column - 1
+        return parse_cell(found[1], found[2], puzzle.size)
 
     def legal_moves(self, puzzle: Puzzle, state: Cells) -> list[str]:
-        return [
-            f"{row} {column}" for row in range(1, puzzle.size + 1) for column in range(1, puzzle.size + 1)
-        ]
+        return [cell_text(cell, puzzle.size) for cell in range(puzzle.size**2)]
 
     def apply(self, puzzle: Puzzle, state: Cells, move: int) -> Cells:
         lights = list(state)
@@ -79,7 +72,7 @@ class LightsOut(PuzzleKind[Cells, int]):
     def solve(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         size = puzzle.size
         presses = shortest_presses(sum(on << cell for cell, on in enumerate(state)), size)
-        return [f"{cell // size + 1} {cell % size + 1}" for cell in range(size**2) if presses >> cell & 1]
+        return [cell_text(cell, size) for cell in range(size**2) if presses >> cell & 1]
 
     def solve_as_expert(self, puzzle: Puzzle, state: Cells) -> list[str] | None:
         """Return the solution that light chasing finds, or the shortest solution on boards larger than 4x4.
@@ -94,18 +87,9 @@ class LightsOut(PuzzleKind[Cells, int]):
             return self.solve(puzzle, state)
         while 1 in state:
             cell = chasing_press(state, size)
-            moves.append(f"{cell // size + 1} {cell % size + 1}")
+            moves.append(cell_text(cell, size))
             state = self.apply(puzzle, state, cell)
         return moves
-
-    def parse_answer(self, puzzle: Puzzle, text: str) -> Cells:
-        state = puzzle.given
-        for line in split_lines(text, puzzle.size**2):
-            state = self.apply(puzzle, state, self.parse_move(puzzle, state, line))
-        return state
-
-    def solution_text(self, puzzle: Puzzle) -> str:
-        return "\n".join(self.solve(puzzle, puzzle.given) or ())
 
 
 def shortest_presses(lights: int, size: int) -> int:
@@ -118,15 +102,9 @@ def shortest_presses(lights: int, size: int) -> int:
     Returns:
         The cells to press, as a bit mask.
     """
-    rows, free = _eliminate(size)
-    presses = sum(1 << pivot for pivot, sources in rows if (sources & lights).bit_count() & 1)
-    best = presses
-    for choice in range(1, 1 << len(free)):
-        other = presses
-        for number, quiet in enumerate(free):
-            other ^= quiet if choice >> number & 1 else 0
-        best = min(best, other, key=lambda bits: (bits.bit_count(), bits))
-    return best
+    presses, last_row = _chase(lights, size)
+    solutions = [presses ^ others for others in _top_row_presses(size)[last_row]]
+    return min(solutions, key=lambda bits: (bits.bit_count(), bits))
 
 
 def chasing_press(state: Cells, size: int) -> int:
@@ -136,22 +114,40 @@ def chasing_press(state: Cells, size: int) -> int:
     is the first of the presses in the top row that are known to clear this pattern of the last row.
     """
     above = state[: size * (size - 1)]
-    return above.index(1) + size if 1 in above else _top_row_presses(size)[state[-size:]]
+    if 1 in above:
+        return above.index(1) + size
+    presses = _top_row_presses(size)[sum(on << column for column, on in enumerate(state[-size:]))][0]
+    return (presses & -presses).bit_length() - 1
+
+
+def _chase(lights: int, size: int) -> tuple[int, int]:
+    """Turn off all rows but the last by pressing the cell below each light.
+
+    Returns:
+        The pressed cells as a bit mask, and the lights in the last row that are still on as a bit mask.
+    """
+    presses, effects = 0, _effects(size)
+    for cell in range(size * (size - 1)):
+        if lights >> cell & 1:
+            lights ^= effects[cell + size]
+            presses |= 1 << cell + size
+    return presses, lights >> size * (size - 1)
 
 
 @functools.cache
-def _top_row_presses(size: int) -> dict[Cells, int]:
-    """Return the first press in the top row for each pattern of the last row that light chasing can leave."""
+def _top_row_presses(size: int) -> dict[int, list[int]]:
+    """Map each pattern of the last row to the presses that leave only this pattern on a dark board.
+
+    Each item is a bit mask of presses in the top row and of the presses of light chasing that follow them.
+    The same presses clear the pattern, because pressing a cell twice has no effect. A solution is determined
+    by its presses in the top row, so the items together with the presses of `_chase` are all solutions.
+    """
     effects = _effects(size)
-    found: dict[Cells, int] = {}
-    for presses in range(1, 1 << size):
-        lights = functools.reduce(
-            operator.xor, [effects[column] for column in range(size) if presses >> column & 1]
-        )
-        for cell in range(size * (size - 1)):
-            if lights >> cell & 1:
-                lights ^= effects[cell + size]
-        found.setdefault(_cells(lights, size)[-size:], (presses & -presses).bit_length() - 1)
+    found: dict[int, list[int]] = {}
+    for top_row in range(1 << size):
+        pressed = [effects[column] for column in range(size) if top_row >> column & 1]
+        presses, last_row = _chase(functools.reduce(operator.xor, pressed, 0), size)
+        found.setdefault(last_row, []).append(top_row | presses)
     return found
 
 
@@ -170,40 +166,6 @@ def _generate(rng: SplitMix64, size: int, presses: int) -> int:
 def _effects(size: int) -> tuple[int, ...]:
     near = neighbors(size)
     return tuple(sum(1 << other for other in (cell, *near[cell])) for cell in range(size * size))
-
-
-@functools.cache
-def _eliminate(size: int) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
-    """Solve the linear system of a board by Gaussian elimination over GF(2).
-
-    Returns:
-        The first item contains, for each pivot column, the cell to press and a bit mask of lights. The cell
-        is pressed if an odd number of these lights is on. The second item is a basis of the null space: bit
-        masks of presses that together change no light.
-    """
-    cells = size * size
-    # The effect matrix is symmetric: row `light` has the presses that toggle it, and the lights that were
-    # added to it during elimination.
-    rows = [(effect, 1 << light) for light, effect in enumerate(_effects(size))]
-    pivots: list[tuple[int, int]] = []
-    for press in range(cells):
-        found = next((at for at in range(len(pivots), cells) if rows[at][0] >> press & 1), None)
-        if found is None:
-            continue
-        rows[len(pivots)], rows[found] = rows[found], rows[len(pivots)]
-        effect, sources = rows[len(pivots)]
-        rows = [
-            (row ^ effect, added ^ sources) if at != len(pivots) and row >> press & 1 else (row, added)
-            for at, (row, added) in enumerate(rows)
-        ]
-        pivots.append((press, len(pivots)))
-    decided = {press for press, _ in pivots}
-    quiet = tuple(
-        1 << open_press | sum(1 << press for press, at in pivots if rows[at][0] >> open_press & 1)
-        for open_press in range(cells)
-        if open_press not in decided
-    )
-    return tuple((press, rows[at][1]) for press, at in pivots), quiet
 
 
 def _cells(bits: int, size: int) -> Cells:

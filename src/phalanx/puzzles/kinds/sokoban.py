@@ -82,23 +82,22 @@ class Sokoban(PuzzleKind[SokobanState, int]):
 
     def parse_move(self, puzzle: Puzzle, state: SokobanState, text: str) -> int:
         direction = _direction(text)
-        ahead, beyond = state.player + STEPS[direction], state.player + 2 * STEPS[direction]
-        if puzzle.given[ahead] == WALL:
-            raise ValueError(f"you cannot go {DIRECTIONS[direction]}: there is a wall")
-        if ahead in state.boxes and (beyond in state.boxes or puzzle.given[beyond] == WALL):
-            behind = "another box" if beyond in state.boxes else "a wall"
-            raise ValueError(f"you cannot push the box {DIRECTIONS[direction]}: {behind} is behind it")
+        if obstacle := self._obstacle(puzzle, state, direction):
+            raise ValueError(obstacle)
         return direction
 
     def legal_moves(self, puzzle: Puzzle, state: SokobanState) -> list[str]:
-        found = []
-        for name, step in zip(DIRECTIONS, STEPS, strict=True):
-            ahead, beyond = state.player + step, state.player + 2 * step
-            pushed = ahead in state.boxes
-            blocked = pushed and (beyond in state.boxes or puzzle.given[beyond] == WALL)
-            if puzzle.given[ahead] != WALL and not blocked:
-                found.append(name)
-        return found
+        return [name for move, name in enumerate(DIRECTIONS) if not self._obstacle(puzzle, state, move)]
+
+    def _obstacle(self, puzzle: Puzzle, state: SokobanState, move: int) -> str:
+        """Return why a move is not possible, or an empty string if it is possible."""
+        ahead, beyond = state.player + STEPS[move], state.player + 2 * STEPS[move]
+        if puzzle.given[ahead] == WALL:
+            return f"you cannot go {DIRECTIONS[move]}: there is a wall"
+        if ahead in state.boxes and (beyond in state.boxes or puzzle.given[beyond] == WALL):
+            behind = "another box" if beyond in state.boxes else "a wall"
+            return f"you cannot push the box {DIRECTIONS[move]}: {behind} is behind it"
+        return ""
 
     def apply(self, puzzle: Puzzle, state: SokobanState, move: int) -> SokobanState:
         ahead = state.player + STEPS[move]

@@ -268,7 +268,7 @@ class PuzzleServerEnvironment(TextEnvironment):
     async def step_async(self, answer: str) -> TextStep:
         """Send an answer of the model to the server, unless it is invalid, and return the outcome."""
         observation, batch, end = self.observation, self._batch, ""
-        if self._info.terminated or self._info.truncated:
+        if self._info.done:
             return finished_step(self._info)
         self._num_answers += 1
         try:
@@ -287,7 +287,7 @@ class PuzzleServerEnvironment(TextEnvironment):
         if error and not terminated:
             outcome = f"Not possible: {error}{end}"
         text = f"{outcome}\n\n{_board_text(self._observation)}"
-        return TextStep(text, step_reward(result, batch.rewards), terminated or exhausted, self._info)
+        return TextStep(text, step_reward(result, batch.rewards), self._info.done, self._info)
 
     @property
     def prompt(self) -> str:
@@ -302,7 +302,7 @@ class PuzzleServerEnvironment(TextEnvironment):
 
     async def hint_async(self) -> list[str] | None:
         """Ask the server for a hint. Returns the same as `expert_actions`."""
-        if self._info.terminated or self._info.truncated:
+        if self._info.done:
             return []
         hint = await self.client.get_hint()
         return [hint.command] if hint.success and hint.command else None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 _UNKNOWN_BOARD_SIZE = 9
 """Number of rows and columns from which random commands are drawn if the server does not send the board."""
@@ -88,11 +88,6 @@ class PuzzleGame(StrEnum):
         return cls.__members__.get(_normalize(value).upper()) if isinstance(value, str) else None
 
     @property
-    def title(self) -> str:  # type: ignore[override]
-        """Name for display, such as `Killer Sudoku`."""
-        return "KenKen" if self is PuzzleGame.KENKEN else self.name.replace("_", " ").title()
-
-    @property
     def accepts_moves(self) -> bool:
         """True if the game can be played. It is False for Logic Grid, whose moves the server always rejects,
         because it converts their names to lowercase."""
@@ -154,19 +149,6 @@ class _Message(BaseModel):
 Message = TypeVar("Message", bound=_Message)
 
 
-class DifficultyProfile(_Message):
-    """The server's estimate of how difficult a puzzle is, in several respects."""
-
-    logic_depth: float = 1.0
-    """Number of steps that a player has to think ahead, from 1 to 10."""
-    branching_factor: float = 1.0
-    """Number of moves that a player can choose from."""
-    state_observability: float = 1.0
-    """Fraction of the state that is visible."""
-    constraint_density: float = 0.5
-    """How strongly the constraints depend on one another, from 0 to 1."""
-
-
 class PuzzleStats(_Message):
     """Statistics of the current puzzle."""
 
@@ -184,8 +166,9 @@ class PuzzleStats(_Message):
     """Number of hints that were requested so far."""
     optimal_steps: int | None = None
     """Minimum number of moves to solve the puzzle. None if the server does not know it."""
-    difficulty_profile: DifficultyProfile = Field(default_factory=DifficultyProfile)
-    """The server's estimate of the difficulty."""
+    difficulty_profile: dict[str, Any] = {}
+    """The server's estimates of the difficulty by name, such as the number of steps that a player has to
+    think ahead."""
     reasoning_metrics: dict[str, Any] | None = None
     """Statistics about the moves so far. Only version 0.10 of the server sends them."""
 

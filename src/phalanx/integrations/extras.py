@@ -1,0 +1,22 @@
+"""Error messages about optional libraries that are not installed."""
+
+import contextlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def require_extra(module: str, extra: str, *packages: str) -> Iterator[None]:
+    """Add the install command to the error if an import in the block fails because a library is missing.
+
+    Args:
+        module: Name of the module of Phalanx that needs the libraries.
+        extra: Extra of Phalanx that installs them.
+        packages: Import names of the libraries. Errors about other modules are raised unchanged.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in packages:
+            raise
+        message = f'{module} needs {error.name}: pip install "phalanx[{extra}]"'
+        raise ModuleNotFoundError(message, name=error.name) from error
