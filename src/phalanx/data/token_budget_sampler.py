@@ -75,7 +75,8 @@ class TokenBudgetBatchSampler:
     ) -> "TokenBudgetBatchSampler":
         """Create a sampler from a `BatchingConfig`."""
         check_type(config, BatchingConfig, "batching_config")
-        settings = config.model_dump(exclude={"bucket_edges", "overflow_max", "min_length"})
+        in_spec = ("bucket_edges", "overflow_max", "min_length")
+        settings = {name: value for name, value in config if name not in in_spec}
         return cls(lengths, config.bucket_spec, yields=yields, **settings)
 
     @property
