@@ -77,7 +77,9 @@ class TokenPart(NamedTuple):
     """
 
     tokens: Int32[np.ndarray, "steps width"]
+    """Token ids, including padding."""
     counts: Bool[np.ndarray, "steps width"]
+    """True for tokens that are not padding."""
 
 
 def full_part(tokens: Int32[np.ndarray, "steps width"]) -> TokenPart:
@@ -103,9 +105,11 @@ class EpisodeOutcomes(NamedTuple):
     """Outcome of each episode in a batch."""
 
     success: Bool[np.ndarray, " episodes"]
+    """True for episodes that succeeded."""
     difficulty: Float64[np.ndarray, " episodes"]
+    """Difficulty from 0 to 1, or NaN if it is unknown."""
     terminated: Bool[np.ndarray, " episodes"]
-    """Whether the episode terminated. False if it was truncated."""
+    """True for episodes that terminated, and False for those that were truncated."""
 
 
 def create_episode_samples(

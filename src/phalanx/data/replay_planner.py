@@ -117,7 +117,7 @@ class ReplayPlanner:
 
     @property
     def can_plan(self) -> bool:
-        """Whether there are enough samples for `next_plan` to return a plan without waiting."""
+        """True if there are enough samples for `next_plan` to return a plan without waiting."""
         waits = self.config.at_end is WindowEnd.WAIT
         available = self.buffer.count_since(self.state.stop) if waits else self.buffer.size
         return available >= self.config.min_samples

@@ -284,39 +284,34 @@ def concatenate_samples(
     )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class TokenDataset(Mapping[str, Sample]):
     """A dataset of tokenized samples, stored as concatenated arrays.
 
     It is a mapping from ids to `Sample` objects.
     """
 
-    def __init__(
-        self,
-        ids: Sequence[Any],
-        tokens: Int32[np.ndarray, " tokens"],
-        loss_mask: Int8[np.ndarray, " tokens"],
-        offsets: Int64[np.ndarray, " samples_and_one"],
-        columns: Mapping[str, np.ndarray] | None = None,
-        info: Sequence[SampleInfo] | None = None,
-    ) -> None:
-        """Create a dataset.
+    ids: Sequence[Any]
+    """Unique id of each sample."""
+    tokens: Int32[np.ndarray, " tokens"]
+    """Concatenated token ids of all samples."""
+    loss_mask: Int8[np.ndarray, " tokens"]
+    """1 for tokens that count in the loss, and 0 for the others."""
+    offsets: Int64[np.ndarray, " samples_and_one"]
+    """Position in `tokens` at which each sample starts, followed by the total number of tokens."""
+    columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Additional arrays [tokens, ...] with one entry per token."""
+    info: Sequence[SampleInfo] | None = None
+    """Origin and episode of each sample. None if there is no such information."""
 
-        Args:
-            ids: Unique id of each sample.
-            tokens: Concatenated token ids of all samples.
-            loss_mask: 1 for tokens that count in the loss, and 0 for the others.
-            offsets: Position in `tokens` at which each sample starts, followed by the total number of tokens.
-            columns: Additional arrays [tokens, ...] with one entry per token.
-            info: Origin and episode of each sample. None if there is no such information.
-        """
-        if len(ids) != len(offsets) - 1 or not len(tokens) == len(loss_mask) == offsets[-1]:
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.offsets) - 1 or not (
+            len(self.tokens) == len(self.loss_mask) == self.offsets[-1]
+        ):
             raise ValueError(
-                f"{len(ids)} ids, {len(offsets)} offsets, {len(tokens)} tokens and {len(loss_mask)} mask "
-                f"entries do not belong together"
+                f"{len(self.ids)} ids, {len(self.offsets)} offsets, {len(self.tokens)} tokens and "
+                f"{len(self.loss_mask)} mask entries do not belong together"
             )
-        self.ids, self.tokens, self.loss_mask, self.offsets = ids, tokens, loss_mask, offsets
-        self.columns = dict(columns or {})
-        self.info = info
         self._index_maps = weakref.WeakKeyDictionary[LengthTable, Int64[np.ndarray, " samples"]]()
 
     @classmethod
