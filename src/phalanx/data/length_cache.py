@@ -179,7 +179,7 @@ class LengthCache:
         ]
         added = dict(zip(keys, LengthTable.from_arrays(None, lengths).lengths.tolist(), strict=True))
         if len(added) != len(keys):
-            raise self._added_twice(Counter(keys).most_common(1)[0][0])
+            raise self._repeat_error(Counter(keys).most_common(1)[0][0])
         entries = self._by_id()
         if not entries.keys().isdisjoint(added):
             self._accept_repeats({key: added.pop(key) for key in keys if key in entries})
@@ -254,7 +254,7 @@ class LengthCache:
             self._repeatable = set(itertools.islice(entries, self._num_stored))
         for key, length in repeated.items():
             if key not in self._repeatable:
-                raise self._added_twice(key)
+                raise self._repeat_error(key)
             if entries[key] != length:
                 raise ValueError(
                     f"{self.path}: sample id {key!r} has length {entries[key]} in the file, but now "
@@ -262,7 +262,7 @@ class LengthCache:
                 )
         self._repeatable -= repeated.keys()
 
-    def _added_twice(self, key: str) -> ValueError:
+    def _repeat_error(self, key: str) -> ValueError:
         return ValueError(f"{self.path}: sample id {key!r} was added twice; ids must be unique")
 
     def _flush(self) -> None:

@@ -36,7 +36,7 @@ _SUM_SCALE = 2.0**64
 
 
 class EvictionPolicy(StrEnum):
-    """Which sample a full buffer evicts when a new one is added."""
+    """Policy that chooses the sample that a full buffer evicts when a new one is added."""
 
     FIFO = "fifo"
     """Evict the oldest sample."""
@@ -52,7 +52,7 @@ class ReplayBufferConfig(Config):
     max_size: int = Field(default=100_000, ge=1, lt=2**31)
     """Maximum number of samples in the buffer."""
     eviction_policy: EvictionPolicy = EvictionPolicy.FIFO
-    """Which sample is evicted when the buffer is full."""
+    """Policy that chooses the sample to evict when the buffer is full."""
     priority_alpha: float = Field(default=0.6, ge=0.0, le=1.0)
     """Exponent of the priorities, from 0 to 1. Samples are drawn in proportion to `priority **
     priority_alpha`; 0 draws uniformly."""

@@ -30,7 +30,7 @@ _FORMAT, _VERSION = "phalanx samples", 2
 
 
 class SampleOrigin(StrEnum):
-    """Where a sample comes from."""
+    """Origin of a sample."""
 
     OFFLINE = "offline"
     """The sample was read from a file or a list."""
@@ -60,7 +60,7 @@ class SampleInfo:
     dataset_id: str = ""
     """Name of the dataset or environment. Empty if it is unknown."""
     origin: SampleOrigin | str = SampleOrigin.OFFLINE
-    """Where the sample comes from."""
+    """Origin of the sample."""
     episode_id: str | None = None
     """Id of the episode. None if the sample is not from an episode."""
     episode_status: EpisodeStatus | str | None = None
