@@ -31,7 +31,7 @@ class TokenBudgetBatchSampler:
         seed: int = 42,
         drop_last: bool = False,
         *,
-        mode: BatchingMode = BatchingMode.PREDICTABLE,
+        mode: BatchingMode | str = BatchingMode.PREDICTABLE,
         yields: Literal["rows", "ids"] = "rows",
         **settings: Any,
     ) -> None:
@@ -51,10 +51,10 @@ class TokenBudgetBatchSampler:
         check_type(bucket_spec, BucketSpec, "bucket_spec")
         if yields not in ("rows", "ids"):
             raise ValueError(f"yields must be 'rows' or 'ids', got {yields!r}")
-        is_predictable = mode is BatchingMode.PREDICTABLE
+        is_predictable = BatchingMode(mode) is BatchingMode.PREDICTABLE
         pad_policy = PadPolicy.PAD_TO_BUCKET if is_predictable else PadPolicy.PAD_TO_MAX_IN_BATCH
         self.config = BatchingConfig(
-            mode=mode,
+            mode=BatchingMode(mode),
             token_budget=token_budget,
             bucket_edges=bucket_spec.edges,
             overflow_max=bucket_spec.overflow_max,
