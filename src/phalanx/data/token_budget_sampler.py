@@ -76,7 +76,8 @@ class TokenBudgetBatchSampler:
         """Create a sampler from a `BatchingConfig`."""
         check_type(config, BatchingConfig, "batching_config")
         in_spec = ("bucket_edges", "overflow_max", "min_length")
-        settings = {name: value for name, value in config if name not in in_spec}
+        names = [name for name in BatchingConfig.model_fields if name not in in_spec]
+        settings = {name: getattr(config, name) for name in names}
         return cls(lengths, config.bucket_spec, yields=yields, **settings)
 
     @property
