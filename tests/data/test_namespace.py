@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import phalanx.data
-
 WITHOUT_JAX = """
 import sys
 from pathlib import Path
@@ -44,11 +42,6 @@ create_segment_attention_mask(batch.segment_ids, causal=True)
 print(create_efficiency_report(lengths, config.bucket_spec).to_ascii()[:7])
 print(sorted({"jax", "jaxlib", "torch", "pyarrow"} & set(sys.modules)))
 """
-
-
-def test_every_public_name_is_there_once():
-    assert [name for name in phalanx.data.__all__ if not hasattr(phalanx.data, name)] == []
-    assert len(set(phalanx.data.__all__)) == len(phalanx.data.__all__)
 
 
 def test_planning_packing_saving_and_loading_import_no_jax(tmp_path):

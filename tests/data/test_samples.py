@@ -123,5 +123,7 @@ def test_samples_can_be_pickled_and_copied_but_not_changed():
     created = Sample("a", [1, 2], [0, 1], {"weight": [0.5, 1.0]}, SampleInfo(reward=1.0))
     assert pickle.loads(pickle.dumps(created)) == copy.deepcopy(created) == created
     assert hash(pickle.loads(pickle.dumps(created))) == hash(created)
+    plain = Sample("a", [1, 2], [0, 1])
+    assert pickle.loads(pickle.dumps(plain)) == copy.deepcopy(plain) == plain
     with pytest.raises(AttributeError):
         created.sample_id = "b"  # type: ignore[misc]

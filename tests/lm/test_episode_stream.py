@@ -37,7 +37,7 @@ def seen_twice() -> dict[str, np.ndarray]:
 
 
 def row(rows: StepTokens, number: int) -> np.ndarray:
-    ends = np.concatenate([[0], np.cumsum(rows.seen + rows.done)])
+    ends = np.concatenate([[0], np.cumsum(rows.observation_lengths + rows.action_lengths)])
     return rows.tokens[ends[number] : ends[number + 1]]
 
 
@@ -46,7 +46,7 @@ def test_arc_step_is_encoded_as_grids_and_action() -> None:
     rows = tokenizer.encode(seen_twice(), PointAction([3, -1], [0, 31], [2, 99]))
     told = " ".join(tokenizer.token_name(token) for token in row(rows, 0).tolist())
     assert told == "WORKING 1 2 ROW 3 4 ROW TARGET 5 ROW ACTION Fill 3 @0 @2 END"
-    assert (rows.seen.tolist(), rows.done.tolist()) == ([10, 10], [5, 5])
+    assert (rows.observation_lengths.tolist(), rows.action_lengths.tolist()) == ([10, 10], [5, 5])
     told = " ".join(tokenizer.token_name(token) for token in row(rows, 1).tolist())
     assert told == "WORKING 5 ROW TARGET 1 2 ROW 3 4 ROW ACTION no operation @31 off the board END"
     assert tokenizer.difficulty(seen_twice()).tolist() == [0.75, 0.0]
@@ -96,7 +96,8 @@ def test_proof_step_is_encoded_as_goals_options_and_choice() -> None:
         *[3, p + 3, t, t],
         *[4, n + 1, 1],
     ]
-    assert (rows.seen.tolist(), rows.done.tolist(), tokenizer.vocab_size) == ([15], [3], 21)
+    assert rows.observation_lengths.tolist() == [15] and rows.action_lengths.tolist() == [3]
+    assert tokenizer.vocab_size == 21
     assert tokenizer.decode(rows.tokens) == (
         {"goals": [(1, 2, 3), (2, 3, 8)], "successors": [[(2, 3, 8)], [(3, 0, 0)]]},
         1,

@@ -21,19 +21,22 @@ def create_segment_attention_mask(
     Args:
         segment_ids: Segments of each row, numbered from 1. 0 is padding, which must be at the end of the row.
             Invalid rows raise an error, except under `jit`, where values are unknown.
-        causal: Whether a token attends only to itself and to earlier tokens.
-        padding_sees_itself: Whether a padding token attends to itself. By default it attends to nothing,
-            which gives NaN in a softmax over additive masks.
+        causal: Let a token attend only to itself and to earlier tokens.
+        padding_sees_itself: Let a padding token attend to itself. By default it attends to nothing, which
+            gives NaN in a softmax over additive masks.
 
     >>> create_segment_attention_mask([1, 1, 2, 0]).astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     """
-    ids: Any = segment_ids if _is_jax(segment_ids) else np.asarray(segment_ids)
+    # A caller that has a JAX array has imported JAX, so this module does not need to.
+    jax = sys.modules.get("jax")
+    is_jax = jax is not None and isinstance(segment_ids, jax.Array)
+    ids: Any = segment_ids if is_jax else np.asarray(segment_ids)
     if ids.ndim < 1 or ids.dtype.kind not in "iu":
         raise ValueError(
             f"segment_ids must be integers of shape [..., length], got {ids.dtype} of shape {ids.shape}"
         )
-    if not _is_traced(ids):
+    if jax is None or not isinstance(ids, jax.core.Tracer):
         _check_segments(np.asarray(ids))
     length = ids.shape[-1]
     mask = (ids[..., :, None] == ids[..., None, :]) & (ids != 0)[..., :, None]
@@ -75,13 +78,3 @@ def _check_segments(ids: Integer[np.ndarray, "*batch length"]) -> None:
             f"segment_ids{row or ''} has a 0 before another segment, but 0 is padding and belongs at the "
             f"end; segments count from 1: if yours count from 0, add 1"
         )
-
-
-def _is_traced(value: object) -> bool:
-    return _is_jax(value) and isinstance(value, sys.modules["jax"].core.Tracer)
-
-
-def _is_jax(value: object) -> bool:
-    # A caller that has a JAX array has imported JAX, so this module does not need to.
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(value, jax.Array)

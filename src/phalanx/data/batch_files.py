@@ -1,6 +1,7 @@
 """Folders of collated batches, with one NPZ file per batch, one folder per epoch, a manifest and the plan."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -58,6 +59,7 @@ class BatchManifest(FrozenModel):
     """Status of each epoch."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BatchWriter:
     """Writes the batches of a plan and the plan itself to a folder.
 
@@ -65,46 +67,36 @@ class BatchWriter:
     the batch that would be written. If it is damaged, it is written again.
     """
 
-    def __init__(
-        self,
-        plan: BatchPlan,
-        samples: Mapping[str, SampleLike],
-        output_dir: str | os.PathLike[str],
-        collate_fn: CollateFn | None = None,
-        pad_id: int = 0,
-    ) -> None:
-        """Create a writer.
+    plan: BatchPlan
+    """Plan whose batches are written."""
+    samples: Mapping[str, SampleLike]
+    """Mapping from ids to samples."""
+    output_dir: str | os.PathLike[str]
+    """Folder that the files are written to. It must be empty, or contain batches of the same plan."""
+    collate_fn: CollateFn | None = None
+    """Function that creates additional arrays of a batch that is not packed."""
+    pad_id: int = 0
+    """Padding token."""
 
-        Args:
-            plan: Plan whose batches are written.
-            samples: Mapping from ids to samples.
-            output_dir: Folder that the files are written to. It must be empty, or contain batches of the same
-                plan.
-            collate_fn: Function that creates additional arrays of a batch that is not packed.
-            pad_id: Padding token.
-        """
-        self._plan = plan
-        self._samples = samples
-        self._folder = Path(output_dir)
-        self._collate_fn = collate_fn
-        self._pad_id = pad_id
+    def __post_init__(self) -> None:
+        self._folder = Path(self.output_dir)
 
     def write_all(self, on_batch: Callable[[Path], None] | None = None) -> list[Path]:
         """Write all epochs and return the paths of the files.
 
         `on_batch` is called with the path of each file.
         """
-        return [path for epoch in self._plan.epochs for path in self.write_epoch(epoch.epoch, on_batch)]
+        return [path for epoch in self.plan.epochs for path in self.write_epoch(epoch.epoch, on_batch)]
 
     def write_epoch(self, epoch: int, on_batch: Callable[[Path], None] | None = None) -> list[Path]:
         """Write one epoch and return the paths of its files.
 
         `on_batch` is called with the path of each file.
         """
-        batches = self._plan.get_epoch(epoch)
+        batches = self.plan.get_epoch(epoch)
         manifest = self._open_manifest()
         if not (self._folder / PLAN_FILE).exists():
-            save_batch_plan(self._plan, self._folder)
+            save_batch_plan(self.plan, self._folder)
         folder = _epoch_folder(self._folder, epoch)
         folder.mkdir(exist_ok=True)
         remove_stale_temporaries(self._folder)
@@ -126,12 +118,12 @@ class BatchWriter:
         If the folder is empty or missing, create the manifest.
         """
         expected = BatchManifest(
-            fingerprint=self._plan.fingerprint,
-            dataset_hash=self._plan.meta.dataset_hash,
-            tokenizer_hash=self._plan.meta.tokenizer_hash,
-            pad_id=self._pad_id,
-            num_epochs=self._plan.num_epochs,
-            epochs=tuple(EpochFiles(epoch=e.epoch, batches=len(e)) for e in self._plan.epochs),
+            fingerprint=self.plan.fingerprint,
+            dataset_hash=self.plan.meta.dataset_hash,
+            tokenizer_hash=self.plan.meta.tokenizer_hash,
+            pad_id=self.pad_id,
+            num_epochs=self.plan.num_epochs,
+            epochs=tuple(EpochFiles(epoch=e.epoch, batches=len(e)) for e in self.plan.epochs),
         )
         if (self._folder / _MANIFEST).exists():
             manifest = _load_manifest(self._folder)
@@ -157,7 +149,7 @@ class BatchWriter:
 
     def _write(self, path: Path, spec: BatchSpec) -> int:
         """Write one batch file unless an intact one exists. Return the largest token id of the batch."""
-        batch = collate(spec, self._samples, pad_id=self._pad_id, collate_fn=self._collate_fn)
+        batch = collate(spec, self.samples, pad_id=self.pad_id, collate_fn=self.collate_fn)
         arrays = {"input_ids": batch.input_ids, "loss_mask": batch.loss_mask, **batch.columns}
         if spec.packed:
             arrays |= {"segment_ids": batch.segment_ids, "position_ids": batch.position_ids}
@@ -169,7 +161,7 @@ class BatchWriter:
             "max_len": np.array(spec.max_length),
             "index": np.array(spec.index),
             "epoch": np.array(spec.epoch),
-            "plan": np.array(self._plan.fingerprint),
+            "plan": np.array(self.plan.fingerprint),
         }
         if reserved := sorted(arrays.keys() & metadata.keys()):
             raise ValueError(f"{path}: collate_fn must not return arrays named {', '.join(reserved)}")

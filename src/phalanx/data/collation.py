@@ -185,7 +185,8 @@ def collate(
                 f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(found)} "
                 f"samples"
             )
-        arrays[name] = _add_rows(array, len(batch) - len(array))
+        if len(array) < len(batch):
+            arrays[name] = _add_rows(array, len(batch) - len(array))
     replaced = {name: arrays.pop(name) for name in ("input_ids", "loss_mask") if name in arrays}
     return dataclasses.replace(batch, columns={**batch.columns, **arrays}, **replaced)
 

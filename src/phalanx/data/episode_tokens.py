@@ -17,9 +17,10 @@ class StepTokens(NamedTuple):
     """
 
     tokens: Int32[np.ndarray, " tokens"]
-    seen: Int32[np.ndarray, " steps"]
+    """Tokens of all steps, one after another."""
+    observation_lengths: Int32[np.ndarray, " steps"]
     """Number of observation tokens in each step. Their loss mask is 0."""
-    done: Int32[np.ndarray, " steps"]
+    action_lengths: Int32[np.ndarray, " steps"]
     """Number of action tokens in each step. Their loss mask is 1."""
 
 
@@ -77,7 +78,9 @@ class TokenPart(NamedTuple):
     """
 
     tokens: Int32[np.ndarray, "steps width"]
+    """Token ids, including padding."""
     counts: Bool[np.ndarray, "steps width"]
+    """True for tokens that are not padding."""
 
 
 def full_part(tokens: Int32[np.ndarray, "steps width"]) -> TokenPart:
@@ -90,12 +93,12 @@ def repeated_token(token: int, steps: int) -> TokenPart:
     return full_part(np.full((steps, 1), token, np.int32))
 
 
-def join_parts(seen: list[TokenPart], done: list[TokenPart]) -> StepTokens:
-    """Concatenate the parts of observations (`seen`) and actions (`done`) step by step, without padding."""
-    every = [*seen, *done]
+def join_parts(observation_parts: list[TokenPart], action_parts: list[TokenPart]) -> StepTokens:
+    """Concatenate the parts of observations and actions step by step, without padding."""
+    every = [*observation_parts, *action_parts]
     tokens = np.concatenate([part.tokens for part in every], axis=1)
     counts = np.concatenate([part.counts for part in every], axis=1)
-    lengths = [sum(part.counts.sum(axis=1) for part in parts) for parts in (seen, done)]
+    lengths = [sum(part.counts.sum(axis=1) for part in parts) for parts in (observation_parts, action_parts)]
     return StepTokens(tokens[counts], *(np.asarray(length, np.int32) for length in lengths))
 
 
@@ -103,9 +106,11 @@ class EpisodeOutcomes(NamedTuple):
     """Outcome of each episode in a batch."""
 
     success: Bool[np.ndarray, " episodes"]
+    """True for episodes that succeeded."""
     difficulty: Float64[np.ndarray, " episodes"]
+    """Difficulty from 0 to 1, or NaN if it is unknown."""
     terminated: Bool[np.ndarray, " episodes"]
-    """Whether the episode terminated. False if it was truncated."""
+    """True for episodes that terminated, and False for those that were truncated."""
 
 
 def create_episode_samples(
@@ -129,9 +134,9 @@ def create_episode_samples(
         dataset_id: Dataset id of the samples.
         per: Create one sample for each step ("step") or for each episode ("episode").
     """
-    parts = np.stack([steps.seen, steps.done], axis=1).reshape(-1)
-    mask = np.repeat(np.tile(np.array([0, 1], np.int8), len(steps.seen)), parts)
-    ends = np.concatenate([[0], np.cumsum(steps.seen + steps.done, dtype=np.int64)])
+    lengths = np.stack([steps.observation_lengths, steps.action_lengths], axis=1)
+    mask = np.repeat(np.tile(np.array([0, 1], np.int8), len(lengths)), lengths.reshape(-1))
+    ends = np.concatenate([[0], np.cumsum(lengths.sum(axis=1), dtype=np.int64)])
     samples = []
     row = 0
     for episode, count in enumerate(num_steps.tolist()):

@@ -56,9 +56,11 @@ class LengthCache:
     """
 
     def __init__(self, path: str | os.PathLike[str], tokenizer_hash: str) -> None:
-        self._path = Path(path)
-        self._is_npz = self._path.suffix == ".npz"
-        self._tokenizer_hash = tokenizer_hash
+        self.path = Path(path)
+        """Path of the file."""
+        self.tokenizer_hash = tokenizer_hash
+        """Hash of the tokenizer that the lengths were computed with."""
+        self._is_npz = self.path.suffix == ".npz"
         self._ids: list[str] | LazyIds = []
         self._lengths: Int32[np.ndarray, " samples"] = np.zeros(0, np.int32)
         # Created from the two above on first use; entries are added here.
@@ -115,21 +117,19 @@ class LengthCache:
         To add entries, use it as a context manager.
         """
         cache = cls.create(path, tokenizer_hash)
-        if cache._path.exists():
+        if cache.path.exists():
             cache._read()
         return cache
 
     def __enter__(self) -> "LengthCache":
         if self._is_open:
-            raise ValueError(f"{self._path} is already open")
-        _check_suffix(self._path)
-        if not self._path.parent.is_dir():
-            raise FileNotFoundError(
-                f"cannot write {self._path}: the folder {self._path.parent} does not exist"
-            )
-        torn = self._read() if self._path.exists() else None
+            raise ValueError(f"{self.path} is already open")
+        _check_suffix(self.path)
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"cannot write {self.path}: the folder {self.path.parent} does not exist")
+        torn = self._read() if self.path.exists() else None
         if not self._is_npz:
-            self._file = self._path.open("a+b", buffering=0)
+            self._file = self.path.open("a+b", buffering=0)
             self._repair(self._file, torn)
         self._num_stored = len(self)
         self._is_open = True
@@ -143,7 +143,7 @@ class LengthCache:
                 self._flush()
                 os.fsync(self._file.fileno())
             self._file = None
-        elif self._num_stored != len(self) or not self._path.exists():
+        elif self._num_stored != len(self) or not self.path.exists():
             self._write_npz()
 
     def add(self, sample_id: str | int, length: int | np.integer) -> None:
@@ -153,7 +153,7 @@ class LengthCache:
         the same length, so that an interrupted run can be repeated.
         """
         self._require_open()
-        key = check_id(sample_id, str(self._path))
+        key = check_id(sample_id, str(self.path))
         number = _check_length(int(length) if isinstance(length, np.integer) else length, f"sample {key!r}")
         entries = self._by_id()
         if key in entries:
@@ -179,23 +179,13 @@ class LengthCache:
         ]
         added = dict(zip(keys, LengthTable.from_arrays(None, lengths).lengths.tolist(), strict=True))
         if len(added) != len(keys):
-            raise self._added_twice(Counter(keys).most_common(1)[0][0])
+            raise self._repeat_error(Counter(keys).most_common(1)[0][0])
         entries = self._by_id()
         if not entries.keys().isdisjoint(added):
             self._accept_repeats({key: added.pop(key) for key in keys if key in entries})
         entries.update(added)
         self._pending.update(added)
         self._flush()
-
-    @property
-    def path(self) -> Path:
-        """Path of the file."""
-        return self._path
-
-    @property
-    def tokenizer_hash(self) -> str:
-        """Hash of the tokenizer that the lengths were computed with."""
-        return self._tokenizer_hash
 
     @property
     def ids(self) -> Sequence[str]:
@@ -252,7 +242,7 @@ class LengthCache:
 
     def _require_open(self) -> None:
         if not self._is_open:
-            raise ValueError(f"{self._path} is not open for adding; use `with LengthCache.create(...)`")
+            raise ValueError(f"{self.path} is not open for adding; use `with LengthCache.create(...)`")
 
     def _accept_repeats(self, repeated: dict[str, int]) -> None:
         """Accept entries that were in the file when it was opened, but each of them only once.
@@ -264,16 +254,16 @@ class LengthCache:
             self._repeatable = set(itertools.islice(entries, self._num_stored))
         for key, length in repeated.items():
             if key not in self._repeatable:
-                raise self._added_twice(key)
+                raise self._repeat_error(key)
             if entries[key] != length:
                 raise ValueError(
-                    f"{self._path}: sample id {key!r} has length {entries[key]} in the file, but now "
+                    f"{self.path}: sample id {key!r} has length {entries[key]} in the file, but now "
                     f"{length}; the dataset or the tokenizer has changed: delete the file and build it again"
                 )
         self._repeatable -= repeated.keys()
 
-    def _added_twice(self, key: str) -> ValueError:
-        return ValueError(f"{self._path}: sample id {key!r} was added twice; ids must be unique")
+    def _repeat_error(self, key: str) -> ValueError:
+        return ValueError(f"{self.path}: sample id {key!r} was added twice; ids must be unique")
 
     def _flush(self) -> None:
         if self._file is None:
@@ -282,7 +272,7 @@ class LengthCache:
         self._pending = {}
         for start in range(0, len(ids), _MAX_PENDING):
             end = start + _MAX_PENDING
-            view = memoryview(format_lines(ids[start:end], lengths[start:end], self._tokenizer_hash))
+            view = memoryview(format_lines(ids[start:end], lengths[start:end], self.tokenizer_hash))
             while view:
                 view = view[self._file.write(view) :]
 
@@ -291,7 +281,7 @@ class LengthCache:
         if torn is not None:
             file.truncate(torn.offset)
             warnings.warn(
-                f"{self._path}:{torn.line}: the last line was incomplete, because a writer was interrupted, "
+                f"{self.path}:{torn.line}: the last line was incomplete, because a writer was interrupted, "
                 f"and has been removed; {len(self)} entries are intact",
                 stacklevel=3,
             )
@@ -302,9 +292,9 @@ class LengthCache:
 
     def _read(self) -> TornLineError | None:
         """Read the file. Return an error if its last line is incomplete; the other lines are read."""
-        if not self._path.is_file():
-            raise FileNotFoundError(f"there is no length cache {self._path}")
-        _check_suffix(self._path)
+        if not self.path.is_file():
+            raise FileNotFoundError(f"there is no length cache {self.path}")
+        _check_suffix(self.path)
         self._entries = None
         if self._is_npz:
             self._read_npz()
@@ -313,10 +303,10 @@ class LengthCache:
         lengths = [np.zeros(0, np.int32)]
         torn = None
         try:
-            for lines, entries in _parse_file(self._path):
+            for lines, entries in _parse_file(self.path):
                 for line, entry in zip(lines, entries, strict=True):
-                    if entry["tokenizer_hash"] != self._tokenizer_hash:
-                        self._check_tokenizer(entry["tokenizer_hash"], f"{self._path}:{line}")
+                    if entry["tokenizer_hash"] != self.tokenizer_hash:
+                        self._check_tokenizer(entry["tokenizer_hash"], f"{self.path}:{line}")
                 ids += [entry["sample_id"] for entry in entries]
                 lengths.append(np.array([entry["length"] for entry in entries], np.int32))
         except TornLineError as error:
@@ -331,20 +321,20 @@ class LengthCache:
 
     def _raise_for_repeat(self) -> None:
         first: dict[str, int] = {}
-        for lines, entries in _parse_file(self._path):
+        for lines, entries in _parse_file(self.path):
             for line, entry in zip(lines, entries, strict=True):
                 if first.setdefault(entry["sample_id"], line) != line:
                     raise ValueError(
-                        f"{self._path}:{line}: sample id {entry['sample_id']!r} is already on line "
+                        f"{self.path}:{line}: sample id {entry['sample_id']!r} is already on line "
                         f"{first[entry['sample_id']]}"
                     )
 
     def _check_tokenizer(self, found: str, where: str) -> None:
-        if not self._tokenizer_hash:
-            self._tokenizer_hash = found
-        elif found != self._tokenizer_hash:
+        if not self.tokenizer_hash:
+            self.tokenizer_hash = found
+        elif found != self.tokenizer_hash:
             raise ValueError(
-                f"{where}: counted with tokenizer {found!r}, not {self._tokenizer_hash!r}; use that "
+                f"{where}: counted with tokenizer {found!r}, not {self.tokenizer_hash!r}; use that "
                 f"tokenizer, or build a new cache"
             )
 
@@ -355,12 +345,12 @@ class LengthCache:
             "id_sizes": np.fromiter(map(len, encoded), np.int32, len(encoded)),
             "id_bytes": np.frombuffer(b"".join(encoded), np.uint8),
         }
-        header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": self._tokenizer_hash}
-        write_npz(self._path, arrays, header)
+        header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": self.tokenizer_hash}
+        write_npz(self.path, arrays, header)
 
     def _read_npz(self) -> None:
         """Read the lengths and the tokenizer hash. The ids are read on first use."""
-        path, identity = self._path, _file_identity(self._path)
+        path, identity = self.path, _file_identity(self.path)
         with open_npz(path, _REMEDY) as archive:
             header = read_header(archive, path, "a length cache", _FORMAT, _VERSION)
             lengths = archive["lengths"]

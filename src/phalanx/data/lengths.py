@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Int32
@@ -24,11 +24,7 @@ class LazyIds(Sequence):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
+    def __getitem__(self, index: Any) -> Any:
         return self.as_list()[index]
 
     def __iter__(self) -> Iterator[str]:
@@ -50,14 +46,9 @@ class RangeIds(Sequence[str]):
     def __len__(self) -> int:
         return len(self._range)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [str(row) for row in self._range[index]]
-        return str(self._range[index])
+    def __getitem__(self, index: Any) -> Any:
+        rows = self._range[index]
+        return str(rows) if isinstance(rows, int) else [str(row) for row in rows]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

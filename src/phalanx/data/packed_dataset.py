@@ -1,7 +1,7 @@
 """Tokenizes files and writes them to a folder of packed batches."""
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from phalanx.data.packing import PackingConfig, PackingMode
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder
 from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.readers import Paths, as_paths
-from phalanx.data.samples import Sample, TokenDataset
+from phalanx.data.samples import TokenDataset
 from phalanx.data.tokenization import TokenizeConfig, TokenizeStats, tokenize_rows
 from phalanx.data.tokenizers import load_tokenizer
 
@@ -21,9 +21,13 @@ class PackedDataset(NamedTuple):
     """Result of `pack_dataset`."""
 
     plan: BatchPlan
+    """Plan of the packed batches."""
     dataset: TokenDataset
+    """Tokenized samples."""
     stats: TokenizeStats
+    """Statistics of the tokenization."""
     files: list[Path]
+    """Paths of the batch files."""
 
 
 def pack_dataset(
@@ -62,10 +66,11 @@ def pack_dataset(
     """
     if config.max_length is None:
         raise ValueError("max_length is required: it is the length of a pack")
+    length = config.max_length
     loaded = load_tokenizer(tokenizer)
     chat = find_chat_template(tokenizer, config)
     stats = TokenizeStats()
-    rows: Generator[Sample, None, None] = tokenize_rows(
+    rows = tokenize_rows(
         as_paths(source),
         loaded,
         config,
@@ -80,7 +85,6 @@ def pack_dataset(
         dataset = TokenDataset.from_samples(rows)
     if not len(dataset):
         raise ValueError(f"{', '.join(map(str, as_paths(source)))}: no samples are left")
-    length = config.max_length
     builder = BatchPlanBuilder(
         dataset.lengths,
         BatchingConfig.throughput(packs_per_batch * length, (length - 1,), length, seed),

@@ -146,7 +146,9 @@ class PackLayout:
         """Number of tokens that each segment occupies in its row, including its separator."""
         if self.separator_token_id is None:
             return self.lengths
-        return _add_separators(self.lengths, self.offsets)
+        spans = self.lengths + np.int32(1)
+        spans[self.offsets[1:] - 1] -= 1  # no separator after the last segment of a row
+        return spans
 
     @property
     def segment_rows(self) -> Int64[np.ndarray, " segments"]:
@@ -163,7 +165,8 @@ class PackLayout:
 
     def row_sums(self, values: Integer[np.ndarray, " segments"]) -> Int64[np.ndarray, " rows"]:
         """Return the sum of `values`, which has one element per segment, over each row."""
-        return _row_sums(values, self.offsets)
+        running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+        return np.diff(running[self.offsets])
 
     def slice_rows(self, first: int, last: int) -> "PackLayout":
         """Return a layout of the rows from `first` to `last`, excluding `last`."""
@@ -202,22 +205,19 @@ def assign_packs(
     extra = int(config.separator_token_id is not None)
     bins = pack_lengths(pieces + np.int32(extra), config.max_length + extra, config.mode)
     order = np.argsort(bins, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(bins), dtype=np.int64)])
-    pieces = pieces[order]
-    width = config.max_length
-    if not config.pad_to_max:
-        spans = _add_separators(pieces, offsets) if extra else pieces
-        width = int(_row_sums(spans, offsets).max(initial=0))
-    return PackLayout(
+    layout = PackLayout(
         samples=samples[order],
-        lengths=pieces,
-        offsets=offsets,
-        width=width,
+        lengths=pieces[order],
+        offsets=np.concatenate([[0], np.cumsum(np.bincount(bins), dtype=np.int64)]),
+        width=config.max_length,
         starts=None if starts is None else starts[order],
         skipped=skipped,
         separator_token_id=config.separator_token_id,
         separator_loss=config.separator_loss,
     )
+    if config.pad_to_max:
+        return layout
+    return dataclasses.replace(layout, width=int(layout.row_sums(layout.spans).max(initial=0)))
 
 
 def _cut_overlong(
@@ -259,18 +259,3 @@ def _cut_overlong(
             owner = np.repeat(samples, pieces)
             starts = ((np.arange(len(owner)) - first_piece[owner]) * limit).astype(np.int32)
             return owner, starts, np.minimum(lengths[owner] - starts, np.int32(limit)), _no_samples()
-
-
-def _add_separators(
-    lengths: Int32[np.ndarray, " segments"], offsets: Int64[np.ndarray, " rows_and_one"]
-) -> Int32[np.ndarray, " segments"]:
-    spans = lengths + np.int32(1)
-    spans[offsets[1:] - 1] -= 1  # no separator after the last segment of a row
-    return spans
-
-
-def _row_sums(
-    values: Integer[np.ndarray, " segments"], offsets: Int64[np.ndarray, " rows_and_one"]
-) -> Int64[np.ndarray, " rows"]:
-    running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-    return np.diff(running[offsets])

@@ -43,7 +43,7 @@ class FilePart:
 
     @property
     def has_lines(self) -> bool:
-        """Whether the part is a byte range of a JSONL or text file."""
+        """True if the part is a byte range of a JSONL or text file."""
         return not self.is_saved_dataset and not self.path.endswith(".parquet")
 
 

@@ -36,7 +36,7 @@ _SUM_SCALE = 2.0**64
 
 
 class EvictionPolicy(StrEnum):
-    """Which sample a full buffer evicts when a new one is added."""
+    """Policy that chooses the sample that a full buffer evicts when a new one is added."""
 
     FIFO = "fifo"
     """Evict the oldest sample."""
@@ -52,7 +52,7 @@ class ReplayBufferConfig(Config):
     max_size: int = Field(default=100_000, ge=1, lt=2**31)
     """Maximum number of samples in the buffer."""
     eviction_policy: EvictionPolicy = EvictionPolicy.FIFO
-    """Which sample is evicted when the buffer is full."""
+    """Policy that chooses the sample to evict when the buffer is full."""
     priority_alpha: float = Field(default=0.6, ge=0.0, le=1.0)
     """Exponent of the priorities, from 0 to 1. Samples are drawn in proportion to `priority **
     priority_alpha`; 0 draws uniformly."""
@@ -135,30 +135,30 @@ class ReplayDraw(NamedTuple):
     """Drawn samples with importance weights."""
 
     samples: list[Sample]
+    """Samples with the origin `REPLAY`. A sample may occur several times."""
     weights: Float64[np.ndarray, " count"]
     """Importance weights `(size * probability) ** -beta`, divided by the largest one."""
     handles: SampleHandles
+    """References to the samples, for `ReplayBuffer.update_priorities`."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BufferSnapshot(Sequence[Sample]):
     """Samples of a buffer at one time, oldest first.
 
     Later changes to the buffer do not affect the snapshot.
     """
 
-    def __init__(
-        self,
-        packed: list[PackedSample],
-        serials: Int64[np.ndarray, " size"],
-        total_added: int,
-        total_evicted: int,
-    ) -> None:
-        self.packed = packed
-        self.serials = serials
-        """Serial number of each sample. Samples are numbered from 0 in the order in which they were added."""
-        self.total_added = total_added
-        self.total_evicted = total_evicted
-        self.timestamp = datetime.now(UTC)
+    packed: list[PackedSample]
+    """Samples in compact form."""
+    serials: Int64[np.ndarray, " size"]
+    """Serial number of each sample. Samples are numbered from 0 in the order in which they were added."""
+    total_added: int
+    """Number of samples that had been added to the buffer since it was created."""
+    total_evicted: int
+    """Number of samples that had been evicted or cleared since the buffer was created."""
+    timestamp: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
+    """Time at which the snapshot was created."""
 
     def __len__(self) -> int:
         return len(self.packed)
@@ -259,17 +259,17 @@ class ReplayBuffer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the buffer has no samples."""
+        """True if the buffer has no samples."""
         return not self._tokens
 
     @property
     def is_full(self) -> bool:
-        """Whether the next addition evicts a sample."""
+        """True if the next addition evicts a sample."""
         return self.size == self.config.max_size
 
     @property
     def can_sample(self) -> bool:
-        """Whether the buffer has enough samples to draw from."""
+        """True if the buffer has at least `min_samples_before_sampling` samples."""
         return self.size >= self.config.min_samples_before_sampling
 
     @property

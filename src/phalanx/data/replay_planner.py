@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.02
 
 
 class WindowEnd(StrEnum):
-    """What `next_plan` does if there are not enough new samples after the last window."""
+    """Behavior of `next_plan` if there are not enough new samples after the last window."""
 
     RESTART = "restart"
     """Start the next window with the oldest sample in the buffer."""
@@ -42,7 +42,7 @@ class ReplayPlannerConfig(Config):
     min_samples: int = Field(default=1, ge=1)
     """Minimum number of new samples in a window."""
     at_end: WindowEnd = WindowEnd.RESTART
-    """What happens if there are fewer than `min_samples` new samples."""
+    """Behavior of `next_plan` if there are fewer than `min_samples` new samples."""
 
     @model_validator(mode="after")
     def _check_overlap(self) -> "ReplayPlannerConfig":
@@ -117,7 +117,7 @@ class ReplayPlanner:
 
     @property
     def can_plan(self) -> bool:
-        """Whether there are enough samples for `next_plan` to return a plan without waiting."""
+        """True if there are enough samples for `next_plan` to return a plan without waiting."""
         waits = self.config.at_end is WindowEnd.WAIT
         available = self.buffer.count_since(self.state.stop) if waits else self.buffer.size
         return available >= self.config.min_samples

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ _FORMAT, _VERSION = "phalanx samples", 2
 
 
 class SampleOrigin(StrEnum):
-    """Where a sample comes from."""
+    """Origin of a sample."""
 
     OFFLINE = "offline"
     """The sample was read from a file or a list."""
@@ -54,31 +53,34 @@ class EpisodeStatus(StrEnum):
     ERROR = "error"
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class SampleInfo:
     """Origin of a sample and information about its episode. Unknown values are None."""
 
     dataset_id: str = ""
+    """Name of the dataset or environment. Empty if it is unknown."""
     origin: SampleOrigin | str = SampleOrigin.OFFLINE
+    """Origin of the sample."""
     episode_id: str | None = None
+    """Id of the episode. None if the sample is not from an episode."""
     episode_status: EpisodeStatus | str | None = None
+    """Outcome of the episode."""
     step_index: int | None = None
     """Index of the step in its episode, from 0. None if the sample is a complete episode."""
     total_steps: int | None = None
     """Number of steps in the episode."""
     reward: float | None = None
+    """Reward of the step, or sum of the rewards of a complete episode."""
     difficulty: float | None = None
     """Difficulty of the task, from 0 to 1."""
     success: bool | None = None
+    """True if the episode succeeded."""
     priority: float = 1.0
     """Priority for sampling from a replay buffer."""
     replay_count: int = 0
     """Number of times that a replay buffer has returned the sample."""
-    timestamp: datetime = dataclasses.field(default_factory=_now, compare=False)
+    timestamp: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC), compare=False)
+    """Time at which the sample was created."""
 
     def __post_init__(self) -> None:
         if type(self.origin) is not SampleOrigin:
@@ -99,20 +101,18 @@ class SampleInfo:
             raise ValueError("ids must not contain a NUL character")
 
 
-_NO_COLUMNS: Mapping[str, np.ndarray] = MappingProxyType({})
-
-
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Sample:
     """A tokenized sample. Comparisons with `==` ignore the timestamp."""
 
     sample_id: str
+    """Id, which is unique in a dataset."""
     input_ids: Any
     """Token ids as an int32 array [length]. Any sequence of integers is converted."""
     loss_mask: Any
     """Loss mask as an int8 array [length], which is 1 for tokens that count in the loss. Any sequence is
     converted."""
-    columns: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _NO_COLUMNS)
+    columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Additional arrays [length, ...] with one entry per token. Any sequence is converted."""
     info: SampleInfo | None = None
     """Origin and episode of the sample. None for plain datasets."""
@@ -135,8 +135,7 @@ class Sample:
             raise ValueError(f"sample {self.sample_id!r}: {error}") from error
         object.__setattr__(self, "input_ids", tokens)
         object.__setattr__(self, "loss_mask", mask)
-        if columns:
-            object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "columns", columns)
 
     @property
     def length(self) -> int:
@@ -176,10 +175,7 @@ class Sample:
         if self.columns:
             fields["columns"] = {name: values.tolist() for name, values in self.columns.items()}
         if self.info is not None:
-            info = dataclasses.asdict(self.info)
-            info["origin"], info["timestamp"] = str(self.info.origin), self.info.timestamp.isoformat()
-            if self.info.episode_status is not None:
-                info["episode_status"] = str(self.info.episode_status)
+            info = dataclasses.asdict(self.info) | {"timestamp": self.info.timestamp.isoformat()}
             fields |= {name: value for name, value in info.items() if value is not None}
         return fields
 
@@ -284,39 +280,34 @@ def concatenate_samples(
     )
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class TokenDataset(Mapping[str, Sample]):
     """A dataset of tokenized samples, stored as concatenated arrays.
 
     It is a mapping from ids to `Sample` objects.
     """
 
-    def __init__(
-        self,
-        ids: Sequence[Any],
-        tokens: Int32[np.ndarray, " tokens"],
-        loss_mask: Int8[np.ndarray, " tokens"],
-        offsets: Int64[np.ndarray, " samples_and_one"],
-        columns: Mapping[str, np.ndarray] | None = None,
-        info: Sequence[SampleInfo] | None = None,
-    ) -> None:
-        """Create a dataset.
+    ids: Sequence[Any]
+    """Unique id of each sample."""
+    tokens: Int32[np.ndarray, " tokens"]
+    """Concatenated token ids of all samples."""
+    loss_mask: Int8[np.ndarray, " tokens"]
+    """1 for tokens that count in the loss, and 0 for the others."""
+    offsets: Int64[np.ndarray, " samples_and_one"]
+    """Position in `tokens` at which each sample starts, followed by the total number of tokens."""
+    columns: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Additional arrays [tokens, ...] with one entry per token."""
+    info: Sequence[SampleInfo] | None = None
+    """Origin and episode of each sample. None if there is no such information."""
 
-        Args:
-            ids: Unique id of each sample.
-            tokens: Concatenated token ids of all samples.
-            loss_mask: 1 for tokens that count in the loss, and 0 for the others.
-            offsets: Position in `tokens` at which each sample starts, followed by the total number of tokens.
-            columns: Additional arrays [tokens, ...] with one entry per token.
-            info: Origin and episode of each sample. None if there is no such information.
-        """
-        if len(ids) != len(offsets) - 1 or not len(tokens) == len(loss_mask) == offsets[-1]:
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.offsets) - 1 or not (
+            len(self.tokens) == len(self.loss_mask) == self.offsets[-1]
+        ):
             raise ValueError(
-                f"{len(ids)} ids, {len(offsets)} offsets, {len(tokens)} tokens and {len(loss_mask)} mask "
-                f"entries do not belong together"
+                f"{len(self.ids)} ids, {len(self.offsets)} offsets, {len(self.tokens)} tokens and "
+                f"{len(self.loss_mask)} mask entries do not belong together"
             )
-        self.ids, self.tokens, self.loss_mask, self.offsets = ids, tokens, loss_mask, offsets
-        self.columns = dict(columns or {})
-        self.info = info
         self._index_maps = weakref.WeakKeyDictionary[LengthTable, Int64[np.ndarray, " samples"]]()
 
     @classmethod

@@ -236,16 +236,20 @@ def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(tokenizer)
     if path.exists():
-        folder = path if path.is_dir() else path.parent
-        config = folder / "tokenizer_config.json"
-        return _read_object(config) if config.is_file() else {}
-    if os.fspath(tokenizer) in (BYTES, CHARACTERS):
+        config = (path if path.is_dir() else path.parent) / "tokenizer_config.json"
+        if not config.is_file():
+            return {}
+    elif os.fspath(tokenizer) in (BYTES, CHARACTERS):
         return {}
-    try:
-        config = fetch_from_hub(os.fspath(tokenizer), "tokenizer_config.json")
-    except ValueError:
-        return {}
-    return _read_object(config) if config.name == "tokenizer_config.json" else {}
+    else:
+        try:
+            config = fetch_from_hub(os.fspath(tokenizer), "tokenizer_config.json")
+        except ValueError:
+            return {}
+    value = read_json(config)
+    if not isinstance(value, dict):
+        raise ValueError(f"{config}: expected a JSON object, got {type(value).__name__}")
+    return value
 
 
 def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
@@ -254,13 +258,6 @@ def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: str(token["content"] if isinstance(token, Mapping) else token) for name, token in tokens.items()
     }
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
-    return value
 
 
 def fetch_from_hub(name: str, file: str) -> Path:

@@ -16,7 +16,7 @@ BucketId: TypeAlias = int
 MAX_BUCKETS = 1024
 
 
-class BucketSpec(FrozenModel):
+class BucketSpec(FrozenModel, use_attribute_docstrings=True):
     """Bucket boundaries.
 
     Bucket `i` has lengths up to `edges[i]`, and the last bucket has lengths up to `overflow_max`.

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from phalanx.config import Config, FrozenModel
 
 
-class MixtureStage(FrozenModel):
+class MixtureStage(FrozenModel, use_attribute_docstrings=True):
     """Weights at one point of a mixture schedule."""
 
     tokens: int = Field(ge=0)
