@@ -13,12 +13,9 @@ os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
-from phalanx.kg.evaluation import (  # noqa: E402
-    KnownAnswers,
-    count_ranks,
-    mean_reciprocal_rank,
-)
+from phalanx.kg.evaluation import count_ranks, mean_reciprocal_rank  # noqa: E402
 from phalanx.kg.kge.models import KGEModelConfig  # noqa: E402
+from phalanx.kg.triple_index import TripleIndex  # noqa: E402
 from phalanx.training.kge import KGEConfig, KGETrainer  # noqa: E402
 from phalanx.training.optimizer import OptimizerConfig  # noqa: E402
 
@@ -41,7 +38,7 @@ jax.block_until_ready(state)
 seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - worked
 
 train, valid = base.triples("train"), base.triples("valid")
-known = KnownAnswers(np.concatenate([train, valid]), base.vocabulary.num_entities)
+known = TripleIndex(np.concatenate([train, valid]), base.vocabulary.num_entities)
 protocol.say(
     event="trained",
     seconds=seconds,

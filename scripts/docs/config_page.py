@@ -59,7 +59,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Training": {
         "phalanx.arc.evaluation": ("ArcEvaluationConfig", "ArcEvalConfig"),
         "phalanx.training.bc": ("BCConfig",),
-        "phalanx.arc.networks.stem_and_heads": ("ArcNetworkConfig",),
+        "phalanx.arc.networks": ("ArcNetworkConfig",),
         "phalanx.arc.networks.transduction": ("TransductionNetworkConfig",),
         "phalanx.training.ppo": ("PPOConfig",),
         "phalanx.core.evaluation": ("EvaluationConfig", "EpisodeEvaluationConfig"),
@@ -84,7 +84,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "phalanx.lm.sampling": ("SamplingConfig",),
         "phalanx.lm.evaluation": ("TextEvalConfig",),
         "phalanx.text.env_spec": ("TextEnvConfig",),
-        "phalanx.puzzles.server.env": ("PuzzleServerConfig",),
+        "phalanx.puzzles.server.env": ("PuzzleServerEnvConfig",),
     },
     "Logging": {"phalanx.logging.config": ("LoggingConfig",)},
 }

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.kg.evaluation import KnownAnswers, count_ranks, mean_reciprocal_rank, select_evenly
+from phalanx.kg.evaluation import count_ranks, mean_reciprocal_rank, select_evenly
 from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.training.kge import (
@@ -179,7 +179,7 @@ def test_every_model_learns_the_generated_family(family: KnowledgeBase, settings
     config = config_with(settings)
     state, losses = train_embedding(family, config)
     start = KGETrainer(config, family).init(jax.random.key(0))
-    answers = KnownAnswers(family.known_triples, family.vocabulary.num_entities)
+    answers = family.known_answers
     queries = select_evenly(family.triples("train"), 100)
     before, after = (
         mean_reciprocal_rank(count_ranks(kge, queries, answers), "realistic")

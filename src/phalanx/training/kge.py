@@ -24,7 +24,6 @@ from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.kg.evaluation import (
-    KnownAnswers,
     count_ranks,
     expected_sampled_mrr,
     mean_reciprocal_rank,
@@ -34,7 +33,7 @@ from phalanx.kg.joins import expand_ranges
 from phalanx.kg.kge.embedding import KGE, RUN_FOLDER, calibrate, save_kge
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
-from phalanx.kg.triple_index import HEAD, TAIL, TripleIndex
+from phalanx.kg.triple_index import TripleIndex, directed_queries
 from phalanx.logging.config import LoggingConfig
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
@@ -200,10 +199,8 @@ class TrainingTriples:
             raise ValueError(f"triples must have ids below {limits.tolist()}")
         self.triples = np.unique(triples, axis=0).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
-        self._answers = [
-            (index := TripleIndex(self.triples, column), index.ranges(self.triples))
-            for column in (TAIL, HEAD)
-        ]
+        self._index = TripleIndex(self.triples, num_entities)
+        self._starts, self._counts = self._index.ranges(directed_queries(self.triples)[0])
         self._capacity = 0
 
     def __len__(self) -> int:
@@ -243,13 +240,10 @@ class TrainingTriples:
         if len(candidates):
             columns = np.full(self.num_entities, -1)
             columns[candidates] = np.arange(len(candidates))
-        found = []
-        for side, (index, (starts, counts)) in enumerate(self._answers):
-            query, positions = expand_ranges(starts[rows], counts[rows])
-            column = columns[index.entities[positions]]
-            pairs = np.stack([query + side * len(rows), column], axis=1)
-            found.append(pairs[column >= 0])
-        return np.concatenate(found).astype(np.int32)
+        queries = np.concatenate([rows, rows + len(self)])
+        query, positions = expand_ranges(self._starts[queries], self._counts[queries])
+        column = columns[self._index.answers[positions]]
+        return np.stack([query, column], axis=1)[column >= 0].astype(np.int32)
 
     def _pad(self, known: list[np.ndarray], num_negatives: int) -> Int32[np.ndarray, "steps capacity 2"]:
         """Stack the known answers of all minibatches, padded to the same size.
@@ -482,7 +476,7 @@ class KGETrainer(Algorithm[TrainState]):
         """Rank validation queries among all entities."""
         base = self.knowledge_base
         queries = select_evenly(base.triples("valid"), self.config.evaluation.max_queries)
-        counts = count_ranks(kge, queries, KnownAnswers(base.known_triples, kge.num_entities))
+        counts = count_ranks(kge, queries, base.known_answers)
         return KGEValidation(
             mean_reciprocal_rank(counts, "realistic"), expected_sampled_mrr(counts, _NUM_SAMPLED)
         )

@@ -30,7 +30,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Compare the given buckets with optimal buckets and with packing, and print recommendations."""
-    from phalanx.data.bucket_search import create_efficiency_report
+    from phalanx.data.efficiency_report import create_efficiency_report
     from phalanx.data.plans.buckets import BucketSpec
 
     edges = parse_edges(bucket_edges)
@@ -51,10 +51,10 @@ def report(
         with user_errors(), atomic_write(output, "w") as file:
             file.write(json.dumps(values, indent=2) + "\n")
     if svg is not None:
-        from phalanx.data.length_charts import draw_bucketing_vs_packing, save_chart
+        from phalanx.svg import save_svg
 
         with user_errors():
-            save_chart(draw_bucketing_vs_packing(found), svg)
+            save_svg(found.to_svg(), svg)
     if as_json:
         print_json(values)
     else:
@@ -70,14 +70,14 @@ def histogram(
     as_json: AsJson = False,
 ) -> None:
     """Show a histogram of the sample lengths."""
-    from phalanx.data.length_analysis import compute_length_histogram
+    from phalanx.data.length_histogram import compute_length_histogram
 
     found = compute_length_histogram(read_lengths(cache).table(), num_bins=bins)
     if svg is not None:
-        from phalanx.data.length_charts import draw_length_histogram, save_chart
+        from phalanx.svg import save_svg
 
         with user_errors():
-            save_chart(draw_length_histogram(found), svg)
+            save_svg(found.to_svg(), svg)
     if as_json:
         print_json({"cache": str(cache), **found.model_dump()})
     else:
@@ -103,17 +103,17 @@ def suggest(
     as_json: AsJson = False,
 ) -> None:
     """Find the optimal bucket edges for the lengths of a dataset."""
-    from phalanx.data.bucket_search import OptimizationGoal, suggest_bucket_edges
+    from phalanx.data.bucket_edges import OptimizationGoal, suggest_bucket_edges
 
     lengths = read_lengths(cache).table()
     with user_errors():
         found = suggest_bucket_edges(lengths, num_buckets, OptimizationGoal(goal), max_length, multiple_of)
     if svg is not None:
-        from phalanx.data.length_analysis import analyze_bucket_efficiency
-        from phalanx.data.length_charts import draw_bucket_efficiency, save_chart
+        from phalanx.data.bucket_edges import analyze_bucket_efficiency
+        from phalanx.svg import save_svg
 
         with user_errors():
-            save_chart(draw_bucket_efficiency(analyze_bucket_efficiency(lengths, found.bucket_spec)), svg)
+            save_svg(analyze_bucket_efficiency(lengths, found.bucket_spec).to_svg(), svg)
     if as_json:
         print_json({"cache": str(cache), **found.model_dump(mode="json")})
         return

@@ -1,19 +1,18 @@
 """Length histograms, bucket efficiency and reports."""
 
-from phalanx.data.bucket_search import (
-    BatchingEfficiencyReport,
-    BucketSuggestion,
-    OptimizationGoal,
-    create_efficiency_report,
-    suggest_bucket_edges,
-)
-from phalanx.data.length_analysis import (
+from phalanx.data.bucket_edges import (
     BucketAnalysis,
     BucketEfficiency,
+    BucketSuggestion,
+    OptimizationGoal,
+    analyze_bucket_efficiency,
+    suggest_bucket_edges,
+)
+from phalanx.data.efficiency_report import BatchingEfficiencyReport, create_efficiency_report
+from phalanx.data.length_histogram import (
     HistogramBin,
     LengthHistogram,
     TextBar,
-    analyze_bucket_efficiency,
     bar_lines,
     compute_length_histogram,
 )
