@@ -97,7 +97,7 @@ def test_an_old_setting_is_rejected_with_its_new_name(override, message):
 
 def test_the_command_proves_with_a_run_and_prints_the_number_of_nodes(run, folder):
     trainer, heuristic = load_heuristic(run.run_dir)
-    tried = trainer.search(heuristic, trainer.data.valid, 40, 14)
+    tried = trainer.search(heuristic, trainer.data.valid, max_expansions=40, max_depth=14)
     row = int(np.flatnonzero(tried.proved)[0])
     query = str(trainer.data.vocabulary.decode_atom(trainer.data.valid[row]))
 
@@ -122,6 +122,14 @@ def test_the_command_proves_with_a_run_and_prints_the_number_of_nodes(run, folde
     assert wrong.exit_code != 0 and "no predicate 'ancestr'" in str(wrong.exception)
     assert "has variables" in str(prove("ancestor(X,Y)").exception)
     assert "--heuristic can only be combined" in str(prove(query, "--data", str(folder)).exception)
+
+
+def test_the_command_evaluates_a_run_with_other_settings(run):
+    words = ["eval", str(run.run_dir), "num_queries=5", "max_expansions=40", "--json"]
+    record = json.loads(CliRunner().invoke(app, words).stdout)
+    assert (record["split"], record["num_queries"]) == ("valid", 5)
+    assert 0 < record["num_expansions"] <= 5 * 40
+    assert record["proofs_per_expansion"] > record["baselines"]["uniform"]
 
 
 def test_a_knowledge_base_without_rules_is_rejected_with_a_hint(tmp_path):

@@ -154,7 +154,7 @@ def _prove_with_heuristic(
         if not parsed.is_ground:
             raise ValueError(f"{parsed.atom} has variables; a search with a heuristic needs a ground query")
         encoded = np.array([vocabulary.encode_atom(parsed.atom)], np.int32)
-        result = trainer.search(heuristic, encoded, max_expansions, max_depth)
+        result = trainer.search(heuristic, encoded, max_expansions=max_expansions, max_depth=max_depth)
     assert result.trace is not None
     proved, expansions = bool(result.proved[0]), int(result.expansions[0])
     path = [", ".join(map(str, vocabulary.decode_state(goals))) for goals in result.trace.paths.get(0, ())]

@@ -67,7 +67,20 @@ def generate_batch(
         choices: For each prompt, the completions that may be generated, such as the legal actions. Each must
             end with the stop token and have at most `max_new_tokens` tokens. None allows all completions.
     """
-    _check_arguments(model, prompt_ids, max_new_tokens, sampling, key)
+    if not prompt_ids or not all(map(len, prompt_ids)):
+        raise ValueError("the prompt is empty; it must have at least one token")
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    if sampling.temperature < 0:
+        raise ValueError(f"temperature must not be negative, got {sampling.temperature}")
+    if sampling.temperature > 0 and key is None:
+        raise ValueError("sampling at a temperature above 0 needs a key")
+    last_token = model.config.vocab_size - 1
+    for token in (max(map(max, prompt_ids)), min(map(min, prompt_ids))):
+        if not 0 <= token <= last_token:
+            raise ValueError(
+                f"the prompt contains token {token}, but the model's tokens are 0 to {last_token}"
+            )
     width = -(-max(map(len, prompt_ids)) // _PAD_MULTIPLE) * _PAD_MULTIPLE
     padded = np.zeros((len(prompt_ids), width), np.int32)
     for row, prompt in zip(padded, prompt_ids, strict=True):
@@ -117,29 +130,6 @@ def generate(
     )
     [completion_ids], [finished] = output.completion_ids, output.finished
     return completion_ids[:-1] if finished else completion_ids
-
-
-def _check_arguments(
-    model: LanguageModel,
-    prompt_ids: Sequence[Sequence[int]],
-    max_new_tokens: int,
-    sampling: SamplingConfig,
-    key: Key | None,
-) -> None:
-    if not prompt_ids or not all(map(len, prompt_ids)):
-        raise ValueError("the prompt is empty; it must have at least one token")
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-    if sampling.temperature < 0:
-        raise ValueError(f"temperature must not be negative, got {sampling.temperature}")
-    if sampling.temperature > 0 and key is None:
-        raise ValueError("sampling at a temperature above 0 needs a key")
-    for token in (max(map(max, prompt_ids)), min(map(min, prompt_ids))):
-        if not 0 <= token < model.config.vocab_size:
-            raise ValueError(
-                f"the prompt contains token {token}, but the model's tokens are 0 to "
-                f"{model.config.vocab_size - 1}"
-            )
 
 
 def _pad_choices(

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, PyTree
 
 from phalanx.config import Config
 from phalanx.core.environment import Environment, Key
-from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import EvaluationResult
 from phalanx.formatting import format_count
 from phalanx.registry import ALGORITHMS, import_file, import_object
 from phalanx.training.config import RunConfig
@@ -127,8 +127,6 @@ class Algorithm(abc.ABC, Generic[State]):
     config_type: ClassVar[type[RunConfig]]
     unit: ClassVar[str] = "env_steps"
     """Key of `UpdateResult.counts` in which throughput and progress are measured."""
-    evaluation_config: ClassVar[type[EvaluationConfig]] = EvaluationConfig
-    """Class of the config section `evaluation`, for algorithms without an environment."""
     policy_checkpoint: ClassVar[Literal["newest", "best"]] = "newest"
     """Checkpoint that `load_policy` and `phalanx eval` use by default. `best` has an effect only in runs with
     a `checkpoint.best_metric`."""

@@ -112,10 +112,9 @@ class Checkpointer:
         self._folder = (Path(run) / CHECKPOINTS).absolute()
         self._verified: set[int] = set()
         self._scores: dict[int, float] = {}
-        self._stack = contextlib.ExitStack()
         policies = ocp.checkpoint_managers
         # Orbax's BestN cannot be used: its manager fails to open if a file with metrics is damaged.
-        kept = [policies.LatestN(self._config.keep), _KeepBest(self)]
+        kept = [policies.LatestN(self._config.keep), self]
         options = ocp.CheckpointManagerOptions(
             preservation_policy=None if read_only else policies.AnyPreservationPolicy(kept),
             temporary_path_class=_checksummed_path_class(),
@@ -158,6 +157,11 @@ class Checkpointer:
         If several checkpoints are equally good, the first one is returned.
         """
         return min(self._scores, key=lambda step: (-self._scores[step], step), default=None)
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        """Return for each checkpoint whether it is the best one. Orbax calls this method after saving."""
+        best = self.best()
+        return [info.step == best for info in checkpoints]
 
     def is_better(self, metrics: Mapping[str, Any]) -> bool:
         """Return whether evaluation metrics are better than those of every existing checkpoint.
@@ -281,17 +285,6 @@ class Checkpointer:
         return float(metrics[name]) * (1 if self._config.best_mode == "max" else -1)
 
 
-class _KeepBest:
-    """Orbax preservation policy that keeps the best checkpoint of a `Checkpointer`."""
-
-    def __init__(self, checkpoints: Checkpointer) -> None:
-        self._checkpoints = checkpoints
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        best = self._checkpoints.best()
-        return [info.step == best for info in checkpoints]
-
-
 @functools.cache
 def _checksummed_path_class() -> Any:
     """Return the class of Orbax's temporary folders, extended to write checksums before the final rename."""
@@ -384,7 +377,11 @@ def open_checkpoint(run: Path, which: Which = "newest") -> Iterator[tuple[Checkp
     """
     if not (run / CHECKPOINTS).is_dir():
         raise ValueError(f"{run} has no checkpoint")
-    config = _read_checkpoint_config(run) if which == "best" else None
+    config = None
+    if which == "best":
+        config = CheckpointConfig.model_validate((read_yaml(run / CONFIG) or {}).get("checkpoint", {}))
+        if config.best_metric is None:
+            raise ValueError(f"{run} has no best checkpoint: it was trained without checkpoint.best_metric")
     with Checkpointer(run, config, read_only=True) as checkpoints:
         if which == "newest":
             step, metadata = next(intact_checkpoints(checkpoints, run))
@@ -397,13 +394,6 @@ def open_checkpoint(run: Path, which: Which = "newest") -> Iterator[tuple[Checkp
             steps = ", ".join(map(str, checkpoints.steps()))
             raise ValueError(f"{run} has no checkpoint {chosen}; available: {steps}")
         yield checkpoints, chosen, checkpoints.metadata(chosen)
-
-
-def _read_checkpoint_config(run: Path) -> CheckpointConfig:
-    config = CheckpointConfig.model_validate((read_yaml(run / CONFIG) or {}).get("checkpoint", {}))
-    if config.best_metric is None:
-        raise ValueError(f"{run} has no best checkpoint: it was trained without checkpoint.best_metric")
-    return config
 
 
 def config_digest(config: Config) -> str:

@@ -478,10 +478,7 @@ class GRPO(Algorithm[GRPOState]):
 
     name = "grpo"
     config_type = GRPOConfig
-    evaluation_config = EpisodeEvaluationConfig
-    eval_config = TextEvalConfig
     unit = "completion_tokens"
-    headline = ("reward_mean", "success_rate")
 
     def __init__(self, config: GRPOConfig, environment: TextVectorEnvironment | None = None) -> None:
         super().__init__(config)

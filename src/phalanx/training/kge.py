@@ -391,7 +391,6 @@ class KGETrainer(Algorithm[TrainState]):
 
     name = "kge"
     config_type = KGEConfig
-    evaluation_config = KGEEvaluationConfig
     eval_config = LinkPredictionConfig
     policy_checkpoint = "best"
     unit = "triples"

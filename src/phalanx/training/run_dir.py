@@ -103,16 +103,15 @@ def check_new_run(path: Path) -> None:
     The folder must not exist, be empty, or contain only files of a run that was killed while it was being
     created.
     """
-    if path.exists() and (not path.is_dir() or not _is_unused(path)):
+    temporary = re.compile(r"\.[\w.]+\.\d+-[0-9a-f]{8}\.tmp")
+    if path.exists() and not (
+        path.is_dir()
+        and all(entry.name == CONFIG or temporary.fullmatch(entry.name) for entry in path.iterdir())
+    ):
         raise ValueError(
             f"{path} already exists and is not overwritten: add --resume to continue the run in it, or "
             "choose another --out"
         )
-
-
-def _is_unused(path: Path) -> bool:
-    temporary = re.compile(r"\.[\w.]+\.\d+-[0-9a-f]{8}\.tmp")
-    return all(entry.name == CONFIG or temporary.fullmatch(entry.name) for entry in path.iterdir())
 
 
 def _git_commit() -> str | None:

@@ -364,7 +364,6 @@ class HeuristicTrainer(Algorithm[TrainState]):
 
     name = "heuristic"
     config_type = HeuristicConfig
-    evaluation_config = HeuristicEvaluationConfig
     eval_config = HeuristicEvaluationConfig
     unit = "queries"
     headline = ("proved_rate", "proofs_per_expansion")
@@ -396,7 +395,7 @@ class HeuristicTrainer(Algorithm[TrainState]):
         count = config.queries_per_update
         rows = np.take(self._order, range(update * count, (update + 1) * count), mode="wrap")
         queries = self.data.train[rows]
-        result = best_first_search(config.env, self.data.program, heuristic, queries, config.search)
+        result = self.search(heuristic, queries)
         assert result.trace is not None
         for number, states in result.trace.paths.items():
             path, dead_ends = np.stack(states), result.trace.dead_ends[number][-_MAX_DEAD_ENDS:]
@@ -456,23 +455,16 @@ class HeuristicTrainer(Algorithm[TrainState]):
         return LearnedHeuristic(network, self.data.features, self.config.value_weight)
 
     def search(
-        self,
-        heuristic: Heuristic,
-        queries: Int32[np.ndarray, "queries atom"],
-        max_expansions: int | None = None,
-        max_depth: int | None = None,
+        self, heuristic: Heuristic, queries: Int32[np.ndarray, "queries atom"], **settings: int
     ) -> SearchResult:
         """Search for proofs of encoded queries.
 
         Args:
             heuristic: Heuristic of the search.
             queries: Encoded queries.
-            max_expansions: Maximum number of nodes to expand per query. None uses `config.max_expansions`.
-            max_depth: Maximum number of steps of a proof. None uses `config.max_depth`.
+            settings: Fields of `BestFirstConfig`, such as `max_depth`, that replace those of the config.
         """
-        limits = {"max_expansions": max_expansions, "max_depth": max_depth}
-        changed = {name: value for name, value in limits.items() if value is not None}
-        search = self.config.search.model_copy(update=changed)
+        search = self.config.search.model_copy(update=settings)
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
 
     def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[EvaluationRecord]:
@@ -482,14 +474,15 @@ class HeuristicTrainer(Algorithm[TrainState]):
         """
         assert isinstance(settings, HeuristicEvaluationConfig)
         queries = self.data.valid[: settings.num_queries]
-        result = self.search(self.heuristic(state.params), queries, settings.max_expansions)
+        max_expansions = settings.max_expansions
+        result = self.search(self.heuristic(state.params), queries, max_expansions=max_expansions)
         if settings not in self._baselines:
             others: dict[str, Heuristic] = {
                 "uniform": UniformHeuristic(self.seed),
                 "confidence": ConfidenceHeuristic(self.data.features.confidence),
             }
             self._baselines[settings] = {
-                name: self.search(other, queries, settings.max_expansions).proofs_per_expansion()
+                name: self.search(other, queries, max_expansions=max_expansions).proofs_per_expansion()
                 for name, other in others.items()
             }
         record = {
@@ -515,17 +508,16 @@ class HeuristicTrainer(Algorithm[TrainState]):
 
     def save_host_state(self, folder: Path, update: int, kept: Sequence[int]) -> dict[str, Any]:
         """Write the proofs found so far to a separate file."""
-        proofs, buffer = self._proofs, io.BytesIO()
+        proofs = self._proofs
         goals = [part for proof in proofs for part in (proof.path, proof.dead_ends)]
-        np.savez(
-            buffer,
-            queries=np.array([proof.query for proof in proofs], np.int32),
-            path_lengths=np.array([len(proof.path) for proof in proofs], np.int64),
-            num_dead_ends=np.array([len(proof.dead_ends) for proof in proofs], np.int64),
-            goals=np.concatenate(goals or [np.zeros(0)]),
-        )
         with atomic_write(folder / _EXAMPLES_FILE.format(update=update), checksum=True) as file:
-            file.write(buffer.getvalue())
+            np.savez(
+                file,
+                queries=np.array([proof.query for proof in proofs], np.int32),
+                path_lengths=np.array([len(proof.path) for proof in proofs], np.int64),
+                num_dead_ends=np.array([len(proof.dead_ends) for proof in proofs], np.int64),
+                goals=np.concatenate(goals or [np.zeros(0)]),
+            )
         names = {_EXAMPLES_FILE.format(update=number) for number in (*kept, update)}
         for path in folder.glob(_EXAMPLES_FILE.format(update="*")):
             if path.name not in names:

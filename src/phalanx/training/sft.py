@@ -345,8 +345,6 @@ class SFT(Algorithm[TrainState]):
 
     name = "sft"
     config_type = SFTConfig
-    evaluation_config = EpisodeEvaluationConfig
-    eval_config = TextEvalConfig
     unit = "tokens"
     headline = ("loss",)
 
