@@ -31,7 +31,7 @@ def samples(lengths: dict[str, int] = LENGTHS) -> dict[str, dict[str, list[int]]
 
 
 def plan(num_epochs: int = 2, packing: PackingConfig | None = None, seed: int = 1) -> BatchPlan:
-    config = BatchingConfig.predictable(token_budget=32, bucket_edges=(8,), overflow_max=16, seed=seed)
+    config = BatchingConfig.predictable(token_budget=32, bucket_edges=(8,), max_sample_length=16, seed=seed)
     return BatchPlanBuilder(LENGTHS, config, packing=packing).build_sync(num_epochs)
 
 

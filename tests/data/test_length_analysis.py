@@ -104,7 +104,7 @@ def test_a_bad_length_is_named() -> None:
 
 
 def test_each_bucket_pads_its_samples_to_its_longest_length() -> None:
-    analysis = analyze_bucket_efficiency(SMALL, BucketSpec(edges=(2, 4), overflow_max=10))
+    analysis = analyze_bucket_efficiency(SMALL, BucketSpec(edges=(2, 4), max_sample_length=10))
     rows = [(b.sample_count, b.total_tokens, b.padded_tokens, b.efficiency) for b in analysis.buckets]
     assert rows == [(3, 5, 6, 5 / 6), (0, 0, 0, 1.0), (1, 9, 10, 0.9)]
     assert analysis.overall_efficiency == 14 / 16
@@ -114,7 +114,7 @@ def test_each_bucket_pads_its_samples_to_its_longest_length() -> None:
 
 
 def test_samples_that_no_bucket_takes_are_told_apart_and_not_counted_as_full() -> None:
-    spec = BucketSpec(edges=(4,), overflow_max=8, min_length=2)
+    spec = BucketSpec(edges=(4,), max_sample_length=8, min_length=2)
     analysis = analyze_bucket_efficiency({"a": 4, "b": 1, "c": 40, "d": 50}, spec)
     assert analysis.overall_efficiency == 1.0
     assert (analysis.skipped_samples, analysis.skipped_tokens, analysis.too_long) == (3, 91, 2)
@@ -123,7 +123,9 @@ def test_samples_that_no_bucket_takes_are_told_apart_and_not_counted_as_full() -
 
 @given(LENGTHS, st.sampled_from([(1,), (5, 20), (10, 11, 12)]), st.sampled_from([15, 40, 80]))
 def test_efficiency_is_never_above_one(lengths: list[int], edges: tuple[int, ...], overflow: int) -> None:
-    analysis = analyze_bucket_efficiency(table(lengths), BucketSpec(edges=edges[:1], overflow_max=overflow))
+    analysis = analyze_bucket_efficiency(
+        table(lengths), BucketSpec(edges=edges[:1], max_sample_length=overflow)
+    )
     assert 0 < analysis.overall_efficiency <= 1
     assert all(0 < bucket.efficiency <= 1 for bucket in analysis.buckets)
     kept = [n for n in lengths if n <= overflow]
@@ -154,7 +156,7 @@ def test_the_published_optimum_is_found_at_once(
     found = suggest_bucket_edges(million, buckets)
     assert time.process_time() - start < 0.1
     assert found.edges == edges
-    assert found.overflow_max == 2048
+    assert found.max_sample_length == 2048
     assert found.estimated_efficiency == pytest.approx(efficiency, abs=5e-5)
     analysis = analyze_bucket_efficiency(million, found.bucket_spec)
     assert analysis.overall_efficiency == found.estimated_efficiency
@@ -212,20 +214,20 @@ def test_balanced_buckets_hold_like_numbers_of_samples(million: LengthTable) -> 
 
 def test_fewer_lengths_than_buckets_are_said_so() -> None:
     found = suggest_bucket_edges({"a": 3, "b": 7}, num_buckets=6)
-    assert (found.edges, found.overflow_max, found.estimated_efficiency) == ((3,), 7, 1.0)
+    assert (found.edges, found.max_sample_length, found.estimated_efficiency) == ((3,), 7, 1.0)
     assert "6 were requested, but there are only 2 possible ends" in found.rationale
 
 
 def test_samples_of_one_length_still_get_buckets() -> None:
     found = suggest_bucket_edges({"a": 5, "b": 5})
-    assert (found.edges, found.overflow_max, found.estimated_efficiency) == ((4,), 5, 1.0)
+    assert (found.edges, found.max_sample_length, found.estimated_efficiency) == ((4,), 5, 1.0)
     ones = suggest_bucket_edges({"a": 1, "b": 1})
-    assert (ones.edges, ones.overflow_max, ones.estimated_efficiency) == ((1,), 2, 1.0)
+    assert (ones.edges, ones.max_sample_length, ones.estimated_efficiency) == ((1,), 2, 1.0)
 
 
 def test_samples_beyond_max_length_are_left_out_and_said_so() -> None:
     found = suggest_bucket_edges({"a": 3, "b": 7, "c": 90}, num_buckets=2, max_length=7)
-    assert (found.edges, found.overflow_max, found.estimated_efficiency) == ((3,), 7, 1.0)
+    assert (found.edges, found.max_sample_length, found.estimated_efficiency) == ((3,), 7, 1.0)
     assert "1 samples longer than 7 are ignored" in found.rationale
     with pytest.raises(ValueError, match="every sample is longer than max_length 2"):
         suggest_bucket_edges({"a": 3}, max_length=2)
@@ -262,19 +264,19 @@ def test_a_report_compares_the_same_samples_in_buckets_and_packed(million: Lengt
 
 def test_a_report_speaks_only_of_the_samples_that_the_buckets_take() -> None:
     lengths = {"a": 1, "b": 4, "c": 8, "d": 100}
-    report = create_efficiency_report(lengths, BucketSpec(edges=(4,), overflow_max=8, min_length=2))
+    report = create_efficiency_report(lengths, BucketSpec(edges=(4,), max_sample_length=8, min_length=2))
     assert report.total_samples == report.packing.total_samples == 2
     assert report.length_histogram.total_samples == 4
     assert report.overall_efficiency == 1.0
     text = " ".join(report.recommendations)
-    assert "1 samples are longer than overflow_max 8 and are skipped; raise it to 100" in text
+    assert "1 samples are longer than max_sample_length 8 and are skipped; raise it to 100" in text
     assert "1 samples are shorter than min_length 2" in text
     assert "stay with buckets, which are simpler" in text
 
 
 def test_a_report_advises_better_edges_and_names_idle_and_crowded_buckets() -> None:
     lengths = {f"s{i}": 30 + i % 3 for i in range(50)} | {"long": 1000}
-    report = create_efficiency_report(lengths, BucketSpec(edges=(10, 20, 512), overflow_max=1024))
+    report = create_efficiency_report(lengths, BucketSpec(edges=(10, 20, 512), max_sample_length=1024))
     text = " ".join(report.recommendations)
     assert "If you pad to buckets, 30,32,1000 (overflow 1024) gives 99.34%" in text
     assert "No sample is in buckets 1-10 and 11-20" in text
@@ -285,4 +287,4 @@ def test_a_report_without_any_kept_sample_is_an_error() -> None:
     with pytest.raises(
         ValueError, match="all buckets are empty: lengths are 50 to 60, but buckets have lengths 1 to 8"
     ):
-        create_efficiency_report({"a": 50, "b": 60}, BucketSpec(edges=(4,), overflow_max=8))
+        create_efficiency_report({"a": 50, "b": 60}, BucketSpec(edges=(4,), max_sample_length=8))

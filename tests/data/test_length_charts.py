@@ -22,7 +22,7 @@ from phalanx.data.length_charts import (
     save_chart,
 )
 
-SPEC = BucketSpec(edges=(128, 256, 512), overflow_max=1024)
+SPEC = BucketSpec(edges=(128, 256, 512), max_sample_length=1024)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_the_histogram_needs_no_buckets(lengths: LengthTable) -> None:
 
 
 def test_crowded_edges_leave_out_numbers_and_not_lines(lengths: LengthTable) -> None:
-    spec = BucketSpec(edges=tuple(range(10, 400, 5)), overflow_max=1024)
+    spec = BucketSpec(edges=tuple(range(10, 400, 5)), max_sample_length=1024)
     chart = draw_length_histogram(compute_length_histogram(lengths, 40), spec)
     dashed = [line for line in elements(chart, "path") if line.get("stroke-dasharray")]
     low, high = int(lengths.lengths.min()), int(lengths.lengths.max())

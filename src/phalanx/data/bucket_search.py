@@ -52,7 +52,7 @@ class BucketSuggestion(FrozenModel):
 
     edges: tuple[int, ...]
     """Maximum length of each bucket except the last, in tokens."""
-    overflow_max: int
+    max_sample_length: int
     """Maximum length of the last bucket, in tokens."""
     rationale: str
     """Explanation of the suggestion."""
@@ -68,7 +68,7 @@ class BucketSuggestion(FrozenModel):
     @property
     def bucket_spec(self) -> BucketSpec:
         """Buckets with these edges."""
-        return BucketSpec(edges=self.edges, overflow_max=self.overflow_max)
+        return BucketSpec(edges=self.edges, max_sample_length=self.max_sample_length)
 
 
 def suggest_bucket_edges(
@@ -108,10 +108,10 @@ def suggest_bucket_edges(
     found = min(num_buckets, len(ends.values))
     chosen = _best_ends(ends, found, goal)
     edges = tuple(chosen[:-1])
-    analysis = analyze_counts(kept, BucketSpec(edges=edges, overflow_max=top))
+    analysis = analyze_counts(kept, BucketSpec(edges=edges, max_sample_length=top))
     return BucketSuggestion(
         edges=edges,
-        overflow_max=top,
+        max_sample_length=top,
         rationale=_rationale(goal, found, num_buckets, everything.samples - kept.samples, top),
         estimated_efficiency=analysis.overall_efficiency,
         optimization_goal=goal,
@@ -292,21 +292,21 @@ def create_efficiency_report(
     if not analysis.total_samples:
         raise ValueError(
             f"all buckets are empty: lengths are {counts.values[0]} to {counts.values[-1]}, but buckets have "
-            f"lengths {bucket_spec.min_length} to {bucket_spec.overflow_max}"
+            f"lengths {bucket_spec.min_length} to {bucket_spec.max_sample_length}"
         )
     # Only the samples in the buckets, so that all values describe the same samples.
-    inside = (table.lengths >= bucket_spec.min_length) & (table.lengths <= bucket_spec.overflow_max)
+    inside = (table.lengths >= bucket_spec.min_length) & (table.lengths <= bucket_spec.max_sample_length)
     kept = LengthTable.from_arrays(None, table.lengths[inside])
     suggestions = tuple(
-        suggest_bucket_edges(kept, bucket_spec.num_buckets, goal, bucket_spec.overflow_max)
+        suggest_bucket_edges(kept, bucket_spec.num_buckets, goal, bucket_spec.max_sample_length)
         for goal in OptimizationGoal
     )
     packing = PackingEstimate(
         mode=packing_mode,
-        capacity=bucket_spec.overflow_max,
+        capacity=bucket_spec.max_sample_length,
         total_samples=len(kept),
         total_tokens=int(kept.lengths.sum(dtype=np.int64)),
-        num_packs=int(pack_lengths(kept.lengths, bucket_spec.overflow_max, packing_mode).max()) + 1,
+        num_packs=int(pack_lengths(kept.lengths, bucket_spec.max_sample_length, packing_mode).max()) + 1,
     )
     return BatchingEfficiencyReport(
         length_histogram=compute_length_histogram(table),
@@ -325,8 +325,8 @@ def _recommendations(
     advice = []
     if analysis.too_long:
         advice.append(
-            f"{analysis.too_long:,} samples are longer than overflow_max {spec.overflow_max} and are "
-            f"skipped; raise it to {counts.values[-1]} to keep them, or cut or split them."
+            f"{analysis.too_long:,} samples are longer than max_sample_length {spec.max_sample_length} and "
+            f"are skipped; raise it to {counts.values[-1]} to keep them, or cut or split them."
         )
     if analysis.skipped_samples > analysis.too_long:
         short = analysis.skipped_samples - analysis.too_long
@@ -378,7 +378,7 @@ def _fewer(before: int, after: int) -> str:
 
 def _edges_text(suggestion: BucketSuggestion) -> str:
     edges = ",".join(map(str, suggestion.edges))
-    return f"{edges} (overflow {suggestion.overflow_max})"
+    return f"{edges} (overflow {suggestion.max_sample_length})"
 
 
 def _wrapped(text: str) -> str:

@@ -244,7 +244,7 @@ class BucketAnalysis(FrozenModel):
     skipped_tokens: int
     """Number of tokens in the skipped samples."""
     too_long: int
-    """Number of skipped samples that are longer than `overflow_max`. The others are shorter than
+    """Number of skipped samples that are longer than `max_sample_length`. The others are shorter than
     `min_length`."""
 
     @property
@@ -293,7 +293,7 @@ class BucketAnalysis(FrozenModel):
         if self.skipped_samples:
             lines.append(
                 f"skipped: {self.skipped_samples:,} samples ({self.skipped_tokens:,} tokens), "
-                f"{self.too_long:,} longer than {self.bucket_spec.overflow_max}"
+                f"{self.too_long:,} longer than {self.bucket_spec.max_sample_length}"
             )
         return "\n".join(lines)
 
@@ -325,5 +325,5 @@ def analyze_counts(counts: LengthCounts, bucket_spec: BucketSpec) -> BucketAnaly
         buckets=tuple(buckets),
         skipped_samples=counts.samples - sum(bucket.sample_count for bucket in buckets),
         skipped_tokens=counts.tokens - sum(bucket.total_tokens for bucket in buckets),
-        too_long=int(counts.counts[counts.values > bucket_spec.overflow_max].sum()),
+        too_long=int(counts.counts[counts.values > bucket_spec.max_sample_length].sum()),
     )

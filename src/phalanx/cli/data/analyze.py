@@ -1,11 +1,18 @@
 """`phalanx data analyze`: compares bucketing and packing for the sample lengths of a dataset."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from phalanx.cli.data.options import AsJson, BucketEdges, CachePath, parse_edges, read_lengths
+from phalanx.cli.data.options import (
+    AsJson,
+    BucketEdges,
+    CachePath,
+    MaxSampleLength,
+    parse_edges,
+    read_lengths,
+)
 from phalanx.cli.errors import user_errors
 from phalanx.cli.output import format_fields, print_json
 
@@ -24,7 +31,7 @@ SvgPath = Annotated[Path | None, typer.Option(help="Also draw a chart to this SV
 def report(
     cache: CachePath,
     bucket_edges: BucketEdges = "128,256,512",
-    overflow_max: Annotated[int, typer.Option(help="Maximum length of the last bucket.")] = 2048,
+    max_sample_length: MaxSampleLength = 2048,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Save the report as JSON.")] = None,
     svg: SvgPath = None,
     as_json: AsJson = False,
@@ -33,10 +40,10 @@ def report(
     from phalanx.data.bucket_search import create_efficiency_report
     from phalanx.data.plans.buckets import BucketSpec
 
-    edges = parse_edges(bucket_edges)
     lengths = read_lengths(cache).table()
     with user_errors():
-        found = create_efficiency_report(lengths, BucketSpec(edges=edges, overflow_max=overflow_max))
+        spec = BucketSpec(edges=parse_edges(bucket_edges), max_sample_length=max_sample_length)
+        found = create_efficiency_report(lengths, spec)
     values = {
         "cache": str(cache),
         **found.model_dump(mode="json"),
@@ -51,10 +58,9 @@ def report(
         with user_errors(), atomic_write(output, "w") as file:
             file.write(json.dumps(values, indent=2) + "\n")
     if svg is not None:
-        from phalanx.data.length_charts import draw_bucketing_vs_packing, save_chart
+        from phalanx.data.length_charts import draw_bucketing_vs_packing
 
-        with user_errors():
-            save_chart(draw_bucketing_vs_packing(found), svg)
+        _save_chart(draw_bucketing_vs_packing(found), svg)
     if as_json:
         print_json(values)
     else:
@@ -74,10 +80,9 @@ def histogram(
 
     found = compute_length_histogram(read_lengths(cache).table(), num_bins=bins)
     if svg is not None:
-        from phalanx.data.length_charts import draw_length_histogram, save_chart
+        from phalanx.data.length_charts import draw_length_histogram
 
-        with user_errors():
-            save_chart(draw_length_histogram(found), svg)
+        _save_chart(draw_length_histogram(found), svg)
     if as_json:
         print_json({"cache": str(cache), **found.model_dump()})
     else:
@@ -110,21 +115,24 @@ def suggest(
         found = suggest_bucket_edges(lengths, num_buckets, OptimizationGoal(goal), max_length, multiple_of)
     if svg is not None:
         from phalanx.data.length_analysis import analyze_bucket_efficiency
-        from phalanx.data.length_charts import draw_bucket_efficiency, save_chart
+        from phalanx.data.length_charts import draw_bucket_efficiency
 
-        with user_errors():
-            save_chart(draw_bucket_efficiency(analyze_bucket_efficiency(lengths, found.bucket_spec)), svg)
+        _save_chart(draw_bucket_efficiency(analyze_bucket_efficiency(lengths, found.bucket_spec)), svg)
     if as_json:
         print_json({"cache": str(cache), **found.model_dump(mode="json")})
         return
-    typer.echo(
-        format_fields(
-            [
-                ("edges", ",".join(map(str, found.edges))),
-                ("overflow", found.overflow_max),
-                ("goal", found.optimization_goal),
-                ("efficiency", f"{found.estimated_efficiency:.2%}"),
-                ("reason", found.rationale),
-            ]
-        )
-    )
+    fields: list[tuple[str, object]] = [
+        ("edges", ",".join(map(str, found.edges))),
+        ("max_sample_length", found.max_sample_length),
+        ("goal", found.optimization_goal),
+        ("efficiency", f"{found.estimated_efficiency:.2%}"),
+        ("reason", found.rationale),
+    ]
+    typer.echo(format_fields(fields))
+
+
+def _save_chart(chart: Any, path: Path) -> None:
+    from phalanx.data.length_charts import save_chart
+
+    with user_errors():
+        save_chart(chart, path)

@@ -13,6 +13,8 @@ from phalanx.cli.data.options import (
     AddEos,
     AsJson,
     CachePath,
+    DataFiles,
+    DatasetFiles,
     Split,
     TextField,
     Workers,
@@ -32,16 +34,8 @@ def build(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Cache: .npz for fast loading, others are JSONL.")
     ],
-    data: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="JSONL, Parquet or text files (one sample per line), folders of them, or saved HF datasets.",
-            show_default=False,
-        ),
-    ] = None,
-    dataset: Annotated[
-        list[Path] | None, typer.Option("--dataset", "-d", help="Same as DATA.", show_default=False)
-    ] = None,
+    data: DataFiles = None,
+    dataset: DatasetFiles = None,
     tokenizer: Annotated[
         str,
         typer.Option(
@@ -98,15 +92,8 @@ def build(
                 cache.add_many(ids, lengths)
     tokens = int(cache.lengths.sum(dtype="int64"))
     if as_json:
-        print_json(
-            {
-                "output": str(output),
-                "samples": len(cache),
-                "tokens": tokens,
-                "tokenizer": tokenizer,
-                "tokenizer_hash": tokenizer_hash,
-            }
-        )
+        counted = {"output": str(output), "samples": len(cache), "tokens": tokens}
+        print_json({**counted, "tokenizer": tokenizer, "tokenizer_hash": tokenizer_hash})
     else:
         typer.echo(f"{output}: {len(cache):,} samples, {tokens:,} tokens ({tokenizer})")
 
@@ -118,9 +105,8 @@ def _byte_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     Yields:
         A function to call with the number of bytes that were read and the total number of bytes.
     """
-    done = 0
     with contextlib.ExitStack() as stack:
-        advance: Callable[[int], None] | None = None
+        done, advance = 0, None
 
         def update(now: int, total: int) -> None:
             nonlocal done, advance
@@ -143,19 +129,15 @@ def stats(cache: CachePath, as_json: AsJson = False) -> None:
         values = found.model_dump(exclude={"bins"})
         print_json({"cache": str(cache), "tokenizer_hash": lengths.tokenizer_hash, **values})
         return
+    fields = [
+        ("cache", cache),
+        ("tokenizer", lengths.tokenizer_hash),
+        ("samples", found.total_samples),
+        ("tokens", found.total_tokens),
+        ("shortest", found.min_length),
+        ("mean", f"{found.mean_length:.1f}"),
+        ("deviation", f"{found.std_length:.1f}"),
+        ("longest", found.max_length),
+    ]
     percentiles = ("p25", "p50", "p75", "p90", "p95", "p99")
-    typer.echo(
-        format_fields(
-            [
-                ("cache", cache),
-                ("tokenizer", lengths.tokenizer_hash),
-                ("samples", found.total_samples),
-                ("tokens", found.total_tokens),
-                ("shortest", found.min_length),
-                ("mean", f"{found.mean_length:.1f}"),
-                ("deviation", f"{found.std_length:.1f}"),
-                ("longest", found.max_length),
-                *((name, getattr(found, name)) for name in percentiles),
-            ]
-        )
-    )
+    typer.echo(format_fields([*fields, *((name, getattr(found, name)) for name in percentiles)]))

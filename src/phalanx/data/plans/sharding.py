@@ -3,7 +3,7 @@
 import dataclasses
 import heapq
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int32, Int64
@@ -48,20 +48,9 @@ class ShardSpec(Config):
     cost of attention is balanced."""
 
     @classmethod
-    def resolve(
-        cls,
-        world_size: "int | ShardSpec",
-        policy: ShardPolicy | str = ShardPolicy.SPLIT,
-        balance: bool = False,
-        d_model: int | None = None,
-    ) -> "ShardSpec":
-        """Return `world_size` if it is a `ShardSpec`; otherwise create a spec from the arguments."""
-        if isinstance(world_size, ShardSpec):
-            return world_size
-        for name, value in (("world_size", world_size), ("d_model", d_model)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        return cls(world_size=world_size, policy=ShardPolicy(policy), balance=balance, d_model=d_model)
+    def resolve(cls, world_size: "int | ShardSpec", **settings: Any) -> "ShardSpec":
+        """Return `world_size` if it is a `ShardSpec`. Otherwise, create a spec with the given settings."""
+        return world_size if isinstance(world_size, ShardSpec) else cls(world_size=world_size, **settings)
 
     def check_rank(self, rank: int) -> None:
         """Raise `ValueError` unless `rank` is between 0 and `world_size - 1`."""
