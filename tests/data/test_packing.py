@@ -22,6 +22,7 @@ from phalanx.data import (
     iter_packed_batches,
     pack_tokens,
 )
+from phalanx.data.metrics import compute_packing_metrics as compute_layout_metrics
 
 PAD, SEPARATOR = 0, 99
 
@@ -182,14 +183,16 @@ def test_metrics_are_numbers() -> None:
         "efficiency": 0.7,
         "loss_efficiency": 0.5,
     }
-    assert compute_packing_metrics(pack_sequences(sequences(*rows), config)).summary() == expected
-    mask = np.asarray([0, 1, 1, 0, 0, 1, 1])
-    assert compute_packing_metrics(pack_tokens(*flat(rows), config, loss_mask=mask)).summary() == expected
+    metrics = compute_packing_metrics(pack_sequences(sequences(*rows), config))
+    assert {name: getattr(metrics, name) for name in expected} == expected
+    batch = pack_tokens(*flat(rows), config, loss_mask=np.asarray([0, 1, 1, 0, 0, 1, 1]))
+    summary = compute_layout_metrics(batch.layout, batch.loss_mask).summary()
+    assert {**summary, "num_batches": 0, "mean_batch_size": 0.0} == metrics.summary()
 
 
 def test_nothing_to_pack_gives_nothing() -> None:
     assert pack_sequences([]) == []
-    assert compute_packing_metrics([]).summary()["efficiency"] == 0.0
+    assert compute_packing_metrics([]).num_packs == 0
     batch = pack_tokens(np.zeros(0, np.int32), [0], PackingConfig(max_length=4))
     assert batch.input_ids.shape == (0, 4)
     assert batch.flat_cu_seqlens().tolist() == [0]
