@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -69,7 +68,17 @@ def build(
         raise UserError("no files to read; use `phalanx data lengths build train.jsonl -o FILE`")
     if not use_ray and ray_address is not None:
         raise UserError("--ray-address needs --ray")
+    advance, done = None, 0
     with input_errors(), contextlib.ExitStack() as stack:
+
+        def show_progress(now: int, total: int) -> None:
+            # In kilobytes, because the number of samples is not known in advance.
+            nonlocal advance, done
+            if advance is None:
+                advance = stack.enter_context(progress("tokenizing", "kB", total >> 10, quiet=as_json))
+            advance((now >> 10) - done)
+            done = now >> 10
+
         used = load_tokenizer(tokenizer)
         config = TokenizeConfig(add_bos=add_bos, add_eos=add_eos, text_field=text_field)
         tokenizer_hash = config.tokenizer_hash(used)
@@ -81,7 +90,7 @@ def build(
             workers=workers,
             use_ray=use_ray,
             ray_address=ray_address,
-            on_bytes=stack.enter_context(_byte_progress(quiet=as_json)),
+            on_bytes=show_progress,
         )
         # Closed also if the cache rejects an entry, so that no process is left behind.
         stack.enter_context(contextlib.closing(counts))
@@ -96,26 +105,6 @@ def build(
         print_json({**counted, "tokenizer": tokenizer, "tokenizer_hash": tokenizer_hash})
     else:
         typer.echo(f"{output}: {len(cache):,} samples, {tokens:,} tokens ({tokenizer})")
-
-
-@contextlib.contextmanager
-def _byte_progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show progress in kilobytes, because the number of samples is not known in advance.
-
-    Yields:
-        A function to call with the number of bytes that were read and the total number of bytes.
-    """
-    with contextlib.ExitStack() as stack:
-        done, advance = 0, None
-
-        def update(now: int, total: int) -> None:
-            nonlocal done, advance
-            if advance is None:
-                advance = stack.enter_context(progress("tokenizing", "kB", total >> 10, quiet=quiet))
-            advance((now >> 10) - done)
-            done = now >> 10
-
-        yield update
 
 
 @app.command()
