@@ -25,7 +25,7 @@ from phalanx.data.plans.sharding import ShardSpec
 from phalanx.data.plans.streaming_plan import StreamingPlan
 
 Attention = Literal["positions", "mask", "segments", "varlen"]
-"""How a model is told which tokens of a packed row belong together.
+"""Tensors that tell a model which tokens of a packed row belong together.
 
 - `positions`: `position_ids`, from which `transformers` models infer the boundaries if they use no cache. The
   batch includes `use_cache=False`.
@@ -86,7 +86,7 @@ class PlanDataset(IterableDataset):
             world_size: Number of ranks, or a `ShardSpec` with all sharding settings.
             all_epochs: Iterate over all epochs of a batch plan at once, for trainers that count steps.
             pad_id: Padding token.
-            attention: How a model is told which tokens belong together.
+            attention: Tensors that tell a model which tokens belong together.
             dtype: Data type of an additive attention mask.
             collate_fn: Function that creates additional arrays of a batch that is not packed.
             align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
@@ -350,7 +350,7 @@ def to_torch(
 
     Args:
         batch: Batch of a plan or of a batch file.
-        attention: How a model is told which tokens belong together.
+        attention: Tensors that tell a model which tokens belong together.
         dtype: Data type of an additive attention mask.
         align: Pad every sample to a multiple of this value. Only for `attention="varlen"`.
         pad_id: Token used for this padding.

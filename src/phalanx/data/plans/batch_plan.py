@@ -128,7 +128,7 @@ class PlanIterator(Iterator[BatchSpec], Protocol):
 
 @runtime_checkable
 class Plan(Protocol):
-    """Interface of plans, which yield batches in a fixed order: `BatchPlan` and `StreamingPlan`."""
+    """Interface of `BatchPlan` and `StreamingPlan`, which yield batches in a fixed order."""
 
     @property
     def fingerprint(self) -> str:
@@ -244,7 +244,7 @@ class MissingEpochError(ValueError, KeyError):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """Batches of one or more epochs over one dataset. Immutable; implements `Plan`."""
+    """Batches of one or more epochs over one dataset. A plan is immutable and implements `Plan`."""
 
     meta: BatchPlanMeta
     """Settings and inputs that the plan was built from."""

@@ -14,7 +14,7 @@ from phalanx.data.plans.buckets import BucketSpec
 
 
 class BatchingMode(StrEnum):
-    """How batches are formed."""
+    """Method of forming batches."""
 
     PREDICTABLE = "predictable"
     """Form batches from samples in the same bucket. There are only a few batch shapes, known in advance."""
@@ -46,8 +46,8 @@ class BatchingConfig(Config):
     renamed_settings: ClassVar[dict[str, str]] = {"overflow_max": "max_sample_length"}
 
     mode: BatchingMode = BatchingMode.THROUGHPUT
-    """How batches are formed: from samples in the same bucket (`predictable`), or from pools of samples
-    sorted by length (`throughput`)."""
+    """Form batches from samples in the same bucket (`predictable`), or from pools of samples sorted by length
+    (`throughput`)."""
     pad_policy: PadPolicy = PadPolicy.PAD_TO_MAX_IN_BATCH
     """Pad rows to the maximum length of the bucket or to the longest sample in the batch."""
     token_budget: int = Field(default=4096, ge=1, lt=2**31)

@@ -17,7 +17,8 @@ class PlanDifference(FrozenModel):
     """The first difference between two plans."""
 
     cause: Literal["config", "membership", "lengths", "order"]
-    """What changed: the settings, the set of samples, their lengths, or only their order."""
+    """First of these that differs. `membership` is the set of samples, and `order` means that all else is
+    equal."""
     message: str
     """Description of the difference."""
     epoch: int | None = None

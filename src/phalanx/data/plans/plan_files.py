@@ -220,7 +220,7 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
 
 def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:
     def read(name: str, count: int | None, dtype: Any = None) -> np.ndarray:
-        """Read an array. `count` and `dtype` are its expected size and type; None accepts any."""
+        """Read an array. Raise an error unless it has this size and type, where None accepts any."""
         if name not in header.arrays:
             raise CorruptFileError(f"{path} is corrupt: it has no array {name}; {_REMEDY}")
         entry = header.arrays[name]

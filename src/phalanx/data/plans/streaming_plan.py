@@ -25,9 +25,8 @@ _MAX_READ = 1 << 16
 class StreamingState(FrozenModel):
     """Position of a streaming plan.
 
-    It consists of the start of the current pool in each source, and the number of packs that were used.
-
-    A pool is a group of samples that are read, packed and shuffled together.
+    A pool is a group of samples that are read, packed and shuffled together. The position consists of the
+    start of the current pool in each source, and the number of packs of the pool that were used.
     """
 
     settings: str
@@ -64,8 +63,7 @@ class StreamingPlanConfig(Config):
     }
 
     packing: PackingConfig | None = PackingConfig()
-    """How samples are packed into rows. If it is None, each sample is a row of its own, padded to
-    `max_length`."""
+    """Packing settings. If it is None, each sample is a row of its own, padded to `max_length`."""
     max_length: int | None = Field(default=None, ge=1)
     """Row length in tokens if `packing` is None. It must be unset otherwise, because `packing.max_length`
     applies."""

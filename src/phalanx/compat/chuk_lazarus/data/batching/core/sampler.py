@@ -30,7 +30,7 @@ class TokenBudgetBatchSampler(_TokenBudgetBatchSampler):
             yield batch
 
     def compute_metrics(self, *args: Any, **options: Any) -> BatchMetrics:  # type: ignore[override]
-        """Compute token counts and padding of the batches of an epoch."""
+        """Compute statistics of an epoch's batches, such as token counts and padding."""
         return convert_metrics(super().compute_metrics(*args, **options))
 
 

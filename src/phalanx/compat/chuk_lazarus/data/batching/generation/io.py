@@ -1,4 +1,4 @@
-"""Batch files as collated batches; the plan is saved with them."""
+"""Batch files, which contain collated batches and the plan that they belong to."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ CollateFunction = Callable[[Sequence[Mapping[str, Any]], int, int], dict[str, np
 
 
 class CollatedBatch(FrozenModel, arbitrary_types_allowed=True):
-    """One batch as arrays, which can also be accessed by name, as `batch["input_ids"]`."""
+    """The arrays of one batch, which can also be accessed by name: `batch["input_ids"]`."""
 
     input_ids: Int[np.ndarray, "rows width"]
     """Token ids, padded at the end of each row."""
@@ -68,7 +68,7 @@ def pad_sequences(
     max_length: int | None = None,
     dtype: Any = np.int32,
 ) -> Int[np.ndarray, "rows width"]:
-    """Pad sequences to one length, at most `max_length`.
+    """Pad sequences to `max_length`, or to the longest one if it is None.
 
     >>> pad_sequences([[1, 2], [3]], 0).tolist()
     [[1, 2], [3, 0]]

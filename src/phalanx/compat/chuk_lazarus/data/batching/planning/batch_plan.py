@@ -288,7 +288,7 @@ class BatchPlan(BaseModel, extra="forbid", use_attribute_docstrings=True):
         return BatchPlan.from_arrays(self.arrays.shard(rank, world_size, **settings))
 
     def compute_metrics(self, epoch: int = 0) -> BatchMetrics:
-        """Compute token counts and padding of an epoch's batches."""
+        """Compute statistics of an epoch's batches, such as token counts and padding."""
         return convert_metrics(self.arrays.compute_metrics(epoch))
 
 

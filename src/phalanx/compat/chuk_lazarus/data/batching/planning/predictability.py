@@ -33,26 +33,28 @@ class BatchingConfig(OverflowMax, _BatchingConfig):
 
 
 class BatchFingerprint(FrozenModel):
-    """Hashes of a sequence of batches, for checking whether a later run has the same ones."""
+    """Hashes of a sequence of batches, which show whether a later run has the same batches."""
 
     fingerprint: str
     """First 16 characters of `full_hash`."""
     full_hash: str
-    """SHA-256 of the other fields."""
+    """SHA-256 of the four hashes below."""
     num_batches: int
+    """Number of batches."""
     total_samples: int
+    """Number of samples in all batches. A sample that is in two batches counts twice."""
     total_tokens: int
-    """Tokens without padding."""
+    """Number of tokens without padding."""
     config_hash: str
-    """Hash of the batching settings; empty if none were given."""
+    """Hash of the batching settings. Empty if none were given."""
     membership_hash: str
     """Hash of the set of samples."""
     order_hash: str
-    """Hash of the arrangement of the samples."""
+    """Hash of the order of the samples and their division into batches and rows."""
     lengths_hash: str
     """Hash of the lengths of samples and rows."""
     version: int = FINGERPRINT_VERSION
-    """Version of the hashes."""
+    """Version of the algorithm that computes the hashes."""
 
     def matches(self, other: "BatchFingerprint") -> bool:
         """Return whether settings and batches are the same."""
