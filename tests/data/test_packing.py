@@ -98,7 +98,7 @@ def test_add_separator_without_its_token_is_an_error() -> None:
 
 
 def test_a_loss_mask_of_another_length_is_an_error() -> None:
-    with pytest.raises(ValidationError, match="sample 'a' has 3 input_ids but 2 entries in loss_mask"):
+    with pytest.raises(ValidationError, match="sample 'a': 3 input_ids but 2 entries in loss_mask"):
         SequenceToPack(sample_id="a", input_ids=[1, 2, 3], loss_mask=[1, 1])
     with pytest.raises(ValueError, match="loss_mask must have 3 entries, one per token, got 2"):
         pack_tokens(np.arange(3), [0, 3], PackingConfig(), loss_mask=np.ones(2, np.int8))
@@ -107,11 +107,11 @@ def test_a_loss_mask_of_another_length_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("input_ids", "loss_mask", "words"),
     [
-        ([], [], "sample 'a' has no tokens"),
+        ([], [], "sample 'a': a sample needs at least one token"),
         ([1], [2], r"loss_mask\[0\] must be 0 or 1"),
-        ([1.5], [1], "must be one row of integers"),
-        ([[1]], [1], "must be one row of integers"),
-        ([2**31], [1], "does not fit into 32 bits"),
+        ([1.5], [1], "input_ids must be a list of integers"),
+        ([[1]], [1], "input_ids must be a list of integers"),
+        ([2**31], [1], "input_ids must be between 0 and 2147483647"),
     ],
 )
 def test_a_bad_sequence_is_refused(input_ids: list[int], loss_mask: list[int], words: str) -> None:

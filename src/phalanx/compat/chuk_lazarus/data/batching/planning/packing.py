@@ -1,6 +1,7 @@
 """Sequence packing of objects, and its metrics."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from phalanx.data.collation import TOKEN_ARRAYS, pack_tokens
 from phalanx.data.lengths import SkippedSample
 from phalanx.data.metrics import BatchMetrics
 from phalanx.data.packing import PackingConfig as _PackingConfig, PackingMode, assign_packs
-from phalanx.data.samples import as_loss_mask
+from phalanx.data.samples import Sample, as_loss_mask, as_token_ids
 
 _MODES = {"greedy": "next_fit", "hybrid": "subset_sum"}
 
@@ -47,18 +48,12 @@ def create_segment_attention_mask(segment_ids: Any, use_mlx: bool = False, **opt
     return _create_segment_attention_mask(segment_ids, **options)
 
 
-def _integers(value: Any) -> Any:
-    array = np.asarray(value)
-    if array.size == 0:
-        array = array.astype(np.int32)
-    if array.ndim != 1 or array.dtype.kind not in "iub":
-        raise ValueError(f"must be one row of integers, got shape {array.shape} of {array.dtype}")
-    if array.size and not -(2**31) <= int(array.min()) <= int(array.max()) < 2**31:
-        raise ValueError("an entry does not fit into 32 bits")
-    return array.astype(np.int32, copy=False)
-
-
-IntegerRow = Annotated[np.ndarray, BeforeValidator(_integers), PlainSerializer(np.ndarray.tolist)]
+_AsList = PlainSerializer(np.ndarray.tolist)
+TokenIds = Annotated[np.ndarray, BeforeValidator(partial(as_token_ids, name="input_ids")), _AsList]
+"""A one-dimensional array of token ids. Lists are converted."""
+LossMask = Annotated[np.ndarray, BeforeValidator(partial(as_loss_mask, where="")), _AsList]
+"""A one-dimensional array of zeros and ones. Lists are converted."""
+IntegerRow = Annotated[np.ndarray, BeforeValidator(partial(np.asarray, dtype=np.int32)), _AsList]
 """A one-dimensional array of 32-bit integers. Lists are converted."""
 
 
@@ -77,9 +72,10 @@ class SequenceToPack(_ArrayModel):
     """A tokenized sample."""
 
     sample_id: str
-    input_ids: IntegerRow
-    loss_mask: IntegerRow
-    """1 where the token counts in the loss."""
+    input_ids: TokenIds
+    """Token ids."""
+    loss_mask: LossMask
+    """1 where a token counts in the loss, and 0 elsewhere."""
 
     @property
     def length(self) -> int:
@@ -87,15 +83,8 @@ class SequenceToPack(_ArrayModel):
         return len(self.input_ids)
 
     @model_validator(mode="after")
-    def _check_mask(self) -> "SequenceToPack":
-        if len(self.input_ids) == 0:
-            raise ValueError(f"sample {self.sample_id!r} has no tokens; remove it")
-        if len(self.loss_mask) != len(self.input_ids):
-            raise ValueError(
-                f"sample {self.sample_id!r} has {len(self.input_ids)} input_ids but {len(self.loss_mask)} "
-                "entries in loss_mask"
-            )
-        as_loss_mask(self.loss_mask, f"sample {self.sample_id!r}")
+    def _check_sample(self) -> "SequenceToPack":
+        Sample(self.sample_id, self.input_ids, self.loss_mask)
         return self
 
 

@@ -21,8 +21,6 @@ from phalanx.compat.renamed import alias
 from phalanx.config import format_validation_error
 from phalanx.data.readers import iter_rows
 from phalanx.data.samples import read_samples
-from phalanx.data.tokenization import TokenizeConfig, tokenize_rows
-from phalanx.data.tokenizers import Tokenizer
 from phalanx.puzzles.server.client import ClosedOnExit
 
 _READ_AHEAD = 64
@@ -33,8 +31,8 @@ class OfflineDatasetStream:
     """Streams the samples of a file, a folder or a list.
 
     A `.jsonl` row has `input_ids` and optionally `loss_mask`, `segment_ids` and the fields of a
-    `StreamSample`, in the row itself or in its `meta`. Other files are those that `phalanx.data` reads:
-    `.npz` sample files, and datasets of texts with a `tokenizer`.
+    `StreamSample`, in the row itself or in its `meta`. Sample files of `phalanx.data` (`.npz`) can be read as
+    well.
     """
 
     def __init__(
@@ -47,8 +45,6 @@ class OfflineDatasetStream:
         seed: int = 42,
         *,
         filter_failures: bool = False,
-        tokenizer: Tokenizer | None = None,
-        text_field: str = "text",
         path: str | os.PathLike[str] | None = None,
     ) -> None:
         """Create a stream.
@@ -61,8 +57,6 @@ class OfflineDatasetStream:
             shuffle: Shuffle the samples, differently after each `reset`.
             seed: Seed of the shuffles.
             filter_failures: Leave out samples of failed episodes.
-            tokenizer: Tokenizer for files of texts.
-            text_field: Column with the texts.
             path: Another name of `source`.
         """
         source = path if source is None else source
@@ -77,7 +71,6 @@ class OfflineDatasetStream:
         self.min_length, self.max_length = min_length, max_length
         self.filter_failures = filter_failures
         self.shuffle, self.seed = shuffle, seed
-        self._tokenizer, self._text_field = tokenizer, text_field
         self.epoch = -1
         """Number of resets."""
         self.reset()
@@ -137,16 +130,9 @@ class OfflineDatasetStream:
             return iter(path)
         if path.suffix == ".npz":
             return map(StreamSample.from_sample, read_samples(path))
-        _, first = next(iter_rows(path), ("", {"input_ids": ()}))
-        if "input_ids" in first:
-            return self._read_tokens(path)
-        if self._tokenizer is None:
-            raise ValueError(f"{path} has rows with text; pass a tokenizer to read them")
-        config = TokenizeConfig(add_eos=False, format="text", text_field=self._text_field)
-        samples = tokenize_rows(path, self._tokenizer, config)
-        return (StreamSample.from_sample(s.replace_info(dataset_id=self.dataset_id)) for s in samples)
+        return self._read_rows(path)
 
-    def _read_tokens(self, path: Path) -> Iterator[StreamSample]:
+    def _read_rows(self, path: Path) -> Iterator[StreamSample]:
         for number, (where, row) in enumerate(iter_rows(path)):
             try:
                 yield self._create_sample(dict(row), number)
