@@ -39,17 +39,6 @@ class EpochBatches:
     """Position in `order` at which each pack starts, followed by the total number of samples. A pack is a row
     that may contain several samples. None if samples are not packed."""
 
-    @classmethod
-    def from_counts(
-        cls,
-        order: Int32[np.ndarray, " samples"],
-        counts: Int64[np.ndarray, " batches"],
-        bucket_ids: Int16[np.ndarray, " batches"],
-        max_lens: Int32[np.ndarray, " batches"],
-    ) -> "EpochBatches":
-        """Create unpacked batches from the number of samples in each batch."""
-        return cls(order, counts_to_offsets(counts), bucket_ids, max_lens)
-
     def __len__(self) -> int:
         return len(self.bucket_ids)
 
@@ -137,11 +126,6 @@ class SelectedSamples:
     lengths: Int32[np.ndarray, " kept"]
     """Lengths of the kept samples, after truncation if the packing config truncates overlong samples."""
 
-    @cached_property
-    def indices(self) -> Int32[np.ndarray, " kept"]:
-        """Table indices of the kept samples in ascending order."""
-        return np.arange(len(self.table), dtype=np.int32) if self.subset is None else self.subset
-
     @property
     def num_kept(self) -> int:
         """Number of kept samples."""
@@ -177,13 +161,14 @@ class SelectedSamples:
     @cached_property
     def skipped(self) -> tuple[SkippedSample, ...]:
         """The skipped samples with the reason for each, in table order."""
-        return self._report(np.setdiff1d(np.arange(len(self.table)), self.indices, assume_unique=True))
+        indices = np.arange(len(self.table))
+        return self._report(indices[:0] if self.subset is None else np.delete(indices, self.subset))
 
     def dropped(self, batches: EpochBatches) -> tuple[SkippedSample, ...]:
         """Return the kept samples that are in none of the batches, in table order."""
-        return self._report(
-            np.setdiff1d(self.indices, batches.order), "in an incomplete batch, which drop_last removes"
-        )
+        kept = np.arange(len(self.table)) if self.subset is None else self.subset
+        reason = "in an incomplete batch, which drop_last removes"
+        return self._report(np.setdiff1d(kept, batches.order), reason)
 
     def _report(
         self, indices: Int[np.ndarray, " chosen"], reason: str | None = None
@@ -333,8 +318,7 @@ def spread_order(
     """
     count = len(sizes)
     shuffled = random_order(count, bits)
-    # By size, and in random order among equal sizes.
-    # NumPy's stable sort of 16-bit integers is a radix sort, which takes linear time.
+    # By size, and in random order among equal sizes. NumPy's stable sort of 16-bit integers is a radix sort.
     keys = sizes.astype(np.uint16) if sizes.max(initial=0) < 2**16 else sizes
     by_size = shuffled[np.argsort(keys[shuffled], kind="stable")]
     slots = np.arange(count) % _NUM_SLOTS
@@ -390,7 +374,7 @@ def _cut_buckets(
     bucket_ids = np.repeat(np.arange(len(num_batches), dtype=np.int16), num_batches)
     widths = np.array(config.bucket_widths, np.int32)[bucket_ids]
     order = selected.gather_indices(by_bucket)
-    batches = EpochBatches.from_counts(order, counts, bucket_ids, widths)
+    batches = EpochBatches(order, counts_to_offsets(counts), bucket_ids, widths)
     if config.pad_policy is PadPolicy.PAD_TO_MAX_IN_BATCH and len(batches):
         longest = np.maximum.reduceat(selected.compact_lengths[by_bucket], batches.offsets[:-1])
         batches = dataclasses.replace(batches, max_lens=longest.astype(np.int32))
@@ -464,9 +448,9 @@ def _cut_pools(
             pool_size *= 2  # no pool filled a batch
         remaining, remaining_lengths = np.concatenate(left), np.concatenate(left_lengths)
     max_lengths = np.array(longest, np.int32)
-    batches = EpochBatches.from_counts(
+    batches = EpochBatches(
         selected.gather_indices(order),
-        np.array(counts, np.int64),
+        counts_to_offsets(np.array(counts, np.int64)),
         config.bucket_spec.get_bucket_ids(max_lengths),
         _batch_widths(config, max_lengths),
     )
