@@ -214,8 +214,8 @@ def _read_header(path: Path, data: mmap.mmap) -> tuple[_PlanHeader, int]:
     try:
         return _PlanHeader.model_validate_json(text), _PREFIX + size
     except ValidationError as error:
-        text = format_validation_error(error, _PlanHeader)
-        raise ValueError(f"{path} is not a valid batch plan: {text}; {_REMEDY}") from error
+        reason = format_validation_error(error, _PlanHeader)
+        raise ValueError(f"{path} is not a valid batch plan: {reason}; {_REMEDY}") from error
 
 
 def _read_plan(path: Path, data: mmap.mmap, header: _PlanHeader, start: int) -> BatchPlan:

@@ -120,7 +120,7 @@ class _Packs(NamedTuple):
         self, samples: Int64[np.ndarray, " chosen"], offsets: Int64[np.ndarray, " packs_and_one"]
     ) -> "_Packs":
         """Return packs of the chosen samples, in this order."""
-        return _Packs(*(array[samples] for array in self[:4]), offsets)
+        return _Packs._make([*(array[samples] for array in self[:4]), offsets])
 
     def take(self, packs: Int64[np.ndarray, " chosen"]) -> "_Packs":
         """Return the chosen packs, in this order."""
@@ -384,4 +384,4 @@ def _concatenate(parts: Sequence[_Packs]) -> _Packs:
     no_samples = (np.zeros(0, np.int16), np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, object))
     columns = zip(no_samples, *(part[:4] for part in parts), strict=True)
     counts = [np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)]
-    return _Packs(*(np.concatenate(arrays) for arrays in columns), counts_to_offsets(np.concatenate(counts)))
+    return _Packs._make([*map(np.concatenate, columns), counts_to_offsets(np.concatenate(counts))])

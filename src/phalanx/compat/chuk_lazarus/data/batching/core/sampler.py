@@ -29,7 +29,7 @@ class TokenBudgetBatchSampler(_TokenBudgetBatchSampler):
         for batch in self.iter_batches(*args, **options):
             yield batch
 
-    def compute_metrics(self, *args: Any, **options: Any) -> BatchMetrics:  # type: ignore[override]
+    def compute_metrics(self, *args: Any, **options: Any) -> BatchMetrics:
         """Compute statistics of an epoch's batches, such as token counts and padding."""
         return convert_metrics(super().compute_metrics(*args, **options))
 

@@ -296,7 +296,7 @@ def _collect_lengths(epochs: Iterable[EpochPlan], given: Mapping[str, int]) -> L
     """Return the ids and lengths of all samples. A length that is neither known nor given is 0."""
     lengths: dict[str, int] = {}
     for spec in itertools.chain.from_iterable(epochs):
-        for name, length in itertools.zip_longest(spec.samples, spec.lengths, fillvalue=0):
+        for name, length in zip(spec.samples, spec.lengths or itertools.repeat(0), strict=False):
             known = lengths.get(name, 0)
             if known and length and known != length:
                 raise ValueError(f"sample {name!r} has {known} tokens in one epoch and {length} in another")
