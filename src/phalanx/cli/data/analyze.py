@@ -1,5 +1,6 @@
 """`phalanx data analyze`: compares bucketing and packing for the sample lengths of a dataset."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,6 +39,7 @@ def report(
 ) -> None:
     """Compare the given buckets with optimal buckets and with packing, and print recommendations."""
     from phalanx.data.bucket_search import create_efficiency_report
+    from phalanx.data.length_charts import draw_bucketing_vs_packing
     from phalanx.data.plans.buckets import BucketSpec
 
     lengths = read_lengths(cache).table()
@@ -57,14 +59,7 @@ def report(
 
         with user_errors(), atomic_write(output, "w") as file:
             file.write(json.dumps(values, indent=2) + "\n")
-    if svg is not None:
-        from phalanx.data.length_charts import draw_bucketing_vs_packing
-
-        _save_chart(draw_bucketing_vs_packing(found), svg)
-    if as_json:
-        print_json(values)
-    else:
-        typer.echo(found.to_ascii())
+    _show(values, found.to_ascii(), as_json, svg, lambda: draw_bucketing_vs_packing(found))
 
 
 @app.command()
@@ -77,16 +72,11 @@ def histogram(
 ) -> None:
     """Show a histogram of the sample lengths."""
     from phalanx.data.length_analysis import compute_length_histogram
+    from phalanx.data.length_charts import draw_length_histogram
 
     found = compute_length_histogram(read_lengths(cache).table(), num_bins=bins)
-    if svg is not None:
-        from phalanx.data.length_charts import draw_length_histogram
-
-        _save_chart(draw_length_histogram(found), svg)
-    if as_json:
-        print_json({"cache": str(cache), **found.model_dump()})
-    else:
-        typer.echo(found.to_ascii(width=width))
+    values = {"cache": str(cache), **found.model_dump()}
+    _show(values, found.to_ascii(width=width), as_json, svg, lambda: draw_length_histogram(found))
 
 
 @app.command()
@@ -109,18 +99,12 @@ def suggest(
 ) -> None:
     """Find the optimal bucket edges for the lengths of a dataset."""
     from phalanx.data.bucket_search import OptimizationGoal, suggest_bucket_edges
+    from phalanx.data.length_analysis import analyze_bucket_efficiency
+    from phalanx.data.length_charts import draw_bucket_efficiency
 
     lengths = read_lengths(cache).table()
     with user_errors():
         found = suggest_bucket_edges(lengths, num_buckets, OptimizationGoal(goal), max_length, multiple_of)
-    if svg is not None:
-        from phalanx.data.length_analysis import analyze_bucket_efficiency
-        from phalanx.data.length_charts import draw_bucket_efficiency
-
-        _save_chart(draw_bucket_efficiency(analyze_bucket_efficiency(lengths, found.bucket_spec)), svg)
-    if as_json:
-        print_json({"cache": str(cache), **found.model_dump(mode="json")})
-        return
     fields: list[tuple[str, object]] = [
         ("edges", ",".join(map(str, found.edges))),
         ("max_sample_length", found.max_sample_length),
@@ -128,11 +112,18 @@ def suggest(
         ("efficiency", f"{found.estimated_efficiency:.2%}"),
         ("reason", found.rationale),
     ]
-    typer.echo(format_fields(fields))
+    values = {"cache": str(cache), **found.model_dump(mode="json")}
+    analysis = analyze_bucket_efficiency(lengths, found.bucket_spec)
+    _show(values, format_fields(fields), as_json, svg, lambda: draw_bucket_efficiency(analysis))
 
 
-def _save_chart(chart: Any, path: Path) -> None:
+def _show(
+    values: dict[str, Any], text: str, as_json: bool, svg: Path | None, draw_chart: Callable[[], Any]
+) -> None:
+    """Print the values as JSON or the text, and save the chart if a path is given."""
     from phalanx.data.length_charts import save_chart
 
-    with user_errors():
-        save_chart(chart, path)
+    if svg is not None:
+        with user_errors():
+            save_chart(draw_chart(), svg)
+    print_json(values) if as_json else typer.echo(text)
