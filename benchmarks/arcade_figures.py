@@ -72,10 +72,10 @@ async def collected(port: int, episodes: int, after: Callable[[int], Any] | None
     )
     samples = []
     async with PuzzleSampleStream(config, max_episodes=episodes) as stream:
-        async for spec, made in stream.episodes():
+        async for episode, made in stream.episodes():
             samples += made
             if after is not None:
-                await after(spec.index)
+                await after(episode.index)
     return samples
 
 

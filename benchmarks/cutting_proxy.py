@@ -67,12 +67,13 @@ class CuttingProxy:
         except ConnectionError:
             pass
         finally:
+            # Close both ends before waiting, because this task may be canceled while it waits.
             upward.cancel()
-            await asyncio.gather(upward, return_exceptions=True)
-            for end in (writer, back_writer):
-                end.close()
-                with contextlib.suppress(OSError):
-                    await end.wait_closed()
+            writer.close()
+            back_writer.close()
+            await asyncio.gather(
+                upward, writer.wait_closed(), back_writer.wait_closed(), return_exceptions=True
+            )
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -68,7 +68,7 @@ def measure_ranking(dataset: str, config: PPOConfig, repeats: int, *, judged: bo
     data = load_knowledge_base(settings)
     index = ProofVocabulary(data, settings.max_goals)
     # Without the screen by forward chaining, which would answer for most of them.
-    ranking = ProofLinkPrediction.create(data, index, settings, LinkPredictionConfig(skip_unprovable=False))
+    ranking = ProofLinkPrediction(data, index, settings, LinkPredictionConfig(skip_unprovable=False))
     score = ranking.policy_scorer(default_network(config)(jax.random.key(0)))
     triples = ranking.candidates(ranking.queries("test", None)).triples
     triples = triples[[number % len(triples) for number in range(_CANDIDATES)]]

@@ -23,7 +23,7 @@ def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", kept)
 
 
-def test_phalanxs_own_environments_are_listed_with_version_and_a_line() -> None:
+def test_builtin_environments_are_listed_with_version_and_description() -> None:
     found = phalanx.registered_environments()
     assert [one.id for one in found] == list(OWN)
     assert [(one.name, one.version) for one in found] == [("arc", 2), ("proofs", 1)]
@@ -31,13 +31,13 @@ def test_phalanxs_own_environments_are_listed_with_version_and_a_line() -> None:
 
 
 @pytest.mark.parametrize("id", OWN)
-def test_an_id_promises_the_version_of_its_environment(id: str) -> None:
+def test_version_in_the_id_must_match_the_environment(id: str) -> None:
     environment = phalanx.make(id)
     assert isinstance(environment, Environment)
     assert id.endswith(f"-v{environment.version}")
 
 
-def test_an_environment_of_ones_own_is_made_with_its_settings() -> None:
+def test_user_environment_is_created_with_its_settings() -> None:
     phalanx.register("corridor-v1", Corridor, "walk to the right end")
     assert phalanx.make("corridor-v1") == Corridor()
     assert phalanx.make("corridor-v1", max_steps=5) == Corridor(5)
@@ -80,7 +80,7 @@ def test_an_unknown_keyword_argument_is_a_type_error_with_a_suggestion() -> None
         phalanx.make("corridor-v1", config="small")
 
 
-def test_a_version_that_the_environment_has_not_is_an_error() -> None:
+def test_unknown_version_is_rejected() -> None:
     phalanx.register("corridor-v3", Corridor)
     with pytest.raises(ValueError, match=r"'corridor-v3' is registered for version 3, but Corridor\.version"):
         phalanx.make("corridor-v3")
@@ -118,7 +118,7 @@ def test_redefined_class_replaces_its_registration() -> None:
     assert type(phalanx.make("maze-v1")) is second
 
 
-def test_another_package_names_its_environments_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environments_of_other_packages_are_found_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = importlib.metadata.EntryPoint("hall-v1", "tests.helpers.corridor:Corridor", registry.ENTRY_POINTS)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [entry])
     registry._discover.cache_clear()

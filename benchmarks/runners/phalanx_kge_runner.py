@@ -13,20 +13,18 @@ os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
-from phalanx.kg.evaluation import (  # noqa: E402
-    KnownAnswers,
-    count_ranks,
-    mean_reciprocal_rank,
-)
+from phalanx.kg.evaluation import count_ranks, mean_reciprocal_rank  # noqa: E402
 from phalanx.kg.kge.models import KGEModelConfig  # noqa: E402
-from phalanx.training.kge import KGEConfig, KGEOptimizerConfig, KGETrainer  # noqa: E402
+from phalanx.kg.triple_index import TripleIndex  # noqa: E402
+from phalanx.training.kge import KGEConfig, KGETrainer  # noqa: E402
+from phalanx.training.optimizer import OptimizerConfig  # noqa: E402
 
 config = KGEConfig(
     dataset=str(arguments.data),
     model=KGEModelConfig(name=arguments.model, embedding_dim=arguments.dim),
-    num_updates=arguments.epochs,
+    num_epochs=arguments.epochs,
     batch_size=arguments.batch,
-    optimizer=KGEOptimizerConfig(learning_rate=arguments.rate, lr_schedule="constant"),
+    optimizer=OptimizerConfig(learning_rate=arguments.rate, lr_schedule="constant", max_grad_norm=None),
     num_negatives=arguments.negatives,
     seed=arguments.seed,
 )
@@ -40,7 +38,7 @@ jax.block_until_ready(state)
 seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - worked
 
 train, valid = base.triples("train"), base.triples("valid")
-known = KnownAnswers(np.concatenate([train, valid]), base.vocabulary.num_entities)
+known = TripleIndex(np.concatenate([train, valid]), base.vocabulary.num_entities)
 protocol.say(
     event="trained",
     seconds=seconds,

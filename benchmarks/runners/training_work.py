@@ -14,8 +14,7 @@ import protocol
 from timed_training import TimedParts, TimedTraining, count_parameters, median_parts
 
 from phalanx.arc import ActionConfig, ArcConfig, DatasetConfig, EpisodeConfig
-from phalanx.arc.networks import create_network
-from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
+from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.core import Environment
 from phalanx.training.distributed import DeviceMesh
 from phalanx.training.optimizer import OptimizerConfig

@@ -38,19 +38,19 @@ def register_configs_with_jax() -> None:
 
 
 class FrozenModel(BaseModel):
-    """Base class of immutable Pydantic models that reject unknown fields.
+    """Base class of immutable Pydantic models that reject unknown fields."""
 
-    The docstrings of fields are their descriptions.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Config(FrozenModel):
     """Base class of configs, which are immutable, hashable and static under `jax.jit`.
 
-    A section of a config is a field that is itself a config.
+    A section of a config is a field that is itself a config. The docstrings of fields are their descriptions.
     """
+
+    # Not in `FrozenModel`, because Pydantic takes milliseconds per class to read the docstrings.
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     preset_group: ClassVar[str | None] = None
     """Folder in `presets/` with the named presets of this class, such as `"arc"` or `"ppo"`. None means that
@@ -165,9 +165,30 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def suggest_key(cls: type[BaseModel], key: str) -> str:
-    """Return a hint about an unknown setting, such as `did you mean 'optimizer.learning_rate'?`."""
-    return _suggest_key(cls, cls, "", key)
+def suggest_key(
+    cls: type[BaseModel], key: str, section: type[BaseModel] | None = None, prefix: str = ""
+) -> str:
+    """Return a hint about an unknown setting, such as `did you mean 'optimizer.learning_rate'?`.
+
+    The hint names a similar key in the same section, or else a similar setting in another section.
+
+    Args:
+        cls: Class of the config.
+        key: The unknown key, without the section's name.
+        section: Class of the section that contains the key. None if the key is not in a section.
+        prefix: Dotted name of the section with a final dot. Empty if the key is not in a section.
+    """
+    fields = (section or cls).model_fields
+    names = [path for path, *_ in _walk_settings(cls)]
+    candidates = (
+        (key, {name: prefix + name for name in fields}),
+        (key, {name.rpartition(".")[2]: name for name in reversed(names)}),
+        (prefix + key, {name: name for name in names}),
+    )
+    for given, choices in candidates:
+        if close := difflib.get_close_matches(given, choices, 1):
+            return f"did you mean '{choices[close[0]]}'?"
+    return f"valid here: {', '.join(fields)}"
 
 
 def list_presets(group: str) -> tuple[str, ...]:
@@ -179,30 +200,17 @@ def list_presets(group: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
-def to_yaml(config: BaseModel, *, changed_only: bool = False) -> str:
-    """Format a config as YAML. With `changed_only`, settings that have their default value are omitted."""
+def to_yaml(config: BaseModel) -> str:
+    """Format a config as YAML."""
     from omegaconf import OmegaConf
 
-    values = config.model_dump(mode="json")
-    if changed_only:
-        values = _changed_values(values, type(config).model_construct().model_dump(mode="json"))
-    return OmegaConf.to_yaml(OmegaConf.create(_escape_references(values))) if values else "{}\n"
+    return OmegaConf.to_yaml(OmegaConf.create(_escape_references(config.model_dump(mode="json"))))
 
 
-def save_config(
-    config: BaseModel, path: str | os.PathLike[str], *, changed_only: bool = False, group: str | None = None
-) -> None:
-    """Write a config to a YAML file that `load_config` can read.
-
-    Args:
-        config: The config.
-        path: Path of the file.
-        changed_only: Whether to write only the settings that differ from the defaults.
-        group: If given, the file begins with Hydra's header `# @package GROUP`.
-    """
-    header = f"# @package {group}\n" if group else ""
+def save_config(config: BaseModel, path: str | os.PathLike[str]) -> None:
+    """Write a config to a YAML file that `load_config` can read."""
     with atomic_write(path, "w") as file:
-        file.write(header + to_yaml(config, changed_only=changed_only))
+        file.write(to_yaml(config))
 
 
 def list_settings(cls: type[BaseModel]) -> Iterator[Setting]:
@@ -499,9 +507,8 @@ def _check_section_keys(
     for key, value in values.items():
         field = cls.model_fields.get(key)
         if field is None:
-            raise ValueError(
-                f"{source}unknown key '{prefix}{key}'; {_suggest_key(root, cls, prefix, str(key))}"
-            )
+            hint = suggest_key(root, str(key), cls, prefix)
+            raise ValueError(f"{source}unknown key '{prefix}{key}'; {hint}")
         section = _section_class(field.annotation)
         if section is not None and isinstance(value, Mapping):
             _check_section_keys(root, section, value, f"{prefix}{key}.", source)
@@ -551,37 +558,12 @@ def _leaf_paths(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
-def _suggest_key(root: type[BaseModel], cls: type[BaseModel], prefix: str, key: str) -> str:
-    """Suggest a similar key in the same section, or else a similar setting in another section."""
-    close = difflib.get_close_matches(key, cls.model_fields, 1)
-    if close:
-        return f"did you mean '{prefix}{close[0]}'?"
-    names = [path for path, *_ in _walk_settings(root)]
-    last = {path.rpartition(".")[2]: path for path in reversed(names)}
-    close = difflib.get_close_matches(key, last, 1)
-    if close:
-        return f"did you mean '{last[close[0]]}'?"
-    close = difflib.get_close_matches(prefix + key, names, 1)
-    return f"did you mean '{close[0]}'?" if close else f"valid here: {', '.join(cls.model_fields)}"
-
-
 def _merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Merge nested mappings. Values in `new` that are not mappings replace those in `old`."""
     result = dict(old)
     for key, value in new.items():
         both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = _merge(result[key], value) if both else value
-    return result
-
-
-def _changed_values(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    result = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and isinstance(defaults.get(key), Mapping):
-            if nested := _changed_values(value, defaults[key]):
-                result[key] = nested
-        elif key not in defaults or value != defaults[key]:
-            result[key] = value
     return result
 
 

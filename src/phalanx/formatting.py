@@ -25,6 +25,18 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def format_compact(value: float) -> str:
+    """Format a number. Numbers of at least 10,000 have three significant digits and a unit prefix.
+
+    >>> format_compact(950), format_compact(12_345), format_compact(3_200_000), format_compact(2e9)
+    ('950', '12.3 k', '3.2 M', '2 G')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == 'k' else size):.3g} {letter}"
+    return f"{value:,.0f}"
+
+
 def format_signed(value: float) -> str:
     """Format a number with its sign and at most three decimals.
 

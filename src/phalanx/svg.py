@@ -1,4 +1,4 @@
-"""Building blocks of SVG drawings: colors and fonts, text with a known width, layout and line charts."""
+"""Building blocks of SVG drawings: colors and fonts, text with a known width, layout and charts."""
 
 import dataclasses
 import functools
@@ -6,12 +6,13 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import drawsvg as draw
 
+from phalanx.formatting import format_compact
 from phalanx.io.atomic import atomic_write
 
 Number = float | int
@@ -28,6 +29,7 @@ TEXT, MUTED, LINE = "#1B2330", "#667085", "#B6BECB"
 GOOD, GOOD_TINT = "#12805C", "#E3F5EE"
 BAD, BAD_TINT = "#B42318", "#FDECEA"
 ACCENT, ACCENT_TINT = "#3B5BDB", "#EDF1FE"
+_LIGHT_ACCENT, _LIGHT_GOOD = "#D3DBF7", "#CFEBDF"
 
 # Advance widths of DejaVu Sans in ems. It is the widest font in `FONT`, so text that fits in it always fits.
 _ADVANCES = {
@@ -295,6 +297,116 @@ def line_chart(
         else:
             parts.append(draw.Lines(*itertools.chain(*line), fill="none", stroke=ink, stroke_width=2))
     return SvgBlock(width, height, tuple(parts))
+
+
+def histogram(
+    edges: Sequence[int],
+    counts: Sequence[int],
+    tooltips: Sequence[str],
+    marks: Mapping[str, float],
+    width: Number = 820,
+    height: Number = 250,
+) -> SvgBlock:
+    """Draw a histogram with labeled axes.
+
+    Args:
+        edges: Lower edge of each bin in ascending order, followed by the upper edge of the last bin.
+        counts: Height of the bar of each bin.
+        tooltips: Tooltip of each bar.
+        marks: Values that are marked with a triangle below the axis, by name and in ascending order.
+        width: Width of the chart in pixels, including the labels of the vertical axis.
+        height: Height of the bars in pixels.
+    """
+    left, low, high = 50, edges[0], edges[-1]
+    scale = height / (1.04 * max(counts))
+
+    def to_x(value: float) -> float:
+        return left + (width - left) * (value - low) / (high - low)
+
+    parts: list[Any] = []
+    for tick in _round_ticks(max(counts), 5):
+        y = height - tick * scale
+        parts.append(draw.Line(left, short(y), width, short(y), stroke=BORDER, stroke_width=1))
+        parts.append(text_line(format_compact(tick), 12, left - 10, y + 4, fill=MUTED, anchor="end"))
+    gap = 1 if len(counts) <= 120 else 0
+    for (begin, end), count, tooltip in zip(itertools.pairwise(edges), counts, tooltips, strict=True):
+        if count:
+            bar_height = max(1.0, count * scale)
+            size = (max(0.6, to_x(end) - to_x(begin) - gap), bar_height)
+            corner = (to_x(begin), height - bar_height)
+            bar = draw.Rectangle(*map(short, (*corner, *size)), fill=ACCENT)
+            bar.append_title(tooltip)
+            parts.append(bar)
+    parts.append(draw.Line(left, height, width, height, stroke=MUTED, stroke_width=1))
+    for tick in _round_ticks(high - 1, 8):
+        if tick >= low:
+            parts.append(text_line(f"{tick:,}", 12, to_x(tick), height + 18, fill=MUTED, anchor="middle"))
+    label_x = -math.inf
+    for name, value in marks.items():
+        x, y = to_x(value), height + 28
+        label_x = max(x, label_x + 28)
+        parts.append(draw.Lines(short(x), y, short(x - 5), y + 8, short(x + 5), y + 8, close=True, fill=TEXT))
+        parts.append(text_line(name, 12, label_x, y + 21, anchor="middle"))
+    return SvgBlock(width, height + 54, tuple(parts))
+
+
+def _round_ticks(highest: int, num_steps: int) -> range:
+    """Return multiples of a round step from 0 to `highest`. There are at most `num_steps` steps."""
+    steps = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
+    return range(0, highest + 1, next(step for step in steps if highest <= step * num_steps))
+
+
+class Bar(NamedTuple):
+    """A row of a bar chart."""
+
+    label: str
+    """Text on the left of the bar."""
+    value: int
+    """Length of the dark part of the bar."""
+    total: int
+    """Length of the complete bar. The part after `value` is light."""
+    note: str
+    """Text on the right of the bar."""
+    highlighted: bool = False
+    """Draw the bar in another color, and its texts in bold."""
+
+
+def bar_chart(bars: Sequence[Bar], legend: tuple[str, str], width: Number = 820) -> SvgBlock:
+    """Draw horizontal bars below each other.
+
+    Args:
+        bars: Bars from top to bottom.
+        legend: Names of the dark and the light part of the bars.
+        width: Width of the chart in pixels, including labels and notes.
+    """
+    left = 12 + max(text_width(bar.label, 13, bar.highlighted) for bar in bars)
+    right = 10 + max(text_width(bar.note, 13, bar.highlighted) for bar in bars)
+    scale = (width - left - right) / (max(bar.total for bar in bars) or 1)
+    parts: list[Any] = []
+    for x, color, name in ((left, ACCENT, legend[0]), (left + 110, _LIGHT_ACCENT, legend[1])):
+        parts.append(draw.Rectangle(short(x), 0, 11, 11, rx=2, fill=color))
+        parts.append(text_line(name, 12, x + 17, 10, fill=MUTED))
+    for row, bar in enumerate(bars):
+        y = 26 + 40 * row
+        dark, light = (GOOD, _LIGHT_GOOD) if bar.highlighted else (ACCENT, _LIGHT_ACCENT)
+        parts.append(text_line(bar.label, 13, left - 12, y + 17, bold=bar.highlighted, anchor="end"))
+        if bar.total:
+            group = draw.Group()
+            group.append_title(f"{bar.label}: {bar.value:,} of {bar.total:,}")
+            for amount, color in ((bar.total, light), (bar.value, dark)):
+                bar_width = short(max(1.0, amount * scale))
+                group.append(draw.Rectangle(short(left), y, bar_width, 24, rx=3, fill=color))
+            parts.append(group)
+        x = left + bar.total * scale + 10
+        color = TEXT if bar.total else MUTED
+        parts.append(text_line(bar.note, 13, x, y + 17, fill=color, bold=bar.highlighted))
+    return SvgBlock(width, 26 + 40 * len(bars), tuple(parts))
+
+
+def titled_drawing(chart: SvgBlock, title: str, subtitle: str) -> draw.Drawing:
+    """Create a drawing of a chart below a title and a subtitle."""
+    header = vstack([text_block(title, 18, bold=True), text_block(subtitle, 13, fill=MUTED)])
+    return to_drawing(vstack([header, chart], 18), title)
 
 
 def to_html(drawing: draw.Drawing) -> str:

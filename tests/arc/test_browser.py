@@ -17,8 +17,7 @@ from phalanx.arc import ArcConfig, ArcEnvironment, generate_tasks
 from phalanx.arc.action_distribution import ArcDistribution
 from phalanx.arc.browser import report_panel
 from phalanx.arc.browser.export import MAX_PARAMETERS, agent_record, export_agent
-from phalanx.arc.networks import create_network
-from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
+from phalanx.arc.networks import ArcNetworkConfig, create_network
 from phalanx.config import load_config
 from phalanx.logging.report import page as report_page, read_run, write_report
 from tests.helpers.browser import needs_chromium, no_complaints, opened_tab
@@ -312,17 +311,19 @@ def test_names_in_a_strangers_agent_stay_text(opened: Any, tmp_path: Path) -> No
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "its format is 2": lambda said: said.update(format=2),
-    "canvas must be an integer from 1 to 30": lambda said: said.update(canvas=[4, 3000]),
-    "max_steps must be an integer": lambda said: said.update(max_steps=True),
-    "selection must be point or bbox": lambda said: said.update(selection="mask"),
+    "format must be 1, got 2": lambda said: said.update(format=2),
+    "canvas[1] must be at most 30, got 3000": lambda said: said.update(canvas=[4, 3000]),
+    "max_steps must be an integer, got True": lambda said: said.update(max_steps=True),
+    "selection must be 'point' or 'bbox', got 'mask'": lambda said: said.update(selection="mask"),
     "operations must be sorted": lambda said: said["operations"].reverse(),
     "without those that change the pair": lambda said: said["operations"].append({"id": 37, "name": "Next"}),
     "sees must be some of": lambda said: said.update(sees=["input", "working"]),
-    "palette must be ten colors": lambda said: said["palette"].__setitem__(0, "red;}"),
+    "palette[0]": lambda said: said["palette"].__setitem__(0, "red;}"),
     "finite weights, got": lambda said: said["network"].update(weights=base64.b64encode(bytes(8)).decode()),
-    "a grid must be rows of digits": lambda said: said["puzzles"][0].update(input=["01", "2x"]),
-    "names must be strings": lambda said: said["puzzles"][0].update(task=7),
+    "puzzles[0].input[1]": lambda said: said["puzzles"][0].update(input=["01", "2x"]),
+    "the rows of a grid must have equal": lambda said: said["puzzles"][0].update(input=["01", "2"]),
+    "fit on the canvas": lambda said: said["puzzles"][0].update(output=["01234"]),
+    "puzzles[0].task must be a string, got 7": lambda said: said["puzzles"][0].update(task=7),
     "puzzles must be a list": lambda said: said.update(puzzles={}),
 }
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from phalanx.arc import ArcConfig, ArcObservation, DatasetConfig, ObservationConfig
+from phalanx.arc.networks import ArcNetworkConfig
 from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork
-from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig
 from phalanx.native import is_native_available
 
 pytestmark = [

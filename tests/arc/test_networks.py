@@ -12,8 +12,8 @@ import pytest
 
 from phalanx.arc.action_distribution import ArcLogits, AxisLogits, CellLogits
 from phalanx.arc.config import ActionConfig, ArcConfig, ObservationConfig
-from phalanx.arc.networks import ArcNetwork, create_network
-from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig, GridEmbedding, patches
+from phalanx.arc.networks import ArcNetwork, ArcNetworkConfig, create_network
+from phalanx.arc.networks.stem_and_heads import GridEmbedding, patches
 from phalanx.arc.observation import ArcObservation
 from phalanx.arc.operations import Operation
 from tests.helpers.random_weights import random_weights

@@ -138,8 +138,8 @@ def test_the_arrays_of_a_reward_of_ones_own_are_arguments_too() -> None:
 def test_numbers_have_names() -> None:
     environment = ArcEnvironment.create(row_config(reward=RewardConfig(step_penalty=-0.5)), ROW)
     changed = environment.with_reward(success_bonus=3)
-    assert float(changed.reward_weights_by_name["success_bonus"]) == 3.0
-    assert float(changed.reward_weights_by_name["step_penalty"]) == -0.5
+    weights = dict(zip(REWARD_WEIGHTS, changed.reward_weights.tolist(), strict=True))
+    assert weights["success_bonus"] == 3.0 and weights["step_penalty"] == -0.5
     with pytest.raises(ValueError, match="unknown reward weight 'bonus'; choose from similarity_weight, "):
         environment.with_reward(bonus=1.0)
     with pytest.raises(ValueError, match=r"step_penalty must be a scalar, got shape \(2,\); use vmap"):

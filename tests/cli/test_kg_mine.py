@@ -50,7 +50,7 @@ def test_without_a_file_the_best_rules_are_shown(phalanx, folder):
 def test_an_embedding_ranks_too(phalanx, folder, tmp_path):
     run = tmp_path / "kge"
     trained = phalanx(
-        "train", "kge", f"dataset={folder}", "model.embedding_dim=4", "num_updates=1", "--out", run
+        "train", "kge", f"dataset={folder}", "model.embedding_dim=4", "num_epochs=1", "--out", run
     )
     assert trained.code == 0, trained.err
     result = phalanx(

@@ -17,7 +17,7 @@ from phalanx.cli.train import app
 
 pytestmark = pytest.mark.slow
 
-SMALL = ["model.embedding_dim=8", "num_updates=6", "num_negatives=16", "evaluation.every=2"]
+SMALL = ["model.embedding_dim=8", "num_epochs=6", "num_negatives=16", "evaluation.every=2"]
 
 
 def train(*arguments: str | Path) -> str:

@@ -61,5 +61,5 @@ def test_ids_and_lengths_must_be_as_many():
 
 
 def test_an_array_of_floats_is_refused_even_if_they_are_whole():
-    with pytest.raises(ValueError, match="lengths must be integers, got an array of float64"):
+    with pytest.raises(ValueError, match="lengths must be a one-dimensional array of integers, got float64"):
         LengthTable.from_arrays(None, np.array([1.0, 2.0]))

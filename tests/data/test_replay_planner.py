@@ -123,7 +123,8 @@ def test_a_state_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     other = window_over(filled(3), 4, 1)
     with pytest.raises(ValueError, match="no longer has the additions 0 to 3"):
         other.load_state_dict(window.state_dict())
-    assert not other.has_plan
+    with pytest.raises(ValueError, match="no window has been planned yet"):
+        _ = other.plan
     with pytest.raises(ValueError, match="not the state of a replay planner"):
         other.load_state_dict({"window": -1})
     (tmp_path / "bad.json").write_text("{")

@@ -14,8 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from phalanx.data import EvictionPolicy, ReplayBuffer, ReplayBufferConfig, Sample, SampleOrigin
 from tests.helpers.sample_cases import PRIORITIES, samples
 
-DIFFICULTY_BINS = 10
-
 
 @dataclasses.dataclass
 class Held:
@@ -172,17 +170,6 @@ class ReplayMachine(RuleBasedStateMachine):
         assert stats.mean_difficulty == pytest.approx(_mean(difficulties), rel=1e-15)
         assert stats.mean_reward == pytest.approx(_mean(rewards), rel=1e-15)
         assert stats.success_rate == (sum(outcomes) / len(outcomes) if outcomes else 0.0)
-        bins = [min(int(d * DIFFICULTY_BINS), DIFFICULTY_BINS - 1) for d in difficulties]
-        assert stats.difficulty_counts == tuple(bins.count(b) for b in range(DIFFICULTY_BINS))
-        for b, rate in enumerate(stats.success_by_difficulty):
-            inside = [
-                s.info.success
-                for s in all_of_them
-                if s.info.success is not None
-                and s.info.difficulty is not None
-                and min(int(s.info.difficulty * 10), 9) == b
-            ]
-            assert rate == (sum(inside) / len(inside) if inside else None)
 
 
 def _mean(numbers: list[float]) -> float:

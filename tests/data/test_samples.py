@@ -20,7 +20,8 @@ from phalanx.data import (
     read_samples,
     write_samples,
 )
-from phalanx.data.samples import SampleFileError, SampleInfo
+from phalanx.data.samples import SampleInfo
+from phalanx.io.checksum import CorruptFileError
 from tests.helpers.sample_cases import sample, samples
 
 
@@ -85,7 +86,7 @@ def test_sample_files_are_read_back_unchanged(tmp_path: Path, suffix: str, creat
 def test_damaged_sample_files_are_rejected(tmp_path: Path):
     write_samples(tmp_path / "a.npz", [sample()])
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-30])
-    with pytest.raises(SampleFileError, match=r"a\.npz"):
+    with pytest.raises(CorruptFileError, match=r"a\.npz"):
         read_samples(tmp_path / "a.npz")
     (tmp_path / "b.jsonl").write_text('{"sample_id": "a"}\n')
     with pytest.raises(ValueError, match=r"b\.jsonl:1: not a sample: a sample needs the field 'input_ids'"):

@@ -15,7 +15,7 @@ from phalanx.native import is_native_available
 from phalanx.proofs.backends import native, xla
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, SearchNode
+from phalanx.proofs.state import ExpandRequest, ExpandSettings, SearchNode
 from tests.reference import resolution as oracle
 
 ENGINES = ("native", "xla") if is_native_available() else ("xla",)
@@ -143,14 +143,18 @@ class _Shape:
         return hash(self._key)
 
 
+def _settings(config: ProofConfig) -> ExpandSettings:
+    return ExpandSettings(config.max_skipped_states, config.end_proof_action, config.prune_visited, False)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _native(config: ProofConfig, program: Program, asked: ExpandRequest, node: SearchNode) -> SearchNode:
-    return native.expand(config, program, False, asked, node)
+    return native.expand(program, _settings(config), (), asked, node)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _xla(shape: _Shape, arrays: Any, asked: ExpandRequest, node: SearchNode) -> SearchNode:
-    return xla.expand(shape.config, shape.program, False, arrays, asked, node)
+    return xla.expand(shape.program, _settings(shape.config), arrays, asked, node)
 
 
 # Both engines are asked about the same cases, and what the oracle says of them is the same.

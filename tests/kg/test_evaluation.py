@@ -208,14 +208,11 @@ def test_the_exact_prover_puts_fewer_rounds_first_and_no_proof_last() -> None:
     scores = exact_scorer(FACTS, RULES)(triples)
     assert scores.score.tolist() == [-1, -2, -np.inf]
     assert scores.length is not None and scores.length.tolist() == [1, 2, -1]
-    # By steps: a rule whose body is a fact; a rule, a fact for the variable, a rule.
-    assert exact_scorer(FACTS, RULES, by="depth")(triples).score.tolist() == [-1, -3, -np.inf]
-    assert exact_scorer(FACTS, RULES, by="depth", limit=2)(triples).score.tolist() == [-1, -np.inf, -np.inf]
+    assert exact_scorer(FACTS, RULES, max_rounds=1)(triples).score.tolist() == [-1, -np.inf, -np.inf]
 
 
 def test_the_exact_prover_lets_no_fact_prove_itself() -> None:
     fact = np.array([(2, 1, 2)], np.int32)
-    assert exact_scorer(FACTS, RULES, by="depth")(fact).score.tolist() == [-1]
     with pytest.raises(ValueError, match=r"\[2, 1, 2\] is a fact, and rounds"):
         exact_scorer(FACTS, RULES)(fact)
 

@@ -96,7 +96,7 @@ def test_a_network_reads_back_as_it_was_written(tmp_path) -> None:
     read = PathNetwork.load(file, data)
     np.testing.assert_array_equal(read.parameters, network.parameters)
     rows = np.array([[0, 0], [3, 5]], np.int32)
-    np.testing.assert_array_equal(read.scores(rows), network.scores(rows))
+    np.testing.assert_array_equal(read.score_pairs(rows), network.score_pairs(rows))
     other = KnowledgeBase((Atom("p", "a", "b"),))
     with pytest.raises(ValueError, match="fitted to a knowledge base with other relations, such as a"):
         PathNetwork.load(file, other)

@@ -84,7 +84,7 @@ def test_invalid_step_tokens_are_rejected() -> None:
 
 
 def test_proof_step_is_encoded_as_goals_options_and_choice() -> None:
-    tokenizer = ProofTokenizer(num_predicates=4, num_terms=9, num_actions=2, max_depth=10)
+    tokenizer = ProofTokenizer(num_predicates=4, num_terms=9, num_actions=2, max_steps=10)
     goals = np.array([[[1, 2, 3], [2, 3, 8], [0, 0, 0]]], np.int32)
     successors = np.array([[[[2, 3, 8], [0, 0, 0], [0, 0, 0]], [[3, 0, 0], [0, 0, 0], [0, 0, 0]]]], np.int32)
     seen = {"goals": goals, "successors": successors, "count": np.array([2]), "depth": np.array([-1])}

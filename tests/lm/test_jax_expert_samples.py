@@ -42,7 +42,7 @@ def test_arc_samples_show_the_other_pairs_but_not_the_answer() -> None:
     assert data.plan is not None
     assert data.get_batch(next(data.plan.batches())).real_tokens > 0
     (task,) = generate_tasks(["fill_enclosed"], 1)
-    text = compact_task(task, 1, task.demos[1].input)
+    text = compact_task(task, 1, task.demos[1].input, task.demos[1].input)
     outputs = ["/".join("".join(map(str, row)) for row in pair.output.tolist()) for pair in task.demos]
     assert all(
         (f"={output}\n" in text) == (index != 1)

@@ -461,16 +461,16 @@ def proofs_expand(max_successors: int = 4, program: int = 77) -> CustomCall:
         "too_long": ((2,), "i4"),
         "unary_steps": ((2,), "i4"),
     }
-    flags = {name: np.bool_(False) for name in ("end_proof_action", "memory_pruning", "restart")}
+    flags = {name: np.bool_(False) for name in ("end_proof_action", "prune_visited", "restart")}
     return CustomCall(
         "phalanx_proofs_expand",
         {"active": ((2,), "?"), "query": ((2, 3), "i4"), "excluded": ((2,), "?")} | state,
         state,
-        {"program": np.int64(program), "unary_limit": np.int64(0), **flags},
+        {"program": np.int64(program), "max_skipped_states": np.int64(0), **flags},
         (
             {"program": np.int64(78)},
-            {"unary_limit": np.int64(-1)},
-            {"unary_limit": np.int64(2**62)},
+            {"max_skipped_states": np.int64(-1)},
+            {"max_skipped_states": np.int64(2**62)},
         ),
     )
 
@@ -646,9 +646,9 @@ def test_the_generation_kernel_accepts_any_content(data: st.DataObject) -> None:
 def test_the_proof_kernel_accepts_any_content(data: st.DataObject) -> None:
     call = proofs_expand()
     flags = {
-        name: np.bool_(data.draw(st.booleans())) for name in ("end_proof_action", "memory_pruning", "restart")
+        name: np.bool_(data.draw(st.booleans())) for name in ("end_proof_action", "prune_visited", "restart")
     }
-    call.run(call.draw_operands(data), unary_limit=np.int64(data.draw(st.integers(0, 9))), **flags)
+    call.run(call.draw_operands(data), max_skipped_states=np.int64(data.draw(st.integers(0, 9))), **flags)
 
 
 # The module itself

@@ -132,7 +132,7 @@ def test_new_episodes_come_from_the_current_stage_of_a_curriculum() -> None:
         mask = jnp.arange(len(clock)) != 0
         new_keys = jax.vmap(jax.random.split)(keys)[:, 0]
         _, observed = env.batch_reset_where(mask, new_keys, states, observations)
-        return states.proof.query.depth, observed.depth
+        return states.query.depth, observed.depth
 
     keys = jax.random.split(jax.random.key(0), 30)
     before, after = map(np.asarray, depths_at(np.repeat(np.array([3, 4, 12], np.int32), 10), keys))
@@ -149,12 +149,12 @@ def test_the_wrapper_has_the_capabilities_of_the_environment(environment: ProofE
     assert wrapper.max_episode_steps == environment.max_episode_steps == 4
     state, _ = jax.jit(wrapper.reset)(jax.random.key(0))
     assert wrapper.render_modes == environment.render_modes
-    assert wrapper.render(state, "ansi") == environment.render(state.proof, "ansi")
-    assert wrapper.task_name(state) == environment.task_name(state.proof)
+    assert wrapper.render(state, "ansi") == environment.render(state, "ansi")
+    assert wrapper.task_name(state) == environment.task_name(state)
     text = wrapper.action_text(jnp.int32(0), state)
     assert int(wrapper.parse_action(text, state)) == 0
     assert text in wrapper.observation_text(state)
-    np.testing.assert_array_equal(wrapper.legal_actions(state), state.proof.action_mask)
+    np.testing.assert_array_equal(wrapper.legal_actions(state), state.action_mask)
 
 
 def test_the_default_network_needs_only_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,5 +286,5 @@ def test_the_expert_proves_true_queries_and_gives_up_on_false_ones(environment: 
 def test_the_expert_of_a_curriculum_labels_its_states(environment: ProofEnvironment) -> None:
     wrapper: Any = ProofEnvironment.from_config(small("curriculum=[{from_step: 4, max_depth: 2}]"))
     states, _ = jax.jit(wrapper.batch_reset)(jax.random.split(jax.random.key(1), 4))
-    labels, expected = wrapper.expert().label(states, ()), environment.expert().label(states.proof, ())
+    labels, expected = wrapper.expert().label(states, ()), environment.expert().label(states, ())
     np.testing.assert_array_equal(labels.actions, expected.actions)

@@ -12,8 +12,9 @@ from phalanx.kg import KnowledgeBase, parse_atom, parse_rule
 from phalanx.kg.kge import KGE
 from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.proofs import ProofConfig, ProofEnvironment
-from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
+from phalanx.proofs.search.beam import BeamSearchConfig, beam_search
 from phalanx.proofs.vocabulary import ProofVocabulary
+from tests.helpers.uniform_policy import UniformPolicy
 
 pytestmark = pytest.mark.slow
 

@@ -18,11 +18,11 @@ from phalanx.proofs.link_prediction import (
     can_chain,
     embedding_scorer,
     evaluate_proofs,
-    policy_scorer,
 )
 from phalanx.proofs.score_combination import HybridConfig
-from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy
+from phalanx.proofs.search.beam import BeamSearchConfig
 from phalanx.proofs.vocabulary import ProofVocabulary
+from tests.helpers.uniform_policy import UniformPolicy
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def ranking() -> ProofLinkPrediction:
         num_candidates=10, beam=SEARCH, max_queries=30, max_fit_queries=30, batch_size=32
     )
     settings = ProofConfig(max_actions=64, max_goals=6)
-    return ProofLinkPrediction.create(data, ProofVocabulary(data), settings, config)
+    return ProofLinkPrediction(data, ProofVocabulary(data), settings, config)
 
 
 def test_the_exact_prover_ranks_the_generated_families_well(ranking: ProofLinkPrediction) -> None:
@@ -84,9 +84,11 @@ def test_search_without_learning_proves_what_is_provable_and_ranks_by_it(
 
 def test_screening_changes_no_score(ranking: ProofLinkPrediction) -> None:
     candidates = ranking.candidates(ranking.queries("test", 10))
-    options = (ranking.environment, ranking.program, UniformPolicy(), SEARCH)
-    whole = score_candidates(policy_scorer(*options, batch_size=32), candidates)
-    screened = score_candidates(policy_scorer(*options, rules=ranking.rules, batch_size=32), candidates)
+    searching_all = dataclasses.replace(
+        ranking, config=ranking.config.model_copy(update={"skip_unprovable": False})
+    )
+    whole = score_candidates(searching_all.policy_scorer(UniformPolicy()), candidates)
+    screened = score_candidates(ranking.policy_scorer(UniformPolicy()), candidates)
     np.testing.assert_array_equal(whole.proved, screened.proved)
     np.testing.assert_array_equal(whole.length, screened.length)
     np.testing.assert_allclose(whole.score, screened.score, rtol=1e-5)
@@ -103,7 +105,7 @@ def test_an_embedding_ranks_by_itself_and_in_a_hybrid(ranking: ProofLinkPredicti
     assert by_proof.total.proved_rate is not None
     # Without a policy the proofs are the exact prover's; the embedding outweighs those of corruptions.
     strong = ranking.config.model_copy(update={"hybrid": HybridConfig(kge_weight=10.0)})
-    both = ProofLinkPrediction.create(ranking.knowledge_base, ranking.vocabulary, ranking.environment, strong)
+    both = dataclasses.replace(ranking, config=strong)
     assert evaluate_proofs("hybrid", both, kge=perfect).total.mrr == 1.0
 
 
@@ -114,9 +116,7 @@ def test_a_learned_combination_is_fitted_to_the_validation_split(ranking: ProofL
 
     def search(triples: np.ndarray, /) -> object:
         seen.append({tuple(row) for row in triples.tolist()})
-        return policy_scorer(
-            ranking.environment, ranking.program, UniformPolicy(), SEARCH, rules=ranking.rules, batch_size=32
-        )(triples)
+        return ranking.policy_scorer(UniformPolicy())(triples)
 
     combination = ranking.fit_combination(search, embedding_scorer(embedding))
     test = {tuple(row) for row in ranking.queries("test", None).tolist()}

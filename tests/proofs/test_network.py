@@ -37,8 +37,12 @@ def index() -> ProofVocabulary:
     return ProofVocabulary(KnowledgeBase(facts, (rule,)), max_goals=3)
 
 
+def config(atoms: str, states: str, dim: int = WIDTH) -> ProofNetworkConfig:
+    return ProofNetworkConfig(atom_embedding=atoms, state_pooling=states, embedding_dim=dim)
+
+
 def embedding(index: ProofVocabulary, atoms: str = "transe", states: str = "mean") -> StateEmbedding:
-    make = eqx.filter_jit(lambda key: StateEmbedding(atoms, states, WIDTH, index, key=key))  # type: ignore[arg-type]
+    make = eqx.filter_jit(lambda key: StateEmbedding(config(atoms, states), index, key=key))
     return make(jax.random.key(0))
 
 
@@ -78,9 +82,10 @@ def test_atoms_are_composed_as_their_authors_do() -> None:
     def atom(kind: str, predicate: list, first: list, second: list) -> list:
         @jax.jit
         def compose(key: jax.Array, rows: AtomRows, goals: jax.Array) -> jax.Array:
-            return StateComposition(kind, "sum", len(first), key=key)(rows, goals)  # type: ignore[arg-type]
+            return StateComposition(config(kind, "sum", len(first)), key=key)(rows, goals)
 
-        rows = AtomRows(*(np.array([row], np.float32) for row in (predicate, first, second)))
+        predicate_row, *terms = (np.array([row], np.float32) for row in (predicate, first, second))
+        rows = AtomRows(predicate_row, tuple(terms))
         found = compose(jax.random.key(0), rows, state((1, 1, 2), size=1))
         return [round(float(x), 5) for x in np.asarray(found)]
 

@@ -77,8 +77,7 @@ def test_atoms_go_to_rows_and_back(index):
 
 def test_rules_number_their_variables_by_first_occurrence(index):
     rule = parse_rule("r:1:wife(Z,X), father(X,Y) -> father(Y,Y)")
-    assert index.encode_rule(rule) == ((1, -1, -1), ((3, -2, -3), (1, -3, -1)))
-    assert index.encode_rules([rule]) == (index.encode_rule(rule),)
+    assert index.encode_rules([rule]) == (((1, -1, -1), ((3, -2, -3), (1, -3, -1))),)
 
 
 def test_a_state_is_shown_without_its_padding(index):

@@ -326,10 +326,10 @@ def _grids(task: Any) -> list[object]:
 @workload("integers")
 def arc_generated_tasks() -> Digests:
     """Digest the grids and solutions of generated tasks of all families."""
-    from phalanx.arc.generators import generate_tasks, list_families
+    from phalanx.arc.generators import FAMILIES, generate_tasks
 
     found = {}
-    for family in list_families():
+    for family in FAMILIES:
         lines: list[object] = []
         for split in ("training", "evaluation"):
             for task in generate_tasks((family,), 4, seed=1, split=split):
@@ -516,11 +516,11 @@ def mined_rules_of_shared_data() -> Digests:
 def _rank_counts(aggregations: Iterable[tuple[str, str]]) -> Digests:
     """Digest how many candidates score above and equal to each true answer; pairs of key and aggregation."""
     from phalanx.kg import RulePredictor, mine_rules
-    from phalanx.kg.evaluation import KnownAnswers, count_ranks
+    from phalanx.kg.evaluation import count_ranks
     from phalanx.kg.rules.predictor import LEARNING_CHOICES, RuleApplier, rule_weights
 
     applier = RuleApplier(mine_rules(_family(), max_length=2), _family(), num_threads=1)
-    known = KnownAnswers(_family().known_triples, _family().vocabulary.num_entities)
+    known = _family().known_answers
     found = {}
     for key, aggregation in aggregations:
         weights = rule_weights(applier, aggregation, LEARNING_CHOICES[1])
@@ -609,7 +609,8 @@ def best_first_search() -> Digests:
 @workload("floats")
 def beam_search() -> Digests:
     """Digest results of beam search with a uniform policy; paths that nearly tie depend on rounding."""
-    from phalanx.proofs.search.beam import BeamSearchConfig, UniformPolicy, beam_search
+    from phalanx.proofs.search.beam import BeamSearchConfig, beam_search
+    from tests.helpers.uniform_policy import UniformPolicy
 
     _, program, queries = _encoded_family()
     search = BeamSearchConfig(beam_width=4, max_depth=5)
@@ -892,7 +893,7 @@ def kge_family() -> Digests:
     small = (
         "dataset=generated",
         "model.embedding_dim=16",
-        "num_updates=3",
+        "num_epochs=3",
         "num_negatives=32",
     )
     algorithm = KGETrainer(KGEConfig.load("family", small))

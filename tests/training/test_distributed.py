@@ -25,7 +25,7 @@ from phalanx.logging import LoggingConfig
 from phalanx.training.distributed import DeviceMesh, initialize
 from phalanx.training.optimizer import OptimizerConfig
 from phalanx.training.ppo import PPO, PPOConfig
-from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, Processes, ProcessLostError
+from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessGroup, ProcessLostError
 from tests.helpers.short_walk import ShortWalk, WalkNetwork
 from tests.helpers.small_training import SMALL, metrics_of
 
@@ -38,12 +38,12 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def together(count: int, work: Callable[[Processes], Any], timeout: float = 60) -> list[Any]:
+def together(count: int, work: Callable[[ProcessGroup], Any], timeout: float = 60) -> list[Any]:
     """What each of so many processes comes to; they are threads, with real connections between them."""
     address = f"127.0.0.1:{free_port()}"
 
     def one(rank: int) -> Any:
-        joined = Processes.join(address, count, rank, timeout)
+        joined = ProcessGroup.join(address, count, rank, timeout)
         try:
             return work(joined)
         finally:
@@ -84,7 +84,7 @@ def create_ppo(mesh: DeviceMesh) -> PPO:
     return PPO(CONFIG, ShortWalk(), WalkNetwork, mesh)
 
 
-def trained(processes: Processes) -> tuple[list[bytes], list[bytes], list[bytes]]:
+def trained(processes: ProcessGroup) -> tuple[list[bytes], list[bytes], list[bytes]]:
     """State, metrics and episodes after three updates; the second continues from a checkpoint's state."""
     mesh = DeviceMesh(jax.devices()[:1], processes)
     ppo = create_ppo(mesh)
@@ -98,7 +98,7 @@ def trained(processes: Processes) -> tuple[list[bytes], list[bytes], list[bytes]
 
 @pytest.fixture(scope="module")
 def alone() -> tuple[list[bytes], list[bytes], list[bytes]]:
-    return trained(Processes(0, 1))
+    return trained(ProcessGroup(0, 1))
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -216,13 +216,11 @@ def test_a_training_that_lost_a_process_resumes_with_fewer_and_the_same_result(t
 
 
 def test_arrays_are_gathered_in_the_order_of_the_processes() -> None:
-    def work(processes: Processes) -> tuple[np.ndarray, np.ndarray]:
-        mine = np.full((1, 2), processes.rank, np.int8)
-        return processes.gather(mine), processes.gather(mine, axis=1)
+    def work(processes: ProcessGroup) -> list[np.ndarray]:
+        return processes.gather([np.full((1, 2), processes.rank, np.int8)])
 
-    for rows, columns in together(3, work):
+    for [rows] in together(3, work):
         assert rows.tolist() == [[0, 0], [1, 1], [2, 2]]
-        assert columns.tolist() == [[0, 0, 1, 1, 2, 2]]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -230,21 +228,21 @@ def test_several_large_arrays_are_gathered_in_one_exchange(count: int) -> None:
     # More than the buffers of a connection hold: processes that only sent would wait forever.
     large = np.arange(3_000_000, dtype=np.int32)
 
-    def work(processes: Processes) -> tuple[list[list[bool]], int]:
+    def work(processes: ProcessGroup) -> tuple[list[list[bool]], int]:
         mine = [(large + processes.rank)[None], np.full((2, 1), processes.rank, bool), np.zeros((1, 0))]
-        rows, columns, nothing = processes.gather_all(mine, [0, 1, 0])
+        rows, flags, nothing = processes.gather(mine)
         expected = np.stack([large + rank for rank in range(count)])
         assert np.array_equal(rows, expected) and nothing.shape == (count, 0)
-        return columns.tolist(), processes.num_exchanges
+        return flags.tolist(), processes.num_exchanges
 
-    for columns, exchanges in together(count, work):
-        assert columns == [[rank > 0 for rank in range(count)]] * 2
+    for flags, exchanges in together(count, work):
+        assert flags == [[rank > 0] for rank in range(count) for _ in range(2)]
         assert exchanges == 1
 
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_lost_process_is_reported_by_the_others(lost: int) -> None:
-    def work(processes: Processes) -> str:
+    def work(processes: ProcessGroup) -> str:
         processes.exchange(b"here")
         if processes.rank == lost:
             return "lost"
@@ -258,7 +256,7 @@ def test_a_lost_process_is_reported_by_the_others(lost: int) -> None:
 
 
 def test_processes_that_are_out_of_step_raise_an_error() -> None:
-    def work(processes: Processes) -> str:
+    def work(processes: ProcessGroup) -> str:
         with pytest.raises(ProcessLostError) as caught:
             processes.exchange(b"x" * (1 + processes.rank))
         return str(caught.value)
@@ -269,7 +267,7 @@ def test_processes_that_are_out_of_step_raise_an_error() -> None:
 def test_other_connections_to_the_port_are_closed() -> None:
     port = free_port()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        first = pool.submit(Processes.join, f"127.0.0.1:{port}", 2, 0, 60)
+        first = pool.submit(ProcessGroup.join, f"127.0.0.1:{port}", 2, 0, 60)
         for words in (b"GET / HTTP/1.1\r\n\r\n", b"\x02\x00\x00\x00[]", b'\x0b\x00\x00\x00{"rank": 1}'):
             while True:
                 try:
@@ -282,17 +280,17 @@ def test_other_connections_to_the_port_are_closed() -> None:
             with stranger, contextlib.suppress(ConnectionResetError):
                 stranger.sendall(words)
                 assert stranger.recv(1) == b""
-        second = pool.submit(Processes.join, f"127.0.0.1:{port}", 2, 1, 60)
+        second = pool.submit(ProcessGroup.join, f"127.0.0.1:{port}", 2, 1, 60)
         for process in (first.result(), second.result()):
-            assert process.count == 2
+            assert process.size == 2
             process.close()
 
 
 def test_processes_that_do_not_connect_are_named() -> None:
     with pytest.raises(ValueError, match="processes 1, 2 of 3 did not connect"):
-        Processes.join(f"127.0.0.1:{free_port()}", 3, 0, timeout=0.05)
+        ProcessGroup.join(f"127.0.0.1:{free_port()}", 3, 0, timeout=0.05)
     with pytest.raises(ValueError, match="cannot connect to the first process at 127"):
-        Processes.join(f"127.0.0.1:{free_port()}", 3, 1, timeout=0.05)
+        ProcessGroup.join(f"127.0.0.1:{free_port()}", 3, 1, timeout=0.05)
 
 
 def test_an_invalid_rank_or_address_is_rejected() -> None:

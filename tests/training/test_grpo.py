@@ -97,12 +97,12 @@ def test_turn_advantages_compare_turns_with_the_same_prompt() -> None:
 
 def test_completions_are_packed_into_rows() -> None:
     [batch] = pack_completions(COMPLETIONS, max_length=12, num_rows=2)
-    assert batch.input_ids[0].tolist() == [5, 6, 7, 8, 9, 1, 5, 6, 7, 4, 1, 0]
-    assert batch.segment_ids[0].tolist() == [1] * 6 + [2] * 5 + [0]
-    assert batch.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 0]
-    assert batch.completion_mask[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0]
-    assert batch.advantages[0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, -1, -1, 0]
-    assert not batch.segment_ids[1].any()
+    assert batch["input_ids"][0].tolist() == [5, 6, 7, 8, 9, 1, 5, 6, 7, 4, 1, 0]
+    assert batch["segment_ids"][0].tolist() == [1] * 6 + [2] * 5 + [0]
+    assert batch["position_ids"][0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 0]
+    assert batch["loss_mask"][0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 0]
+    assert batch["advantages"][0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, -1, -1, 0]
+    assert not batch["segment_ids"][1].any()
     with pytest.raises(ValueError, match="has 6 tokens, more than max_length=5; set max_length=6"):
         pack_completions(COMPLETIONS, max_length=5, num_rows=2)
 
@@ -221,7 +221,7 @@ def test_merged_duplicates_have_the_gradient_of_all_completions() -> None:
         for packed in (completions, merged):
             [batch] = pack_completions(packed, max_length=32, num_rows=1)
             # Close to the current log-probabilities, so that nothing is clipped.
-            batch = batch._replace(old_logps=np.full_like(batch.old_logps, -4.6))
+            batch["old_logps"] = np.full_like(batch["old_logps"], -4.6)
             gradients.append(gradient(state.params, state.ref_params, batch, np.float32(11))[0])
         for a, b in zip(*map(jax.tree.leaves, gradients), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)

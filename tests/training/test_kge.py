@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from phalanx.kg.evaluation import KnownAnswers, count_ranks, mean_reciprocal_rank, select_evenly
+from phalanx.kg.evaluation import count_ranks, mean_reciprocal_rank, select_evenly
 from phalanx.kg.kge.models import KGEModelConfig
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.training.kge import (
     KGEBatch,
     KGEConfig,
-    KGEState,
     KGETrainer,
     TrainingTriples,
     bce_loss,
@@ -146,10 +145,10 @@ def family() -> KnowledgeBase:
     return KnowledgeBase.generate(num_families=2, generations=3)
 
 
-def train_embedding(family: KnowledgeBase, config: KGEConfig) -> tuple[KGEState, list[float]]:
+def train_embedding(family: KnowledgeBase, config: KGEConfig) -> tuple[list[float]]:
     trainer = KGETrainer(config, family)
     state, losses = trainer.init(jax.random.key(0)), []
-    for _ in range(config.num_updates):
+    for _ in range(config.num_epochs):
         state, result = trainer.update(state)
         losses.append(float(result.metrics["loss"]))
     return state, losses
@@ -171,7 +170,7 @@ SETTINGS = [
 
 
 def config_with(settings: tuple[str, ...]) -> KGEConfig:
-    defaults = ("model.embedding_dim=32", "num_updates=25", "batch_size=64", "optimizer.learning_rate=0.05")
+    defaults = ("model.embedding_dim=32", "num_epochs=25", "batch_size=64", "optimizer.learning_rate=0.05")
     return KGEConfig.load(None, (*defaults, *settings))
 
 
@@ -180,7 +179,7 @@ def test_every_model_learns_the_generated_family(family: KnowledgeBase, settings
     config = config_with(settings)
     state, losses = train_embedding(family, config)
     start = KGETrainer(config, family).init(jax.random.key(0))
-    answers = KnownAnswers(family.known_triples, family.vocabulary.num_entities)
+    answers = family.known_answers
     queries = select_evenly(family.triples("train"), 100)
     before, after = (
         mean_reciprocal_rank(count_ranks(kge, queries, answers), "realistic")
@@ -204,7 +203,7 @@ def test_the_seed_determines_every_bit(family: KnowledgeBase) -> None:
     ("override", "message"),
     [
         ("kge.dim=3", "kge.dim was renamed to model.embedding_dim"),
-        ("kge.epochs=3", "kge.epochs was renamed to num_updates"),
+        ("kge.epochs=3", "kge.epochs was renamed to num_epochs"),
         ("kge.negatives=3", "kge.negatives was renamed to num_negatives"),
         ("kge.schedule=cosine", "kge.schedule was renamed to optimizer.lr_schedule"),
         ("kge.regularization=1", "kge.regularization was renamed to regularization_weight"),

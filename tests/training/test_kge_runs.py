@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 SMALL = (
     "model.embedding_dim=16",
     "optimizer.learning_rate=0.1",
-    "num_updates=6",
+    "num_epochs=6",
     "batch_size=512",
     "num_negatives=16",
     "evaluation.every=2",
@@ -126,7 +126,7 @@ def test_validation_queries_are_held_out_if_there_are_none(tmp_path: Path) -> No
     random = np.random.default_rng(0)
     rows = np.unique(random.integers(0, 40, (300, 2)), axis=0)
     (tmp_path / "train.txt").write_text("".join(f"p(c{a},c{b}).\n" for a, b in rows))
-    config = small_config(f"dataset={tmp_path}", "num_updates=60", "evaluation.every=10")
+    config = small_config(f"dataset={tmp_path}", "num_epochs=60", "evaluation.every=10")
     with pytest.warns(UserWarning, match="training triples are held out"):
         trainer = KGETrainer(config)
     valid = trainer.knowledge_base.triples("valid")

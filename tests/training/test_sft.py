@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 
-from phalanx import load_policy
 from phalanx.config import load_config
 from phalanx.data import (
     BatchingConfig,
@@ -91,23 +90,6 @@ def losses(folder: Path) -> list[float]:
     return [line["metrics"]["loss"] for line in read_records(folder / "batch_metrics.jsonl")]
 
 
-def test_a_run_that_was_interrupted_goes_on_to_the_same_numbers(samples: Path, tmp_path: Path) -> None:
-    config = config_of(samples)
-    whole = run(config, tmp_path / "whole")
-    half = run(config, tmp_path / "half", stop_after=5)
-    assert (half.interrupted, half.update) == (True, 5)
-    rest = run(config, tmp_path / "half", resume=True)
-    assert (rest.interrupted, rest.update) == (False, 8)
-    assert losses(tmp_path / "half") == losses(tmp_path / "whole")
-    assert rest.counts == whole.counts
-    assert rest.counts["num_slots"] > rest.counts["tokens"] > 0
-    for a, b in zip(jax.tree.leaves(rest.state), jax.tree.leaves(whole.state), strict=True):
-        np.testing.assert_array_equal(a, b)
-    model = load_policy(tmp_path / "whole").model
-    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(whole.state.params), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_held_out_samples_are_measured_and_never_trained_on(samples: Path, tmp_path: Path) -> None:
     config = config_of(samples)
     data = open_data(config)
@@ -185,11 +167,9 @@ def test_rows_with_text_are_tokenized(tmp_path: Path) -> None:
     assert load_tokenizer("bytes").decode(data.eval_samples[0].input_ids) == "abc"
 
 
-def test_another_config_and_other_data_are_refused_on_resuming(samples: Path, tmp_path: Path) -> None:
+def test_other_samples_are_refused_on_resuming(samples: Path, tmp_path: Path) -> None:
     config = config_of(samples)
     run(config, tmp_path / "run", stop_after=2)
-    with pytest.raises(ValueError, match="learning_rate"):
-        run(config_of(samples, "optimizer.learning_rate=0.5"), tmp_path / "run", resume=True)
     lines = samples.read_text().splitlines()
     samples.write_text("\n".join(reversed(lines)) + "\n")
     with pytest.raises(ValueError, match="the data has changed since checkpoint 2"):

@@ -34,8 +34,6 @@ class FinishedProcess:
 class FakeLauncher:
     """Writes the metric `height` of a parabola with its maximum at x = 2, instead of training."""
 
-    num_slots = 1
-
     def __init__(self, stop_after: int | None = None) -> None:
         self.started: list[Sequence[str]] = []
         self._stop_after = stop_after
@@ -54,7 +52,7 @@ class FakeLauncher:
 
 
 def run(sweep: Sweep, launcher: FakeLauncher) -> list[list[str]]:
-    assert sweep.run(launcher, 1, lambda trial, code: None) is None
+    assert sweep.run(launcher.start, 1, lambda trial, code: None) is None
     return [trial.settings for trial in sweep.trials]
 
 
@@ -214,7 +212,7 @@ def test_a_failed_trial_is_started_again(tmp_path: Path) -> None:
     ended: list[tuple[SweepTrial, int]] = []
     for launcher in (FailingLauncher(), FakeLauncher()):
         sweep = Sweep(tmp_path / "sweep", COMMAND, ["x=1,2"], metric="height")
-        sweep.run(launcher, 2, lambda trial, code: ended.append((trial, code)))
+        sweep.run(launcher.start, 2, lambda trial, code: ended.append((trial, code)))
     assert [(trial.name, code) for trial, code in ended] == [
         ("trial_000", 0),
         ("trial_001", 1),

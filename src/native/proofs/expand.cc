@@ -35,25 +35,25 @@ class Expander {
     // The counts may come from a state of another environment, so they are clamped to the size of the arrays.
     const int32_t old_count = std::clamp<int64_t>(call_.count[index], 0, call_.max_successors);
     call_.visited_count[index] = std::clamp<int64_t>(call_.visited_count[index], 0, call_.max_visited);
-    const int32_t old_visited_count = call_.clear_visited ? call_.visited_count[index] : 0;
-    if (call_.clear_visited) call_.visited_count[index] = 0;
+    const int32_t old_visited_count = call_.restart ? call_.visited_count[index] : 0;
+    if (call_.restart) call_.visited_count[index] = 0;
     int32_t num_found = 0;
     overflow_ = false;
     num_too_long_ = 0;
-    int32_t unary_steps = 0;
+    int32_t num_skipped = 0;
     if (is_terminal(goals_[0])) {
       std::memcpy(successors_, goals_, row_size_ * sizeof(int32_t));
       num_found = 1;
     } else {
       renumber_variables();
       for (;;) {
-        if (call_.memory_pruning) append_visited(call_.visited_count[index]);
+        if (call_.prune_visited) append_visited(call_.visited_count[index]);
         num_found = find_successors(call_.visited_count[index]);
-        if (num_found != 1 || overflow_ || unary_steps >= call_.max_unary_steps ||
+        if (num_found != 1 || overflow_ || num_skipped >= call_.max_skipped_states ||
             is_terminal(successors_[0]))
           break;
         std::memcpy(goals_, successors_, row_size_ * sizeof(int32_t));
-        ++unary_steps;
+        ++num_skipped;
       }
       if (num_found == 0)
         write_special(num_found++, program_.false_index);
@@ -71,7 +71,7 @@ class Expander {
     call_.count[index] = num_found;
     call_.overflow[index] = overflow_;
     call_.num_too_long[index] = num_too_long_;
-    call_.unary_steps[index] = unary_steps;
+    call_.num_skipped[index] = num_skipped;
   }
 
  private:

@@ -11,8 +11,8 @@ namespace phalanx::proofs {
 // A batch of states. A goal list has `max_goals` rows of a predicate and terms, followed by zeros.
 struct ExpandCall {
   const Program* program;
-  int64_t max_goals, max_successors, max_visited, max_unary_steps;
-  bool end_proof_action, memory_pruning, clear_visited;
+  int64_t max_goals, max_successors, max_visited, max_skipped_states;
+  bool end_proof_action, prune_visited, restart;
 
   const bool* active;         // [batch]: states to expand; the others stay as they are
   const int32_t* query;       // [batch, 1 + arity]
@@ -25,7 +25,7 @@ struct ExpandCall {
   int32_t* visited_count;  // [batch]
   bool* overflow;          // [batch]: whether there are more successors than fit
   int32_t* num_too_long;   // [batch]: number of successors that were dropped because they have too many goals
-  int32_t* unary_steps;    // [batch]: number of steps that were taken because there was only one successor
+  int32_t* num_skipped;    // [batch]: number of steps that were taken because there was only one successor
 };
 
 // Expands the states [begin, end).

@@ -16,12 +16,12 @@ using Flags = ffi::Buffer<ffi::PRED>;
 
 ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exclude_query, S32 goals,
                         S32 successors, S32 count, S32 visited, S32 visited_count, Flags overflow,
-                        S32 num_too_long, S32 unary_steps, ffi::Result<S32> new_goals,
+                        S32 num_too_long, S32 num_skipped, ffi::Result<S32> new_goals,
                         ffi::Result<S32> new_successors, ffi::Result<S32> new_count,
                         ffi::Result<S32> new_visited, ffi::Result<S32> new_visited_count,
                         ffi::Result<Flags> new_overflow, ffi::Result<S32> new_too_long,
-                        ffi::Result<S32> new_skipped, int64_t program, int64_t max_unary_steps,
-                        bool end_proof_action, bool memory_pruning, bool clear_visited) {
+                        ffi::Result<S32> new_skipped, int64_t program, int64_t max_skipped_states,
+                        bool end_proof_action, bool prune_visited, bool restart) {
   // Keeps the program alive during the call, even if Python deletes it meanwhile.
   const std::shared_ptr<const Program> handle = find_program(program);
   if (handle == nullptr)
@@ -46,7 +46,7 @@ ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exc
     check.expect("successors", *buffer, {batch, call.max_successors, call.max_goals, atom});
   for (const S32* buffer : {&visited, &*new_visited})
     check.expect("visited", *buffer, {batch, call.max_visited, call.max_goals, atom});
-  for (const S32* buffer : {&count, &visited_count, &num_too_long, &unary_steps, &*new_count,
+  for (const S32* buffer : {&count, &visited_count, &num_too_long, &num_skipped, &*new_count,
                             &*new_visited_count, &*new_too_long, &*new_skipped})
     check.expect("counts", *buffer, {batch});
   for (const Flags* buffer : {&overflow, &*new_overflow}) check.expect("overflow", *buffer, {batch});
@@ -55,12 +55,13 @@ ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exc
   constexpr int64_t max_size = 1 << 24;
   check.require(call.max_goals <= max_size && call.max_successors <= max_size && call.max_visited <= max_size,
                 "there must be at most 2^24 goals, successors and visited states");
-  check.require(0 <= max_unary_steps && max_unary_steps <= max_size, "unary_limit must be 0 to 2^24");
+  check.require(0 <= max_skipped_states && max_skipped_states <= max_size,
+                "max_skipped_states must be 0 to 2^24");
   if (check.failed()) return check.error();
-  call.max_unary_steps = max_unary_steps;
+  call.max_skipped_states = max_skipped_states;
   call.end_proof_action = end_proof_action;
-  call.memory_pruning = memory_pruning;
-  call.clear_visited = clear_visited;
+  call.prune_visited = prune_visited;
+  call.restart = restart;
   call.active = active.typed_data();
   call.query = query.typed_data();
   call.exclude_query = exclude_query.typed_data();
@@ -71,7 +72,7 @@ ffi::Error expand_batch(ffi::ThreadPool pool, Flags active, S32 query, Flags exc
   call.visited_count = update_in_place(visited_count, new_visited_count);
   call.overflow = update_in_place(overflow, new_overflow);
   call.num_too_long = update_in_place(num_too_long, new_too_long);
-  call.unary_steps = update_in_place(unary_steps, new_skipped);
+  call.num_skipped = update_in_place(num_skipped, new_skipped);
   parallel_for(PoolLauncher(pool), batch, kGrain,
                [&](int64_t, int64_t begin, int64_t end) { expand(call, begin, end); });
   return ffi::Error::Success();
@@ -92,7 +93,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_proofs_expand, NoThrow<expand_batch>::call
                                   .Arg<S32>()    // visited count
                                   .Arg<Flags>()  // overflow
                                   .Arg<S32>()    // too long
-                                  .Arg<S32>()    // unary steps
+                                  .Arg<S32>()    // num skipped
                                   .Ret<S32>()    // goals
                                   .Ret<S32>()    // successors
                                   .Ret<S32>()    // count
@@ -100,11 +101,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(phalanx_proofs_expand, NoThrow<expand_batch>::call
                                   .Ret<S32>()    // visited count
                                   .Ret<Flags>()  // overflow
                                   .Ret<S32>()    // too long
-                                  .Ret<S32>()    // unary steps
+                                  .Ret<S32>()    // num skipped
                                   .Attr<int64_t>("program")
-                                  .Attr<int64_t>("unary_limit")
+                                  .Attr<int64_t>("max_skipped_states")
                                   .Attr<bool>("end_proof_action")
-                                  .Attr<bool>("memory_pruning")
+                                  .Attr<bool>("prune_visited")
                                   .Attr<bool>("restart"));
 
 }  // namespace phalanx::proofs

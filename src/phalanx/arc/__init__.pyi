@@ -56,8 +56,7 @@ from .generators.generate import (
     generate_tasks as generate_tasks,
     register_family as register_family,
 )
-from .networks import create_network as create_network
-from .networks.stem_and_heads import ArcNetworkConfig as ArcNetworkConfig
+from .networks import ArcNetworkConfig as ArcNetworkConfig, create_network as create_network
 from .networks.transduction import (
     TransductionNetwork as TransductionNetwork,
     TransductionNetworkConfig as TransductionNetworkConfig,

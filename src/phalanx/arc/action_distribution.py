@@ -10,16 +10,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int8, Int32
+from jaxtyping import Array, Bool, Float, Int32
 
 from phalanx.arc.actions import BboxAction, PointAction
-from phalanx.arc.observation import ArcObservation
+from phalanx.arc.observation import ArcObservation, Observation
 from phalanx.arc.operations import OPERATIONS, Operation
 from phalanx.core.environment import Key
 from phalanx.nn.distributions import entropy, masked_log_softmax, sample_by_uniform
 
 SelectionHead = Literal["cells", "axes", "category_axes"]
-
+"""Output layer of a network that selects cells; see `ArcNetworkConfig.selection_head`."""
 
 _CELLS_IGNORED = (Operation.COPY_INPUT, Operation.SUBMIT, *range(Operation.NEXT_DEMO_PAIR, 42))
 """Operations that ignore the selected cells."""
@@ -47,6 +47,7 @@ class ArcLogits(eqx.Module):
     cells given the operation."""
 
     operations: Float[Array, " operations"]
+    """One logit per allowed operation."""
     selections: tuple[SelectionLogits, ...]
     """Logits of the selected cells: one entry for a point, or two entries for the two corners of a box."""
     groups: tuple[int, ...] | None = eqx.field(static=True, default=None)
@@ -60,6 +61,7 @@ class _SelectionDistribution(eqx.Module):
     axes: tuple[Float[Array, "groups _"], ...]
     """Log-probabilities: one array over all cells, or two arrays over rows and columns."""
     columns: int = eqx.field(static=True)
+    """Width of the canvas."""
 
     def entropy(self) -> Float[Array, " groups"]:
         return sum((entropy(axis) for axis in self.axes), jnp.zeros(self.axes[0].shape[0]))
@@ -94,6 +96,7 @@ class ArcDistribution(eqx.Module):
     operations: Float[Array, " operations"]
     """Log-probabilities of the operations in `ids`, in the same order."""
     selections: tuple[_SelectionDistribution, ...]
+    """Distribution of each selected cell: one for a point, two for the corners of a box."""
     ids: tuple[int, ...] = eqx.field(static=True)
     """Ids of the operations that the config allows."""
     groups: tuple[int, ...] = eqx.field(static=True)
@@ -101,10 +104,7 @@ class ArcDistribution(eqx.Module):
 
     @classmethod
     def from_logits(
-        cls,
-        logits: ArcLogits,
-        ids: tuple[int, ...],
-        observation: ArcObservation | Int8[Array, "rows columns"],
+        cls, logits: ArcLogits, ids: tuple[int, ...], observation: Observation
     ) -> "ArcDistribution":
         """Create the action distribution for one observation.
 
@@ -114,18 +114,14 @@ class ArcDistribution(eqx.Module):
             observation: Observation from which the size of the working grid and the mask of legal operations
                 are read. If it has no such mask, all operations in `ids` are legal.
         """
-        if isinstance(observation, ArcObservation):
-            working, legal = observation.working_grid, observation.legal_operations
-        else:
-            working, legal = observation, None
-        allowed = None if legal is None else legal[jnp.asarray(ids)]
+        seen = observation if isinstance(observation, ArcObservation) else ArcObservation(observation)
+        legal = None if seen.legal_operations is None else seen.legal_operations[jnp.asarray(ids)]
         groups = logits.groups or tuple(range(len(ids)))
-        of_groups = dict(zip(groups, ids, strict=True))
-        group_ids = tuple(of_groups[group] for group in range(len(of_groups)))
-        selections = tuple(
-            _selection_distribution(group_ids, selection, working >= 0) for selection in logits.selections
-        )
-        return cls(masked_log_softmax(logits.operations, allowed), selections, ids, groups)
+        group_ids = dict(zip(groups, ids, strict=True))
+        one_per_group = tuple(group_ids[group] for group in range(len(group_ids)))
+        inside = seen.working_grid >= 0
+        selections = tuple(_selection_distribution(one_per_group, part, inside) for part in logits.selections)
+        return cls(masked_log_softmax(logits.operations, legal), selections, ids, groups)
 
     def sample(self, key: Key) -> PointAction | BboxAction:
         # One call of the generator, because each call takes a second to compile.

@@ -2,6 +2,7 @@
 bounding box or a mask."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -49,45 +50,57 @@ def cell_mask(value: ArrayLike) -> Bool[Array, "*batch rows columns"]:
     return jnp.asarray(array, bool)
 
 
-def _is_operation(operation: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
-    return (operation >= 0) & (operation < NUM_OPERATIONS)
+def _is_within(value: Int[Array, "*batch"], limit: int) -> Bool[Array, "*batch"]:
+    return (value >= 0) & (value < limit)
 
 
-def _is_within(value: Int[Array, "*batch"], side: int) -> Bool[Array, "*batch"]:
-    return (value >= 0) & (value < side)
-
-
-class PointAction(eqx.Module):
-    """An operation on one cell, or a batch of such actions."""
+class _BoxAction(eqx.Module):
+    """Base class of actions on a rectangle of cells, which is given by two opposite corners."""
 
     operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Id of the operation, 0 to 41."""
+
+    @property
+    def corners(self) -> tuple[Array, Array, Array, Array]:
+        """Row and column of one corner, and row and column of the opposite corner."""
+        raise NotImplementedError
+
+    def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
+        """Convert the selected cells to a mask of the canvas. Cells outside the canvas are dropped."""
+        r1, c1, r2, c2 = (corner[..., None] for corner in self.corners)
+        rows, columns = (jnp.arange(side) for side in grid_shape)
+        in_rows = (rows >= jnp.minimum(r1, r2)) & (rows <= jnp.maximum(r1, r2))
+        in_columns = (columns >= jnp.minimum(c1, c2)) & (columns <= jnp.maximum(c1, c2))
+        return in_rows[..., :, None] & in_columns[..., None, :]
+
+    def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
+        """Return whether the operation exists and all selected cells are on the canvas."""
+        valid = _is_within(self.operation, NUM_OPERATIONS)
+        for corner, side in zip(self.corners, (*grid_shape, *grid_shape), strict=True):
+            valid &= _is_within(corner, side)
+        return valid
+
+    def __jax_array__(self) -> Int32[Array, "*batch fields"]:
+        return jnp.stack(jax.tree.leaves(self), axis=-1)
+
+
+class PointAction(_BoxAction):
+    """An operation on one cell, or a batch of such actions."""
+
     row: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Row of the cell, counted from 0 at the top."""
     col: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Column of the cell, counted from 0 at the left."""
 
-    def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """Convert the cell to a mask of the canvas. The mask is empty if the cell is outside the canvas."""
-        return BboxAction(self.operation, self.row, self.col, self.row, self.col).to_selection_mask(
-            grid_shape
-        )
-
-    def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Return whether the operation exists and the cell is on the canvas."""
-        rows, columns = grid_shape
-        return _is_operation(self.operation) & _is_within(self.row, rows) & _is_within(self.col, columns)
-
-    def __jax_array__(self) -> Int32[Array, "*batch 3"]:
-        return jnp.stack([self.operation, self.row, self.col], axis=-1)
+    @property
+    def corners(self) -> tuple[Array, Array, Array, Array]:
+        return self.row, self.col, self.row, self.col
 
 
-class BboxAction(eqx.Module):
+class BboxAction(_BoxAction):
     """An operation on a bounding box, or a batch of such actions. The box includes both corners, which may be
     given in any order."""
 
-    operation: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
-    """Id of the operation, 0 to 41."""
     r1: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Row of one corner."""
     c1: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
@@ -97,28 +110,9 @@ class BboxAction(eqx.Module):
     c2: Int32[Array, "*batch"] = eqx.field(converter=check_integers)
     """Column of the opposite corner."""
 
-    def to_selection_mask(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch rows columns"]:
-        """Convert the box to a mask of the canvas. Cells outside the canvas are dropped."""
-        r1, r2 = jnp.minimum(self.r1, self.r2), jnp.maximum(self.r1, self.r2)
-        c1, c2 = jnp.minimum(self.c1, self.c2), jnp.maximum(self.c1, self.c2)
-        rows, columns = jnp.arange(grid_shape[0]), jnp.arange(grid_shape[1])
-        in_rows = (rows >= r1[..., None]) & (rows <= r2[..., None])
-        in_columns = (columns >= c1[..., None]) & (columns <= c2[..., None])
-        return in_rows[..., :, None] & in_columns[..., None, :]
-
-    def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
-        """Return whether the operation exists and both corners are on the canvas."""
-        rows, columns = grid_shape
-        in_rows = _is_within(self.r1, rows) & _is_within(self.r2, rows)
-        return (
-            _is_operation(self.operation)
-            & in_rows
-            & _is_within(self.c1, columns)
-            & _is_within(self.c2, columns)
-        )
-
-    def __jax_array__(self) -> Int32[Array, "*batch 5"]:
-        return jnp.stack([self.operation, self.r1, self.c1, self.r2, self.c2], axis=-1)
+    @property
+    def corners(self) -> tuple[Array, Array, Array, Array]:
+        return self.r1, self.c1, self.r2, self.c2
 
 
 class MaskAction(eqx.Module):
@@ -138,7 +132,7 @@ class MaskAction(eqx.Module):
     def validate(self, grid_shape: tuple[int, int]) -> Bool[Array, "*batch"]:
         """Return whether the operation exists. The cells of a mask are always on the canvas."""
         self.to_selection_mask(grid_shape)
-        return _is_operation(self.operation)
+        return _is_within(self.operation, NUM_OPERATIONS)
 
     def __jax_array__(self) -> Int32[Array, "*batch cells"]:
         cells = self.selection.reshape(*self.operation.shape, -1).astype(jnp.int32)
@@ -146,6 +140,7 @@ class MaskAction(eqx.Module):
 
 
 Action = PointAction | BboxAction | MaskAction
+"""An action in one of the selection formats."""
 
 
 def create_point_action(operation: ArrayLike, row: ArrayLike, col: ArrayLike) -> PointAction:
@@ -173,11 +168,7 @@ def check_bounds(action: Action, grid_shape: tuple[int, ...]) -> Bool[Array, "*b
 
 
 def random_action(
-    key: Key,
-    config: ArcConfig,
-    operations: tuple[int, ...],
-    height: Int32[Array, ""],
-    width: Int32[Array, ""],
+    key: Key, config: ArcConfig, operations: Sequence[int], height: Int32[Array, ""], width: Int32[Array, ""]
 ) -> Action:
     """Sample an action uniformly, in the config's selection format.
 
@@ -238,34 +229,26 @@ def encode_action(action: Action, batch: tuple[int, ...], grid_shape: tuple[int,
         batch: Expected batch shape; empty for a single action.
         grid_shape: Height and width of the canvas.
     """
-    operation = action.operation
-    no_mask = jnp.zeros((*jnp.shape(operation), 0, 0), bool)
-    if isinstance(action, PointAction):
-        encoded = KernelAction(operation, action.row, action.col, action.row, action.col, no_mask)
-    elif isinstance(action, BboxAction):
-        encoded = KernelAction(operation, action.r1, action.c1, action.r2, action.c2, no_mask)
-    elif isinstance(action, MaskAction):
-        encoded = KernelAction(*(operation,) * 5, action.to_selection_mask(grid_shape))
-    else:
-        raise TypeError(f"expected a PointAction, BboxAction or MaskAction, got {type(action).__name__}")
     name = type(action).__name__
+    if not isinstance(action, Action):
+        raise TypeError(f"expected a PointAction, BboxAction or MaskAction, got {name}")
     for field in dataclasses.fields(action):
-        value = getattr(action, field.name)
+        shape = jnp.shape(getattr(action, field.name))
         expected = (*batch, *grid_shape) if field.name == "selection" else batch
-        if jnp.shape(value) != expected:
+        if shape != expected:
             states = f"a batch of shape {batch}" if batch else "a single state"
-            raise ValueError(
-                f"{name}.{field.name} has shape {jnp.shape(value)}, expected {expected} for {states}"
-            )
+            raise ValueError(f"{name}.{field.name} has shape {shape}, expected {expected} for {states}")
     # Constructors convert to int32, but `jax.tree.map` may have changed the fields since.
-    operation, r1, c1, r2, c2 = (check_integers(value, name) for value in encoded[:5])
-    return KernelAction(operation, r1, c1, r2, c2, cell_mask(encoded.mask))
+    operation = check_integers(action.operation, name)
+    if isinstance(action, MaskAction):
+        return KernelAction(*(operation,) * 5, cell_mask(action.selection))
+    r1, c1, r2, c2 = (check_integers(corner, name) for corner in action.corners)
+    return KernelAction(operation, r1, c1, r2, c2, jnp.zeros((*batch, 0, 0), bool))
 
 
 def legal_operations(state: ArcState, config: ArcConfig) -> Bool[Array, "*batch 42"]:
     """Return the mask of the operations that the config allows, repeated for every state of the batch."""
-    legal = np.isin(np.arange(NUM_OPERATIONS), config.action.operations)
-    return jnp.broadcast_to(jnp.asarray(legal), (*state.batch_shape, NUM_OPERATIONS))
+    return jnp.broadcast_to(config.action.operation_mask, (*state.batch_shape, NUM_OPERATIONS))
 
 
 def validate_action(action: Action, state: ArcState, config: ArcConfig) -> Bool[Array, "*batch"]:

@@ -9,23 +9,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
-from phalanx.arc.bitplanes import NUM_PLANES, fit_rows
+from phalanx.arc.backends.bitplane_ops import reverse_columns, transpose
+from phalanx.arc.bitplanes import NUM_PLANES, area_bits, fit_rows
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.core.environment import Key
+from phalanx.core.vector import select_rows
 
 NUM_SYMMETRIES = 8
 """Number of symmetries of a square. The bits of a symmetry's index are applied in order: bit 0 transposes,
 bit 1 flips horizontally, bit 2 flips vertically."""
 _WORD = 32
-_TRANSPOSE = 1
+"""Number of rows and columns of a bit matrix, whose rows are uint32 numbers."""
+
+Planes = UInt32[Array, "pairs 2 4 32"]
+"""Bit-planes of the input and output of each pair, as bit matrices."""
+Sides = Int32[Array, "pairs 2"]
+"""Height or width of the input and output of each pair."""
 
 
-@partial(jax.jit, static_argnames=("symmetries", "colors", "keep_black"))
-def augment(
-    arrays: TaskArrays, key: Key, *, symmetries: bool = True, colors: bool = True, keep_black: bool = True
-) -> TaskArrays:
+@partial(jax.jit, static_argnames="keep_black")
+def augment(arrays: TaskArrays, key: Key, *, keep_black: bool = True) -> TaskArrays:
     """Apply a random symmetry and a random color permutation to each task. All pairs of a task are
     transformed in the same way.
 
@@ -35,17 +40,14 @@ def augment(
     Args:
         arrays: The tasks.
         key: Random key.
-        symmetries: Whether to rotate and flip grids.
-        colors: Whether to permute colors.
-        keep_black: Whether to leave color 0, which is the background of most tasks, unchanged.
+        keep_black: Do not change color 0, which is the background of most tasks.
     """
     count = arrays.table.shape[-2]
     symmetry_key, color_key = jax.random.split(key)
-    sampled = jax.random.randint(symmetry_key, (count,), 0, NUM_SYMMETRIES if symmetries else 1)
-    fixed = (NUM_COLORS if not colors else 1) if keep_black or not colors else 0
-    order = jnp.argsort(jax.random.uniform(color_key, (count, NUM_COLORS - fixed)), axis=-1) + fixed
-    same = jnp.broadcast_to(jnp.arange(fixed), (count, fixed))
-    return transform_tasks(arrays, sampled, jnp.concatenate([same, order], axis=-1).astype(jnp.int32))
+    symmetries = jax.random.randint(symmetry_key, (count,), 0, NUM_SYMMETRIES)
+    fixed = int(keep_black)
+    colors = jnp.argsort(jax.random.uniform(color_key, (count, NUM_COLORS - fixed)), axis=-1) + fixed
+    return transform_tasks(arrays, symmetries, jnp.pad(colors, [(0, 0), (fixed, 0)]).astype(jnp.int32))
 
 
 def transform_tasks(
@@ -63,17 +65,18 @@ def transform_tasks(
     symmetry, permutation = symmetries[owner], permutations[owner]
     # [pairs, 2]: sizes of input and output.
     sizes = arrays.sizes.reshape(num_pairs, 2, 2)
-    turned = (symmetry & _TRANSPOSE > 0)[:, None]
-    after = jnp.where(turned[..., None], sizes[..., ::-1], sizes)
-    inside = _area(sizes)[..., None, :]
+    after = select_rows(symmetry & 1 > 0, sizes[..., ::-1], sizes)
+    inside = area_bits(sizes[..., 0], sizes[..., 1], _WORD)
     planes = _permute_colors(fit_rows(arrays.pairs, _WORD), inside, permutation)
-    planes = jnp.where(turned[..., None, None], _transpose(planes), planes)
-    planes = jnp.where((symmetry & 2 > 0)[:, None, None, None], _flip_columns(planes, after[..., 1]), planes)
-    planes = jnp.where((symmetry & 4 > 0)[:, None, None, None], _flip_rows(planes, after[..., 0]), planes)
+    # `transpose` expects the batch as the last axis, after the rows.
+    transposed = transpose(planes.reshape(1, -1, _WORD).swapaxes(1, 2)).swapaxes(1, 2)
+    planes = select_rows(symmetry & 1 > 0, transposed.reshape(planes.shape), planes)
+    planes = select_rows(symmetry & 2 > 0, _flip_columns(planes, after[..., 1]), planes)
+    planes = select_rows(symmetry & 4 > 0, _flip_rows(planes, after[..., 0]), planes)
     return dataclasses.replace(arrays, pairs=planes[..., :rows], sizes=after.reshape(num_pairs, 4))
 
 
-def augment_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> list[ArcTask]:
+def augment_tasks(tasks: Sequence[ArcTask], key: Key, *, keep_black: bool = True) -> list[ArcTask]:
     """Apply `augment` to a list of tasks, and return new tasks.
 
     The new tasks have no families and no solutions, because those of the original tasks may not apply to
@@ -82,10 +85,11 @@ def augment_tasks(tasks: Sequence[ArcTask], key: Key, **settings: bool) -> list[
     Args:
         tasks: The tasks.
         key: Random key.
-        settings: Keyword arguments of `augment`.
+        keep_black: Do not change color 0.
     """
     num_rows = max(max(task.max_shape) for task in tasks)
-    arrays = jax.device_get(augment(TaskBuffer.from_tasks(tasks, num_rows=num_rows).arrays, key, **settings))
+    buffer = TaskBuffer.from_tasks(tasks, num_rows=num_rows)
+    arrays = jax.device_get(augment(buffer.arrays, key, keep_black=keep_black))
     columns, bits = np.arange(_WORD, dtype=np.uint32), np.arange(NUM_PLANES)[:, None, None]
     cells = ((arrays.pairs[..., None] >> columns & 1) << bits).sum(axis=2).astype(np.int8)
 
@@ -109,21 +113,14 @@ def _owners(arrays: TaskArrays, num_pairs: int) -> Int32[Array, " pairs"]:
     return jnp.minimum(owner, arrays.table.shape[0] - 1).astype(jnp.int32)
 
 
-def _area(sizes: Int32[Array, "pairs 2 2"]) -> UInt32[Array, "pairs 2 32"]:
-    bits = (jnp.uint32(1) << sizes[..., 1].astype(jnp.uint32)) - 1
-    return jnp.where(jnp.arange(_WORD) < sizes[..., :1], bits[..., None], jnp.uint32(0))
-
-
 def _permute_colors(
-    planes: UInt32[Array, "pairs 2 4 32"],
-    inside: UInt32[Array, "pairs 2 1 32"],
-    permutation: Int32[Array, "pairs 10"],
-) -> UInt32[Array, "pairs 2 4 32"]:
+    planes: Planes, inside: UInt32[Array, "pairs 2 32"], permutation: Int32[Array, "pairs 10"]
+) -> Planes:
     """Replace each color by its new color."""
     result = jnp.zeros_like(planes)
     bits = np.arange(NUM_PLANES)
     for color in range(NUM_COLORS):
-        here = inside[..., 0, :]
+        here = inside
         for bit in range(NUM_PLANES):
             plane = planes[..., bit, :]
             here = here & (plane if color >> bit & 1 else ~plane)
@@ -132,33 +129,12 @@ def _permute_colors(
     return result
 
 
-def _transpose(planes: UInt32[Array, "*any 32"]) -> UInt32[Array, "*any 32"]:
-    """Transpose 32x32 bit matrices by exchanging blocks of decreasing size, from 16x16 to single bits."""
-    mask = jnp.uint32(0x0000FFFF)
-    width = 16
-    while width:
-        blocks = planes.reshape(*planes.shape[:-1], _WORD // (2 * width), 2, width)
-        low, high = blocks[..., 0, :], blocks[..., 1, :]
-        swap = ((low >> width) ^ high) & mask
-        low, high = low ^ (swap << width), high ^ swap
-        planes = jnp.stack([low, high], axis=-2).reshape(planes.shape)
-        width //= 2
-        mask = mask ^ (mask << width) if width else mask
-    return planes
-
-
-def _flip_columns(
-    planes: UInt32[Array, "pairs 2 4 32"], widths: Int32[Array, "pairs 2"]
-) -> UInt32[Array, "pairs 2 4 32"]:
+def _flip_columns(planes: Planes, widths: Sides) -> Planes:
     """Flip horizontally: reverse all 32 bits and shift them back by the unused width."""
-    for mask, shift in ((0x55555555, 1), (0x33333333, 2), (0x0F0F0F0F, 4), (0x00FF00FF, 8), (0x0000FFFF, 16)):
-        planes = (planes >> shift & jnp.uint32(mask)) | (planes & jnp.uint32(mask)) << shift
-    return planes >> (_WORD - widths).astype(jnp.uint32)[..., None, None].clip(0, _WORD - 1)
+    return reverse_columns(planes, _WORD) >> (_WORD - widths).astype(jnp.uint32)[..., None, None]
 
 
-def _flip_rows(
-    planes: UInt32[Array, "pairs 2 4 32"], heights: Int32[Array, "pairs 2"]
-) -> UInt32[Array, "pairs 2 4 32"]:
+def _flip_rows(planes: Planes, heights: Sides) -> Planes:
     """Flip vertically: row r becomes row height - 1 - r."""
     rows = heights[..., None] - 1 - jnp.arange(_WORD)
     found = jnp.take_along_axis(planes, jnp.clip(rows, 0, _WORD - 1)[..., None, :], axis=-1)

@@ -12,6 +12,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Int8, UInt32
 
 NUM_PLANES = 4
+"""Number of bit-planes of a grid. Four bits are enough for ten colors."""
+
+Rows = UInt32[Array, "*batch rows"]
+"""A mask of cells as one uint32 per row."""
+Side = Int[Array, "*batch"]
+"""Height or width of grids."""
 
 
 def pack_grid(grid: np.ndarray, rows: int) -> np.ndarray:
@@ -49,29 +55,27 @@ def low_bits(count: Int[Array, "*batch"]) -> UInt32[Array, "*batch"]:
 # With `inline=True`, these functions are one program each outside `jit`, and part of the caller's program
 # inside.
 @partial(jax.jit, static_argnums=2, inline=True)
-def area_bits(
-    height: Int[Array, "*batch"], width: Int[Array, "*batch"], rows: int
-) -> UInt32[Array, "*batch rows"]:
+def area_bits(height: Side, width: Side, rows: int) -> Rows:
     """Return the mask of the first `height` rows and `width` columns, as one uint32 per row."""
     return jnp.where(jnp.arange(rows) < height[..., None], low_bits(width)[..., None], jnp.uint32(0))
 
 
 @partial(jax.jit, inline=True)
-def pack_mask(mask: Bool[Array, "*batch rows columns"]) -> UInt32[Array, "*batch rows"]:
+def pack_mask(mask: Bool[Array, "*batch rows columns"]) -> Rows:
     """Convert a mask to one uint32 per row."""
     weights = jnp.uint32(1) << jnp.arange(mask.shape[-1], dtype=jnp.uint32)
     return jnp.sum(jnp.where(mask, weights, jnp.uint32(0)), axis=-1, dtype=jnp.uint32)
 
 
 @partial(jax.jit, static_argnums=1, inline=True)
-def unpack_mask(bits: UInt32[Array, "*batch rows"], columns: int) -> Bool[Array, "*batch rows columns"]:
+def unpack_mask(bits: Rows, columns: int) -> Bool[Array, "*batch rows columns"]:
     """Convert one uint32 per row to a mask with the given number of columns."""
     return (bits[..., None] >> jnp.arange(columns, dtype=jnp.uint32)) & 1 != 0
 
 
 @partial(jax.jit, static_argnums=2, inline=True)
 def unpack_cells(
-    planes: UInt32[Array, "*batch 4 rows"], inside: UInt32[Array, "*batch rows"], columns: int
+    planes: UInt32[Array, "*batch 4 rows"], inside: Rows, columns: int
 ) -> Int8[Array, "*batch rows columns"]:
     """Convert bit-planes to colors.
 
@@ -86,7 +90,7 @@ def unpack_cells(
     return split.reshape(*split.shape[:-2], 4 * split.shape[-2])[..., :columns]
 
 
-def _bytes_of_bits(bits: UInt32[Array, "*batch rows"], columns: int) -> UInt32[Array, "*batch rows quads"]:
+def _bytes_of_bits(bits: Rows, columns: int) -> UInt32[Array, "*batch rows quads"]:
     """Convert each bit to a byte of 0 or 1, with four bytes per uint32. A single multiplication copies a
     nibble to the four bytes."""
     shifts = 4 * jnp.arange(-(-columns // 4), dtype=jnp.uint32)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from phalanx.arc.operations import NUM_OPERATIONS
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
     from phalanx.arc.env import ArcEnvironment
 
 MAX_GRID_SIDE = 30
+"""Maximum height and width of a grid in cells."""
 GENERATED = "generated"
 """Value of `DatasetConfig.source` for generated tasks."""
 
 SelectionFormat = Literal["point", "bbox", "mask"]
+"""How an action selects cells: one cell, a rectangle, or any set of cells."""
 Mode = Literal["training", "evaluation"]
 InitialGrid = Literal["input", "blank", "random", "demonstration"]
 INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)
@@ -24,7 +27,7 @@ INITIAL_GRIDS: tuple[InitialGrid, ...] = get_args(InitialGrid)
 
 
 class EpisodeConfig(Config):
-    """When an episode ends, and what it starts with."""
+    """Settings of the start, the end and the mode of an episode."""
 
     max_episode_steps: int = Field(default=100, ge=1)
     """Number of steps after which an episode is truncated."""
@@ -34,9 +37,8 @@ class EpisodeConfig(Config):
     operation Submit submits all of them, and nothing about the answers is revealed before the last
     submission."""
     require_submit: bool = False
-    """Whether a training episode continues after the grid is solved until the agent submits it. If false, the
-    episode ends as soon as the grid is solved. Ignored in evaluation mode, which always requires a
-    submission."""
+    """Continue a training episode after the grid is solved, until the agent submits it. If false, the episode
+    ends as soon as the grid is solved. Ignored in evaluation mode, which always requires a submission."""
     attempts: int = Field(default=1, ge=1, le=4)
     """Number of submissions per episode in evaluation mode, 1 to 4. A test output counts as correct if it is
     correct in one of the submissions."""
@@ -70,9 +72,8 @@ class DatasetConfig(Config):
     """Number of tasks in each update of behavior cloning. They are newly generated, or sampled from the
     dataset."""
     augment: bool = False
-    """Whether behavior cloning randomly rotates, mirrors and recolors the tasks of the dataset in each
-    update. It requires a square canvas, and must be false for generated tasks, which are new in each update
-    anyway."""
+    """Randomly rotate, mirror and recolor the tasks of the dataset in each update of behavior cloning. This
+    requires a square canvas. It must be false for generated tasks, which are new in each update anyway."""
 
     @model_validator(mode="after")
     def _check_augmentation(self) -> "DatasetConfig":
@@ -105,17 +106,21 @@ class ActionConfig(Config):
             return None
         if not value:
             raise ValueError("allowed_operations must contain at least one operation, or be None for all")
-        for operation in value:
-            if not 0 <= operation < NUM_OPERATIONS:
-                raise ValueError(
-                    f"allowed_operations must be between 0 and {NUM_OPERATIONS - 1}, got {operation}"
-                )
+        unknown = [operation for operation in value if not 0 <= operation < NUM_OPERATIONS]
+        if unknown:
+            last = NUM_OPERATIONS - 1
+            raise ValueError(f"allowed_operations must be between 0 and {last}, got {unknown[0]}")
         return tuple(sorted(set(value)))
 
     @property
     def operations(self) -> tuple[int, ...]:
         """Ids of the allowed operations, in ascending order."""
         return self.allowed_operations or tuple(range(NUM_OPERATIONS))
+
+    @property
+    def operation_mask(self) -> np.ndarray:
+        """Boolean mask of the 42 operations, which is true for the allowed ones."""
+        return np.isin(np.arange(NUM_OPERATIONS), self.operations)
 
     @property
     def operation_bits(self) -> int:
@@ -141,8 +146,8 @@ class RewardConfig(Config):
     invalid_action_penalty: float = -1.0
     """Reward of an invalid action, instead of the similarity term and the step penalty."""
     reward_on_submit_only: bool = False
-    """Whether to drop the similarity term and the step penalty, so that valid steps are rewarded only at the
-    end of an episode."""
+    """Drop the similarity term and the step penalty, so that valid steps are rewarded only at the end of an
+    episode."""
 
 
 class ObservationConfig(Config):
@@ -150,25 +155,25 @@ class ObservationConfig(Config):
     array; otherwise, it is an `ArcObservation`."""
 
     working_grid: bool = True
-    """Whether to include the working grid. If all parts are disabled, an observation is an empty array."""
+    """Include the working grid. If all parts are disabled, an observation is an empty array."""
     input_grid: bool = False
-    """Whether to include the input of the pair."""
+    """Include the input of the pair."""
     target_grid: bool = False
-    """Whether to include the output of the pair. In evaluation mode, it is hidden: all cells are -1."""
+    """Include the output of the pair. In evaluation mode, it is hidden: all cells are -1."""
     selected: bool = False
-    """Whether to include the mask of the last selection."""
+    """Include the mask of the last selection."""
     clipboard: bool = False
-    """Whether to include the contents of the clipboard."""
+    """Include the contents of the clipboard."""
     num_demonstrations: int = Field(default=0, ge=0, le=10)
     """Number of demonstration pairs of the task to include, 0 to 10. The current pair is never one of
     them."""
     scalars: bool = False
-    """Whether to include the similarity to the target (0 in evaluation mode until the end), the step count
-    and the mask of legal operations."""
+    """Include the similarity to the target (0 in evaluation mode until the end), the step count and the mask
+    of legal operations."""
 
     @property
     def is_single_array(self) -> bool:
-        """Whether an observation is one array instead of an `ArcObservation`."""
+        """True if an observation is one array instead of an `ArcObservation`."""
         extras = (self.input_grid, self.target_grid, self.selected, self.clipboard, self.scalars)
         return not (any(extras) or self.num_demonstrations)
 
@@ -185,7 +190,7 @@ class ArcConfig(Config):
     }
 
     episode: EpisodeConfig = EpisodeConfig()
-    """When an episode ends, and what it starts with."""
+    """Start, end and mode of an episode."""
     dataset: DatasetConfig = DatasetConfig()
     """Size of the canvas, and the default tasks."""
     action: ActionConfig = ActionConfig()

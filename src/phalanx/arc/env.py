@@ -11,56 +11,35 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float32, Int8, Int32, PyTree, UInt32
 
-from phalanx.arc import backends, evaluation_mode, text
+from phalanx.arc import backends, evaluation_mode, reward as rewards, task_sampling, text
 from phalanx.arc.actions import Action, action_space, encode_action, legal_operations, random_action
 from phalanx.arc.bitplanes import pack_grid, trim
 from phalanx.arc.config import GENERATED, ArcConfig
 from phalanx.arc.datasets import config_tasks
 from phalanx.arc.evaluation import ArcEvalConfig, ArcEvaluation, ArcEvaluationConfig, held_out_environment
-from phalanx.arc.evaluation_mode import HiddenTestOutputs, hide_answers, split_answers
+from phalanx.arc.evaluation_mode import HiddenTestOutputs
 from phalanx.arc.networks import ArcNetworkConfig, create_network
-from phalanx.arc.observation import Observation, create_observation, observation_space, observed_grid
+from phalanx.arc.observation import ArcObservation, Observation, create_observation, observation_space
 from phalanx.arc.operations import NUM_OPERATIONS, Operation
-from phalanx.arc.reward import (
-    REWARD_WEIGHTS,
-    RewardFunction,
-    RewardWeights,
-    StepInfo,
-    as_reward_function,
-    compute_reward,
-    replace_reward_weights,
-    reward_weights_from_config,
-)
-from phalanx.arc.state import (
-    NUM_BOARDS,
-    NUM_REGISTERS,
-    STATUS,
-    STEP_COUNT,
-    ArcState,
-    blank_states,
-    replace_fields,
-)
-from phalanx.arc.task_buffer import PaddedShape, TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
-from phalanx.arc.task_sampling import (
-    NUM_START_BITS,
-    cumulative_weights,
-    sample_start,
-    start_at,
-    uniform_weights,
-    validate_task_weights,
-)
+from phalanx.arc.reward import RewardFunction, RewardWeights, StepInfo
+from phalanx.arc.state import NUM_BOARDS, ArcState, Register, blank_states, replace_fields
+from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks, as_buffer, with_answers
 from phalanx.arc.tasks import ArcTask, as_grid
 from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Key, Keys, TracedEnvironment
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Space
-from phalanx.core.vector import map_where, select_rows
+from phalanx.core.vector import map_where
 from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.native import native_unavailable_reason
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.registry import config_from
 
 Env = TypeVar("Env", bound="ArcEnvironment")
+ResetResult = tuple[ArcState, Observation]
+"""State and observation at the start of an episode."""
+StepResult = tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]
+"""New state, observation, reward, done flag and info of a step."""
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +119,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         buffer = None if task is None else with_answers(as_buffer(task))
         environment: Any = _create(cls, config, buffer, native_unavailable_reason())
         if reward is not None:
-            environment = dataclasses.replace(environment, reward_function=as_reward_function(reward))
+            environment = dataclasses.replace(environment, reward_function=rewards.as_reward_function(reward))
         return environment if weights is None else environment.with_task_weights(weights)
 
     @classmethod
@@ -182,14 +161,14 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         if isinstance(tasks, TaskArrays):
             buffer, arrays, answers = None, tasks, self.answers
             if answers is not None:
-                arrays, answers = split_answers(tasks, answers.sizes.shape[-2], self.config.grid_shape[0])
+                num_tests, rows = answers.sizes.shape[-2], self.config.grid_shape[0]
+                arrays, answers = evaluation_mode.split_answers(tasks, num_tests, rows)
         else:
             buffer = with_answers(as_buffer(tasks))
             buffer.check(self.config)
-            shape = PaddedShape(*self.task_arrays.table.shape[-2:-1], *self.task_arrays.pairs.shape[-4::3])
-            buffer = buffer.pad_to(shape) if buffer.fits(shape) else buffer
-            arrays, answers = hide_answers(self.config, buffer)
-        weights = None if self.task_weights is None else uniform_weights(arrays)
+            buffer = buffer.pad_to(self.task_arrays)
+            arrays, answers = evaluation_mode.hide_answers(self.config, buffer)
+        weights = None if self.task_weights is None else task_sampling.uniform_weights(arrays)
         return dataclasses.replace(
             self, tasks=buffer, task_arrays=arrays, task_weights=weights, answers=answers
         )
@@ -201,7 +180,8 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             return dataclasses.replace(self, task_weights=None)
         padded_tasks = self.task_arrays.table.shape[-2]
         num_tasks = padded_tasks if self.tasks is None else len(self.tasks)
-        return dataclasses.replace(self, task_weights=validate_task_weights(weights, num_tasks, padded_tasks))
+        valid = task_sampling.validate_task_weights(weights, num_tasks, padded_tasks)
+        return dataclasses.replace(self, task_weights=valid)
 
     def with_reward(self: Env, function: RewardFunction | None = None, **weights: Any) -> Env:
         """Return a copy of the environment with another reward. Pass either a function or weights.
@@ -215,18 +195,13 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         if function is not None and weights:
             raise ValueError("pass either a reward function or weights of the default reward, not both")
         if function is not None:
-            return dataclasses.replace(self, reward_function=as_reward_function(function))
-        changed = replace_reward_weights(self.reward_weights, weights)
+            return dataclasses.replace(self, reward_function=rewards.as_reward_function(function))
+        changed = rewards.replace_reward_weights(self.reward_weights, weights)
         return dataclasses.replace(self, reward_weights=changed, reward_function=None)
 
     @property
     def max_episode_steps(self) -> int:
         return self.config.episode.max_episode_steps
-
-    @property
-    def reward_weights_by_name(self) -> dict[str, Array]:
-        """Dictionary from the name of each weight of the default reward to its value."""
-        return dict(zip(REWARD_WEIGHTS, self.reward_weights, strict=True))
 
     @property
     def task_buffer(self) -> TaskBuffer:
@@ -247,15 +222,13 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     def action_space(self) -> Space:
         return action_space(self.config)
 
-    def reset(self, key: Key) -> tuple[ArcState, Observation]:
+    def reset(self, key: Key) -> ResetResult:
         return self._start(self._sample_start(key, self._cumulative_weights))
 
-    def batch_reset(self, keys: Keys) -> tuple[ArcState, Observation]:
+    def batch_reset(self, keys: Keys) -> ResetResult:
         return self._start(jax.vmap(self._sample_start, (0, None))(keys, self._cumulative_weights))
 
-    def batch_reset_to(
-        self, tasks: Int32[Array, " batch"], pairs: Int32[Array, " batch"]
-    ) -> tuple[ArcState, Observation]:
+    def batch_reset_to(self, tasks: Int32[Array, "*batch"], pairs: Int32[Array, "*batch"]) -> ResetResult:
         """Start one episode on each of the given pairs, instead of sampling tasks and pairs.
 
         Args:
@@ -263,7 +236,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             pairs: Index of each episode's first pair, modulo the number of pairs. It counts test pairs in
                 evaluation mode and for tasks without demonstrations, and demonstration pairs otherwise.
         """
-        return self._start(start_at(tasks, pairs, self.task_arrays))
+        return self._start(task_sampling.start_at(tasks, pairs, self.task_arrays))
 
     def state_from_grid(self, grid: object, task: int | str = 0, pair: int = 0) -> ArcState:
         """Create the first state of an episode, but with the given working grid.
@@ -281,38 +254,28 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         index = self.task_buffer.index_of(task) if isinstance(task, str) else task
         if not 0 <= index < len(self.task_buffer):
             raise ValueError(f"task {index} does not exist: there are {len(self.task_buffer)} tasks")
-        state, _ = self._start(start_at(jnp.int32(index), jnp.int32(pair), self.task_arrays))
-        planes = pack_grid(cells, rows)
+        state, _ = self.batch_reset_to(jnp.int32(index), jnp.int32(pair))
         changed: ArcState = backends.replace_grid(
-            self.config, self.task_arrays, state.detach(), planes, *cells.shape
+            self.config, self.task_arrays, state.detach(), pack_grid(cells, rows), *cells.shape
         )
         return replace_fields(changed, tasks=state.tasks, submission=state.submission)
 
     def batch_reset_where(
         self, mask: Bool[Array, " batch"], keys: Keys, states: ArcState, observations: Observation
-    ) -> tuple[ArcState, Observation]:
+    ) -> ResetResult:
         self._check(states)
-        cumulative = self._cumulative_weights
         if self.answers is not None:
-            new, new_observations = self.batch_reset(keys)
-            old = replace_fields(states, tasks=new.tasks), observations
-            return select_rows(mask, (new, new_observations), old)
-        start_bits = map_where(
-            sample_start,
-            mask,
-            keys,
-            jnp.zeros((mask.shape[0], NUM_START_BITS), jnp.uint32),
-            shared=(self.task_arrays, cumulative),
-        )
-        state, grid = backends.reset(
-            self.config, self.task_arrays, mask, start_bits, states.detach(), observed_grid(observations)
-        )
+            states = replace_fields(states, tasks=self._visible_tasks)
+            return super().batch_reset_where(mask, keys, states, observations)
+        zeros = jnp.zeros((mask.shape[0], task_sampling.NUM_START_BITS), jnp.uint32)
+        shared = (self.task_arrays, self._cumulative_weights)
+        start_bits = map_where(task_sampling.sample_start, mask, keys, zeros, shared=shared)
+        grid = observations.working_grid if isinstance(observations, ArcObservation) else observations
+        state, grid = backends.reset(self.config, self.task_arrays, mask, start_bits, states.detach(), grid)
         state = replace_fields(state, tasks=states.tasks)
         return state, self._observe(state, grid)
 
-    def step(
-        self, state: ArcState, action: Action
-    ) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
+    def step(self, state: ArcState, action: Action) -> StepResult:
         self._check(state)
         encoded = encode_action(action, state.batch_shape, state.grid_shape)
         grid: Array | None
@@ -321,13 +284,11 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
             before = replace_fields(state, tasks=None)
             new, info = evaluation_mode.step(self.config, self.task_arrays, self.answers, before, new, info)
             grid = None
-        reward = compute_reward(self.config, self.reward_weights, self.reward_function, state, info)
+        reward = rewards.compute_reward(self.config, self.reward_weights, self.reward_function, state, info)
         new = replace_fields(new, tasks=state.tasks)
         return new, self._observe(new, grid), reward, jnp.asarray(info.episode_done), info
 
-    def batch_step(
-        self, states: ArcState, actions: Action
-    ) -> tuple[ArcState, Observation, Float32[Array, " batch"], Bool[Array, " batch"], StepInfo]:
+    def batch_step(self, states: ArcState, actions: Action) -> StepResult:
         return self.step(states, actions)
 
     def observe(self, state: ArcState) -> Observation:
@@ -342,15 +303,13 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     def invalid_action(self, key: Key, state: ArcState) -> Action:
         """Sample an action whose operation does not exist or is not allowed. Used in tests."""
-        illegal = sorted(
-            {-1, NUM_OPERATIONS, 99, *range(NUM_OPERATIONS)} - set(self.config.action.operations)
-        )
+        illegal = sorted({-1, 99, *range(NUM_OPERATIONS + 1)} - set(self.config.action.operations))
         choice = jax.random.randint(key, (), 0, len(illegal))
         action = self.sample_action(key, state)
         return eqx.tree_at(lambda a: a.operation, action, jnp.asarray(illegal, jnp.int32)[choice])
 
     def comparable_state(self, state: ArcState) -> PyTree:
-        registers = state.registers.at[..., jnp.array([STEP_COUNT, STATUS])].set(0)
+        registers = state.registers.at[..., jnp.array([Register.STEP_COUNT, Register.STATUS])].set(0)
         return state.boards, registers, state.similarity, state.submission
 
     def legal_actions(self, state: ArcState) -> Bool[Array, "*batch 42"]:
@@ -376,25 +335,21 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         from phalanx.arc.generators.generate import generate_tasks
 
         data, every = self.config.dataset, self.task_buffer.tasks
+        rows, columns = self.config.grid_shape
         count = data.tasks_per_update
         if data.source == GENERATED:
-            tasks = generate_tasks(
-                data.families,
-                count,
-                # Different for every update of every run; datasets use 0 to 999.
-                seed=1000 * (1 + update) + seed % 1000,
-                split="training",
-                max_height=data.max_grid_height,
-                max_width=data.max_grid_width,
-            )
+            # Different for every update of every run; datasets use 0 to 999.
+            task_seed = 1000 * (1 + update) + seed % 1000
+            size = {"max_height": rows, "max_width": columns}
+            tasks = generate_tasks(data.families, count, task_seed, split="training", **size)
         else:
             count = min(count, len(every))
             tasks = [every[int(index)] for index in rng.permutation(len(every))[:count]]
             if data.augment:
                 tasks = augment_tasks(tasks, jax.random.key(int(rng.integers(2**31))))
         num_pairs = count * max(len(task.pairs) for task in every)
-        shape = PaddedShape(count, num_pairs, self.config.grid_shape[0])
-        return self.with_tasks(TaskBuffer.from_tasks(tasks, **shape._asdict()))
+        buffer = TaskBuffer.from_tasks(tasks, num_tasks=count, num_pairs=num_pairs, num_rows=rows)
+        return self.with_tasks(buffer)
 
     def load_expert_episodes(self, path: "Path") -> "LabeledSteps":
         """Load the successful episodes from a `.jsonl` file that `phalanx play arc --out` has written."""
@@ -421,30 +376,25 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         Args:
             network: Policy network.
             settings: An `ArcEvaluationConfig` during training, or an `ArcEvalConfig` for `phalanx eval`.
-            final: Whether to evaluate sampled attempts for pass@k in addition to the greedy policy.
+            final: Evaluate sampled attempts for pass@k in addition to the greedy policy.
 
         Returns:
             One result per evaluation.
         """
         assert isinstance(settings, ArcEvaluationConfig)
-        seed = 0
-        if isinstance(settings, ArcEvalConfig):
-            if settings.dataset:
-                from phalanx.arc.submission import evaluate_on_dataset
+        command = settings if isinstance(settings, ArcEvalConfig) else None
+        if command and command.dataset:
+            from phalanx.arc.submission import evaluate_on_dataset
 
-                return [evaluate_on_dataset(self.config, network, settings)]
-            seed = settings.seed
+            return [evaluate_on_dataset(self.config, network, command)]
         evaluation = ArcEvaluation.held_out(self.config, settings)
         results: list[EvaluationResult] = [evaluation.evaluate(network)]
-        if final and settings.num_samples:
-            pass_at_k = tuple(k for k in settings.pass_at_k if k <= settings.num_samples)
+        if final and (count := settings.num_samples):
+            pass_at_k = tuple(k for k in settings.pass_at_k if k <= count)
+            seed = command.seed if command else 0
             results.append(
                 evaluation.evaluate(
-                    network,
-                    mode="sampled",
-                    num_samples=settings.num_samples,
-                    pass_at_k=pass_at_k,
-                    seed=seed,
+                    network, mode="sampled", num_samples=count, pass_at_k=pass_at_k, seed=seed
                 )
             )
         return results
@@ -499,17 +449,17 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
     def observation_texts(self, states: ArcState, prompt_format: str = "full") -> list[str]:
         if prompt_format == "compact":
             return text.compact_observation_texts(self.task_buffer, states)
-        return text.observation_texts(self.config, self.attach_names(states), self.config.action.operations)
+        return text.observation_texts(self.config, self.attach_names(states))
 
     def episode_keys(self, states: ArcState) -> list[str]:
         tasks = np.asarray(states.task_index).tolist()
         return [text.episode_key(self.task_buffer[task]) for task in tasks]
 
     def parse_action(self, answer: str, state: ArcState) -> Action:
-        return text.parse_action(self.config, answer, self.config.action.operations)
+        return text.parse_action(self.config, answer)
 
     def parse_actions(self, answers: Sequence[str], states: ArcState) -> tuple[Action | None, list[str]]:
-        return text.parse_actions(self.config, answers, self.config.action.operations)
+        return text.parse_actions(self.config, answers)
 
     def action_text(self, action: Action, state: ArcState) -> str:
         return text.action_text(action)
@@ -544,37 +494,29 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
 
     @property
     def _cumulative_weights(self) -> Float32[Array, " tasks"] | None:
-        return None if self.task_weights is None else cumulative_weights(self.task_weights, self.task_arrays)
+        if self.task_weights is None:
+            return None
+        return task_sampling.cumulative_weights(self.task_weights, self.task_arrays)
 
     def _sample_start(self, key: Key, cumulative: Float32[Array, " tasks"] | None) -> UInt32[Array, "3"]:
-        bits = sample_start(key, self.task_arrays, cumulative)
+        bits = task_sampling.sample_start(key, self.task_arrays, cumulative)
         # In evaluation mode, an episode starts with the first test pair.
         return bits if self.answers is None else bits.at[1].set(0)
 
-    def _start(self, start_bits: UInt32[Array, "*batch 3"]) -> tuple[ArcState, Observation]:
+    def _start(self, start_bits: UInt32[Array, "*batch 3"]) -> ResetResult:
         grid: Array | None
-        if self.answers is None:
-            state, grid = self._reset_all(start_bits)
-        else:
+        bits = start_bits
+        if self.answers is not None:
             bits = evaluation_mode.start_bits_per_test(start_bits, self.answers.sizes.shape[-2])
-            starts, grid = self._reset_all(bits)[0], None
-            state = evaluation_mode.start(self.config, self.task_arrays, start_bits, starts)
+        batch = bits.shape[:-1]
+        blank = blank_states(batch, self.config.grid_shape)
+        grid_shape = self.config.grid_shape if self.config.observation.working_grid else (0, 0)
+        grid = jnp.zeros((*batch, *grid_shape), jnp.int8)
+        state, grid = backends.reset(self.config, self.task_arrays, jnp.ones(batch, bool), bits, blank, grid)
+        if self.answers is not None:
+            state, grid = evaluation_mode.start(self.config, self.task_arrays, start_bits, state), None
         state = replace_fields(state, tasks=self._visible_tasks)
         return state, self._observe(state, grid)
-
-    def _reset_all(
-        self, start_bits: UInt32[Array, "*batch 3"]
-    ) -> tuple[ArcState, Int8[Array, "*batch rows columns"]]:
-        batch = start_bits.shape[:-1]
-        grid_shape = self.config.grid_shape if self.config.observation.working_grid else (0, 0)
-        return backends.reset(
-            self.config,
-            self.task_arrays,
-            jnp.ones(batch, bool),
-            start_bits,
-            blank_states(batch, self.config.grid_shape),
-            jnp.zeros((*batch, *grid_shape), jnp.int8),
-        )
 
     def _observe(self, state: ArcState, grid: Int8[Array, "*batch rows columns"] | None) -> Observation:
         with_tasks = state if self.config.observation.is_single_array else self.attach_names(state)
@@ -590,7 +532,7 @@ class ArcEnvironment(TracedEnvironment[ArcState, Observation, Action]):
         batch = states.batch_shape
         for name, shape, dtype in (
             ("boards", (*batch, NUM_BOARDS, rows), jnp.uint32),
-            ("registers", (*batch, NUM_REGISTERS), jnp.int32),
+            ("registers", (*batch, len(Register)), jnp.int32),
             ("similarity", batch, jnp.float32),
         ):
             leaf = getattr(states, name)
@@ -625,7 +567,7 @@ def _create(cls: type[Any], config: ArcConfig, tasks: TaskBuffer | None, native_
             "evaluation mode requires submissions: action.allowed_operations must contain "
             f"{int(Operation.SUBMIT)} (Submit)"
         )
-    arrays, answers = hide_answers(config, tasks)
+    arrays, answers = evaluation_mode.hide_answers(config, tasks)
     with jax.ensure_compile_time_eval():
-        weights = jnp.asarray(reward_weights_from_config(config.reward))
+        weights = jnp.asarray(rewards.reward_weights_from_config(config.reward))
     return cls(config, arrays, None, weights, tasks, answers=answers)

@@ -127,17 +127,12 @@ class ArcTokenizer:
 
     def token_name(self, token: int) -> str:
         """Return the name of a token for display."""
-        if not 0 <= token < _ARC_VOCABULARY:
-            raise ValueError(f"there is no token {token}; tokens are 0 to {_ARC_VOCABULARY - 1}")
-        if token < _COLORS:
-            return _ArcMark(token).name
-        if token < _OPERATIONS:
-            return str(token - _COLORS)
-        if token < _NO_OPERATION:
-            return operation_name(token - _OPERATIONS)
-        if token == _NO_OPERATION:
-            return "no operation"
-        return "off the board" if token == _NO_CELL else f"@{token - _CELLS}"
+        names = [mark.name for mark in _ArcMark] + [str(color) for color in range(NUM_COLORS)]
+        names += [operation_name(operation) for operation in range(NUM_OPERATIONS)] + ["no operation"]
+        names += [f"@{cell}" for cell in range(_NO_CELL - _CELLS)] + ["off the board"]
+        if not 0 <= token < len(names):
+            raise ValueError(f"there is no token {token}; tokens are 0 to {len(names) - 1}")
+        return names[token]
 
 
 def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
@@ -146,9 +141,8 @@ def _grid(grids: Int8[np.ndarray, "steps rows columns"]) -> TokenPart:
     steps, rows, columns = grids.shape
     tokens = np.full((steps, rows, columns + 1), _ArcMark.ROW, np.int32)
     tokens[:, :, :columns] = grids.astype(np.int32) + _COLORS
-    counts = np.empty(tokens.shape, bool)
-    counts[:, :, :columns] = grids >= 0
-    counts[:, :, columns] = counts[:, :, :columns].any(axis=2)
+    inside = grids >= 0
+    counts = np.concatenate([inside, inside.any(axis=2, keepdims=True)], axis=2)
     return TokenPart(tokens.reshape(steps, -1), counts.reshape(steps, -1))
 
 

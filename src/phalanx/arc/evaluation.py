@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 import equinox as eqx
@@ -16,8 +16,9 @@ from pydantic import Field
 
 from phalanx.arc.config import GENERATED, ArcConfig, DatasetConfig
 from phalanx.arc.datasets import load_tasks
+from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask
-from phalanx.core.episodes import map_batches, rollout_episodes
+from phalanx.core.episodes import Act, EpisodeResults, map_batches, rollout_episodes
 from phalanx.core.evaluation import EvaluationConfig
 from phalanx.formatting import format_percent
 from phalanx.nn.policy_network import PolicyNetwork, select_action
@@ -168,8 +169,8 @@ class ArcEvaluation:
         """
         environment = held_out_environment(config, settings)
         datasets = dict.fromkeys((config.dataset, environment.config.dataset))
-        shape = config.grid_shape
-        return cls(environment, tuple(_fitting_tasks(data, shape) for data in datasets if _is_file(data)))
+        notes = [_fitting_tasks(data, config.grid_shape) for data in datasets if data.source != GENERATED]
+        return cls(environment, tuple(notes))
 
     def baselines(self) -> dict[str, float]:
         """Compute the success rates of two trivial policies: `copy_input` submits the unchanged input, and
@@ -185,7 +186,6 @@ class ArcEvaluation:
         num_samples: int = 1,
         pass_at_k: tuple[int, ...] = (),
         seed: int = 0,
-        batch_size: int | None = None,
     ) -> ArcResult:
         """Run a policy on every task, or on every pair in training mode, and return its scores.
 
@@ -199,12 +199,22 @@ class ArcEvaluation:
             num_samples: Number of attempts per task or pair. It must be 1 in `greedy` mode.
             pass_at_k: Values of k for which pass@k is computed.
             seed: Random seed of sampled attempts.
-            batch_size: Maximum number of episodes in a batch. If None, a default is used.
         """
-        _check(mode, num_samples, pass_at_k, batch_size)
+        if mode not in ("greedy", "sampled"):
+            raise ValueError(f"mode must be 'greedy' or 'sampled', got {mode!r}")
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+        if mode == "greedy" and num_samples > 1:
+            raise ValueError(
+                f"greedy attempts are identical: use mode='sampled' or num_samples=1, got {num_samples}"
+            )
+        if wrong := [k for k in pass_at_k if not 1 <= k <= num_samples]:
+            raise ValueError(f"pass@{wrong[0]} needs k between 1 and num_samples, which is {num_samples}")
         environment = self.environment
         buffer = environment.task_buffer
-        starts = _starts(environment)
+        # One starting position per task in evaluation mode, one per pair in training mode.
+        counts = [1 if environment.answers is not None else len(task.demos or task.tests) for task in buffer]
+        starts = np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)])
         episodes = np.repeat(starts, num_samples, axis=0)
         keys = None
         if mode == "sampled":
@@ -212,26 +222,33 @@ class ArcEvaluation:
             keys = episode_keys(
                 seed, [fingerprints[task] for task in starts[:, 0]], starts[:, 1], num_samples
             )
+        act = eqx.Partial(select_action, network)
+        solved, similarity, lengths = run_episodes(_measure, environment, act, episodes, keys, _BATCH_SIZE)
 
-        def attempt(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
-            key_data = None if keys is None else jax.device_put(keys[rows])
-            return _attempt(environment, network, jax.device_put(episodes[rows]), key_data)
+        def score(rows: Int[np.ndarray, " chosen"]) -> ArcScore:
+            is_solved = solved[rows]
+            return {
+                "num_episodes": len(rows),
+                "success_rate": float(is_solved.mean()),
+                # An exact sum, which does not depend on the order of the tasks.
+                "similarity": math.fsum(similarity[rows].tolist()) / len(rows),
+                "steps_to_solve": float(lengths[rows][is_solved].mean()) if is_solved.any() else None,
+            }
 
-        results = _Results(*map_batches(attempt, len(episodes), batch_size or _BATCH_SIZE))
         by_task = np.split(np.arange(len(episodes)), np.flatnonzero(np.diff(episodes[:, 0])) + 1)
         by_family: dict[str, list[np.ndarray]] = {}
         for task, rows in zip(buffer, by_task, strict=True):
             by_family.setdefault(task.family or NO_FAMILY, []).append(rows)
-        num_solved = [int(count) for count in results.solved.reshape(-1, num_samples).sum(axis=1)]
+        num_solved = solved.reshape(-1, num_samples).sum(axis=1).tolist()
         return ArcResult(
             split=environment.config.dataset.split,
             mode=mode,
             num_samples=num_samples,
-            **results.score(np.arange(len(episodes))),
-            success_rate_se=_standard_error(results.solved, by_task),
+            **score(np.arange(len(episodes))),
+            success_rate_se=_standard_error(solved, by_task),
             pass_at_k={k: mean_pass_at_k(num_samples, num_solved, k) for k in pass_at_k},
-            groups={name: results.score(np.concatenate(parts)) for name, parts in by_family.items()},
-            tasks={task.id: results.score(rows) for task, rows in zip(buffer, by_task, strict=True)},
+            groups={name: score(np.concatenate(parts)) for name, parts in by_family.items()},
+            tasks={task.id: score(rows) for task, rows in zip(buffer, by_task, strict=True)},
             baselines=self.baselines(),
             notes=self.notes,
         )
@@ -276,59 +293,11 @@ def canvas_note(tasks: Iterable[ArcTask], grid_shape: tuple[int, int]) -> str:
     return f"{fit} of {len(shapes)} tasks fit a canvas of {grid_shape[0]}x{grid_shape[1]}"
 
 
-def _is_file(data: DatasetConfig) -> bool:
-    return data.source != GENERATED
-
-
 # Cached because a run is evaluated many times and reading a dataset takes a second.
 @functools.lru_cache(maxsize=8)
 def _fitting_tasks(data: DatasetConfig, grid_shape: tuple[int, int]) -> str:
     tasks = load_tasks(data.source, data.split, families=data.families)
     return f"{data.source}, {data.split}: {canvas_note(tasks, grid_shape)}"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Results:
-    """Results of each episode."""
-
-    solved: Bool[np.ndarray, " episodes"]
-    similarity: Float[np.ndarray, " episodes"]
-    lengths: Int[np.ndarray, " episodes"]
-
-    def score(self, rows: Int[np.ndarray, " chosen"]) -> ArcScore:
-        """Compute the scores of the episodes with the given indices."""
-        solved, lengths = self.solved[rows], self.lengths[rows]
-        return {
-            "num_episodes": len(rows),
-            "success_rate": float(solved.mean()),
-            # An exact sum, which does not depend on the order of the tasks.
-            "similarity": math.fsum(self.similarity[rows].tolist()) / len(rows),
-            "steps_to_solve": float(lengths[solved].mean()) if solved.any() else None,
-        }
-
-
-def _check(mode: str, num_samples: int, pass_at_k: Sequence[int], batch_size: int | None) -> None:
-    if mode not in ("greedy", "sampled"):
-        raise ValueError(f"mode must be 'greedy' or 'sampled', got {mode!r}")
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
-    if mode == "greedy" and num_samples > 1:
-        raise ValueError(
-            f"greedy attempts are identical: use mode='sampled' or num_samples=1, got {num_samples}"
-        )
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    for k in pass_at_k:
-        if not 1 <= k <= num_samples:
-            raise ValueError(f"pass@{k} needs k between 1 and num_samples, which is {num_samples}")
-
-
-def _starts(environment: "ArcEnvironment") -> Int[np.ndarray, "starts 2"]:
-    """Return the task and pair index of every starting position: one per task in evaluation mode, one per
-    pair in training mode."""
-    by_task = environment.answers is not None
-    counts = [1 if by_task else len(task.demos or task.tests) for task in environment.task_buffer]
-    return np.array([(task, pair) for task, count in enumerate(counts) for pair in range(count)], np.int32)
 
 
 def episode_keys(
@@ -352,40 +321,66 @@ def episode_keys(
     return np.frombuffer(b"".join(digests), "<u4").astype(np.uint32).reshape(-1, 2)
 
 
-@eqx.filter_jit
-def _attempt(
+RolloutSummary = Callable[["ArcEnvironment", ArcState, EpisodeResults], tuple[Array, ...]]
+"""Function of an environment, the initial states of a batch of episodes and their results. It returns arrays
+with the leading axis [batch]."""
+
+
+def run_episodes(
+    summarize: RolloutSummary,
     environment: "ArcEnvironment",
-    network: PolicyNetwork,
-    episodes: Int32[Array, "batch 2"],
-    key_data: UInt32[Array, "batch 2"] | None,
-) -> tuple[Bool[Array, " batch"], Float[Array, " batch"], Int32[Array, " batch"]]:
-    """Run a batch of episodes.
+    act: Act,
+    episodes: Int[np.ndarray, "episodes 2"],
+    key_data: UInt32[np.ndarray, "episodes 2"] | None,
+    batch_size: int,
+    record: bool = False,
+) -> list[np.ndarray]:
+    """Run a policy on given tasks and pairs in batches, and return the arrays that `summarize` computes.
 
     Args:
+        summarize: Function that computes arrays from the results of a batch of episodes.
         environment: The environment.
-        network: Policy network.
+        act: Policy.
         episodes: Task and pair index of each episode.
         key_data: Data of the PRNG key of each episode. If None, actions are greedy.
-
-    Returns:
-        For each episode, whether it was solved, the final similarity, and the number of steps.
+        batch_size: Maximum number of episodes in a batch.
+        record: Keep the states of all steps in the results.
     """
+
+    def run_batch(rows: Int[np.ndarray, " batch"]) -> tuple[Array, ...]:
+        keys = None if key_data is None else jax.device_put(key_data[rows])
+        starts = jax.device_put(episodes[rows].astype(np.int32))
+        return _run_batch(summarize, environment, act, starts, keys, record)
+
+    return map_batches(run_batch, len(episodes), batch_size)
+
+
+@eqx.filter_jit
+def _run_batch(
+    summarize: RolloutSummary,
+    environment: "ArcEnvironment",
+    act: Act,
+    episodes: Int32[Array, "batch 2"],
+    key_data: UInt32[Array, "batch 2"] | None,
+    record: bool,
+) -> tuple[Array, ...]:
     states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
     # An explicit generator, so that the keys do not depend on JAX's default.
     keys = None if key_data is None else jax.random.wrap_key_data(key_data, impl="threefry2x32")
-    rollout = rollout_episodes(
-        environment,
-        eqx.Partial(select_action, network),
-        states,
-        observations,
-        keys,
-        environment.max_episode_steps,
-    )
-    solved, similarity = rollout.episode_metrics["success_mask"], rollout.episode_metrics["similarity_scores"]
+    max_steps = environment.max_episode_steps
+    results = rollout_episodes(environment, act, states, observations, keys, max_steps, record)
+    return summarize(environment, states, results)
+
+
+def _measure(
+    environment: "ArcEnvironment", states: ArcState, results: EpisodeResults
+) -> tuple[Bool[Array, " batch"], Float[Array, " batch"], Int32[Array, " batch"]]:
+    """Return whether each episode was solved, its final similarity, and its number of steps."""
+    solved, similarity = results.episode_metrics["success_mask"], results.episode_metrics["similarity_scores"]
     if environment.answers is None:
-        same_pair = rollout.final_states.pair_index == states.pair_index
+        same_pair = results.final_states.pair_index == states.pair_index
         solved, similarity = solved & same_pair, jnp.where(same_pair, similarity, 0.0)
-    return solved, similarity, rollout.lengths
+    return solved, similarity, results.lengths
 
 
 def _standard_error(

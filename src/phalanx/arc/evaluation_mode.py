@@ -14,27 +14,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32, Int32, UInt32
 
-from phalanx.arc.bitplanes import area_bits, fit_rows, pack_grid, unpack_cells
+from phalanx.arc.bitplanes import area_bits, fit_rows, trim, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import Operation
 from phalanx.arc.reward import StepInfo
 from phalanx.arc.state import (
-    CLIPBOARD,
-    HEIGHT,
-    PAIR,
     SELECTION,
-    SOLVED_PAIRS,
-    STATUS,
-    STEP_COUNT,
-    TASK,
-    TERMINATED,
-    TRUNCATED,
-    WIDTH,
+    SIZE,
     WORKING,
     ArcState,
+    Register,
+    Status,
     SubmissionState,
+    replace_fields,
+    vmap_batch,
 )
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
+from phalanx.core.vector import select_rows
 
 PAIR_SWITCHES = (*range(Operation.NEXT_DEMO_PAIR, Operation.RESET_PAIR), 40, 41)
 """Ids of the operations that switch to another pair."""
@@ -49,28 +45,17 @@ class HiddenTestOutputs(NamedTuple):
     """Height and width of each output; 0 if there is none."""
 
 
-def hidden_outputs(tasks: TaskBuffer, rows: int) -> HiddenTestOutputs:
-    """Collect the test outputs of tasks as arrays. `rows` is the height of the canvas."""
-    tests = max(len(task.tests) for task in tasks)
-    planes = np.zeros((tasks.padded_shape.num_tasks, tests, 4, rows), np.uint32)
-    sizes = np.zeros((tasks.padded_shape.num_tasks, tests, 2), np.int32)
-    for index, task in enumerate(tasks):
-        for number, pair in enumerate(task.tests):
-            if pair.output is not None:
-                planes[index, number] = pack_grid(pair.output, rows)
-                sizes[index, number] = pair.output.shape
-    return HiddenTestOutputs(*jax.device_put((planes, sizes)))
-
-
 def hide_answers(config: ArcConfig, tasks: TaskBuffer) -> tuple[TaskArrays, HiddenTestOutputs | None]:
     """Return the task arrays for the backends, and the hidden test outputs. In training mode, nothing is
     hidden and the second value is None."""
     if config.episode.mode == "training":
         return tasks.arrays, None
+    num_tests = max(len(task.tests) for task in tasks)
     with jax.ensure_compile_time_eval():
-        return tasks.without_answers.arrays, hidden_outputs(tasks, config.grid_shape[0])
+        return tasks.without_answers.arrays, split_answers(tasks.arrays, num_tests, config.grid_shape[0])[1]
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
 def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArrays, HiddenTestOutputs]:
     """Separate the test outputs from task arrays, which may be traced.
 
@@ -82,18 +67,17 @@ def split_answers(tasks: TaskArrays, num_tests: int, rows: int) -> tuple[TaskArr
     Returns:
         The arrays without test outputs, and the test outputs.
     """
-    first, demos, count = (tasks.table[:, k, None] for k in range(3))
-    number = jnp.arange(num_tests)
-    exists = number < count
-    index = jnp.clip(first + demos + number, 0, tasks.pairs.shape[0] - 1)
-    planes = jnp.where(exists[..., None, None], fit_rows(tasks.pairs[index, 1], rows), jnp.uint32(0))
-    sizes = jnp.where(exists[..., None], tasks.sizes[index, 2:], 0)
-    first_test = (first + demos)[:, 0]
-    pair = jnp.arange(tasks.pairs.shape[0])[:, None]
-    is_test = jnp.any((pair >= first_test) & (pair < first_test + count[:, 0]), axis=1)
-    pairs = tasks.pairs.at[:, 1].set(jnp.where(is_test[:, None, None], jnp.uint32(0), tasks.pairs[:, 1]))
-    visible_sizes = tasks.sizes.at[:, 2:].set(jnp.where(is_test[:, None], 0, tasks.sizes[:, 2:]))
-    return dataclasses.replace(tasks, pairs=pairs, sizes=visible_sizes), HiddenTestOutputs(planes, sizes)
+    num_pairs = tasks.pairs.shape[0]
+    first, demos, tests = tasks.table.T[..., None]
+    first_test = first + demos
+    number, pair = jnp.arange(num_tests), jnp.arange(num_pairs)
+    index = jnp.clip(first_test + number, 0, num_pairs - 1)
+    outputs = HiddenTestOutputs(fit_rows(tasks.pairs[index, 1], rows), tasks.sizes[index, 2:])
+    outputs = select_rows(number < tests, outputs, jax.tree.map(jnp.zeros_like, outputs))
+    is_test = jnp.any((pair >= first_test) & (pair < first_test + tests), axis=0)
+    pairs = tasks.pairs.at[:, 1].set(jnp.where(is_test[:, None, None], 0, tasks.pairs[:, 1]))
+    sizes = tasks.sizes.at[:, 2:].set(jnp.where(is_test[:, None], 0, tasks.sizes[:, 2:]))
+    return dataclasses.replace(tasks, pairs=pairs, sizes=sizes), outputs
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
@@ -119,33 +103,18 @@ def start(
         start_bits: Start bits of the episodes, which select the first test pair.
         starts: First states of all test pairs of each episode's task, with batch shape [*batch, tests].
     """
-    tests = starts.similarity.shape[-1]
-    task = starts.registers[..., 0, TASK]
-    count = jnp.clip(tasks.table[task, 2], 1, tests).astype(jnp.uint32)
-    chosen = (start_bits[..., 1] % count).astype(jnp.int32)
 
-    def pick(leaf: Array) -> Array:
-        axis = chosen.ndim
-        index = chosen.reshape(*chosen.shape, *(1,) * (leaf.ndim - axis))
-        return jnp.take_along_axis(leaf, index, axis)[(slice(None),) * axis + (0,)]
+    def start_one(bits: UInt32[Array, "3"], starts: ArcState) -> ArcState:
+        tests = starts.similarity.shape[0]
+        count = jnp.clip(tasks.table[starts.task_index[0], 2], 1, tests).astype(jnp.uint32)
+        grids, sizes = starts.boards[:, WORKING], starts.registers[:, SIZE]
+        no_grids, no_sizes = (
+            jnp.zeros((config.episode.attempts, *leaf.shape), leaf.dtype) for leaf in (grids, sizes)
+        )
+        submission = SubmissionState(grids, sizes, no_grids, no_sizes, jnp.int32(0))
+        return replace_fields(starts[bits[1] % count], submission=submission)
 
-    grids = starts.boards[..., WORKING:CLIPBOARD, :]
-    shape = (*chosen.shape, config.episode.attempts, tests)
-    submission = SubmissionState(
-        grids,
-        starts.registers[..., HEIGHT : WIDTH + 1],
-        jnp.zeros((*shape, *grids.shape[-2:]), jnp.uint32),
-        jnp.zeros((*shape, 2), jnp.int32),
-        jnp.zeros(chosen.shape, jnp.int32),
-    )
-    return ArcState(
-        pick(starts.boards),
-        pick(starts.registers),
-        pick(starts.similarity),
-        None,
-        starts.columns,
-        submission,
-    )
+    return vmap_batch(start_one, start_bits.shape[:-1])(start_bits, starts)
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
@@ -171,95 +140,86 @@ def step(
     Returns:
         The complete new state and step info.
     """
+    complete = functools.partial(_complete_step, config, tasks, answers)
+    return vmap_batch(complete, before.batch_shape)(before, after, jnp.asarray(info.operation_type))
+
+
+def _complete_step(
+    config: ArcConfig,
+    tasks: TaskArrays,
+    answers: HiddenTestOutputs,
+    before: ArcState,
+    after: ArcState,
+    operation: Int32[Array, ""],
+) -> tuple[ArcState, StepInfo]:
+    """Complete the step of a single state; see `step`. The operation is -1 if the action was invalid."""
     submission = before.submission
     assert submission is not None
-    running = ~before.episode_done
-    operation = jnp.asarray(info.operation_type)
-    is_valid = operation >= 0
-    tests = submission.sizes.shape[-2]
     task = jnp.clip(before.task_index, 0, tasks.table.shape[0] - 1)
-    demos, count = tasks.table[task, 1], jnp.clip(tasks.table[task, 2], 1, tests)
-    old_pair = jnp.arange(tests) == (before.pair_index - demos)[..., None]
-    new_pair = jnp.arange(tests) == (after.registers[..., PAIR] - demos)[..., None]
+    _, demos, count = tasks.table[task]
+    attempts, tests, _ = submission.submitted_sizes.shape
+    number = jnp.arange(tests)
+    is_current = number == before.pair_index - demos
 
     # A switch stores the grid of the pair that is left, and restores the grid of the new pair.
-    switched = is_valid & jnp.isin(operation, jnp.array(PAIR_SWITCHES))
-    leaves = switched[..., None] & old_pair
-    grids = jnp.where(
-        leaves[..., None, None], before.boards[..., None, WORKING:CLIPBOARD, :], submission.grids
+    switched = jnp.isin(operation, jnp.array(PAIR_SWITCHES))
+    grids, sizes = select_rows(
+        switched & is_current,
+        (before.boards[None, WORKING], before.registers[None, SIZE]),
+        (submission.grids, submission.sizes),
     )
-    sizes = jnp.where(leaves[..., None], before.registers[..., None, HEIGHT : WIDTH + 1], submission.sizes)
-    restored = jnp.sum(jnp.where(new_pair[..., None, None], grids, jnp.uint32(0)), axis=-3, dtype=jnp.uint32)
-    restored_size = jnp.sum(jnp.where(new_pair[..., None], sizes, 0), axis=-2)
-    boards = jnp.where(
-        switched[..., None, None],
-        after.boards.at[..., WORKING:CLIPBOARD, :].set(restored).at[..., SELECTION, :].set(jnp.uint32(0)),
-        after.boards,
-    )
-    registers = jnp.where(
-        switched[..., None],
-        after.registers.at[..., HEIGHT : WIDTH + 1].set(restored_size),
-        after.registers,
-    )
+    new_pair = after.pair_index - demos
+    new_boards = after.boards.at[WORKING].set(grids[new_pair]).at[SELECTION].set(0)
+    boards = jnp.where(switched, new_boards, after.boards)
+    registers = jnp.where(switched, after.registers.at[SIZE].set(sizes[new_pair]), after.registers)
 
-    submits = is_valid & (operation == Operation.SUBMIT)
-    current = jnp.where(old_pair[..., None, None], boards[..., None, WORKING:CLIPBOARD, :], grids)
-    current_sizes = jnp.where(old_pair[..., None], registers[..., None, HEIGHT : WIDTH + 1], sizes)
-    attempts = submission.submitted_sizes.shape[-3]
-    is_attempt = submits[..., None] & (jnp.arange(attempts) == submission.num_submissions[..., None])
-    submitted = jnp.where(
-        is_attempt[..., None, None, None], current[..., None, :, :, :], submission.submitted_grids
+    is_attempt = (operation == Operation.SUBMIT) & (jnp.arange(attempts) == submission.num_submissions)
+    current = select_rows(is_current, (boards[None, WORKING], registers[None, SIZE]), (grids, sizes))
+    submitted, submitted_sizes = select_rows(
+        is_attempt,
+        jax.tree.map(lambda leaf: leaf[None], current),
+        (submission.submitted_grids, submission.submitted_sizes),
     )
-    submitted_sizes = jnp.where(
-        is_attempt[..., None, None], current_sizes[..., None, :, :], submission.submitted_sizes
-    )
-    num_submissions = submission.num_submissions + submits
+    num_submissions = submission.num_submissions + (operation == Operation.SUBMIT)
 
     # At the step limit, an episode with at least one submission is scored and therefore terminated, not
     # truncated.
-    overdue = running & (registers[..., STEP_COUNT] >= config.episode.max_episode_steps)
+    running = ~before.episode_done
+    overdue = running & (after.step_count >= config.episode.max_episode_steps)
     finished = running & (num_submissions > 0) & ((num_submissions >= attempts) | overdue)
-    status = jnp.where(finished, TERMINATED, jnp.where(overdue, TRUNCATED, before.registers[..., STATUS]))
-    scores = _score(answers, task, submitted, submitted_sizes)
-    exists = jnp.arange(tests) < count[..., None]
-    correct = exists & (scores == 1.0)
-    score = jnp.sum(jnp.where(exists, scores, 0.0), axis=-1) / count.astype(jnp.float32)
-    similarity = jnp.where(finished, score, before.similarity)
-    bits = jnp.sum(jnp.where(correct, jnp.int32(1) << (demos[..., None] + jnp.arange(tests)), 0), axis=-1)
-    solved_pairs = jnp.where(finished, bits, registers[..., SOLVED_PAIRS])
-    registers = registers.at[..., STATUS].set(status).at[..., SOLVED_PAIRS].set(solved_pairs)
-
-    terminated = status == TERMINATED
-    info = StepInfo(
-        similarity=similarity,
-        similarity_improvement=similarity - before.similarity,
-        operation_type=info.operation_type,
-        step_count=info.step_count,
-        episode_done=status != 0,
-        terminated=terminated,
-        truncated=status == TRUNCATED,
-        solved=terminated & (similarity == 1.0),
+    unfinished = jnp.where(overdue, Status.TRUNCATED, before.registers[Register.STATUS])
+    scores = _score(answers.planes[task], answers.sizes[task], submitted, submitted_sizes)
+    num_tests = jnp.clip(count, 1, tests)
+    exists = number < num_tests
+    score = jnp.sum(jnp.where(exists, scores, 0.0)) / num_tests.astype(jnp.float32)
+    correct = jnp.sum(jnp.where(exists & (scores == 1.0), jnp.int32(1) << (demos + number), 0))
+    registers = registers.at[Register.STATUS].set(jnp.where(finished, Status.TERMINATED, unfinished))
+    solved_pairs = jnp.where(finished, correct, registers[Register.SOLVED_PAIRS])
+    new = replace_fields(
+        before,
+        boards=boards,
+        registers=registers.at[Register.SOLVED_PAIRS].set(solved_pairs),
+        similarity=jnp.where(finished, score, before.similarity),
+        submission=SubmissionState(grids, sizes, submitted, submitted_sizes, num_submissions),
     )
-    new_submission = SubmissionState(grids, sizes, submitted, submitted_sizes, num_submissions)
-    return ArcState(boards, registers, similarity, None, before.columns, new_submission), info
+    return new, StepInfo.after_step(before.similarity, new, operation)
 
 
 def _score(
-    answers: HiddenTestOutputs,
-    task: Int32[Array, "*batch"],
-    submitted: UInt32[Array, "*batch attempts tests 4 rows"],
-    sizes: Int32[Array, "*batch attempts tests 2"],
-) -> Float32[Array, "*batch tests"]:
+    target: UInt32[Array, "tests 4 rows"],
+    target_size: Int32[Array, "tests 2"],
+    submitted: UInt32[Array, "attempts tests 4 rows"],
+    sizes: Int32[Array, "attempts tests 2"],
+) -> Float32[Array, " tests"]:
     """Return, for each test pair, the similarity of the best submission to the output; 0 if nothing was
     submitted."""
-    target, target_size = answers.planes[task][..., None, :, :, :], answers.sizes[task][..., None, :, :]
     common = jnp.minimum(sizes, target_size)
     unequal = functools.reduce(jnp.bitwise_or, jnp.moveaxis(submitted ^ target, -2, 0))
     area = area_bits(common[..., 0], common[..., 1], submitted.shape[-1])
     equal = jnp.sum(jnp.bitwise_count(~unequal & area).astype(jnp.int32), axis=-1)
     cells = jnp.prod(sizes, axis=-1) + jnp.prod(target_size, axis=-1) - jnp.prod(common, axis=-1)
     score = equal.astype(jnp.float32) / jnp.maximum(cells, 1).astype(jnp.float32)
-    return jnp.max(score, axis=-2)
+    return jnp.max(score, axis=0)
 
 
 def submitted_grids(state: ArcState) -> list[list[np.ndarray]]:
@@ -271,12 +231,8 @@ def submitted_grids(state: ArcState) -> list[list[np.ndarray]]:
         raise ValueError(f"submitted_grids takes one state, got a batch of shape {state.batch_shape}")
     submission = state.submission
     tests = int(np.asarray(state.task_arrays.table)[int(state.task_index), 2])
-    sizes = np.asarray(submission.submitted_sizes)
-    area = area_bits(
-        submission.submitted_sizes[..., 0], submission.submitted_sizes[..., 1], state.boards.shape[-1]
-    )
+    sizes = submission.submitted_sizes
+    area = area_bits(sizes[..., 0], sizes[..., 1], state.boards.shape[-1])
     cells = np.asarray(unpack_cells(submission.submitted_grids, area, state.columns))
-    return [
-        [cells[k, n, : sizes[k, n, 0], : sizes[k, n, 1]] for n in range(tests)]
-        for k in range(int(submission.num_submissions))
-    ]
+    count = int(submission.num_submissions)
+    return [[trim(cells[k, n]) for n in range(tests)] for k in range(count)]

@@ -56,15 +56,14 @@ class ArcExpert:
     """Cache of solutions, with (task index, pair index) as keys."""
 
     def __post_init__(self) -> None:
-        if self.config.episode.mode != "training":
+        episode, allowed = self.config.episode, self.config.action.operations
+        if episode.mode != "training":
             raise ValueError("the expert needs the outputs: set env.episode.mode=training")
-        if not self.config.episode.require_submit:
+        if not episode.require_submit:
             raise ValueError("the expert submits its grid: set env.episode.require_submit=true")
-        if Operation.SUBMIT not in self.config.action.operations:
-            raise ValueError(
-                "the expert submits its grid: add 34 (Submit) to env.action.allowed_operations, got "
-                f"{self.config.action.allowed_operations}"
-            )
+        if Operation.SUBMIT not in allowed:
+            hint = "add 34 (Submit) to env.action.allowed_operations"
+            raise ValueError(f"the expert submits its grid: {hint}, got {allowed}")
 
     def solution(self, task: int, pair: int) -> ActionPlan:
         """Return the solution of a pair, which ends with Submit."""
@@ -100,9 +99,8 @@ class ArcExpert:
         cells = np.zeros((len(tasks), NUM_CHOICES, corners), np.int32)
         inside = grids >= 0
         heights, widths = inside.any(axis=2).sum(axis=1), inside.any(axis=1).sum(axis=1)
-        for row, (task, pair, at) in enumerate(
-            zip(tasks.tolist(), pairs.tolist(), memory.tolist(), strict=True)
-        ):
+        episodes = zip(tasks.tolist(), pairs.tolist(), memory.tolist(), strict=True)
+        for row, (task, pair, at) in enumerate(episodes):
             if at >= 0:
                 plan = self.solution(task, pair)
             else:

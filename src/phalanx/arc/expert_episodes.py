@@ -10,9 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, Int32, PyTree
+from jaxtyping import Int8, Int32, PyTree
 
 from phalanx.arc.actions import Action
+from phalanx.arc.bitplanes import trim
+from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.episode_tokens import ArcTokenizer, GridName
 from phalanx.arc.observation import ArcObservation
@@ -75,9 +77,8 @@ class ExpertEpisodes:
         operations, selections = self._pad_plans(slots)
         valid = operations >= 0
         valid[len(episodes) :] = False
-        states, observations = self.environment.batch_reset_to(
-            jnp.asarray(self.tasks[slots]), jnp.asarray(self.pairs[slots])
-        )
+        starts = jnp.asarray(self.tasks[slots]), jnp.asarray(self.pairs[slots])
+        states, observations = self.environment.batch_reset_to(*starts)
         observed = []
         for time in range(operations.shape[1]):
             observed.append(jax.tree.map(np.asarray, observations))
@@ -109,24 +110,21 @@ class ExpertEpisodes:
             task = self.environment.task_buffer[int(self.tasks[episode])]
             output = (task.demos or task.tests)[int(self.pairs[episode])].output
             assert output is not None  # the environment rejects such tasks
-            expected = np.full_like(grid, -1)
-            expected[: output.shape[0], : output.shape[1]] = output
-            if not np.array_equal(grid, expected):
+            if not np.array_equal(trim(grid), output):
                 raise RuntimeError(
                     f"task {task.id!r}: the plan for pair {self.pairs[episode]} does not end with the output"
                 )
 
 
-def plan_expert_episodes(environment: ArcEnvironment, *, submit: bool | None = None) -> ExpertEpisodes:
+def plan_expert_episodes(environment: ArcEnvironment) -> ExpertEpisodes:
     """Plan an episode for every pair that an episode of the environment can start with.
 
     The known solution of a pair is used if there is one; otherwise, the actions are planned. Pairs that need
     no action are omitted. Pairs whose plans exceed `max_episode_steps` are omitted too, and counted in
-    `ExpertEpisodes.dropped`.
+    `ExpertEpisodes.dropped`. Plans end with Submit if `episode.require_submit` is set.
 
     Args:
         environment: Environment in training mode.
-        submit: Whether plans end with Submit. If None, they do if `episode.require_submit` is set.
 
     Raises:
         ValueError: If a pair cannot be solved with the allowed operations. The message names the pair.
@@ -134,12 +132,11 @@ def plan_expert_episodes(environment: ArcEnvironment, *, submit: bool | None = N
     config = environment.config
     if config.episode.mode != "training":
         raise ValueError("expert episodes need an environment in training mode: set episode.mode=training")
-    ends_with_submit = config.episode.require_submit if submit is None else submit
     episodes: list[tuple[int, int, ActionPlan]] = []
     dropped = 0
     for index, task in enumerate(environment.task_buffer):
         for pair in range(len(task.demos or task.tests)):
-            plan = solution_plan(task, pair, config, submit=ends_with_submit)
+            plan = solution_plan(task, pair, config, submit=config.episode.require_submit)
             if len(plan) > config.episode.max_episode_steps:
                 dropped += 1
             elif len(plan):
@@ -188,7 +185,8 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
         path: The file.
         environment: Environment whose observation and action formats are used.
     """
-    see = environment.config.observation
+    config = environment.config
+    see, selection_format = config.observation, config.action.selection_format
     if see.target_grid or see.selected or see.clipboard or see.num_demonstrations or see.scalars:
         raise ValueError(
             "recorded episodes contain only the working grid and the input: disable the other parts of "
@@ -200,88 +198,69 @@ def read_recorded_episodes(path: Path, environment: ArcEnvironment) -> LabeledSt
             episodes.setdefault(sample.info.episode_id, []).append(sample)
     if not episodes:
         raise ValueError(f"{path} contains no successful episode")
-    collector = _StepCollector(path, environment)
+    step = jax.jit(environment.step)
+    steps: list[tuple[np.ndarray, np.ndarray, int, list[int]]] = []
     for samples in episodes.values():
-        collector.add(sorted(samples, key=lambda sample: (sample.info and sample.info.step_index) or 0))
-    return collector.steps()
-
-
-class _StepCollector:
-    """Decodes samples and collects the steps of episodes."""
-
-    def __init__(self, path: Path, environment: ArcEnvironment) -> None:
-        self.path, self.environment = path, environment
-        self.step = jax.jit(environment.step)
-        self.working: list[np.ndarray] = []
-        self.inputs: list[np.ndarray] = []
-        self.operations: list[int] = []
-        self.cells: list[list[int]] = []
-
-    def add(self, samples: list[Sample]) -> None:
-        for sample in samples:
-            grids, action = self._decode(sample)
-            if self.environment.config.observation.input_grid and "input" not in grids:
+        for sample in sorted(samples, key=lambda sample: (sample.info and sample.info.step_index) or 0):
+            name = f"{path}: sample {sample.sample_id}"
+            grids, (operation, *cells) = _decode(sample, selection_format, name)
+            if see.input_grid and "input" not in grids:
                 raise ValueError(
-                    f"{self.path}: sample {sample.sample_id} does not contain the input, which the policy "
-                    "observes: record with --grids input,working or set env.observation.input_grid=false"
+                    f"{name} does not contain the input, which the policy observes: record with "
+                    "--grids input,working or set env.observation.input_grid=false"
                 )
-            operation, *cells = action.values()
-            self._append(self._canvas(grids["working"]), self._canvas(grids.get("input")), operation, cells)
-        if self.operations[-1] != Operation.SUBMIT:
-            after = self._next_grid(self.working[-1], self.inputs[-1], self.operations[-1], self.cells[-1])
-            self._append(after, self.inputs[-1], Operation.SUBMIT, [0] * len(self.cells[-1]))
+            working, given = (_pad(grids.get(key), config, path) for key in ("working", "input"))
+            if operation not in config.action.operations:
+                raise ValueError(f"{path}: operation {operation} is not in env.action.allowed_operations")
+            steps.append((working, given, operation, cells))
+        if operation != Operation.SUBMIT:
+            after = given
+            if operation != Operation.COPY_INPUT:
+                action = action_from_arrays(np.int32(operation), np.array(cells, np.int32))
+                after = np.asarray(step(environment.state_from_grid(working), action)[0].working_grid)
+            steps.append((after, given, Operation.SUBMIT, [0] * len(cells)))
+    working_grids, inputs, *actions = zip(*steps, strict=True)
+    observations: PyTree = jax.device_put(np.stack(working_grids))
+    if not see.is_single_array:
+        observations = ArcObservation(observations, input_grid=jax.device_put(np.stack(inputs)))
+    operations, selections = (np.array(column, np.int32)[:, None] for column in actions)
+    leaves = jax.tree.leaves((observations, operations, selections))
+    digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
+    labels = ExpertLabels(action_from_arrays(operations, selections), operations >= 0)
+    return LabeledSteps(observations, labels, digest)
 
-    def _append(self, working: np.ndarray, input_grid: np.ndarray, operation: int, cells: list[int]) -> None:
-        self.working.append(working)
-        self.inputs.append(input_grid)
-        self.operations.append(int(operation))
-        self.cells.append(cells)
 
-    def _decode(self, sample: Sample) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        tokens = np.asarray(sample.input_ids, np.int32)
-        selection_format = self.environment.config.action.selection_format
-        for grids in _ENCODED_GRIDS:
-            try:
-                return ArcTokenizer(selection_format, grids).decode(tokens)
-            except (ValueError, IndexError):
-                continue
+def _decode(
+    sample: Sample, selection_format: SelectionFormat, name: str
+) -> tuple[dict[str, np.ndarray], list[Any]]:
+    """Return the grids of a sample by name, and the operation and the selected cells of its action.
+
+    Args:
+        sample: The sample.
+        selection_format: Format of the actions.
+        name: Name of the sample for error messages.
+    """
+    for names in _ENCODED_GRIDS:
+        try:
+            grids, action = ArcTokenizer(selection_format, names).decode(
+                np.asarray(sample.input_ids, np.int32)
+            )
+        except (ValueError, IndexError):
+            continue
+        return grids, list(action.values())
+    raise ValueError(f"{name} is not an ARC step with {selection_format} actions")
+
+
+def _pad(grid: np.ndarray | None, config: ArcConfig, path: Path) -> Int8[np.ndarray, "rows columns"]:
+    """Pad a grid with -1 to the size of the canvas. None gives an empty canvas."""
+    rows, columns = config.grid_shape
+    height, width = (0, 0) if grid is None else grid.shape
+    if height > rows or width > columns:
         raise ValueError(
-            f"{self.path}: sample {sample.sample_id} is not an ARC step with {selection_format} actions"
+            f"{path}: a grid of {height}x{width} does not fit the canvas of {rows}x{columns}; increase "
+            "env.dataset.max_grid_height and max_grid_width"
         )
-
-    def _canvas(self, grid: np.ndarray | None) -> np.ndarray:
-        """Pad a grid with -1 to the size of the environment's canvas. None gives an empty canvas."""
-        rows, columns = self.environment.config.grid_shape
-        canvas = np.full((rows, columns), -1, np.int8)
-        if grid is not None:
-            if grid.shape[0] > rows or grid.shape[1] > columns:
-                raise ValueError(
-                    f"{self.path}: a grid of {grid.shape[0]}x{grid.shape[1]} does not fit the canvas of "
-                    f"{rows}x{columns}; increase env.dataset.max_grid_height and max_grid_width"
-                )
-            canvas[: grid.shape[0], : grid.shape[1]] = grid
-        return canvas
-
-    def _next_grid(
-        self, working: np.ndarray, input_grid: np.ndarray, operation: int, cells: list[int]
-    ) -> Int[np.ndarray, "rows columns"]:
-        """Compute the working grid after a step."""
-        if operation == Operation.COPY_INPUT:
-            return input_grid
-        action = action_from_arrays(np.int32(operation), np.array(cells, np.int32))
-        return np.asarray(self.step(self.environment.state_from_grid(working), action)[0].working_grid)
-
-    def steps(self) -> LabeledSteps:
-        allowed = self.environment.config.action.allowed_operations
-        if allowed is not None and (illegal := sorted(set(self.operations) - set(allowed))):
-            raise ValueError(f"{self.path}: operation {illegal[0]} is not in env.action.allowed_operations")
-        working = jax.device_put(np.stack(self.working))
-        observations: PyTree = working
-        if not self.environment.config.observation.is_single_array:
-            observations = ArcObservation(working, input_grid=jax.device_put(np.stack(self.inputs)))
-        operations = np.array(self.operations, np.int32)[:, None]
-        cells = np.array(self.cells, np.int32)[:, None]
-        leaves = jax.tree.leaves((observations, operations, cells))
-        digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
-        labels = ExpertLabels(action_from_arrays(operations, cells), operations >= 0)
-        return LabeledSteps(observations, labels, digest)
+    canvas = np.full((rows, columns), -1, np.int8)
+    if grid is not None:
+        canvas[:height, :width] = grid
+    return canvas

@@ -7,13 +7,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Float32, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from phalanx.arc.actions import Action
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.observation import Observation
-from phalanx.arc.reward import INPUTS, StepInfo, reward_weights_from_config
+from phalanx.arc.env import ArcEnvironment, ResetResult, StepResult
+from phalanx.arc.reward import StepInfo, reward_weights_from_config
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import TaskArrays, TaskBuffer, Tasks
 from phalanx.core import episodes, vector
@@ -21,7 +20,6 @@ from phalanx.core.environment import Environment, Key, Keys, TransitionInfo
 from phalanx.core.vector import has_tracers
 
 _MAX_CALLS = 256
-_NO_TASKS = object()
 
 
 @runtime_checkable
@@ -31,7 +29,11 @@ class EnvironmentConfigLike(Protocol):
     def environment_for(self, task: Any = None) -> Environment: ...
 
 
-def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None) -> Environment:
+Configured = Environment | EnvironmentConfigLike
+"""An environment, or a config that can create it."""
+
+
+def as_environment(config: Configured, task: Any = None) -> Environment:
     """Return the environment of a config.
 
     Args:
@@ -50,7 +52,7 @@ def as_environment(config: Environment | EnvironmentConfigLike, task: Any = None
     )
 
 
-def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) -> Environment:
+def environment_of(config: Configured, states: PyTree) -> Environment:
     """Return the environment to which states belong.
 
     Args:
@@ -58,23 +60,18 @@ def environment_of(config: Environment | EnvironmentConfigLike, states: PyTree) 
         states: States. If a config is given and the states have the attribute `tasks`, the environment is
             created with these tasks.
     """
-    if isinstance(config, Environment):
-        return config
-    tasks = getattr(states, "tasks", _NO_TASKS)
-    if tasks is _NO_TASKS:
+    if isinstance(config, Environment) or not hasattr(states, "tasks"):
         return as_environment(config)
-    if tasks is None:
+    if states.tasks is None:
         raise ValueError(
             "these states were created in a compiled program that takes the environment as an argument, so "
             "their tasks are unknown: pass the environment instead of the config, or "
             "environment.attach_names(states)"
         )
-    return as_environment(config, tasks)
+    return as_environment(config, states.tasks)
 
 
-def batch_reset(
-    keys: Keys, config: Environment | EnvironmentConfigLike, task: Any = None
-) -> tuple[PyTree, PyTree]:
+def batch_reset(keys: Keys, config: Configured, task: Any = None) -> tuple[PyTree, PyTree]:
     """Start one episode per key.
 
     Args:
@@ -89,11 +86,7 @@ def batch_reset(
 
 
 def batch_step(
-    states: PyTree,
-    actions: PyTree,
-    config: Environment | EnvironmentConfigLike,
-    *,
-    donate: bool = False,
+    states: PyTree, actions: PyTree, config: Configured, *, donate: bool = False
 ) -> tuple[PyTree, PyTree, Float[Array, " batch"], Bool[Array, " batch"], TransitionInfo]:
     """Advance every environment of a batch by one step.
 
@@ -101,7 +94,7 @@ def batch_step(
         states: States with a leading batch axis.
         actions: One action per environment.
         config: Config of the environment, or the environment itself.
-        donate: Whether to reuse the memory of `states`, which must not be used afterward.
+        donate: Reuse the memory of `states`, which must then not be used afterward.
 
     Returns:
         New states, observations, rewards, dones and infos.
@@ -113,7 +106,7 @@ def run_episode_batch(
     states: PyTree,
     agent_fn: episodes.AgentFunction,
     max_steps: int,
-    config: Environment | EnvironmentConfigLike,
+    config: Configured,
     *,
     agent_state: PyTree = None,
     key: Key | None = None,
@@ -131,7 +124,7 @@ def run_episode_batch(
     )
 
 
-def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[ArcState, Observation]:
+def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> ResetResult:
     """Start an episode on a random task and pair.
 
     Args:
@@ -149,9 +142,7 @@ def arc_reset(key: Key, config: ArcConfig, task: Tasks | None = None) -> tuple[A
     return environment.attach_names(state), observation
 
 
-def arc_step(
-    state: ArcState, action: Action, config: ArcConfig
-) -> tuple[ArcState, Observation, Float32[Array, "*batch"], Bool[Array, "*batch"], StepInfo]:
+def arc_step(state: ArcState, action: Action, config: ArcConfig) -> StepResult:
     """Advance an environment, or a batch of environments, by one step.
 
     Args:
@@ -181,17 +172,11 @@ def arc_step(
         *call[1], fields["boards"], fields["registers"], before, *operands
     )
     new = _new(ArcState)
-    new_fields = _get(new, "__dict__")
-    new_fields.update(fields)
-    new_fields["boards"] = boards
-    new_fields["registers"] = registers
-    new_fields["similarity"] = similarity
+    _get(new, "__dict__").update(fields, boards=boards, registers=registers, similarity=similarity)
     info = _new(StepInfo)
-    info_fields = info.__dict__
-    info_fields["similarity"] = similarity
-    info_fields["operation_type"] = operation
-    info_fields["episode_done"] = done
-    info_fields[INPUTS] = before, registers
+    info.__dict__.update(
+        similarity=similarity, operation_type=operation, episode_done=done, _inputs=(before, new)
+    )
     return new, observation, reward, done, info
 
 
@@ -208,12 +193,8 @@ def _first_step(state: ArcState, action: Action, config: ArcConfig) -> tuple[Any
     """Execute a step with all checks, and cache the compiled function for later steps."""
     environment: Any = environment_of(config, state)
     new, *rest = _jit_step(environment, environment.detach_names(state), action)
-    if (
-        isinstance(config, ArcConfig)
-        and state.submission is None
-        and isinstance(state.tasks, TaskBuffer)
-        and type(environment) is ArcEnvironment
-    ):
+    is_training = state.submission is None and isinstance(state.tasks, TaskBuffer)
+    if is_training and isinstance(config, ArcConfig) and type(environment) is ArcEnvironment:
         if len(_calls) >= _MAX_CALLS:
             _calls.clear()
         tasks = environment.task_arrays
@@ -230,31 +211,18 @@ def _step_program(config: ArcConfig, action_type: type[Any]) -> Callable[..., An
     because each of them adds overhead to a call."""
 
     @jax.jit
-    def run(
-        pairs: Array,
-        sizes: Array,
-        table: Array,
-        boards: Array,
-        registers: Array,
-        similarity: Array,
-        *fields: Array,
-    ) -> tuple[Any, ...]:
+    def run(pairs: Array, sizes: Array, table: Array, *arrays: Array) -> tuple[Any, ...]:
         # The number of tasks matters only for sampling tasks.
         tasks = TaskArrays(pairs, sizes, table, jnp.int32(table.shape[0]))
         weights = jnp.asarray(reward_weights_from_config(config.reward))
         environment = ArcEnvironment(config, tasks, None, weights)
+        boards, registers, similarity, *action = arrays
         state = ArcState(boards, registers, similarity, None, config.grid_shape[1])
-        new, observation, reward, done, info = environment.step(state, action_type(*fields))
+        new, observation, reward, done, info = environment.step(state, action_type(*action))
         return new.boards, new.registers, new.similarity, observation, reward, done, info.operation_type
 
     return run
 
 
-@jax.jit
-def _jit_reset(environment: ArcEnvironment, key: Key) -> tuple[ArcState, Observation]:
-    return environment.reset(key)
-
-
-@jax.jit
-def _jit_step(environment: ArcEnvironment, state: ArcState, action: Action) -> tuple[Any, ...]:
-    return environment.step(state, action)
+_jit_reset = jax.jit(ArcEnvironment.reset)
+_jit_step = jax.jit(lambda environment, state, action: environment.step(state, action))

@@ -12,7 +12,7 @@ from phalanx.arc.actions import legal_operations
 from phalanx.arc.bitplanes import unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_OPERATIONS
-from phalanx.arc.state import PAIR, TASK, ArcState, pair_grid
+from phalanx.arc.state import ArcState, Register, pair_grid
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.spaces import Box, Composite, Space
 
@@ -43,6 +43,9 @@ class ArcObservation(eqx.Module):
 
 
 Observation = Int8[Array, "*batch rows columns"] | ArcObservation
+"""Either the working grid only or, if the config enables other parts, an `ArcObservation`."""
+_STATE_PARTS = ("input_grid", "target_grid", "clipboard", "selected")
+"""Parts of an observation that have the same names in the config and in the state."""
 
 
 def create_observation(
@@ -61,41 +64,31 @@ def create_observation(
         working_grid = state.working_grid if see.working_grid else empty
     if see.is_single_array:
         return working_grid
-    return ArcObservation(
-        working_grid=working_grid,
-        input_grid=state.input_grid if see.input_grid else None,
-        target_grid=state.target_grid if see.target_grid else None,
-        selected=state.selected if see.selected else None,
-        clipboard=state.clipboard if see.clipboard else None,
-        demonstrations=_demonstrations(state, see.num_demonstrations) if see.num_demonstrations else None,
-        similarity=state.similarity if see.scalars else None,
-        step_count=state.step_count if see.scalars else None,
-        legal_operations=legal_operations(state, config) if see.scalars else None,
-    )
-
-
-def _demonstrations(state: ArcState, count: int) -> Int8[Array, "*batch shown 2 rows columns"]:
-    # The current pair is skipped because it would reveal the answer.
-    return _other_demonstrations(state.task_arrays, state.registers, count, state.grid_shape)
+    parts = {name: getattr(state, name) for name in _STATE_PARTS if getattr(see, name)}
+    if see.num_demonstrations:
+        parts["demonstrations"] = _other_demonstrations(
+            state.task_arrays, state.registers, see.num_demonstrations, state.grid_shape
+        )
+    if see.scalars:
+        legal = legal_operations(state, config)
+        parts |= {"similarity": state.similarity, "step_count": state.step_count, "legal_operations": legal}
+    return ArcObservation(working_grid, **parts)
 
 
 @partial(jax.jit, static_argnums=(2, 3), inline=True)
 def _other_demonstrations(
     tasks: TaskArrays, registers: Int32[Array, "*batch 8"], count: int, grid_shape: tuple[int, int]
 ) -> Int8[Array, "*batch shown 2 rows columns"]:
-    table = tasks.table[registers[..., TASK]]
+    """Return the input and output of `count` demonstrations per state. The current pair is skipped because it
+    would reveal the answer."""
+    table = tasks.table[registers[..., Register.TASK]]
     slot = jnp.arange(count)
-    chosen = slot + (slot >= registers[..., PAIR, None])
+    chosen = slot + (slot >= registers[..., Register.PAIR, None])
     exists = chosen < table[..., 1, None]
     index = table[..., 0, None] + jnp.where(exists, chosen, 0)
     rows, columns = grid_shape
     grids = [unpack_cells(*pair_grid(tasks, index, output, rows), columns) for output in (False, True)]
     return jnp.where(exists[..., None, None, None], jnp.stack(grids, axis=-3), jnp.int8(-1))
-
-
-def observed_grid(observation: Observation) -> Array:
-    """Return the working grid of an observation."""
-    return observation if isinstance(observation, jax.Array) else observation.working_grid
 
 
 def observation_space(config: ArcConfig) -> Space:
@@ -105,13 +98,9 @@ def observation_space(config: ArcConfig) -> Space:
     working = Box(-1, 9, (rows, columns) if see.working_grid else (0, 0), np.int8)
     if see.is_single_array:
         return working
-    grid = Box(-1, 9, (rows, columns), np.int8)
     fields: dict[str, Space] = {"working_grid": working}
-    for name in ("input_grid", "target_grid", "clipboard"):
-        if getattr(see, name):
-            fields[name] = grid
-    if see.selected:
-        fields["selected"] = Box(0, 1, (rows, columns), np.bool_)
+    grid, mask = Box(-1, 9, (rows, columns), np.int8), Box(0, 1, (rows, columns), np.bool_)
+    fields |= {name: mask if name == "selected" else grid for name in _STATE_PARTS if getattr(see, name)}
     if see.num_demonstrations:
         fields["demonstrations"] = Box(-1, 9, (see.num_demonstrations, 2, rows, columns), np.int8)
     if see.scalars:

@@ -4,8 +4,8 @@ import dataclasses
 import enum
 
 NUM_COLORS = 10
+"""Number of colors of a cell. Color 0 is black, which is usually the background."""
 NUM_OPERATIONS = 42
-NUM_GRID_OPERATIONS = 35
 
 
 class Operation(enum.IntEnum):
@@ -65,22 +65,18 @@ _REST = {
 }
 
 
-def _table() -> tuple[OperationInfo, ...]:
-    fills = [OperationInfo(c, f"Fill {c}", "fill", f"Selected cells become {c}.") for c in range(NUM_COLORS)]
-    floods = [
-        OperationInfo(
-            10 + c,
-            f"Flood fill {c}",
-            "flood fill",
-            f"The region of equal colour around the one selected cell becomes {c}.",
-        )
+_FLOOD_FILL_TEXT = "The region of equal colour around the one selected cell becomes {}."
+OPERATIONS: tuple[OperationInfo, ...] = (
+    *(OperationInfo(c, f"Fill {c}", "fill", f"Selected cells become {c}.") for c in range(NUM_COLORS)),
+    *(
+        OperationInfo(10 + c, f"Flood fill {c}", "flood fill", _FLOOD_FILL_TEXT.format(c))
         for c in range(NUM_COLORS)
-    ]
-    return tuple(fills + floods + [OperationInfo(i, *row) for i, row in _REST.items()])
-
-
-OPERATIONS: tuple[OperationInfo, ...] = _table()
+    ),
+    *(OperationInfo(id, *row) for id, row in _REST.items()),
+)
+"""The operations, in the order of their ids."""
 CATEGORIES: tuple[str, ...] = tuple(dict.fromkeys(info.category for info in OPERATIONS))
+"""Names of the categories, in the order of their first operations."""
 
 
 def operation_name(operation: int) -> str:

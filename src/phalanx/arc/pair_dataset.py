@@ -11,8 +11,6 @@ from jaxtyping import Bool, Int, Int8, Integer
 
 from phalanx.arc.tasks import GridPair
 
-_FIELDS = ("names", "task", "sizes", "cells")
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GridPairDataset:
@@ -64,7 +62,7 @@ def load_pair_dataset(path: str | Path) -> GridPairDataset:
     """Load a file that `scripts/generate_rearc.py` has written."""
     try:
         with np.load(path) as file:
-            names, task, sizes, cells = (file[name] for name in _FIELDS)
+            names, task, sizes, cells = (file[name] for name in ("names", "task", "sizes", "cells"))
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not a grid pair dataset: {error}") from error
     sizes = sizes.astype(np.int64)

@@ -4,17 +4,15 @@ The C++ extension searches for short plans. Without it, plans consist of a resiz
 """
 
 import dataclasses
-import functools
 from collections.abc import Collection, Iterator
-from types import ModuleType
 
 import numpy as np
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Bool, Int32
 from numpy.typing import ArrayLike
 
 from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, create_point_action
 from phalanx.arc.config import MAX_GRID_SIDE, ActionConfig, ArcConfig, DatasetConfig, SelectionFormat
-from phalanx.arc.operations import NUM_OPERATIONS, Operation, operation_name
+from phalanx.arc.operations import Operation, operation_name
 from phalanx.arc.tasks import ArcTask, Grid, Solution, as_grid
 from phalanx.native import native_module
 
@@ -88,7 +86,7 @@ def plan_pair(
     config = _config(selection_format, grid_shape, allowed_operations)
     before, after = as_grid(input, "input"), as_grid(output, "output")
     plan = plan_grids(before if start is None else as_grid(start, "start"), after, config)
-    if start is not None and Operation.COPY_INPUT in _allowed(config):
+    if start is not None and Operation.COPY_INPUT in config.action.operations:
         again = _one_step(Operation.COPY_INPUT, config).then(plan_grids(before, after, config))
         plan = again if len(again) < len(plan) else plan
     return (plan.then(_one_step(Operation.SUBMIT, config)) if submit else plan).actions()
@@ -131,19 +129,14 @@ def _config(
     )
 
 
-def _allowed(config: ArcConfig) -> frozenset[int]:
-    allowed = config.action.allowed_operations
-    return frozenset(range(NUM_OPERATIONS) if allowed is None else allowed)
-
-
 def _one_step(operation: Operation, config: ArcConfig) -> ActionPlan:
     """Create a plan of one step whose operation ignores the selected cells."""
-    if operation not in _allowed(config):
+    if operation not in config.action.operations:
         raise ValueError(f"a plan needs {operation_name(operation)} ({int(operation)}), which is not allowed")
-    if config.action.selection_format == "mask":
-        return ActionPlan(np.array([operation], np.int32), np.zeros((1, *config.grid_shape), np.bool_))
-    numbers = 2 if config.action.selection_format == "point" else 4
-    return ActionPlan(np.array([operation], np.int32), np.zeros((1, numbers), np.int32))
+    shapes = {"point": (1, 2), "bbox": (1, 4), "mask": (1, *config.grid_shape)}
+    selection_format = config.action.selection_format
+    dtype = np.bool_ if selection_format == "mask" else np.int32
+    return ActionPlan(np.array([operation], np.int32), np.zeros(shapes[selection_format], dtype))
 
 
 def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool = False) -> ActionPlan:
@@ -154,7 +147,7 @@ def solution_plan(task: ArcTask, pair: int, config: ArcConfig, *, submit: bool =
     if after is None:
         raise ValueError(f"task {task.id!r}: pair {pair} has no output to plan for")
     plan = _convert_solution(task.solutions[pair], config) if task.solutions else None
-    if plan is None or not _allowed(config).issuperset(plan.operations.tolist()):
+    if plan is None or not set(config.action.operations).issuperset(plan.operations.tolist()):
         try:
             plan = plan_grids(before, after, config)
         except ValueError as error:
@@ -190,12 +183,23 @@ def plan_grids(start: Grid, output: Grid, config: ArcConfig) -> ActionPlan:
     for grid in (start, output):
         if grid.shape[0] > rows or grid.shape[1] > columns:
             raise ValueError(f"a grid of {_size(grid)} does not fit a canvas of {rows}x{columns}")
-    selection_format, allowed = config.action.selection_format, _allowed(config)
-    find = fill_plan if (native := native_module()) is None else functools.partial(_searched_plan, native)
-    found = find(start, output, config.grid_shape, selection_format, allowed)
-    if found is None:
-        raise ValueError(_impossible(start, output, allowed))
-    steps, masks = found
+    selection_format, allowed = config.action.selection_format, config.action.operations
+    if (native := native_module()) is None:
+        steps, masks = _plan_fills(start, output, config)
+        is_possible = set(allowed).issuperset(steps.tolist())
+    else:
+        operations, bits, missing = native.plan_grid_edit(
+            start, output, rows, columns, selection_format, config.action.operation_bits
+        )
+        steps, is_possible = np.frombuffer(operations, np.int32), not missing
+        cells = np.frombuffer(bits, np.uint32).reshape(len(steps), rows, 1)
+        masks = ((cells >> np.arange(columns, dtype=np.uint32)) & 1).astype(bool)
+    if not is_possible:
+        reason = f"its size is {_size(output)}, not {_size(start)}, and Resize is not allowed"
+        if start.shape == output.shape or Operation.RESIZE in allowed:
+            lacking = [operation_name(color) for color in np.unique(output).tolist() if color not in allowed]
+            reason = f"it would take some of {', '.join(lacking)}"
+        raise ValueError(f"no plan with the allowed operations leads to the output: {reason}")
     if selection_format == "mask":
         return ActionPlan(steps, masks)
     in_rows, in_columns = masks.any(axis=2), masks.any(axis=1)
@@ -205,79 +209,38 @@ def plan_grids(start: Grid, output: Grid, config: ArcConfig) -> ActionPlan:
     return ActionPlan(steps, np.stack(corners, axis=1).astype(np.int32))
 
 
-def _searched_plan(
-    native: ModuleType,
-    start: Grid,
-    output: Grid,
-    canvas: tuple[int, int],
-    selection_format: SelectionFormat,
-    allowed: frozenset[int],
-) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
-    """Search for a short plan with the C++ extension. The other arguments and the result are those of
-    `fill_plan`."""
-    bits = sum(1 << operation for operation in allowed)
-    operations, words, missing = native.plan_grid_edit(start, output, *canvas, selection_format, bits)
-    if missing:
-        return None
-    steps = np.frombuffer(operations, np.int32)
-    cells = np.frombuffer(words, np.uint32).reshape(len(steps), canvas[0], 1)
-    return steps, ((cells >> np.arange(canvas[1], dtype=np.uint32)) & 1).astype(bool)
-
-
-def _impossible(start: Grid, output: Grid, allowed: frozenset[int]) -> str:
-    """Return an error message that explains why there is no plan."""
-    what = "no plan with the allowed operations leads to the output"
-    if start.shape != output.shape and Operation.RESIZE not in allowed:
-        return f"{what}: its size is {_size(output)}, not {_size(start)}, and Resize is not allowed"
-    lacking = [operation_name(color) for color in np.unique(output).tolist() if color not in allowed]
-    return f"{what}: it would take some of {', '.join(lacking)}"
-
-
 def _size(grid: Grid) -> str:
     return f"{grid.shape[0]}x{grid.shape[1]}"
 
 
-def fill_plan(
-    start: Grid,
-    output: Grid,
-    canvas: tuple[int, int],
-    selection_format: SelectionFormat,
-    allowed: frozenset[int],
-) -> tuple[Int[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]] | None:
-    """Plan a resize, if necessary, and one or more fills per color.
+def _plan_fills(
+    start: Grid, output: Grid, config: ArcConfig
+) -> tuple[Int32[np.ndarray, " steps"], Bool[np.ndarray, "steps rows columns"]]:
+    """Plan a resize, if necessary, and one or more fills per color, whether or not they are allowed.
 
     The plan is correct, but longer than the plans of the C++ extension, because nothing is moved, copied or
     flood-filled.
 
-    Args:
-        start: Current grid.
-        output: Grid to reach.
-        canvas: Height and width of the canvas.
-        selection_format: `point`, `bbox` or `mask`.
-        allowed: Ids of the operations that the plan may use.
-
     Returns:
-        The operation and the mask of selected cells of each step; None if an operation is not allowed.
+        The operation and the mask of selected cells of each step.
     """
-    steps: list[tuple[int, Cells]] = []
+    operations: list[int] = []
+    masks: list[Cells] = []
     rows, columns = output.shape
     if start.shape != output.shape:
-        corner = np.zeros(canvas, bool)
-        corner[rows - 1, columns - 1] = True
-        steps.append((Operation.RESIZE, corner))
+        operations.append(Operation.RESIZE)
+        masks.append(np.zeros(config.grid_shape, bool))
+        masks[0][rows - 1, columns - 1] = True
     grid = np.zeros_like(output)
     both = tuple(slice(min(sides)) for sides in zip(start.shape, output.shape, strict=True))
     grid[both] = start[both]
     for color in np.unique(output[grid != output]).tolist():
         wrong = (grid != output) & (output == color)
-        for cells in _selections(wrong, output == color, selection_format):
-            spread = np.zeros(canvas, bool)
-            spread[:rows, :columns] = cells
-            steps.append((int(color), spread))
-    if not allowed.issuperset(operation for operation, _ in steps):
-        return None
-    operations = np.array([operation for operation, _ in steps], np.int32)
-    return operations, np.array([cells for _, cells in steps], bool).reshape(len(steps), *canvas)
+        for cells in _selections(wrong, output == color, config.action.selection_format):
+            operations.append(color)
+            masks.append(np.zeros(config.grid_shape, bool))
+            masks[-1][:rows, :columns] = cells
+    return np.array(operations, np.int32), np.array(masks, bool).reshape(-1, *config.grid_shape)
 
 
 def _selections(wrong: Cells, may_be_filled: Cells, selection_format: SelectionFormat) -> Iterator[Cells]:

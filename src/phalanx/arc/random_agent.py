@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import jax
@@ -36,11 +37,6 @@ class _RandomSettings:
             selection_format=self.selection_format or "point", allowed_operations=self.allowed_operations
         )
 
-    @property
-    def is_default(self) -> bool:
-        """Whether all settings have their default values."""
-        return (self.grid_shape, self.selection_format, self.allowed_operations) == (None, None, None)
-
     def complete(self, config: ArcConfig | None) -> "_RandomSettings":
         """Return the settings with missing values taken from a config. Operations that the config does not
         allow are removed."""
@@ -56,6 +52,15 @@ class _RandomSettings:
         selection_format = self.selection_format or config.action.selection_format
         return _RandomSettings(self.grid_shape or config.grid_shape, selection_format, both)
 
+    @functools.partial(jax.jit, static_argnums=0, inline=True)
+    def _select(self, states: ArcState, key: Key, config: ArcRules) -> Action:
+        """Sample one action per state."""
+        arc_config = config.config if isinstance(config, ArcEnvironment) else config
+        is_default = (self.grid_shape, self.selection_format, self.allowed_operations) == (None, None, None)
+        if is_default and arc_config is not None:
+            return _sample_by_state(arc_config, states, key)
+        return _arc_actions(self.complete(arc_config), states, key)
+
 
 @dataclasses.dataclass(frozen=True)
 class RandomAgent(_RandomSettings):
@@ -69,7 +74,8 @@ class RandomAgent(_RandomSettings):
         """Return the initial state of the agent."""
         return key
 
-    def select_action(self, agent_state: Key, state: ArcState, config: ArcRules = None) -> tuple[Any, Key]:
+    @functools.partial(jax.jit, static_argnums=0, inline=True)
+    def select_action(self, agent_state: Key, state: ArcState, config: ArcRules = None) -> tuple[Action, Key]:
         """Sample an action.
 
         Args:
@@ -80,7 +86,8 @@ class RandomAgent(_RandomSettings):
         Returns:
             The action and the next state of the agent.
         """
-        return _select_one(self, agent_state, state, config)
+        next_key, action_key = jax.random.split(agent_state)
+        return self._select(state, action_key, config), next_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,21 +100,7 @@ class VectorizedRandomAgent(_RandomSettings):
 
     def select_batch_actions(self, states: ArcState, agent_states: Any, key: Key) -> tuple[Any, Any]:
         """Sample one action per state. Returns the actions and the unchanged agent states."""
-        return _select(self, states, key, self.config), agent_states
-
-
-@functools.partial(jax.jit, static_argnums=0, inline=True)
-def _select_one(agent: RandomAgent, key: Key, state: ArcState, config: ArcRules) -> tuple[Any, Key]:
-    next_key, action_key = jax.random.split(key)
-    return _select(agent, state, action_key, config), next_key
-
-
-@functools.partial(jax.jit, static_argnums=0, inline=True)
-def _select(agent: _RandomSettings, states: ArcState, key: Key, config: ArcRules) -> Any:
-    arc_config = config.config if isinstance(config, ArcEnvironment) else config
-    if agent.is_default and arc_config is not None:
-        return _sample_by_state(arc_config, states, key)
-    return _arc_actions(agent.complete(arc_config), states, key)
+        return self._select(states, key, self.config), agent_states
 
 
 def _sample_by_state(config: ArcConfig, states: ArcState, key: Key) -> Action:
@@ -132,29 +125,17 @@ def _arc_actions(agent: _RandomSettings, states: ArcState, key: Key) -> Action:
     bits = jax.random.bits(key, (*states.height.shape, num_words), jnp.uint32)
     operations = jnp.asarray(agent.allowed_operations, jnp.int32)
     operation = operations[bits[..., 0] % len(operations)]
-    if agent.selection_format == "mask":
-        cells = (bits[..., 1:, None] >> jnp.arange(columns, dtype=jnp.uint32)) & 1
-        inside = (jnp.arange(rows)[:, None] < states.height[..., None, None]) & (
-            jnp.arange(columns) < states.width[..., None, None]
-        )
-        resizing = (operation == Operation.RESIZE)[..., None, None]
-        return MaskAction(operation=operation, selection=(cells == 1) & (inside | resizing))
-
     # Resize may select any cell of the canvas, so that grids can also grow.
     resizing = operation == Operation.RESIZE
-    height = jnp.where(resizing, rows, states.height)
-    width = jnp.where(resizing, columns, states.width)
-    if agent.selection_format == "point":
-        return PointAction(
-            operation=operation, row=_below(bits[..., 1], height), col=_below(bits[..., 2], width)
-        )
-    return BboxAction(
-        operation=operation,
-        r1=_below(bits[..., 1], height),
-        c1=_below(bits[..., 2], width),
-        r2=_below(bits[..., 3], height),
-        c2=_below(bits[..., 4], width),
-    )
+    height, width = jnp.where(resizing, rows, states.height), jnp.where(resizing, columns, states.width)
+    if agent.selection_format == "mask":
+        cells = (bits[..., 1:, None] >> jnp.arange(columns, dtype=jnp.uint32)) & 1
+        in_rows = jnp.arange(rows)[:, None] < height[..., None, None]
+        in_columns = jnp.arange(columns) < width[..., None, None]
+        return MaskAction(operation=operation, selection=(cells == 1) & in_rows & in_columns)
+    bounds = itertools.cycle((height, width))
+    cells = [_below(bits[..., word], bound) for word, bound in zip(range(1, num_words), bounds, strict=False)]
+    return (PointAction if agent.selection_format == "point" else BboxAction)(operation, *cells)
 
 
 def _below(bits: UInt32[Array, "*batch"], bound: Int32[Array, "*batch"]) -> Int32[Array, "*batch"]:

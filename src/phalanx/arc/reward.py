@@ -12,20 +12,13 @@ from jaxtyping import Array, Bool, Float32, Int32
 
 from phalanx.arc.config import ArcConfig, RewardConfig
 from phalanx.arc.operations import Operation
-from phalanx.arc.state import STATUS, STEP_COUNT, TERMINATED, TRUNCATED, ArcState
+from phalanx.arc.state import ArcState, vmap_batch
 
-REWARD_WEIGHTS = (
-    "similarity_weight",
-    "step_penalty",
-    "success_bonus",
-    "efficiency_bonus",
-    "efficiency_bonus_threshold",
-    "unsolved_submission_penalty",
-    "invalid_action_penalty",
-)
-"""Names of the weights of the default reward, in the order in which `RewardWeights` arrays contain them."""
+REWARD_WEIGHTS = tuple(name for name in RewardConfig.model_fields if name != "reward_on_submit_only")
+"""Names of the weights of the default reward."""
 
 RewardWeights = Float32[Array, "7"]
+"""Weights of the default reward, in the order of `REWARD_WEIGHTS`."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,47 +35,48 @@ class StepInfo:
     step_count: Int32[Array, "*batch"] | int
     """Number of steps taken in this episode."""
     episode_done: Bool[Array, "*batch"] | bool
-    """Whether the episode has ended."""
+    """True if the episode has ended."""
     terminated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether the episode ended with a submission or a solved grid."""
+    """True if the episode ended with a submission or a solved grid."""
     truncated: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether the episode ended because it reached the step limit."""
+    """True if the episode ended because it reached the step limit."""
     solved: Bool[Array, "*batch"] | bool = dataclasses.field(default_factory=bool)
-    """Whether the episode has ended with a correct solution: the working grid or, in evaluation mode, every
-    submitted test output is correct."""
+    """True if the episode has ended with a correct solution. In evaluation mode, every test output must be
+    correct in one of the submissions."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
             # Every result of a compiled program takes time, which matters for single steps outside `jit`.
-            # There, `arc_step` stores what the other fields are computed from instead of the fields.
+            # There, `arc_step` stores the similarity before the step and the new state instead of the fields.
             fields = self.__dict__
-            if name not in _DEFERRED_FIELDS or INPUTS not in fields:
+            if name not in _FIELDS or "_inputs" not in fields:
                 raise AttributeError(f"StepInfo has no attribute {name!r}")
-            fields[name] = _DEFERRED_FIELDS[name](*fields[INPUTS], fields["similarity"])
+            before, state = fields["_inputs"]
+            is_difference = name == "similarity_improvement"
+            fields[name] = state.similarity - before if is_difference else getattr(state, name)
             return fields[name]
 
+    @classmethod
+    def after_step(
+        cls, before: Float32[Array, "*batch"], state: ArcState, operation: Int32[Array, "*batch"]
+    ) -> "StepInfo":
+        """Create the info of a step.
 
-INPUTS = "_inputs"
-"""Key under which `arc_step` stores the similarity before the step and the registers after it. Other fields
-are computed from them on first access."""
-_DEFERRED_FIELDS: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "similarity_improvement": lambda before, registers, after: after - before,
-    "step_count": lambda before, registers, after: registers[..., STEP_COUNT],
-    "terminated": lambda before, registers, after: registers[..., STATUS] == TERMINATED,
-    "truncated": lambda before, registers, after: registers[..., STATUS] == TRUNCATED,
-    "solved": lambda before, registers, after: (registers[..., STATUS] == TERMINATED) & (after == 1.0),
-}
+        Args:
+            before: Similarity before the step.
+            state: State after the step.
+            operation: Id of the executed operation; -1 if the action was invalid.
+        """
+        names = ("step_count", "episode_done", "terminated", "truncated", "solved")
+        flags = {name: getattr(state, name) for name in names}
+        return cls(state.similarity, state.similarity - before, operation, **flags)
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(StepInfo))
 
 
 def _flatten(info: StepInfo) -> tuple[list[Any], None]:
-    return [getattr(info, name) for name in _FIELDS], None
-
-
-def _flatten_with_keys(info: StepInfo) -> tuple[list[Any], None]:
     return [(jax.tree_util.GetAttrKey(name), getattr(info, name)) for name in _FIELDS], None
 
 
@@ -93,7 +87,7 @@ def _unflatten(_: None, values: Iterable[Any]) -> StepInfo:
     return info
 
 
-jax.tree_util.register_pytree_with_keys(StepInfo, _flatten_with_keys, _unflatten, _flatten)
+jax.tree_util.register_pytree_with_keys(StepInfo, _flatten, _unflatten)
 
 
 class Transition(eqx.Module):
@@ -107,21 +101,23 @@ class Transition(eqx.Module):
     operation: Int32[Array, "*batch"]
     """Id of the executed operation; -1 if the action was invalid."""
     is_invalid: Bool[Array, "*batch"]
-    """Whether the action was invalid. An invalid action only increases the step count."""
+    """True if the action was invalid. An invalid action only increases the step count."""
     is_submission: Bool[Array, "*batch"]
-    """Whether the step was a submission."""
+    """True if the step was a submission."""
     solved: Bool[Array, "*batch"]
-    """Whether the episode has ended with a correct solution."""
+    """True if the episode has ended with a correct solution."""
     terminated: Bool[Array, "*batch"]
-    """Whether the episode has ended with a submission or a solved grid."""
+    """True if the episode has ended with a submission or a solved grid."""
     truncated: Bool[Array, "*batch"]
-    """Whether the episode has ended because it reached the step limit."""
+    """True if the episode has ended because it reached the step limit."""
     step_count: Int32[Array, "*batch"]
     """Number of steps taken in this episode, including this one."""
     max_steps: int = eqx.field(static=True)
     """Step limit of an episode."""
 
 
+Rewards = Float32[Array, "*batch"]
+"""Rewards of a batch of any shape, or a single reward."""
 RewardFunction = Callable[[Transition], Any]
 """Function that maps one transition to its reward, a scalar. It is traced, so it must use `jax.numpy`."""
 
@@ -164,7 +160,7 @@ def compute_reward(
     function: RewardFunction | None,
     state: ArcState,
     info: StepInfo,
-) -> Float32[Array, "*batch"]:
+) -> Rewards:
     """Compute the rewards of a batch of steps. The reward is 0 if the episode had already ended before the
     step.
 
@@ -175,12 +171,13 @@ def compute_reward(
         state: State before the step.
         info: Info of the step.
     """
+    operation = jnp.asarray(info.operation_type)
     transition = Transition(
         similarity_before=state.similarity,
         similarity_after=jnp.asarray(info.similarity),
-        operation=jnp.asarray(info.operation_type),
-        is_invalid=~state.episode_done & (info.operation_type < 0),
-        is_submission=jnp.asarray(info.operation_type == Operation.SUBMIT),
+        operation=operation,
+        is_invalid=~state.episode_done & (operation < 0),
+        is_submission=operation == Operation.SUBMIT,
         solved=jnp.asarray(info.solved),
         terminated=jnp.asarray(info.terminated),
         truncated=jnp.asarray(info.truncated),
@@ -194,9 +191,7 @@ def compute_reward(
     return jnp.where(state.episode_done, 0.0, reward)
 
 
-def default_reward(
-    config: ArcConfig, weights: RewardWeights, transition: Transition
-) -> Float32[Array, "*batch"]:
+def default_reward(config: ArcConfig, weights: RewardWeights, transition: Transition) -> Rewards:
     """Compute the default reward of each step, for episodes that were still running before the step."""
     weight = dict(zip(REWARD_WEIGHTS, weights, strict=True))
     step = jnp.zeros_like(transition.similarity_after)
@@ -211,15 +206,11 @@ def default_reward(
     return reward + jnp.where(transition.terminated, end, 0.0)
 
 
-def _apply_function(
-    function: RewardFunction, transition: Transition, batch_shape: tuple[int, ...]
-) -> Float32[Array, "*batch"]:
+def _apply_function(function: RewardFunction, transition: Transition, batch: tuple[int, ...]) -> Rewards:
     def apply(one: Transition) -> Array:
         reward = jnp.asarray(function(one))
         if reward.shape:
             raise ValueError(f"a reward function must return a scalar, got shape {reward.shape}")
         return reward.astype(jnp.float32)
 
-    for _ in batch_shape:
-        apply = jax.vmap(apply)
-    return apply(transition)
+    return vmap_batch(apply, batch)(transition)

@@ -1,5 +1,7 @@
 """The state of an ARC episode, stored as packed arrays with properties that unpack them."""
 
+import enum
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,12 +17,24 @@ from phalanx.arc.task_buffer import TaskArrays, TaskBuffer
 NUM_BOARDS = 10
 """Number of bit-planes and masks in `ArcState.boards`: four planes of the working grid, four planes of the
 clipboard, the mask of the clipboard, and the mask of the selection."""
-WORKING, CLIPBOARD, CLIPBOARD_MASK, SELECTION = 0, 4, 8, 9
+WORKING, CLIPBOARD, CLIPBOARD_MASK, SELECTION = slice(0, 4), slice(4, 8), 8, 9
+"""Indices of these planes and masks."""
 
-NUM_REGISTERS = 8
-TASK, PAIR, HEIGHT, WIDTH, STEP_COUNT, STATUS, SOLVED_PAIRS, LAST_OPERATION = range(NUM_REGISTERS)
 
-TERMINATED, TRUNCATED = 1, 2
+class Register(enum.IntEnum):
+    """Index of each number in `ArcState.registers`."""
+
+    TASK, PAIR, HEIGHT, WIDTH, STEP_COUNT, STATUS, SOLVED_PAIRS, LAST_OPERATION = range(8)
+
+
+SIZE = slice(Register.HEIGHT, Register.WIDTH + 1)
+"""Height and width of the working grid in `ArcState.registers`."""
+
+
+class Status(enum.IntEnum):
+    """Values of the register `STATUS`."""
+
+    RUNNING, TERMINATED, TRUNCATED = range(3)
 
 
 class SubmissionState(eqx.Module):
@@ -78,59 +92,59 @@ class ArcState(eqx.Module):
     @property
     def task_index(self) -> Int32[Array, "*batch"]:
         """Index of the task."""
-        return self.registers[..., TASK]
+        return self.registers[..., Register.TASK]
 
     @property
     def pair_index(self) -> Int32[Array, "*batch"]:
         """Index of the pair in the task: demonstrations first, then tests."""
-        return self.registers[..., PAIR]
+        return self.registers[..., Register.PAIR]
 
     @property
     def height(self) -> Int32[Array, "*batch"]:
         """Height of the working grid."""
-        return self.registers[..., HEIGHT]
+        return self.registers[..., Register.HEIGHT]
 
     @property
     def width(self) -> Int32[Array, "*batch"]:
         """Width of the working grid."""
-        return self.registers[..., WIDTH]
+        return self.registers[..., Register.WIDTH]
 
     @property
     def step_count(self) -> Int32[Array, "*batch"]:
         """Number of steps taken in this episode."""
-        return self.registers[..., STEP_COUNT]
+        return self.registers[..., Register.STEP_COUNT]
 
     @property
     def last_operation(self) -> Int32[Array, "*batch"]:
         """Id of the last valid operation; -1 at the start of an episode."""
-        return self.registers[..., LAST_OPERATION]
+        return self.registers[..., Register.LAST_OPERATION]
 
     @property
     def terminated(self) -> Bool[Array, "*batch"]:
-        """Whether the episode ended with a submission or a solved grid."""
-        return self.registers[..., STATUS] == TERMINATED
+        """True if the episode ended with a submission or a solved grid."""
+        return self.registers[..., Register.STATUS] == Status.TERMINATED
 
     @property
     def truncated(self) -> Bool[Array, "*batch"]:
-        """Whether the episode ended because it reached the step limit."""
-        return self.registers[..., STATUS] == TRUNCATED
+        """True if the episode ended because it reached the step limit."""
+        return self.registers[..., Register.STATUS] == Status.TRUNCATED
 
     @property
     def episode_done(self) -> Bool[Array, "*batch"]:
-        """Whether the episode has ended."""
-        return self.registers[..., STATUS] != 0
+        """True if the episode has ended."""
+        return self.registers[..., Register.STATUS] != Status.RUNNING
 
     @property
     def solved(self) -> Bool[Array, "*batch"]:
-        """Whether the episode has ended with a correct solution: the working grid or, in evaluation mode,
-        every submitted test output is correct."""
+        """True if the episode has ended with a correct solution. In evaluation mode, every test output must
+        be correct in one of the submissions."""
         return self.terminated & (self.similarity == 1.0)
 
     @property
     def solved_pairs(self) -> Bool[Array, "*batch pairs"]:
         """Mask of the pairs of the task that have been solved in this episode."""
         count = max(len(task.pairs) for task in named_tasks(self))
-        return (self.registers[..., SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
+        return (self.registers[..., Register.SOLVED_PAIRS, None] >> jnp.arange(count)) & 1 != 0
 
     @property
     def similarity_score(self) -> Float32[Array, "*batch"]:
@@ -150,7 +164,7 @@ class ArcState(eqx.Module):
     @property
     def working_grid(self) -> Int8[Array, "*batch rows columns"]:
         """Colors of the working grid, -1 outside the grid."""
-        return unpack_cells(self.boards[..., WORKING:CLIPBOARD, :], self._area, self.columns)
+        return unpack_cells(self.boards[..., WORKING, :], self._area, self.columns)
 
     @property
     def selected(self) -> Bool[Array, "*batch rows columns"]:
@@ -163,7 +177,7 @@ class ArcState(eqx.Module):
         """Colors of the object in the clipboard, in the top-left corner; -1 for cells that do not belong to
         it."""
         mask = self.boards[..., CLIPBOARD_MASK, :]
-        return unpack_cells(self.boards[..., CLIPBOARD:CLIPBOARD_MASK, :], mask, self.columns)
+        return unpack_cells(self.boards[..., CLIPBOARD, :], mask, self.columns)
 
     @property
     def input_grid(self) -> Int8[Array, "*batch rows columns"]:
@@ -238,12 +252,19 @@ def replace_fields(state: ArcState, **changes: Any) -> ArcState:
     return copied
 
 
+def vmap_batch(function: Callable[..., Any], batch_shape: tuple[int, ...]) -> Callable[..., Any]:
+    """Map a function of single states, or of other pytrees, over all batch axes."""
+    for _ in batch_shape:
+        function = jax.vmap(function)
+    return function
+
+
 def blank_states(batch: tuple[int, ...], grid_shape: tuple[int, int]) -> ArcState:
     """Return states filled with zeros, as placeholders for a reset."""
     rows, columns = grid_shape
     return ArcState(
         jnp.zeros((*batch, NUM_BOARDS, rows), jnp.uint32),
-        jnp.zeros((*batch, NUM_REGISTERS), jnp.int32),
+        jnp.zeros((*batch, len(Register)), jnp.int32),
         jnp.zeros(batch, jnp.float32),
         None,
         columns,
@@ -272,7 +293,7 @@ def pair_grid(
     Args:
         tasks: Arrays of the tasks.
         index: Index of each pair in the arrays.
-        output: Whether to return outputs instead of inputs.
+        output: Return the outputs of the pairs instead of their inputs.
         rows: Height of the canvas.
 
     Returns:
@@ -287,5 +308,5 @@ def pair_grid(
 def _current_grid(
     tasks: TaskArrays, registers: Int32[Array, "*batch 8"], output: bool, rows: int
 ) -> tuple[UInt32[Array, "*batch 4 rows"], UInt32[Array, "*batch rows"]]:
-    index = tasks.table[registers[..., TASK], 0] + registers[..., PAIR]
+    index = tasks.table[registers[..., Register.TASK], 0] + registers[..., Register.PAIR]
     return pair_grid(tasks, index, output, rows)

@@ -9,24 +9,23 @@ from typing import Any
 
 import drawsvg as draw
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int8, Int32, PyTree, UInt32
+from jaxtyping import Array, Bool, Int8, PyTree
 
 from phalanx.arc.actions import Action, MaskAction, create_mask_action, random_action
 from phalanx.arc.bitplanes import area_bits, unpack_cells
 from phalanx.arc.config import GENERATED, MAX_GRID_SIDE, ActionConfig, ArcConfig, EpisodeConfig
 from phalanx.arc.datasets import load_tasks
 from phalanx.arc.env import ArcEnvironment
-from phalanx.arc.evaluation import ArcEvalConfig, copy_solves, episode_keys
+from phalanx.arc.evaluation import ArcEvalConfig, copy_solves, episode_keys, run_episodes
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation, operation_name
 from phalanx.arc.state import ArcState
 from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.task_files import ALL
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.core.environment import Key
-from phalanx.core.episodes import Act, map_batches, rollout_episodes
+from phalanx.core.episodes import EpisodeResults
 from phalanx.formatting import format_count, format_percent
 from phalanx.io.atomic import atomic_write
 from phalanx.nn.policy_network import PolicyNetwork, select_action
@@ -57,7 +56,7 @@ class TaskSubmission:
     steps: tuple[int, ...]
     """Number of steps of each attempt."""
     fits_canvas: bool = True
-    """Whether the task fits on the canvas. If it does not, `attempts` is empty."""
+    """True if the task fits on the canvas. Otherwise, `attempts` is empty."""
 
     def is_correct(self, test: int) -> bool | None:
         """Return whether one of the attempts at a test pair is correct; None if the output of the pair is
@@ -86,8 +85,9 @@ class Submission:
     """Submitted answers, one entry per task."""
     operations: dict[str, int]
     """Number of times that each operation was used, by display name."""
-    dataset: str = ""
-    """Name of the dataset with its split, or the path of the tasks."""
+    name: str = ""
+    """Name of the dataset with its split, or the path of the tasks. `phalanx eval` uses it as the name of the
+    folder in which the files are saved."""
     num_attempts: int = 2
     """Number of attempts per task."""
     random: "Submission | None" = None
@@ -107,12 +107,6 @@ class Submission:
     def num_fitting(self) -> int:
         """Number of tasks that fit on the canvas."""
         return sum(answer.fits_canvas for answer in self.answers)
-
-    @property
-    def name(self) -> str:
-        """Name of the dataset. `phalanx eval` uses it as the name of the folder in which the files are
-        saved."""
-        return self.dataset
 
     def submission(self) -> dict[str, list[dict[str, Grid]]]:
         """Return the contents of ARC Prize's submission file: for each task id, a list with one dictionary
@@ -136,7 +130,7 @@ class Submission:
             if self.random is not None:
                 baselines["random"] = self.random.num_solved / len(known)
         return {
-            "split": self.dataset,
+            "split": self.name,
             "mode": "submission",
             "attempts": self.num_attempts,
             "num_tasks": len(self.answers),
@@ -196,7 +190,7 @@ class Submission:
         from phalanx.arc.rendering.svg_task import draw_operations
 
         folder.mkdir(parents=True, exist_ok=True)
-        title = f"{self.dataset}, {format_count(self.num_attempts, 'attempt')}" if title is None else title
+        title = f"{self.name}, {format_count(self.num_attempts, 'attempt')}" if title is None else title
         summary = {"title": title, "lines": self.describe(), "operations": self.operations}
         texts = {
             "submission.json": json.dumps(self.submission(), separators=(",", ":")),
@@ -239,10 +233,10 @@ def _fraction(number: int, total: int) -> str:
 
 
 def _submitted_grid(answer: TaskSubmission, attempt: int, test: int) -> Grid:
-    """Return the grid of an attempt at a test pair. If the attempt submitted nothing, the grid of the
-    previous attempt that did is returned."""
-    grids = [grids[test] for grids in answer.attempts[: attempt + 1] if grids[test] is not None]
-    return grids[-1] or _NO_ANSWER if grids else _NO_ANSWER
+    """Return the grid of an attempt at a test pair. If the attempt submitted nothing, return the grid of the
+    last attempt before it that did, or a single black cell if there is none."""
+    grids = [grid for grids in answer.attempts[: attempt + 1] if (grid := grids[test])]
+    return grids[-1] if grids else _NO_ANSWER
 
 
 def evaluate_on_dataset(config: ArcConfig, network: PolicyNetwork, settings: ArcEvalConfig) -> Submission:
@@ -258,9 +252,8 @@ def evaluate_on_dataset(config: ArcConfig, network: PolicyNetwork, settings: Arc
     submission = submit(
         environment, network, attempts=settings.attempts, seed=settings.seed, too_large=too_large
     )
-    return dataclasses.replace(
-        submission, dataset=settings.dataset, random=submit_random(environment, settings.seed)
-    )
+    baseline = submit_random(environment, settings.seed)
+    return dataclasses.replace(submission, name=settings.dataset, random=baseline)
 
 
 def submission_env(config: ArcConfig, dataset: str) -> tuple[ArcEnvironment, list[ArcTask]]:
@@ -287,17 +280,17 @@ def submission_env(config: ArcConfig, dataset: str) -> tuple[ArcEnvironment, lis
             "seed": config.dataset.seed,
         }
     tasks = [task for task in load_tasks(source, split, **settings) if task.tests]
-    fitting = [task for task in tasks if task.max_shape[0] <= rows and task.max_shape[1] <= columns]
+    too_large = [task for task in tasks if task.max_shape[0] > rows or task.max_shape[1] > columns]
+    fitting = [task for task in tasks if task not in too_large]
     if not fitting:
         raise ValueError(f"none of the {len(tasks)} tasks of {dataset} fits a canvas of {rows}x{columns}")
     episode = config.episode.model_copy(update={"mode": "evaluation", "attempts": 1})
-    environment = ArcEnvironment.create(config.model_copy(update={"episode": episode}), fitting)
-    return environment, [task for task in tasks if task not in set(fitting)]
+    return ArcEnvironment.create(config.model_copy(update={"episode": episode}), fitting), too_large
 
 
 def submit(
     environment: ArcEnvironment,
-    network: PolicyNetwork,
+    network: PolicyNetwork | None,
     *,
     attempts: int = 1,
     greedy: bool = True,
@@ -311,20 +304,49 @@ def submit(
 
     Args:
         environment: Environment in evaluation mode.
-        network: Policy network.
+        network: Policy network. If None, a random policy is used, and `greedy` must be false.
         attempts: Number of attempts per task.
-        greedy: Whether the first attempt takes the most probable actions. All other attempts sample actions.
+        greedy: Take the most probable actions in the first attempt. All other attempts sample actions.
         seed: Random seed of sampled attempts.
         too_large: Tasks that do not fit on the canvas. They are included in the result without attempts.
     """
-    act = eqx.Partial(select_action, network)
-    return _submit(environment, act, attempts=attempts, greedy=greedy, seed=seed, too_large=too_large)
+    if environment.answers is None:
+        raise ValueError("answers are submitted in evaluation mode: set episode.mode=evaluation")
+    if attempts < 1:
+        raise ValueError(f"attempts must be at least 1, got {attempts}")
+    config, buffer = environment.config, environment.task_buffer
+    act = eqx.Partial(_random_action, config) if network is None else eqx.Partial(select_action, network)
+    by_task = not _TEST_PAIR_SWITCHES.isdisjoint(config.action.operations)
+    num_episodes = [1 if by_task else len(task.tests) for task in buffer]
+    episodes = np.array([(task, test) for task, count in enumerate(num_episodes) for test in range(count)])
+    # Fingerprints without the answers, so that the random numbers do not depend on them.
+    fingerprints = [buffer.without_answers[task].fingerprint for task in episodes[:, 0].tolist()]
+    answers = [TaskSubmission(task, (), ()) for task in buffer]
+    counts = np.zeros(NUM_OPERATIONS, np.int64)
+    for attempt in range(attempts):
+        keys = None
+        if attempt or not greedy:
+            keys = episode_keys(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
+        cells, sizes, lengths, used = run_episodes(
+            _submitted, environment, act, episodes, keys, _BATCH_SIZE, record=True
+        )
+        counts += used.sum(axis=0)
+        for index, answer in enumerate(answers):
+            (rows,) = np.nonzero(episodes[:, 0] == index)
+            grids = tuple(
+                cells[row, test, : sizes[row, test, 0], : sizes[row, test, 1]].tolist() or None
+                for test, row in enumerate(np.resize(rows, len(answer.task.tests)))
+            )
+            steps = int(lengths[rows].sum())
+            answers[index] = TaskSubmission(answer.task, (*answer.attempts, grids), (*answer.steps, steps))
+    answers += [TaskSubmission(task, (), (), fits_canvas=False) for task in too_large]
+    operations = {operation_name(k): int(count) for k, count in enumerate(counts) if count}
+    return Submission(tuple(answers), operations, num_attempts=attempts)
 
 
 def submit_random(environment: ArcEnvironment, seed: int = 0) -> Submission:
     """Attempt every task once with a random policy, as a baseline."""
-    act = eqx.Partial(_random_action, environment.config)
-    return _submit(environment, act, greedy=False, seed=seed)
+    return submit(environment, None, greedy=False, seed=seed)
 
 
 def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
@@ -333,96 +355,19 @@ def _random_action(config: ArcConfig, observation: PyTree, key: Key) -> Action:
     return random_action(key, config, config.action.operations, rows, columns)
 
 
-def _submit(
-    environment: ArcEnvironment,
-    act: Act,
-    *,
-    attempts: int = 1,
-    greedy: bool = True,
-    seed: int = 0,
-    too_large: Sequence[ArcTask] = (),
-) -> Submission:
-    if environment.answers is None:
-        raise ValueError("answers are submitted in evaluation mode: set episode.mode=evaluation")
-    if attempts < 1:
-        raise ValueError(f"attempts must be at least 1, got {attempts}")
-    buffer = environment.task_buffer
-    submitted: list[list[tuple[Grid | None, ...]]] = [[] for _ in buffer]
-    steps: list[list[int]] = [[] for _ in buffer]
-    counts = np.zeros(NUM_OPERATIONS, np.int64)
-    by_task = not _TEST_PAIR_SWITCHES.isdisjoint(environment.config.action.operations)
-    episodes = np.array(
-        [(n, test) for n, task in enumerate(buffer) for test in range(1 if by_task else len(task.tests))],
-        np.int32,
-    )
-    # Fingerprints without the answers, so that the random numbers do not depend on them.
-    fingerprints = [buffer.without_answers[task].fingerprint for task in episodes[:, 0].tolist()]
-    for attempt in range(attempts):
-        key_data = None
-        if attempt or not greedy:
-            key_data = episode_keys(f"{seed}/{attempt}", fingerprints, episodes[:, 1], 1)
-
-        def run_batch(
-            rows: np.ndarray, key_data: UInt32[np.ndarray, "tasks 2"] | None = key_data
-        ) -> tuple[Array, ...]:
-            keys = None if key_data is None else jax.device_put(key_data[rows])
-            return _attempt(environment, act, jax.device_put(episodes[rows]), keys)
-
-        cells, sizes, lengths, used = map_batches(run_batch, len(episodes), _BATCH_SIZE)
-        counts += used.sum(axis=0)
-        for index, task in enumerate(buffer):
-            (rows,) = np.nonzero(episodes[:, 0] == index)
-            row_of_test = [rows[0] if by_task else rows[test] for test in range(len(task.tests))]
-            submitted[index].append(
-                tuple(_trim(cells[row, test], sizes[row, test]) for test, row in enumerate(row_of_test))
-            )
-            steps[index].append(int(lengths[rows].sum()))
-    answers = [
-        TaskSubmission(task, tuple(submitted[index]), tuple(steps[index]))
-        for index, task in enumerate(buffer)
-    ]
-    answers += [TaskSubmission(task, (), (), fits_canvas=False) for task in too_large]
-    operations = {operation_name(k): int(count) for k, count in enumerate(counts) if count}
-    return Submission(tuple(answers), operations, num_attempts=attempts)
-
-
-def _trim(cells: np.ndarray, size: np.ndarray) -> Grid | None:
-    return cells[: size[0], : size[1]].tolist() if size[0] else None
-
-
-@eqx.filter_jit
-def _attempt(
-    environment: ArcEnvironment,
-    act: Act,
-    episodes: Int32[Array, "batch 2"],
-    key_data: UInt32[Array, "batch 2"] | None,
-) -> tuple[Array, ...]:
-    """Run a batch of episodes.
-
-    Args:
-        environment: The environment.
-        act: Policy.
-        episodes: Task and pair index of each episode.
-        key_data: Data of the PRNG key of each episode. If None, actions are greedy.
-
-    Returns:
-        For each episode, the submitted grids, their sizes, the number of steps, and the number of uses of
-        each operation.
-    """
-    states, observations = environment.batch_reset_to(episodes[:, 0], episodes[:, 1])
-    keys = None if key_data is None else jax.random.wrap_key_data(key_data, impl="threefry2x32")
-    max_steps = environment.max_episode_steps
-    rollout = rollout_episodes(environment, act, states, observations, keys, max_steps, record=True)
-    submission = rollout.final_states.submission
+def _submitted(environment: ArcEnvironment, _: ArcState, results: EpisodeResults) -> tuple[Array, ...]:
+    """Return the submitted grids of each episode, their sizes, the number of steps, and the number of uses of
+    each operation."""
+    submission = results.final_states.submission
     sizes = submission.submitted_sizes[:, 0]
     rows, columns = environment.config.grid_shape
     area = area_bits(sizes[..., 0], sizes[..., 1], rows)
     cells = unpack_cells(submission.submitted_grids[:, 0], area, columns)
-    assert rollout.step_states is not None
-    is_running = jnp.arange(max_steps)[:, None] < rollout.lengths
-    operations = jnp.where(is_running, rollout.step_states.last_operation, -1)
+    assert results.step_states is not None
+    is_running = jnp.arange(environment.max_episode_steps)[:, None] < results.lengths
+    operations = jnp.where(is_running, results.step_states.last_operation, -1)
     used = jnp.sum(operations[..., None] == jnp.arange(NUM_OPERATIONS), axis=0)
-    return cells, sizes, rollout.lengths, used
+    return cells, sizes, results.lengths, used
 
 
 SUBMIT_GRIDS_CONFIG = ArcConfig(
@@ -454,10 +399,7 @@ def submit_grids(
     for first in range(0, len(pairs), _GRIDS_BATCH_SIZE):
         # The last batch is filled up with the first pairs, so that one compilation serves all batches.
         rows = np.arange(first, first + _GRIDS_BATCH_SIZE) % len(pairs)
-        tasks = [
-            ArcTask(f"{n}", (), (GridPair(pairs[row].input, pairs[row].output),))
-            for n, row in enumerate(rows.tolist())
-        ]
+        tasks = [ArcTask(f"{n}", (), (pairs[row],)) for n, row in enumerate(rows.tolist())]
         buffer = TaskBuffer.from_tasks(tasks, num_rows=MAX_GRID_SIDE)
         solved[rows] = _paint_and_submit(ArcEnvironment.create(SUBMIT_GRIDS_CONFIG, buffer), answers[rows])
     return solved
@@ -472,13 +414,13 @@ def _paint_and_submit(
     inside = answers >= 0
     corner = inside & (np.cumsum(inside[:, ::-1, ::-1], axis=1)[:, ::-1, ::-1] == 1)
     corner &= np.cumsum(inside[:, ::-1, ::-1], axis=2)[:, ::-1, ::-1] == 1
-    states, _ = _step(environment, states, np.full(count, Operation.RESIZE), corner)
+    states, _ = _step(environment, states, create_mask_action(np.full(count, Operation.RESIZE), corner))
     for color in range(NUM_COLORS):
         cells = (np.asarray(states.working_grid) != answers) & (answers == color)
         operations = np.where(cells.any(axis=(1, 2)), color, -1)
-        states, _ = _step(environment, states, operations, cells)
-    no_cells = np.zeros(answers.shape, bool)
-    return np.asarray(_step(environment, states, np.full(count, Operation.SUBMIT), no_cells)[1])
+        states, _ = _step(environment, states, create_mask_action(operations, cells))
+    submit = create_mask_action(np.full(count, Operation.SUBMIT), np.zeros(answers.shape, bool))
+    return np.asarray(_step(environment, states, submit)[1])
 
 
 @eqx.filter_jit
@@ -488,14 +430,8 @@ def _reset_to_test_pairs(environment: ArcEnvironment, count: int) -> ArcState:
     return environment.detach_names(states)
 
 
-def _step(
-    environment: ArcEnvironment, states: ArcState, operations: np.ndarray, cells: np.ndarray
-) -> tuple[ArcState, Array]:
-    return _jit_step(environment, states, create_mask_action(operations, cells))
-
-
 @eqx.filter_jit
-def _jit_step(environment: ArcEnvironment, states: ArcState, action: MaskAction) -> tuple[ArcState, Array]:
+def _step(environment: ArcEnvironment, states: ArcState, action: MaskAction) -> tuple[ArcState, Array]:
     """Advance a batch of environments by one step. Returns the new states, and whether each episode has ended
     with a correct solution."""
     states, _, _, _, info = environment.batch_step(states, action)

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,19 +13,20 @@ from jaxtyping import Array, Int32, UInt32
 
 from phalanx.arc.bitplanes import NUM_PLANES, pack_grid
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.tasks import ArcTask
+from phalanx.arc.tasks import ArcTask, repeated_id
 from phalanx.core.fingerprint import Fingerprinted
 
 MAX_PAIRS = 31
+"""Maximum number of pairs of a task. A state has one bit per pair, for the solved pairs."""
 
 _FINGERPRINT_KEY = secrets.token_bytes(16)
 
 
 class TaskArrays(eqx.Module):
-    """The arrays of a task buffer, in the form in which compiled functions take them.
+    """Arrays with the grids of many tasks, which compiled functions take as an argument.
 
-    They are compared and hashed by identity, so that a state inside a compiled function can hold them as a
-    static field.
+    Instances are compared and hashed by identity, so that a state inside a compiled function can hold one as
+    a static field. Arrays may be padded to a common shape; see `TaskBuffer.from_tasks`.
     """
 
     pairs: UInt32[Array, "*groups pairs 2 4 rows"]
@@ -48,18 +48,6 @@ class TaskArrays(eqx.Module):
 
     def __repr__(self) -> str:
         return f"TaskArrays(up to {np.shape(self.table)[-2]} tasks)"
-
-
-class PaddedShape(NamedTuple):
-    """Size of a buffer's arrays, including padding. A function that was compiled for one buffer can be called
-    with any buffer of the same shape without recompiling."""
-
-    num_tasks: int
-    """Number of tasks."""
-    num_pairs: int
-    """Total number of pairs of all tasks."""
-    num_rows: int
-    """Number of rows of each grid."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -102,29 +90,28 @@ class TaskBuffer(Fingerprinted):
         tasks = (tasks,) if isinstance(tasks, ArcTask) else tuple(tasks)
         if not tasks:
             raise ValueError("a task buffer needs at least one task")
-        ids: set[str] = set()
+        if (duplicate := repeated_id(tasks)) is not None:
+            raise ValueError(f"two tasks have the id {duplicate!r}")
         for task in tasks:
-            if task.id in ids:
-                raise ValueError(f"two tasks have the id {task.id!r}")
-            ids.add(task.id)
             if len(task.pairs) > MAX_PAIRS:
                 raise ValueError(f"task {task.id!r} has {len(task.pairs)} pairs; at most {MAX_PAIRS} fit")
-        required = _min_shape(tasks)
-        requested = (num_tasks, num_pairs, num_rows)
-        shape = PaddedShape(*(a if b is None else b for a, b in zip(required, requested, strict=True)))
-        for name, least, size in zip(PaddedShape._fields, required, shape, strict=True):
-            if size < least:
+        names, requested = ("num_tasks", "num_pairs", "num_rows"), (num_tasks, num_pairs, num_rows)
+        shape = []
+        for name, size, least in zip(names, requested, _min_shape(tasks), strict=True):
+            if size is not None and size < least:
                 raise ValueError(f"{name} is {size}, but these tasks need {least}")
-        pairs = np.zeros((shape.num_pairs, 2, NUM_PLANES, shape.num_rows), np.uint32)
-        sizes = np.zeros((shape.num_pairs, 4), np.int32)
-        table = np.zeros((shape.num_tasks, 3), np.int32)
+            shape.append(size or least)
+        num_tasks, num_pairs, num_rows = shape
+        pairs = np.zeros((num_pairs, 2, NUM_PLANES, num_rows), np.uint32)
+        sizes = np.zeros((num_pairs, 4), np.int32)
+        table = np.zeros((num_tasks, 3), np.int32)
         position = 0
         for index, task in enumerate(tasks):
             table[index] = position, len(task.demos), len(task.tests)
             for pair in task.pairs:
                 for side, grid in enumerate((pair.input, pair.output)):
                     if grid is not None:
-                        pairs[position, side] = pack_grid(grid, shape.num_rows)
+                        pairs[position, side] = pack_grid(grid, num_rows)
                         sizes[position, 2 * side : 2 * side + 2] = grid.shape
                 position += 1
         for array in (pairs, sizes, table):
@@ -132,25 +119,26 @@ class TaskBuffer(Fingerprinted):
         return cls(tasks, pairs, sizes, table)
 
     @property
-    def padded_shape(self) -> PaddedShape:
-        """Size of the arrays, including the padding."""
-        return PaddedShape(len(self.table), len(self.pairs), self.pairs.shape[-1])
+    def _shape(self) -> tuple[int, int, int]:
+        """Number of tasks, pairs and rows of the arrays, including padding."""
+        return len(self.table), len(self.pairs), self.pairs.shape[-1]
 
-    def pad_to(self, shape: PaddedShape) -> "TaskBuffer":
-        """Return a buffer with the same tasks and arrays of the given size."""
-        return self if shape == self.padded_shape else TaskBuffer.from_tasks(self.tasks, **shape._asdict())
+    def pad_to(self, arrays: TaskArrays) -> "TaskBuffer":
+        """Return a buffer with the same tasks, whose arrays are padded to the shapes of `arrays`. If the
+        tasks do not fit in these shapes, this buffer is returned."""
+        shape = arrays.table.shape[-2], arrays.pairs.shape[-4], arrays.pairs.shape[-1]
+        does_not_fit = any(least > size for least, size in zip(_min_shape(self.tasks), shape, strict=True))
+        if shape == self._shape or does_not_fit:
+            return self
+        num_tasks, num_pairs, num_rows = shape
+        return TaskBuffer.from_tasks(self.tasks, num_tasks=num_tasks, num_pairs=num_pairs, num_rows=num_rows)
 
     @functools.cached_property
     def without_answers(self) -> "TaskBuffer":
         """The tasks without their test outputs, which is how agents see them in evaluation mode."""
-        visible = TaskBuffer.from_tasks(
-            [task.without_answers() for task in self.tasks], num_tasks=self.padded_shape.num_tasks
-        )
+        tasks = [task.without_answers() for task in self.tasks]
+        visible = TaskBuffer.from_tasks(tasks, num_tasks=len(self.table))
         return dataclasses.replace(visible, _with_answers=self)
-
-    def fits(self, shape: PaddedShape) -> bool:
-        """Return whether the tasks fit in arrays of the given size."""
-        return all(least <= size for least, size in zip(_min_shape(self.tasks), shape, strict=True))
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -161,31 +149,12 @@ class TaskBuffer(Fingerprinted):
     def __getitem__(self, index: int) -> ArcTask:
         return self.tasks[index]
 
-    @functools.cached_property
-    def _index_by_id(self) -> dict[str, int]:
-        return {task.id: index for index, task in enumerate(self.tasks)}
-
     def index_of(self, task_id: str) -> int:
-        """Return the index of the task with the given id."""
-        if task_id not in self._index_by_id:
-            raise KeyError(f"no task {task_id!r} among the {len(self)} tasks of this buffer")
-        return self._index_by_id[task_id]
-
-    @functools.cached_property
-    def families(self) -> tuple[str, ...]:
-        """Names of the tasks' families without duplicates, in order of first appearance."""
-        return tuple(dict.fromkeys(task.family for task in self.tasks))
-
-    @functools.cached_property
-    def max_shape(self) -> tuple[int, int]:
-        """Maximum height and maximum width of all grids."""
-        shapes = [task.max_shape for task in self.tasks]
-        return max(height for height, _ in shapes), max(width for _, width in shapes)
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the arrays in bytes."""
-        return self.pairs.nbytes + self.sizes.nbytes + self.table.nbytes
+        """Return the index of the task with the given id. Raises `KeyError` if there is no such task."""
+        for index, task in enumerate(self.tasks):
+            if task.id == task_id:
+                return index
+        raise KeyError(f"no task {task_id!r} among the {len(self)} tasks of this buffer")
 
     @functools.cached_property
     def arrays(self) -> TaskArrays:
@@ -198,8 +167,8 @@ class TaskBuffer(Fingerprinted):
     def fingerprint(self) -> str:
         """Hash of the tasks, their order and the padding."""
         text = "".join(task.fingerprint for task in self.tasks)
-        if self.padded_shape != _min_shape(self.tasks):
-            text += str(tuple(self.padded_shape))
+        if self._shape != _min_shape(self.tasks):
+            text += str(self._shape)
         if self._with_answers is not None:
             # Tasks with other answers are other tasks. The secret key prevents that an answer is guessed and
             # verified with the digest.
@@ -210,7 +179,6 @@ class TaskBuffer(Fingerprinted):
         """Raise `ValueError` if a task does not fit on the config's canvas, or lacks pairs or outputs that
         the config's mode requires."""
         rows, columns = config.grid_shape
-        is_evaluation = config.episode.mode == "evaluation"
         for task in self.tasks:
             height, width = task.max_shape
             if height > rows or width > columns:
@@ -218,16 +186,16 @@ class TaskBuffer(Fingerprinted):
                     f"task {task.id!r} needs a canvas of {height}x{width}, the config's is {rows}x{columns}; "
                     "increase dataset.max_grid_height and max_grid_width or choose tasks by size"
                 )
-            if is_evaluation and not task.tests:
-                raise ValueError(f"task {task.id!r} has no test pair to evaluate on")
-            if is_evaluation:
+            if config.episode.mode == "evaluation":
+                if not task.tests:
+                    raise ValueError(f"task {task.id!r} has no test pair to evaluate on")
                 continue
             for number, pair in enumerate(task.demos or task.tests):
                 if pair.output is None:
                     raise ValueError(f"task {task.id!r}: pair {number} has no output to compare with")
 
     def __repr__(self) -> str:
-        height, width = self.max_shape
+        height, width = np.max([task.max_shape for task in self.tasks], axis=0)
         num_pairs = sum(len(task.pairs) for task in self.tasks)
         return f"TaskBuffer({len(self)} tasks, {num_pairs} pairs, up to {height}x{width})"
 
@@ -241,6 +209,7 @@ jax.tree_util.register_static(TaskBuffer)
 
 
 Tasks = ArcTask | TaskBuffer | Sequence[ArcTask]
+"""One task, or several tasks."""
 
 
 def as_buffer(tasks: Tasks) -> TaskBuffer:
@@ -265,6 +234,6 @@ def with_answers(buffer: TaskBuffer) -> TaskBuffer:
     return buffer._with_answers or buffer
 
 
-def _min_shape(tasks: Sequence[ArcTask]) -> PaddedShape:
-    rows = max(task.max_shape[0] for task in tasks)
-    return PaddedShape(len(tasks), sum(len(task.pairs) for task in tasks), rows)
+def _min_shape(tasks: Sequence[ArcTask]) -> tuple[int, int, int]:
+    """Return the number of tasks, the total number of their pairs, and the height of the tallest grid."""
+    return len(tasks), sum(len(task.pairs) for task in tasks), max(task.max_shape[0] for task in tasks)

@@ -95,7 +95,7 @@ def read_splits(path: Path, split: str = ALL) -> dict[str, list[ArcTask]]:
         split: Name of the split to read, or `all`.
     """
     files = find_task_files(path)
-    if split != ALL and split == kaggle_split(path):
+    if split == kaggle_split(path):
         split = ALL
     return {
         name: [task for file, family in part for task in read_task_file(file, family)]
@@ -127,9 +127,8 @@ def _task_root(folder: Path) -> Path:
     """Find the folder that contains the tasks. It may be inside folders named `data`, `corpus` or `MiniARC`,
     or inside a single top-level folder."""
     while True:
-        inside = {
-            child.name: child for child in folder.iterdir() if child.is_dir() and not _is_ignored(child.name)
-        }
+        folders = [child for child in folder.iterdir() if child.is_dir() and not _is_ignored(child.name)]
+        inside = {child.name: child for child in folders}
         published = [inside[name] for name in _PUBLISHED_FOLDERS if name in inside]
         if published:
             folder = published[0]

@@ -1,10 +1,11 @@
 """ARC tasks, which consist of demonstration pairs and test pairs of grids."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jaxtyping import Int8, Integer
 
 from phalanx.arc.config import MAX_GRID_SIDE
 from phalanx.arc.operations import NUM_COLORS
+from phalanx.core.fingerprint import Fingerprinted
 from phalanx.formatting import format_count
 
 Grid = Int8[np.ndarray, "_ _"]
@@ -34,20 +36,17 @@ def as_grid(cells: object, where: str = "grid") -> Grid:
     >>> as_grid([[1, 2], [3, 4]]).dtype
     dtype('int8')
     """
-    grid = _array_grid(cells) if isinstance(cells, np.ndarray) else _list_grid(cells)
+    array = cells if isinstance(cells, np.ndarray) else _array_from_json(cells)
+    grid = None if array is None else _grid_from_array(array)
     return _parse_grid(cells, where) if grid is None else grid
 
 
-def _list_grid(cells: object) -> Grid | None:
-    """Convert lists of integers from JSON to a grid. Returns None for anything else, which `_parse_grid` then
-    handles.
+def _array_from_json(cells: object) -> np.ndarray | None:
+    """Convert lists of integers to an array. Returns None for anything else.
 
-    This fast path avoids Python code per cell, because ARC-AGI-1 has 1.2 million cells.
+    This is fast because it runs no Python code per cell. ARC-AGI-1 has 1.2 million cells.
     """
-    if type(cells) is not list or not 1 <= len(cells) <= MAX_GRID_SIDE or set(map(type, cells)) != {list}:
-        return None
-    height, width = len(cells), len(cells[0])
-    if not 1 <= width <= MAX_GRID_SIDE or set(map(len, cells)) != {width}:
+    if type(cells) is not list or set(map(type, cells)) != {list} or len(set(map(len, cells))) > 1:
         return None
     # `bytes` would also accept True.
     if set(map(type, itertools.chain.from_iterable(cells))) != {int}:
@@ -56,21 +55,17 @@ def _list_grid(cells: object) -> Grid | None:
         packed = b"".join(map(bytes, cells))
     except ValueError:  # a number outside 0..255
         return None
-    if packed.translate(None, _COLORS):
-        return None
-    return np.frombuffer(packed, np.int8).reshape(height, width)
+    return np.frombuffer(packed, np.int8).reshape(len(cells), -1)
 
 
-def _array_grid(cells: np.ndarray) -> Grid | None:
-    """Convert a valid 2D array of integers to a grid. Returns None for anything else, which `_parse_grid`
-    then handles."""
-    if cells.ndim != 2 or cells.dtype.kind not in "iu":
+def _grid_from_array(cells: np.ndarray) -> Grid | None:
+    """Convert an array to a grid. Returns None if it is not a valid grid. A read-only int8 array is returned
+    unchanged."""
+    if cells.ndim != 2 or cells.dtype.kind not in "iu" or not cells.size or max(cells.shape) > MAX_GRID_SIDE:
         return None
-    if not (1 <= cells.shape[0] <= MAX_GRID_SIDE and 1 <= cells.shape[1] <= MAX_GRID_SIDE):
+    grid = cells.astype(np.int8, order="C", copy=cells.flags.writeable)
+    if (grid.dtype != cells.dtype and (grid != cells).any()) or grid.tobytes().translate(None, _COLORS):
         return None
-    if cells.min() < 0 or cells.max() >= NUM_COLORS:
-        return None
-    grid = cells.astype(np.int8, order="C")
     grid.setflags(write=False)
     return grid
 
@@ -83,22 +78,19 @@ def _parse_grid(cells: object, where: str) -> Grid:
         cells = cells.tolist()
     if isinstance(cells, str) or not isinstance(cells, Sequence):
         raise ValueError(f"{where}: a grid is a list of rows, got {type(cells).__name__}")
-    rows: list[list[object]] = []
     for r, row in enumerate(cells):
         if isinstance(row, str) or not isinstance(row, Sequence | np.ndarray):
             raise ValueError(f"{where}: row {r} must be a list of colors, got {_short(row)}")
-        rows.append(list(row))
-    if not rows or not rows[0]:
+    if not len(cells) or not len(cells[0]):
         raise ValueError(f"{where}: the grid is empty")
-    height, width = len(rows), len(rows[0])
+    height, width = len(cells), len(cells[0])
     if height > MAX_GRID_SIDE or width > MAX_GRID_SIDE:
         raise ValueError(f"{where}: at most {MAX_GRID_SIDE}x{MAX_GRID_SIDE} cells, got {height}x{width}")
     grid = np.zeros((height, width), np.int8)
-    for r, row in enumerate(rows):
+    for r, row in enumerate(cells):
         if len(row) != width:
             raise ValueError(f"{where}: row {r} has {len(row)} cells, row 0 has {width}")
-        for c, cell in enumerate(row):
-            grid[r, c] = _color(cell, f"{where}: cell ({r}, {c})")
+        grid[r] = [_color(cell, f"{where}: cell ({r}, {c})") for c, cell in enumerate(row)]
     grid.setflags(write=False)
     return grid
 
@@ -133,9 +125,13 @@ class GridPair:
     def __post_init__(self) -> None:
         # A task is hashed by its grids, so writable arrays are copied.
         for name in ("input", "output"):
-            grid = getattr(self, name)
-            if grid is not None and not _is_frozen_grid(grid):
-                object.__setattr__(self, name, as_grid(grid, name))
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_grid(getattr(self, name), name))
+
+    def to_dict(self) -> dict[str, list[list[int]]]:
+        """Convert the pair to the ARC JSON format. A secret output is left out."""
+        grids = {"input": self.input, "output": self.output}
+        return {name: grid.tolist() for name, grid in grids.items() if grid is not None}
 
     def __repr__(self) -> str:
         output = "?" if self.output is None else _size(self.output.shape)
@@ -145,12 +141,6 @@ class GridPair:
         from phalanx.arc.rendering.svg_task import pair_html
 
         return pair_html(self)
-
-
-def _is_frozen_grid(grid: object) -> bool:
-    if not isinstance(grid, np.ndarray) or grid.dtype != np.int8 or grid.flags.writeable or grid.ndim != 2:
-        return False
-    return max(grid.shape) <= MAX_GRID_SIDE and grid.size > 0 and not grid.tobytes().translate(None, _COLORS)
 
 
 def _size(shape: tuple[int, ...]) -> str:
@@ -174,10 +164,11 @@ class SolutionStep:
 
 
 Solution = tuple[SolutionStep, ...]
+"""Steps that change the input of a pair to its output."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ArcTask:
+class ArcTask(Fingerprinted):
     """An ARC task. Tasks are equal if their ids, families and grids are equal. They are static under
     `jax.jit`."""
 
@@ -217,8 +208,7 @@ class ArcTask:
         where = where or id
         if not isinstance(data, Mapping):
             raise ValueError(f'{where}: a task is an object with "train" and "test", got {_short(data)}')
-        demos = _read_pairs(data, "train", where)
-        tests = _read_pairs(data, "test", where)
+        demos, tests = _read_pairs(data, "train", where), _read_pairs(data, "test", where)
         if not demos and not tests:
             raise ValueError(f'{where}: both "train" and "test" are empty')
         return cls(id, demos, tests, family)
@@ -230,10 +220,8 @@ class ArcTask:
         >>> ArcTask.from_dict({"train": [], "test": [{"input": [[3]]}]}, "t").to_dict()
         {'train': [], 'test': [{'input': [[3]]}]}
         """
-        return {
-            "train": [_pair_dict(pair) for pair in self.demos],
-            "test": [_pair_dict(p) for p in self.tests],
-        }
+        splits = {"train": self.demos, "test": self.tests}
+        return {name: [pair.to_dict() for pair in pairs] for name, pairs in splits.items()}
 
     @property
     def pairs(self) -> tuple[GridPair, ...]:
@@ -250,7 +238,8 @@ class ArcTask:
     def max_shape(self) -> tuple[int, int]:
         """Maximum height and maximum width of all grids."""
         grids = [g for pair in self.pairs for g in (pair.input, pair.output) if g is not None]
-        return max(g.shape[0] for g in grids), max(g.shape[1] for g in grids)
+        heights, widths = zip(*(grid.shape for grid in grids), strict=True)
+        return max(heights), max(widths)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -260,12 +249,6 @@ class ArcTask:
             for grid in (pair.input, pair.output):
                 digest.update(b"-" if grid is None else f"{grid.shape}".encode() + grid.tobytes())
         return digest.hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ArcTask) and self.fingerprint == other.fingerprint
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
 
     def __repr__(self) -> str:
         family = f", family {self.family!r}" if self.family else ""
@@ -292,21 +275,18 @@ def _read_pairs(data: Mapping[str, Any], kind: str, where: str) -> tuple[GridPai
             raise ValueError(f'{pair_where} must be an object with "input" and "output", got {_short(pair)}')
         if "input" not in pair:
             raise ValueError(f'{pair_where}: "input" is missing')
-        if kind == "train" and pair.get("output") is None:
-            raise ValueError(f'{pair_where}: "output" is missing; only test pairs may lack it')
         output = pair.get("output")
-        pairs.append(
-            GridPair(
-                as_grid(pair["input"], f"{pair_where}.input"),
-                None if output is None else as_grid(output, f"{pair_where}.output"),
-            )
-        )
+        if kind == "train" and output is None:
+            raise ValueError(f'{pair_where}: "output" is missing; only test pairs may lack it')
+        grid = as_grid(pair["input"], f"{pair_where}.input")
+        pairs.append(GridPair(grid, None if output is None else as_grid(output, f"{pair_where}.output")))
     return tuple(pairs)
 
 
-def _pair_dict(pair: GridPair) -> dict[str, list[list[int]]]:
-    grids = {"input": pair.input.tolist()}
-    return grids if pair.output is None else grids | {"output": pair.output.tolist()}
-
-
 jax.tree_util.register_static(ArcTask)
+
+
+def repeated_id(tasks: Iterable[ArcTask]) -> str | None:
+    """Return the id of the first task that has the same id as another task; None if all ids are unique."""
+    counts = collections.Counter(task.id for task in tasks)
+    return next((id for id, count in counts.items() if count > 1), None)

@@ -14,11 +14,14 @@ from phalanx.arc.actions import Action, BboxAction, MaskAction, PointAction
 from phalanx.arc.config import ArcConfig, SelectionFormat
 from phalanx.arc.operations import NUM_OPERATIONS, OPERATIONS, Operation
 from phalanx.arc.state import ArcState, named_tasks
+from phalanx.arc.task_buffer import TaskBuffer
 from phalanx.arc.tasks import ArcTask
 from phalanx.core.vector import read_actions
 
 OPERATION_NAMES = tuple(Operation(number).name.lower() for number in range(NUM_OPERATIONS))
 """Names of the operations in text actions, such as `fill_3` or `rotate_clockwise`."""
+
+_OPERATION_IDS = {name: number for number, name in enumerate(OPERATION_NAMES)}
 
 _FORMS: dict[SelectionFormat, tuple[str, str]] = {
     "point": ("<operation> <row> <column>", "one cell, such as `{} {} {}`"),
@@ -44,34 +47,26 @@ def task_of(state: ArcState) -> ArcTask:
     return named_tasks(state)[int(state.task_index)]
 
 
-def observation_texts(config: ArcConfig, states: ArcState, legal: Sequence[int]) -> list[str]:
+def observation_texts(config: ArcConfig, states: ArcState) -> list[str]:
     """Create the text observation of each state. It contains the rules, the task's other demonstrations, the
     current grids, and the format of answers.
 
     Args:
         config: Settings of the environment.
         states: States with their tasks attached.
-        legal: Ids of the legal operations.
     """
     tasks = named_tasks(states)
-    before, working, clipboard, *scalars = (np.asarray(part) for part in jax.device_get(_view(states)))
-    beginning, end = _rules(config, tuple(legal)), _answers(config, tuple(legal))
-    limit = config.episode.max_episode_steps
-    sizes = [_sizes(grids) for grids in (before, working, clipboard)]
+    *grids, task_indices, pairs, steps, dones = (np.asarray(part) for part in jax.device_get(_view(states)))
+    scalars = (part.tolist() for part in (task_indices, pairs, steps, dones))
     texts = []
-    for number, (task, pair, step, done) in enumerate(zip(*(part.tolist() for part in scalars), strict=True)):
-        cut = [
-            grids[number, :height, :width]
-            for grids, (height, width) in zip(
-                (before, working, clipboard), (each[number] for each in sizes), strict=True
-            )
-        ]
-        parts = [beginning, *_demonstrations(tasks[task], pair), _grid("Input", cut[0])]
-        parts.append(_grid("Working grid", cut[1]))
-        if cut[2].size:
-            parts.append(_grid("Remembered object", cut[2]))
-        parts.append(f"Step {step} of at most {limit}." + (" The episode is over." if done else ""))
-        texts.append("\n\n".join([*parts, end]))
+    for given, working, clipboard, task, pair, step, done in zip(*map(_trim, grids), *scalars, strict=True):
+        parts = [_rules(config), *_demonstrations(tasks[task], pair), _grid("Input", given)]
+        parts.append(_grid("Working grid", working))
+        if clipboard.size:
+            parts.append(_grid("Remembered object", clipboard))
+        ending = " The episode is over." if done else ""
+        parts.append(f"Step {step} of at most {config.episode.max_episode_steps}.{ending}")
+        texts.append("\n\n".join([*parts, _answers(config)]))
     return texts
 
 
@@ -85,23 +80,23 @@ def _view(states: ArcState) -> tuple[Array, ...]:
     return *grids, flat.task_index, flat.pair_index, flat.step_count, flat.episode_done
 
 
-def _sizes(grids: np.ndarray) -> list[tuple[int, int]]:
-    """Return the number of rows and columns of each grid without padding."""
+def _trim(grids: np.ndarray) -> list[np.ndarray]:
+    """Remove the rows of -1 at the bottom and the columns of -1 on the right of each grid of a batch."""
     inside = np.asarray(grids >= 0)
     sides = []
     for axis in (2, 1):
         some = np.asarray(inside.any(axis))
         sides.append(np.where(some.any(1), some.shape[1] - some[:, ::-1].argmax(1), 0).tolist())
-    return list(zip(*sides, strict=True))
+    return [grid[:height, :width] for grid, height, width in zip(grids, *sides, strict=True)]
 
 
 @functools.lru_cache(maxsize=64)
-def _rules(config: ArcConfig, legal: tuple[int, ...]) -> str:
+def _rules(config: ArcConfig) -> str:
     rows, columns = config.grid_shape
     ending = "The episode ends as soon as it does."
     if config.episode.require_submit:
         ending = "Submit it when it does."
-    elif Operation.SUBMIT in legal:
+    elif Operation.SUBMIT in config.action.operations:
         ending = "The episode ends as soon as it does, or when you submit."
     return (
         "This is an ARC puzzle. Edit the working grid until it is the output that belongs to the input, by "
@@ -122,48 +117,41 @@ def _demonstrations(task: ArcTask, pair: int) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _answers(config: ArcConfig, legal: tuple[int, ...]) -> str:
-    rows, columns = config.grid_shape
+def _answers(config: ArcConfig) -> str:
+    (rows, columns), legal = config.grid_shape, config.action.operations
     form, cells = _FORMS[config.action.selection_format]
     cells = cells.format(_name(legal[0]), min(2, rows - 1), min(4, columns - 1))
     operations = "Operations, by number and name:\n" + "\n".join(_operation_lines(legal))
     return f"{operations}\n\nAnswer with one line: `{form}`, the operation by name or number and {cells}."
 
 
-def parse_action(config: ArcConfig, text: str, legal: Sequence[int]) -> Action:
+def parse_action(config: ArcConfig, text: str) -> Action:
     """Parse a text action in the config's selection format, such as `fill_3 2 4` or, equivalently, `3 2 4`.
-    Raises `ValueError` if it is invalid.
-
-    Args:
-        config: Settings of the environment.
-        text: The text.
-        legal: Ids of the legal operations.
-    """
-    return _KINDS[config.action.selection_format](*read_action(config, text, legal))
+    Raises `ValueError` if it is invalid."""
+    return _KINDS[config.action.selection_format](*_read_action(config, text))
 
 
-def parse_actions(
-    config: ArcConfig, texts: Sequence[str], legal: Sequence[int]
-) -> tuple[Action | None, list[str]]:
+def parse_actions(config: ArcConfig, texts: Sequence[str]) -> tuple[Action | None, list[str]]:
     """Parse a batch of text actions; see `Environment.parse_actions` for the result."""
-    rows, reasons = read_actions(read_action, ((config, text, legal) for text in texts))
+    rows, reasons = read_actions(_read_action, ((config, text) for text in texts))
     if rows is None:
         return None, reasons
     columns = (np.stack([np.asarray(part) for part in column]) for column in zip(*rows, strict=True))
     return _KINDS[config.action.selection_format](*columns), reasons
 
 
-def read_action(config: ArcConfig, text: str, legal: Sequence[int]) -> tuple[Any, ...]:
+def _read_action(config: ArcConfig, text: str) -> tuple[Any, ...]:
     """Parse a text action and return the fields of the action: the operation id and the selected cells."""
-    form = _FORMS[config.action.selection_format][0]
-    words = text.strip().split(maxsplit=1)
-    if not words:
+    selection_format = config.action.selection_format
+    form = _FORMS[selection_format][0]
+    word, _, rest = " ".join(text.split()).partition(" ")
+    if not word:
         raise ValueError(f"an answer reads `{form}`, got nothing")
-    operation, rest = _operation(words[0], legal), words[1] if len(words) > 1 else ""
-    if config.action.selection_format == "mask":
+    operation = _operation(word, config.action.operations)
+    if selection_format == "mask":
         return operation, _cells(rest, config.grid_shape)
-    numbers = re.split(r"[\s,]+", rest.strip()) if rest.strip() else []
-    wanted = 2 if config.action.selection_format == "point" else 4
+    numbers = re.split(r"[\s,]+", rest) if rest else []
+    wanted = 2 if selection_format == "point" else 4
     if len(numbers) != wanted or not all(re.fullmatch(r"-?\d+", number) for number in numbers):
         raise ValueError(
             f"an answer reads `{form}`: after the operation come {wanted} whole numbers, got {_short(rest)}"
@@ -184,11 +172,7 @@ def action_text(action: Action) -> str:
             if len(cells) == (bottom - top + 1) * (right - left + 1):
                 return f"{name} {top},{left}:{bottom},{right}"
         return " ".join([name, *(f"{row},{column}" for row, column in cells)])
-    positions = (
-        (action.row, action.col)
-        if isinstance(action, PointAction)
-        else (action.r1, action.c1, action.r2, action.c2)
-    )
+    _, *positions = jax.tree.leaves(action)
     return " ".join([name, *(str(int(position)) for position in positions)])
 
 
@@ -219,19 +203,12 @@ def _operation_lines(legal: Sequence[int]) -> list[str]:
 
 def _operation(word: str, legal: Sequence[int]) -> int:
     name = word.lower()
-    number = (
-        int(name)
-        if name.isdecimal()
-        else OPERATION_NAMES.index(name)
-        if name in OPERATION_NAMES
-        else NUM_OPERATIONS
-    )
+    number = int(name) if name.isdecimal() else _OPERATION_IDS.get(name, NUM_OPERATIONS)
     if number in legal:
         return number
     if number < NUM_OPERATIONS:
-        raise ValueError(
-            f"operation {number} ({_name(number)}) is not legal here; legal are {_listed(legal)}"
-        )
+        named = f"{number} ({_name(number)})"
+        raise ValueError(f"operation {named} is not legal here; legal are {_listed(legal)}")
     near = difflib.get_close_matches(name, [_name(operation) for operation in legal], 1)
     hint = f"did you mean {near[0]!r}?" if near else f"legal are {_listed(legal)}"
     raise ValueError(f"there is no operation {_short(word)}; {hint}")
@@ -270,7 +247,7 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
-def compact_observation_texts(tasks: Any, states: ArcState) -> list[str]:
+def compact_observation_texts(tasks: TaskBuffer, states: ArcState) -> list[str]:
     """Create a short text observation, without rules, for each state of a batch.
 
     Args:
@@ -286,30 +263,24 @@ def compact_observation_texts(tasks: Any, states: ArcState) -> list[str]:
 def episode_key(task: ArcTask) -> str:
     """Return the input grid of the first pair as text. It identifies the task when episodes are divided into
     splits."""
-    return _grid_digits(_shown_pairs(task)[0].input)
+    return _grid_digits((task.demos or task.tests)[0].input)
 
 
-def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray | None = None) -> str:
+def compact_task(task: ArcTask, pair: int, working: np.ndarray, given: np.ndarray) -> str:
     """Create the short text observation of a task: the other demonstrations, the input and the working grid.
 
     Args:
         task: The task.
         pair: Index of the current pair.
         working: Working grid.
-        given: Input grid. If None, it is the input of the demonstration with index `pair`.
+        given: Input grid.
     """
-    pairs = _shown_pairs(task)
     lines = [
         f"{_grid_digits(each.input)}={_grid_digits(each.output)}"
-        for index, each in enumerate(pairs)
+        for index, each in enumerate(task.demos or task.tests)
         if index != pair and each.output is not None
     ]
-    question = _grid_digits(pairs[pair].input if given is None else given)
-    return "\n".join(["arc", *lines, f"{question}=?", _grid_digits(working), ""])
-
-
-def _shown_pairs(task: ArcTask) -> Any:
-    return task.demos or task.tests
+    return "\n".join(["arc", *lines, f"{_grid_digits(given)}=?", _grid_digits(working), ""])
 
 
 def _grid_digits(grid: Any) -> str:

@@ -2,18 +2,17 @@
 
 import contextlib
 import dataclasses
-import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from phalanx.cli.errors import UserError, user_errors
-from phalanx.cli.output import show_activity
-from phalanx.formatting import escape_untrusted
+from phalanx.cli.output import format_table, print_json, show_activity
+from phalanx.formatting import escape_untrusted, format_count
 
 if TYPE_CHECKING:
     from phalanx.arc.tasks import ArcTask
@@ -27,6 +26,10 @@ DataDir = Annotated[
     typer.Option(help="Folder of datasets.", envvar="PHALANX_DATA", show_default="~/.cache/phalanx/arc"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Families = Annotated[list[str] | None, typer.Option(help="Only this family or concept; can be repeated.")]
+Palette = Annotated[
+    Literal["arc", "safe"], typer.Option(help="ARC's colors, or colors that are safe for color blindness.")
+]
 NumTasks = Annotated[int, typer.Option(help="Number of tasks to generate (generated only).", min=1)]
 Seed = Annotated[int, typer.Option(help="Random seed (generated only).")]
 
@@ -43,9 +46,7 @@ def list_(
             show_default="all; generated: training",
         ),
     ] = "",
-    family: Annotated[
-        list[str] | None, typer.Option(help="Only this family or concept; can be repeated.")
-    ] = None,
+    family: Families = None,
     max_size: Annotated[
         str, typer.Option(metavar="N or HxW", help="List only tasks whose grids have at most this size.")
     ] = "",
@@ -57,7 +58,11 @@ def list_(
     """List the datasets, or the tasks of one dataset with their size, number of pairs and family."""
     if not source:
         rows = _dataset_rows(data_dir)
-        typer.echo(json.dumps(rows, indent=2) if as_json else _dataset_table(rows))
+        if as_json:
+            print_json(rows)
+        else:
+            cells = [[row["name"], row["about"], _dataset_state(row)] for row in rows]
+            typer.echo(format_table(["NAME", "WHAT", "TASKS"], cells))
         return
     from phalanx.arc.datasets import load_tasks
 
@@ -71,8 +76,20 @@ def list_(
             num_tasks=num_tasks,
             seed=seed,
         )
-    rows = [_task_row(task) for task in tasks]
-    typer.echo(json.dumps(rows, indent=2) if as_json else _task_table(rows))
+    rows = []
+    for task in tasks:
+        height, width = task.max_shape
+        counts = {"demos": len(task.demos), "tests": len(task.tests)}
+        rows.append({"id": task.id, "family": task.family, **counts, "height": height, "width": width})
+    if as_json:
+        print_json(rows)
+        return
+    cells = [
+        [row["id"], f"{row['height']}x{row['width']}", str(row["demos"]), str(row["tests"]), row["family"]]
+        for row in rows
+    ]
+    typer.echo(format_table(["ID", "LARGEST", "DEMOS", "TESTS", "FAMILY"], cells))
+    typer.echo(format_count(len(rows), "task"))
 
 
 @app.command()
@@ -82,10 +99,7 @@ def show(
         str, typer.Option(help="Dataset or path of the task. Default: search all datasets.")
     ] = "",
     svg: Annotated[Path | None, typer.Option(help="Save an SVG to this file instead.")] = None,
-    palette: Annotated[
-        Literal["arc", "safe"],
-        typer.Option(help="ARC's colors, or colors that are safe for color blindness."),
-    ] = "arc",
+    palette: Palette = "arc",
     data_dir: DataDir = None,
     num_tasks: NumTasks = 64,
     seed: Seed = 0,
@@ -149,50 +163,19 @@ def _dataset_rows(data_dir: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _dataset_table(rows: Sequence[dict[str, Any]]) -> str:
-    def state(row: dict[str, Any]) -> str:
-        if row["error"]:
-            return f"invalid: {row['error']}"
-        if row["where"] is None:
-            return f"not downloaded; `phalanx arc download {row['name']}`"
-        return f"{_count_text(row['tasks'])} in {row['where']}" if row["tasks"] else row["where"]
-
-    return _columns([("NAME", "WHAT", "TASKS"), *((row["name"], row["about"], state(row)) for row in rows)])
-
-
-def _task_row(task: "ArcTask") -> dict[str, Any]:
-    height, width = task.max_shape
-    return {
-        "id": task.id,
-        "family": task.family,
-        "demos": len(task.demos),
-        "tests": len(task.tests),
-        "height": height,
-        "width": width,
-    }
-
-
-def _task_table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [
-        (row["id"], f"{row['height']}x{row['width']}", str(row["demos"]), str(row["tests"]), row["family"])
-        for row in rows
-    ]
-    count = "1 task" if len(rows) == 1 else f"{len(rows)} tasks"
-    return f"{_columns([('ID', 'LARGEST', 'DEMOS', 'TESTS', 'FAMILY'), *lines])}\n{count}"
-
-
-def _columns(table: Sequence[Sequence[str]]) -> str:
-    rows = [[escape_untrusted(cell) for cell in row] for row in table]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(line.rstrip() for line in padded)
+def _dataset_state(row: dict[str, Any]) -> str:
+    """Describe where a dataset is and how many tasks it has."""
+    if row["error"]:
+        return f"invalid: {row['error']}"
+    if row["where"] is None:
+        return f"not downloaded; `phalanx arc download {row['name']}`"
+    return f"{_count_text(row['tasks'])} in {row['where']}" if row["tasks"] else row["where"]
 
 
 def _count_text(counts: dict[str, int]) -> str:
     """Format `{"training": 400, "evaluation": 400}` as "800 tasks (400 training, 400 evaluation)"."""
-    total = sum(counts.values())
     parts = ", ".join(f"{count} {split}" for split, count in counts.items())
-    return f"{total} task{'' if total == 1 else 's'}" + (f" ({parts})" if len(counts) > 1 else "")
+    return format_count(sum(counts.values()), "task") + (f" ({parts})" if len(counts) > 1 else "")
 
 
 def _parse_size(text: str) -> int | tuple[int, int] | None:
@@ -208,13 +191,13 @@ def _parse_size(text: str) -> int | tuple[int, int] | None:
 def _find_task(task_id: str, source: str, data_dir: Path | None, num_tasks: int, seed: int) -> "ArcTask":
     from phalanx.arc.datasets import GENERATED, available_datasets, load_tasks
 
+    options: dict[str, Any] = {"data_dir": data_dir, "num_tasks": num_tasks, "seed": seed}
     if source:
-        options: dict[str, Any] = {"data_dir": data_dir, "num_tasks": num_tasks, "seed": seed}
         return load_tasks(source, "all", ids=[task_id], **options)[0]
     # Files first, because generating tasks takes longer.
     names = sorted(available_datasets(data_dir), key=lambda name: name == GENERATED)
     for name in names:
-        for task in load_tasks(name, "all", data_dir=data_dir, num_tasks=num_tasks, seed=seed):
+        for task in load_tasks(name, "all", **options):
             if task.id == task_id:
                 return task
     raise UserError(f"no task {task_id!r} in {', '.join(names)}; set the dataset or path with --source")

@@ -150,15 +150,16 @@ def _print(
     from phalanx.core.evaluation import SavableResult, TaskResults
     from phalanx.logging.report.page import write_report
 
-    match = re.fullmatch(r"seed_(\d+)", ref.run.name)
-    about: dict[str, Any] = {"run": str(ref.run), **({"seed": int(match[1])} if match else {})}
-    about |= {"untrained": True} if untrained else {}
-    notes = [f"seed {about['seed']}"] if match else []
-    notes += ["untrained"] if untrained else []
+    fields: dict[str, Any] = {"run": str(ref.run)}
+    if match := re.fullmatch(r"seed_(\d+)", ref.run.name):
+        fields["seed"] = int(match[1])
+    if untrained:
+        fields["untrained"] = True
+    notes = ([f"seed {match[1]}"] if match else []) + (["untrained"] if untrained else [])
     if notes and not as_json:
         typer.echo(", ".join(notes))
     for result in results:
-        record = about | result.as_record()
+        record = fields | result.as_record()
         if isinstance(result, SavableResult):
             # The results of the untrained policy do not replace those of the trained one.
             name = re.sub(r"[^\w.-]+", "-", "-".join([result.name, *notes])).strip("-.")
@@ -173,18 +174,16 @@ def _print(
             if not isinstance(result, TaskResults):
                 raise UserError("--per-task: this evaluation has no results of single tasks")
             for task in result.task_records():
-                typer.echo(json.dumps(task) if as_json else f"  {_format_task(task)}")
+                typer.echo(json.dumps(task) if as_json else f"  {_format_task(**task)}")
         if "folder" in record and not as_json:
             typer.echo(f"Files: {record['folder']}")
 
 
-def _format_task(record: dict[str, Any]) -> str:
-    name, values = str(record["task"]), {key: value for key, value in record.items() if key != "task"}
-    parts = (
-        f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
-        for key, value in values.items()
+def _format_task(task: object, **values: Any) -> str:
+    texts = (
+        f"{k} {value:.3g}" if isinstance(value, float) else f"{k} {value}" for k, value in values.items()
     )
-    return f"{name}: {', '.join(parts)}"
+    return f"{task}: {', '.join(texts)}"
 
 
 def _print_mean(records: Sequence[dict[str, Any]]) -> None:

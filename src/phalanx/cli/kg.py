@@ -1,21 +1,48 @@
 """`phalanx kg`: lists, shows, generates and downloads knowledge bases, mines rules, and answers queries."""
 
+import collections
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import format_fields, format_table, print_json, show_activity
-
-if TYPE_CHECKING:
-    from phalanx.kg.atoms import Atom
-    from phalanx.kg.evaluation import LinkPredictionResult, TieRule
-    from phalanx.kg.knowledge_base import KnowledgeBase
-    from phalanx.kg.rules.predictor import Aggregation
-    from phalanx.kg.rules.ruleset import RuleSet
+from phalanx.cli.prove import draw_proofs, proof_record, proof_tree
+from phalanx.config import load_config
+from phalanx.formatting import escape_untrusted, format_count, format_percent
+from phalanx.io.atomic import atomic_directory
+from phalanx.kg import (
+    DATASETS,
+    Ensemble,
+    KnowledgeBase,
+    LinkPredictor,
+    MiningConfig,
+    PathNetwork,
+    PathNetworkConfig,
+    QueryAnswerer,
+    Rule,
+    RulePredictor,
+    RuleSet,
+    TieRule,
+    TimeLimit,
+    compute_proof_depths,
+    download_dataset,
+    evaluate_link_prediction,
+    fit_path_network,
+    mine_rules,
+    parse_query,
+)
+from phalanx.kg.datasets import HOST, dataset_folder
+from phalanx.kg.formats import list_knowledge_bases, read_rules, write_depths
+from phalanx.kg.knowledge_base import GENERATED
+from phalanx.kg.proof_depths import UNDECIDED
+from phalanx.kg.rules.predictor import Aggregation
+from phalanx.kg.rules.ruleset import HEAD_CONSTANT
+from phalanx.kg.time_limit import print_to_stderr
 
 app = typer.Typer(
     name="kg",
@@ -37,15 +64,10 @@ OptionalData = Annotated[
         envvar="PHALANX_KG",
     ),
 ]
-Split = Literal["train", "valid", "test"]
 EvaluationSplit = Literal["valid", "test"]
-Ties = Annotated[
-    Literal["random", "realistic", "expected", "pessimistic"],
-    typer.Option(help="How answers with equal scores are ranked."),
-]
+Ties = Annotated[TieRule, typer.Option(help="How answers with equal scores are ranked.")]
 AggregationOption = Annotated[
-    Literal["maxplus", "noisyor", "power", "learned", "per_relation"],
-    typer.Option(help="How the confidences of several rules are combined."),
+    Aggregation, typer.Option(help="How the confidences of several rules are combined.")
 ]
 Power = Annotated[
     float, typer.Option(min=1, help="Exponent of `power`: 1 is noisyor, larger values are closer to maxplus.")
@@ -70,64 +92,56 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the knowledge bases in a folder. Without a folder, list the built-in knowledge base."""
-    from phalanx.kg.formats import list_knowledge_bases
-    from phalanx.kg.knowledge_base import GENERATED
-
     with user_errors():
         folders = [Path(GENERATED)] if path is None else list_knowledge_bases(path)
     if not folders:
         raise UserError(f"{path}: no folder in it has a train.txt")
-    rows = []
-    for folder in folders:
-        with user_errors():
-            rows.append(_load(folder).sizes())
+    rows = [_load(folder).sizes() for folder in folders]
     if as_json:
         print_json(rows)
     else:
-        shown = ("name", "entities", "predicates", "rules", "facts", "valid", "test")
-        typer.echo(
-            format_table([key.upper() for key in shown], [[row[key] for key in shown] for row in rows])
-        )
+        typer.echo(format_table([name.upper() for name in rows[0]], [list(row.values()) for row in rows]))
 
 
 @app.command()
-def show(data: OptionalData = Path("generated"), as_json: AsJson = False) -> None:
+def show(data: OptionalData = Path(GENERATED), as_json: AsJson = False) -> None:
     """Show the sizes, rules, proof depths and leaks of a knowledge base.
 
     A leak is a validation or test query that is also a training fact.
     """
-    with user_errors():
-        base = _load(data)
-    found = base.sizes() | {
-        "domains": {name: len(constants) for name, constants in base.domains.items()},
-        "rules_by_body": _count(len(rule.body) for rule in base.rules),
-        "depths": {
-            split: _count(depths.values())
-            for split in ("train", "valid", "test")
-            if (depths := base.depths(split)) is not None
-        },
-        "leaks": {split: [str(atom) for atom in atoms] for split, atoms in base.leaks().items()},
-    }
+    base = _load(data)
+    sizes, leaks = base.sizes(), base.leaks()
+    domains = {name: len(constants) for name, constants in base.domains.items()}
+    body_lengths = _count(len(rule.body) for rule in base.rules)
+    depths = {split: _count(given.values()) for split, given in base.split_depths.items()}
     if as_json:
-        print_json(found | {"rule_lines": [str(rule) for rule in base.rules]})
+        print_json(
+            sizes
+            | {
+                "domains": domains,
+                "rules_by_body": body_lengths,
+                "depths": depths,
+                "leaks": {split: [str(atom) for atom in atoms] for split, atoms in leaks.items()},
+                "rule_lines": [str(rule) for rule in base.rules],
+            }
+        )
         return
-    lines: list[tuple[str, object]] = [(name, found[name]) for name in ("name", "entities", "predicates")]
-    lines += [("facts", found["facts"]), ("valid", found["valid"]), ("test", found["test"])]
-    lines += [("domains", _format_counts(found["domains"]) or "none")]
-    lines += [("rules", found["rules"])]
-    lines += [(f"  body of {size}", count) for size, count in found["rules_by_body"].items()]
-    lines += [(f"{split} depths", _format_counts(counts)) for split, counts in found["depths"].items()]
-    for split, atoms in found["leaks"].items():
+    num_rules = sizes.pop("rules")
+    lines: list[tuple[str, object]] = [*sizes.items()]
+    lines += [("domains", _format_counts(domains) or "none"), ("rules", num_rules)]
+    lines += [(f"  body of {length}", count) for length, count in body_lengths.items()]
+    lines += [(f"{split} depths", _format_counts(counts)) for split, counts in depths.items()]
+    for split, atoms in leaks.items():
         lines.append((f"{split} leaks", f"{len(atoms)} queries are facts, such as {atoms[0]}"))
-    if not found["leaks"]:
+    if not leaks:
         lines.append(("leaks", "none: no valid or test query is a fact"))
     typer.echo(format_fields(lines))
 
 
 @app.command()
 def depths(
-    data: OptionalData = Path("generated"),
-    split: Annotated[Split, typer.Option(help="Split of the queries.")] = "test",
+    data: OptionalData = Path(GENERATED),
+    split: Annotated[Literal["train", "valid", "test"], typer.Option(help="Split of the queries.")] = "test",
     max_depth: Annotated[int, typer.Option(help="Maximum number of steps of a proof.", min=1)] = 6,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a depth file.")] = None,
     check: Annotated[
@@ -143,16 +157,24 @@ def depths(
     have depth -1. Queries that are undecided when the time is up are counted separately and not written to
     the file.
     """
+    base = _load(data)
     with user_errors():
-        base = _load(data)
-        exact, undecided = _exact_depths(base, split, max_depth, max_seconds)
+        time_limit = TimeLimit(max_seconds, print_to_stderr)
+        facts, rules = base.triples("train"), base.encoded_rules
+        found = compute_proof_depths(base.triples(split), facts, rules, max_depth, time_limit).tolist()
+    pairs = zip(base.queries(split), found, strict=True)
+    exact = {query: depth for query, depth in pairs if depth != UNDECIDED}
+    undecided, counts = found.count(UNDECIDED), _count(exact.values())
     given = base.depths(split)
     if check and given is None:
         raise UserError(f"{base.name} has no {split}_depths.txt to check")
-    wrong = [] if given is None else _wrong_depths(given, exact, max_depth)
+    # A given depth above --max-depth is correct if there is no proof of at most --max-depth steps.
+    wrong = [
+        (atom, stated, exact[atom])
+        for atom, stated in (given or {}).items()
+        if atom in exact and exact[atom] != (stated if stated <= max_depth else -1)
+    ]
     if out is not None:
-        from phalanx.kg.formats import write_depths
-
         with user_errors():
             write_depths(out, exact)
     if as_json:
@@ -161,29 +183,31 @@ def depths(
                 "name": base.name,
                 "split": split,
                 "max_depth": max_depth,
-                "queries": len(exact) + undecided,
-                "depths": _count(exact.values()),
+                "queries": len(found),
+                "depths": counts,
                 "undecided": undecided,
                 "given": None if given is None else len(given),
-                "wrong": [
-                    {"atom": str(atom), "given": stated, "exact": depth} for atom, stated, depth in wrong
-                ],
+                "wrong": [{"atom": str(atom), "given": stated, "exact": d} for atom, stated, d in wrong],
                 "out": None if out is None else str(out),
             }
         )
     else:
-        counts = _count(exact.values())
-        rows: list[list[object]] = [[_format_depth(depth, max_depth), n] for depth, n in counts.items()]
+
+        def name(depth: int) -> str:
+            return f"none to {max_depth}" if depth < 0 else str(depth)
+
+        rows: list[list[object]] = [[name(depth), count] for depth, count in counts.items()]
         rows += [["undecided", undecided]] if undecided else []
-        typer.echo(format_table(["DEPTH", "QUERIES"], rows))
+        lines = [format_table(["DEPTH", "QUERIES"], rows)]
         if given is not None:
-            typer.echo(f"{split}_depths.txt: {len(given):,} depths, {len(wrong):,} wrong")
+            lines.append(f"{split}_depths.txt: {len(given):,} depths, {len(wrong):,} wrong")
             for (stated, depth), count in _count((stated, depth) for _, stated, depth in wrong).items():
-                typer.echo(f"  {count:,} given as {stated}, exact {_format_depth(depth, max_depth)}")
+                lines.append(f"  {count:,} given as {stated}, exact {name(depth)}")
             for atom, stated, depth in wrong[:_MAX_SHOWN_ERRORS]:
-                typer.echo(f"  {atom}: given {stated}, exact {_format_depth(depth, max_depth)}")
+                lines.append(f"  {atom}: given {stated}, exact {name(depth)}")
         if out is not None:
-            typer.echo(f"{out}: {len(exact):,} depths written")
+            lines.append(f"{out}: {len(exact):,} depths written")
+        typer.echo("\n".join(lines))
     if check and wrong:
         raise typer.Exit(1)
 
@@ -196,15 +220,12 @@ def generate(
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
 ) -> None:
     """Generate a knowledge base about families and save it as a folder."""
-    from phalanx.io.atomic import atomic_directory
-    from phalanx.kg.knowledge_base import KnowledgeBase
-
     base = KnowledgeBase.generate(families, generations, seed=seed)
     with user_errors():
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_directory(out) as folder:
             base.save(folder)
-    typer.echo(f"{out}: {len(base.domains['people']):,} people, {_format_sizes(base)}")
+    typer.echo(f"{out}: {len(base.domains['people']):,} people, {base.format_sizes()}")
 
 
 @app.command()
@@ -214,27 +235,19 @@ def download(
         typer.Argument(metavar="[NAME]...", help="Such as wn18rr or deepprooflog/family; none lists all."),
     ] = None,
     to: Annotated[Path, typer.Option(help="Parent folder of kg-standard/NAME and kg/NAME.")] = Path("data"),
-    host: Annotated[
-        str | None,
-        typer.Option(help="Address of a mirror.", show_default="https://raw.githubusercontent.com"),
-    ] = None,
+    host: Annotated[str, typer.Option(help="Address of a mirror.")] = HOST,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Save files whose digest is not the expected one.")
     ] = False,
 ) -> None:
     """Download published knowledge bases. All files are verified and parsed before anything is saved."""
-    from phalanx.kg.datasets import DATASETS, HOST, dataset_folder, download_dataset
-
     if not names:
-        rows = [
-            [name, str(dataset_folder(name, to)), source.description] for name, source in DATASETS.items()
-        ]
+        rows = [[name, str(dataset_folder(name, to)), one.description] for name, one in DATASETS.items()]
         typer.echo(format_table(["NAME", "FOLDER", "DESCRIPTION"], rows))
-        return
-    for name in names:
+    for name in names or ():
         with user_errors(), show_activity(f"downloading {name}"):
-            folder, base = download_dataset(name, to, host=host or HOST, verify=not no_verify)
-        typer.echo(f"{folder}: {_format_sizes(base)}")
+            folder, base = download_dataset(name, to, host=host, verify=not no_verify)
+        typer.echo(f"{folder}: {base.format_sizes()}")
 
 
 @app.command()
@@ -257,20 +270,13 @@ def mine(
     as_json: AsJson = False,
 ) -> None:
     """Mine rules from the training triples of a knowledge base."""
-    from phalanx.config import load_config
-    from phalanx.formatting import format_count
-    from phalanx.kg.rules.mining import MiningConfig, mine_rules
-    from phalanx.kg.rules.ruleset import HEAD_CONSTANT
-    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
-
-    started = time.process_time()
+    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
     overrides = [f"num_threads={num_threads}", *([f"max_seconds={max_seconds}"] if max_seconds else [])]
     with user_errors():
         config = load_config(MiningConfig, None, (*overrides, *(settings or ())))
-        base = _load_binary(data)
+        base = _load(data).binary()
         if not base.facts:
             raise ValueError(f"{data} has no triples to mine rules from")
-        time_limit = TimeLimit(None, print_to_stderr)
         rules = mine_rules(base, config, time_limit)
         mining_seconds = time.process_time() - started
         if out is not None:
@@ -294,20 +300,8 @@ def mine(
         for index in range(0 if out or evaluate else min(10, len(rules))):
             typer.echo(f"  {rules[index]}")
     if evaluate is not None:
-        result, seconds = _evaluate_rules(
-            rules,
-            base,
-            evaluate,
-            aggregation,
-            kge=kge,
-            power=power,
-            ties=ties,
-            num_threads=num_threads,
-            max_paths=config.max_paths,
-        )
-        record |= {**result.as_record(), "evaluation_cpu_seconds": seconds}
-        if not as_json:
-            typer.echo(str(result))
+        options = {"power": power, "num_threads": num_threads, "max_paths": config.max_paths}
+        record |= _evaluate_rules(rules, base, evaluate, aggregation, kge, ties, as_json, **options)
     if as_json:
         print_json(record)
 
@@ -325,21 +319,15 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate rules by link prediction, with filtered MRR and Hits@k among all entities."""
-    from phalanx.kg.formats import read_rules
-    from phalanx.kg.rules.ruleset import RuleSet
-
     with user_errors():
-        base = _load_binary(data)
+        base = _load(data).binary()
         found, unsupported = RuleSet.from_rules(read_rules(rules), base.vocabulary)
-        _warn_about_unsupported(unsupported)
-    result, seconds = _evaluate_rules(
-        found, base, split, aggregation, kge=kge, power=power, ties=ties, num_threads=num_threads
-    )
+    _warn_about_unsupported(unsupported)
+    record: dict[str, Any] = {"dataset": base.name, "facts": len(base.facts), "rules": len(found)}
+    options = {"power": power, "num_threads": num_threads}
+    record |= _evaluate_rules(found, base, split, aggregation, kge, ties, as_json, **options)
     if as_json:
-        record = {"dataset": base.name, "facts": len(base.facts), "rules": len(found), **result.as_record()}
-        print_json(record | {"evaluation_cpu_seconds": seconds})
-    else:
-        typer.echo(str(result))
+        print_json(record)
 
 
 @app.command("path-network")
@@ -361,43 +349,31 @@ def path_network(
     as_json: AsJson = False,
 ) -> None:
     """Train a path network, or load it if the file exists, and evaluate it by link prediction."""
-    from phalanx.config import load_config
-    from phalanx.kg.evaluation import LinkPredictor, evaluate_link_prediction
-    from phalanx.kg.path_network import PathNetwork, PathNetworkConfig, fit_path_network
-    from phalanx.kg.predictor_ensemble import Ensemble
-    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
-
-    started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
+    started = time.process_time()
     with user_errors():
-        base = _load_binary(data)
-        if file.exists():
-            if settings:
-                raise ValueError(
-                    f"{file} already exists, so settings have no effect: remove it to train again"
-                )
-            network = PathNetwork.load(file, base, num_threads)
-        else:
+        base = _load(data).binary()
+        if not file.exists():
             config = load_config(PathNetworkConfig, None, settings or ())
+            time_limit = TimeLimit(None, print_to_stderr)
             network = fit_path_network(base, config, num_threads=num_threads, time_limit=time_limit)
             network.save(file)
-        trained = time.process_time()
-        record: dict[str, Any] = {"dataset": base.name, "facts": len(base.facts)}
-        record["training_cpu_seconds"] = round(trained - started, 2)
-        text = f"{file}: path network with {network.parameters.size:,} parameters"
-        if evaluate is not None:
-            time_limit.log(f"ranking {len(base.queries(evaluate)):,} queries")
-            predictor: LinkPredictor = network
-            if kge is not None:
-                embedding = _load_embedding(kge, base)
-                predictor = Ensemble.fit([network], embedding, base, time_limit=time_limit)
-            result = evaluate_link_prediction(predictor, base, evaluate, ties=ties, time_limit=time_limit)
-            record |= result.as_record()
-            record["evaluation_cpu_seconds"] = round(time.process_time() - trained, 2)
-            text = str(result)
+        elif settings:
+            raise ValueError(f"{file} already exists, so settings have no effect: remove it to train again")
+        else:
+            network = PathNetwork.load(file, base, num_threads)
+    record: dict[str, Any] = {"dataset": base.name, "facts": len(base.facts)}
+    record["training_cpu_seconds"] = round(time.process_time() - started, 2)
+
+    def fit(time_limit: TimeLimit) -> LinkPredictor:
+        embedding = _load_embedding(kge, base)
+        return network if embedding is None else Ensemble.fit([network], embedding, base, time_limit)
+
+    if evaluate is not None:
+        record |= _evaluate(fit, base, evaluate, ties, as_json)
+    elif not as_json:
+        typer.echo(f"{file}: path network with {network.parameters.size:,} parameters")
     if as_json:
         print_json(record)
-    else:
-        typer.echo(text)
 
 
 @app.command()
@@ -424,18 +400,8 @@ def query(
     as_json: AsJson = False,
 ) -> None:
     """Answer a query with the rules whose bodies match facts. The exit code is 1 if there is no answer."""
-    from phalanx.cli.prove import draw_proofs, proof_record, proof_tree
-    from phalanx.formatting import escape_untrusted, format_percent
-    from phalanx.kg.formats import read_rules
-    from phalanx.kg.proving import parse_query
-    from phalanx.kg.query_answering import QueryAnswerer
-    from phalanx.kg.rules.mining import mine_rules
-    from phalanx.kg.rules.ruleset import RuleSet
-    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
-
     with user_errors():
-        base = _load(data)
-        given = None
+        base, given = _load(data), None
         if rules is not None and set(base.arities.values()) != {2}:
             # Exact proving, which such knowledge bases need, supports rules of any form.
             base = base.replace(rules=read_rules(rules))
@@ -450,26 +416,19 @@ def query(
         answers = answerer.query(query, top, explain=explain or out is not None, exclude_facts=exclude_facts)
     drawings = draw_proofs([proof for answer in answers for proof in answer.proofs[:1]], out)
     if as_json:
-        print_json(
+        found = [
             {
-                "query": query,
-                "answers": [
-                    {
-                        "atom": str(answer.atom),
-                        "probability": answer.probability,
-                        "confidence": answer.confidence,
-                        "fact": answer.is_fact,
-                        "rules": [str(rule) for rule in answer.rules],
-                        "proofs": [proof_record(proof) for proof in answer.proofs],
-                    }
-                    for answer in answers
-                ],
-                "drawings": [str(path) for path in drawings],
+                "atom": str(answer.atom),
+                "probability": answer.probability,
+                "confidence": answer.confidence,
+                "fact": answer.is_fact,
+                "rules": [str(rule) for rule in answer.rules],
+                "proofs": [proof_record(proof) for proof in answer.proofs],
             }
-        )
+            for answer in answers
+        ]
+        print_json({"query": query, "answers": found, "drawings": [str(path) for path in drawings]})
     else:
-        from rich.console import Console
-
         console = Console(highlight=False, soft_wrap=True)
         for answer in answers:
             note = "fact" if answer.is_fact else f"confidence {answer.confidence:.3f}"
@@ -489,60 +448,57 @@ def query(
         raise typer.Exit(1)
 
 
-def _load(data: Path) -> "KnowledgeBase":
-    from phalanx.kg.knowledge_base import KnowledgeBase
-
-    return KnowledgeBase.load(str(data), on_leak="allow")
-
-
-def _load_binary(data: Path) -> "KnowledgeBase":
-    return _load(data).binary()
+def _load(data: Path) -> KnowledgeBase:
+    with user_errors():
+        return KnowledgeBase.load(str(data), on_leak="allow")
 
 
-def _load_embedding(run: Path, base: "KnowledgeBase") -> Any:
-    from phalanx.kg.kge.embedding import load_kge
+def _load_embedding(run: Path | None, base: KnowledgeBase) -> LinkPredictor | None:
+    if run is None:
+        return None
+    from phalanx.kg.kge.embedding import load_kge  # imports JAX
 
     return load_kge(run, base.vocabulary)
 
 
 def _evaluate_rules(
-    rules: "RuleSet",
-    base: "KnowledgeBase",
+    rules: RuleSet,
+    base: KnowledgeBase,
     split: str,
-    aggregation: "Aggregation",
-    *,
+    aggregation: Aggregation,
     kge: Path | None,
-    power: float,
-    ties: "TieRule",
-    num_threads: int,
-    max_paths: int = 10_000,
-) -> tuple["LinkPredictionResult", float]:
-    """Evaluate rules by link prediction. Returns the result and the CPU time in seconds."""
-    from phalanx.kg.evaluation import evaluate_link_prediction
-    from phalanx.kg.rules.predictor import RulePredictor
-    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
+    ties: TieRule,
+    as_json: bool,
+    **options: Any,
+) -> dict[str, Any]:
+    """Evaluate rules like `_evaluate`. The options are further arguments of `RulePredictor.fit`."""
 
+    def fit(time_limit: TimeLimit) -> LinkPredictor:
+        embedding = _load_embedding(kge, base)
+        return RulePredictor.fit(rules, base, aggregation, kge=embedding, time_limit=time_limit, **options)
+
+    return _evaluate(fit, base, split, ties, as_json)
+
+
+def _evaluate(
+    fit: Callable[[TimeLimit], LinkPredictor], base: KnowledgeBase, split: str, ties: TieRule, as_json: bool
+) -> dict[str, Any]:
+    """Fit a predictor and evaluate it by link prediction; print the result unless `as_json` is true.
+
+    Returns:
+        The result and the CPU time of fitting and evaluating, as JSON values.
+    """
     started, time_limit = time.process_time(), TimeLimit(None, print_to_stderr)
     time_limit.log(f"ranking {len(base.queries(split)):,} queries")
     with user_errors():
-        predictor = RulePredictor.fit(
-            rules,
-            base,
-            aggregation,
-            kge=None if kge is None else _load_embedding(kge, base),
-            power=power,
-            num_threads=num_threads,
-            max_paths=max_paths,
-            time_limit=time_limit,
-        )
-        result = evaluate_link_prediction(predictor, base, split, ties=ties, time_limit=time_limit)
-    return result, round(time.process_time() - started, 2)
+        result = evaluate_link_prediction(fit(time_limit), base, split, ties=ties, time_limit=time_limit)
+    if not as_json:
+        typer.echo(str(result))
+    seconds = round(time.process_time() - started, 2)
+    return {**result.as_record(), "evaluation_cpu_seconds": seconds}
 
 
-def _warn_about_unsupported(rules: Any) -> None:
-    from phalanx.formatting import format_count
-    from phalanx.kg.time_limit import print_to_stderr
-
+def _warn_about_unsupported(rules: tuple[Rule, ...]) -> None:
     if rules:
         print_to_stderr(
             f"{format_count(len(rules), 'rule')} left out because their form is not supported, such as "
@@ -550,58 +506,9 @@ def _warn_about_unsupported(rules: Any) -> None:
         )
 
 
-def _exact_depths(
-    base: "KnowledgeBase", split: str, max_depth: int, max_seconds: float | None
-) -> tuple[dict["Atom", int], int]:
-    """Compute the proof depths of a split's queries.
-
-    Returns:
-        The depths of the queries that were decided within the time limit, and the number of other queries.
-    """
-    from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
-    from phalanx.kg.time_limit import TimeLimit, print_to_stderr
-
-    found = compute_proof_depths(
-        base.triples(split),
-        base.triples("train"),
-        base.encoded_rules,
-        max_depth,
-        TimeLimit(max_seconds, print_to_stderr),
-    ).tolist()
-    pairs = zip(base.queries(split), found, strict=True)
-    return {query: depth for query, depth in pairs if depth != UNDECIDED}, found.count(UNDECIDED)
-
-
-def _wrong_depths(
-    given: Mapping["Atom", int], exact: dict["Atom", int], max_depth: int
-) -> list[tuple["Atom", int, int]]:
-    """Return each atom whose given depth is wrong, with the given and the exact depth.
-
-    A given depth above `max_depth` counts as correct if there is no proof of at most `max_depth` steps.
-    """
-    return [
-        (atom, stated, exact[atom])
-        for atom, stated in given.items()
-        if atom in exact and exact[atom] != (stated if stated <= max_depth else -1)
-    ]
-
-
-def _count(values: Any) -> dict[Any, int]:
-    import collections
-
+def _count(values: Iterable[Any]) -> dict[Any, int]:
     return dict(sorted(collections.Counter(values).items()))
 
 
 def _format_counts(counts: dict[Any, int]) -> str:
     return ", ".join(f"{name}: {count:,}" for name, count in counts.items())
-
-
-def _format_depth(depth: int, max_depth: int) -> str:
-    return f"none to {max_depth}" if depth < 0 else str(depth)
-
-
-def _format_sizes(base: "KnowledgeBase") -> str:
-    return (
-        f"{len(base.train):,} facts, {len(base.rules)} rules, {len(base.valid):,} valid and "
-        f"{len(base.test):,} test queries"
-    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from phalanx.cli.arc import DataDir, Families, Palette
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.puzzles import Deadline, Host, Port, exit_on_interrupt, print_retries, server_errors
 from phalanx.formatting import escape_untrusted, format_count
@@ -34,11 +35,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _play() -> None:
-    pass
-
-
 @app.command()
 def arc(
     task: Annotated[
@@ -49,9 +45,7 @@ def arc(
         str, typer.Option(help="Name of a dataset or a path. Default: generated tasks.", metavar="DATASET")
     ] = "",
     split: Annotated[str, typer.Option(help="training, evaluation, another split, or all.")] = "all",
-    family: Annotated[
-        list[str] | None, typer.Option(help="Only this family or concept; can be repeated.")
-    ] = None,
+    family: Families = None,
     max_size: Annotated[
         int | None, typer.Option(help="Maximum number of rows and columns of the grids.", min=1)
     ] = None,
@@ -76,14 +70,8 @@ def arc(
     show_similarity: Annotated[
         bool, typer.Option("--show-similarity", help="Show the fraction of correct cells.")
     ] = False,
-    palette: Annotated[
-        Literal["arc", "safe"],
-        typer.Option(help="ARC's colors, or colors that are safe for color blindness."),
-    ] = "arc",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Folder of datasets.", envvar="PHALANX_DATA", show_default="~/.cache/phalanx/arc"),
-    ] = None,
+    palette: Palette = "arc",
+    data_dir: DataDir = None,
 ) -> None:
     """Solve ARC tasks with mouse and keyboard, and record your episodes.
 

@@ -3,20 +3,30 @@
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
 
 from phalanx.cli.errors import UserError, user_errors
 from phalanx.cli.output import print_json
-
-if TYPE_CHECKING:
-    from rich.text import Text
-    from rich.tree import Tree
-
-    from phalanx.kg.atoms import Atom
-    from phalanx.kg.knowledge_base import KnowledgeBase
-    from phalanx.kg.proving import Proof, ProofQuery, Prover
+from phalanx.formatting import escape_untrusted, format_count
+from phalanx.io.atomic import atomic_write
+from phalanx.kg import (
+    Atom,
+    KnowledgeBase,
+    Proof,
+    Prover,
+    TimeLimit,
+    TimeLimitExceeded,
+    draw_proof,
+    parse_atom,
+    parse_query,
+)
+from phalanx.kg.knowledge_base import GENERATED
+from phalanx.kg.time_limit import print_to_stderr
 
 app = typer.Typer(add_completion=False)
 
@@ -76,16 +86,11 @@ def prove(
             )
         _prove_with_heuristic(query, heuristic, max_depth, max_expansions, as_json=as_json)
         return
-    from phalanx.formatting import format_count
-    from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
-    from phalanx.kg.proving import Prover, parse_query
-    from phalanx.kg.time_limit import TimeLimit, TimeLimitExceeded, print_to_stderr
-
     with user_errors():
         base = KnowledgeBase.load(GENERATED if data is None else data, on_leak="allow")
         parsed = parse_query(base, query)
-        time_limit = TimeLimit(max_seconds, print_to_stderr)
-        prover = Prover(_select_facts(base, without_fact or []), base.rules, time_limit)
+        facts = _remove_facts(base, [parse_atom(text) for text in without_fact or ()])
+        prover = Prover(facts, base.rules, TimeLimit(max_seconds, print_to_stderr))
     wanted = limit or (1 if parsed.is_ground else _DEFAULT_ANSWERS)
     found = prover.proofs(parsed, max_depth) if parsed.is_ground else prover.answers(parsed, max_depth)
     proofs: list[Proof] = []
@@ -113,12 +118,20 @@ def prove(
             }
         )
     elif proofs:
-        _print_proofs(proofs, parsed, prover, has_more=has_more)
+        is_proved_fact = parsed.is_ground and prover.is_fact(parsed.atom)
+        _print_proofs(proofs, f"{parsed.atom} is a fact; proved without it." if is_proved_fact else "")
+        if has_more:
+            kind = "proofs" if parsed.is_ground else "answers"
+            typer.echo(f"There are more {kind}; show them with --limit {2 * len(proofs)}.")
         for path in drawings:
             typer.echo(str(path))
     else:
         within = format_count(max_depth, "step") if is_complete else f"{max_seconds:g} s"
-        _print_failure(reasons, parsed, within, exclude_facts=exclude_facts)
+        kind = "proof" if parsed.is_ground else "answer that is not a fact" if exclude_facts else "answer"
+        lines = [f"{parsed.atom}: no {kind} within {within}", *(f"  {r}" for r in reasons[:_MAX_REASONS])]
+        if len(reasons) > _MAX_REASONS:
+            lines.append(f"  and {len(reasons) - _MAX_REASONS} more rules that cannot be applied")
+        typer.echo("\n".join(lines))
     if not is_complete:
         typer.echo("The search is incomplete: increase --max-seconds, or decrease --max-depth", err=True)
     if not proofs:
@@ -130,9 +143,7 @@ def _prove_with_heuristic(
 ) -> None:
     import numpy as np
 
-    from phalanx.formatting import escape_untrusted, format_count
-    from phalanx.kg.proving import parse_query
-    from phalanx.training.search_heuristic import load_heuristic
+    from phalanx.training.search_heuristic import load_heuristic  # imports JAX
 
     with user_errors():
         trainer, heuristic = load_heuristic(run)
@@ -149,42 +160,28 @@ def _prove_with_heuristic(
     path = [", ".join(map(str, vocabulary.decode_state(goals))) for goals in result.trace.paths.get(0, ())]
     if as_json:
         length = int(result.length[0]) if proved else None
-        print_json(
-            {
-                "query": str(parsed.atom),
-                "proved": proved,
-                "length": length,
-                "expansions": expansions,
-                "goals": path,
-            }
-        )
+        record = {"query": str(parsed.atom), "proved": proved, "length": length, "expansions": expansions}
+        print_json(record | {"goals": path})
     elif proved:
-        for number, goals in enumerate(path):
+        for number, goals in enumerate([*path, "True"]):
             typer.echo(f"{number:3}  {escape_untrusted(goals)}")
-        typer.echo(f"{len(path):3}  True")
         typer.echo(f"{format_count(len(path), 'step')}, {format_count(expansions, 'node')} expanded")
     else:
-        typer.echo(
-            f"{escape_untrusted(parsed.atom)}: no proof within {format_count(expansions, 'node')} "
-            f"and {max_depth} steps"
-        )
+        nodes = format_count(expansions, "node")
+        typer.echo(f"{escape_untrusted(parsed.atom)}: no proof within {nodes} and {max_depth} steps")
         if result.overflow[0]:
             typer.echo("  some nodes had more successors than max_actions")
     if not proved:
         raise typer.Exit(1)
 
 
-def _select_facts(base: "KnowledgeBase", without: Sequence[str]) -> list["Atom"]:
-    from phalanx.kg.atoms import parse_atom
-
-    removed = {parse_atom(text) for text in without}
-    known = frozenset(base.facts)
-    if unknown := [atom for atom in removed if atom not in known]:
-        raise UserError(f"--without-fact {unknown[0]}: this is not a fact of {base.name}")
+def _remove_facts(base: KnowledgeBase, removed: Sequence[Atom]) -> list[Atom]:
+    if unknown := set(removed).difference(base.facts):
+        raise UserError(f"--without-fact {min(unknown)}: this is not a fact of {base.name}")
     return [atom for atom in base.facts if atom not in removed]
 
 
-def draw_proofs(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
+def draw_proofs(proofs: Sequence[Proof], out: Path | None) -> list[Path]:
     """Draw proofs as SVG files and return their paths.
 
     The first proof is written to `out`, and further ones to files with numbered names, such as `proof-2.svg`.
@@ -192,9 +189,6 @@ def draw_proofs(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
     """
     if out is None:
         return []
-    from phalanx.io.atomic import atomic_write
-    from phalanx.kg.rendering import draw_proof
-
     paths = []
     for number, proof in enumerate(proofs, 1):
         paths.append(out if number == 1 else out.with_name(f"{out.stem}-{number}{out.suffix}"))
@@ -203,67 +197,42 @@ def draw_proofs(proofs: Sequence["Proof"], out: Path | None) -> list[Path]:
     return paths
 
 
-def _print_proofs(
-    proofs: Sequence["Proof"], query: "ProofQuery", prover: "Prover", *, has_more: bool
-) -> None:
-    from rich.console import Console
-
+def _print_proofs(proofs: Sequence[Proof], note: str) -> None:
+    """Print proofs as trees, followed by their rules. The note, if it is not empty, is printed first."""
     console = Console(highlight=False, soft_wrap=True)
-    if query.is_ground and prover.is_fact(query.atom):
-        console.print(f"{query.atom} is a fact; proved without it.", markup=False)
+    if note:
+        console.print(note, markup=False)
     for proof in proofs:
         console.print(proof_tree(proof))
     if rules := {node.rule.name: node.rule for proof in proofs for node in proof.nodes() if node.rule}:
         console.print()
         width = max(map(len, rules))
         for name, rule in rules.items():
-            body = ", ".join(map(rule.format_atom, rule.body))
-            console.print(f"{name.ljust(width)}  {body} -> {rule.format_atom(rule.head)}", markup=False)
-    if has_more:
-        kind = "proofs" if query.is_ground else "answers"
-        console.print(f"There are more {kind}; show them with --limit {2 * len(proofs)}.")
+            console.print(f"{name.ljust(width)}  {rule.format_clause()}", markup=False)
 
 
-def proof_tree(proof: "Proof") -> "Tree":
+def proof_tree(proof: Proof) -> Tree:
     """Return a proof as a Rich tree for the terminal."""
-    from rich.tree import Tree
-
-    from phalanx.formatting import format_count
-
     tree = Tree(_goal_text(proof, format_count(proof.depth, "step")), guide_style="dim")
     _add_children(tree, proof)
     return tree
 
 
-def _add_children(tree: "Tree", proof: "Proof") -> None:
-    from rich.text import Text
-
+def _add_children(tree: Tree, proof: Proof) -> None:
     if proof.rule is None:
         return
-    values = ", ".join(f"{name} = {term}" for name, term in proof.substitution)
-    branch = tree.add(Text.assemble("by ", (proof.rule.name, "cyan"), " with ", values))
+    branch = tree.add(Text.assemble("by ", (proof.rule.name, "cyan"), " with ", proof.format_substitution()))
     for child in proof.children:
-        _add_children(branch.add(_goal_text(child, "")), child)
+        _add_children(branch.add(_goal_text(child)), child)
 
 
-def _goal_text(proof: "Proof", note: str) -> "Text":
-    from rich.text import Text
-
+def _goal_text(proof: Proof, *notes: str) -> Text:
     label = Text(str(proof.goal), "green" if proof.rule is None else "bold")
-    notes = [*(["fact"] if proof.rule is None else []), *([note] if note else [])]
+    notes = (("fact",) if proof.rule is None else ()) + notes
     return label.append(f"  {', '.join(notes)}", "dim") if notes else label
 
 
-def _print_failure(reasons: Sequence[str], query: "ProofQuery", within: str, *, exclude_facts: bool) -> None:
-    kind = "proof" if query.is_ground else "answer that is not a fact" if exclude_facts else "answer"
-    typer.echo(f"{query.atom}: no {kind} within {within}")
-    for reason in reasons[:_MAX_REASONS]:
-        typer.echo(f"  {reason}")
-    if len(reasons) > _MAX_REASONS:
-        typer.echo(f"  and {len(reasons) - _MAX_REASONS} more rules that cannot be applied")
-
-
-def proof_record(proof: "Proof") -> dict[str, Any]:
+def proof_record(proof: Proof) -> dict[str, Any]:
     """Return a proof as a dictionary of JSON values."""
     found: dict[str, Any] = {
         "goal": str(proof.goal),

@@ -12,7 +12,7 @@ from phalanx.cli.output import format_table
 from phalanx.formatting import format_count
 
 if TYPE_CHECKING:
-    from phalanx.training.sweep import Launcher, Sweep, SweepTrial
+    from phalanx.training.sweep import Sweep, SweepTrial
 
 app = typer.Typer(add_completion=False)
 
@@ -91,7 +91,7 @@ def sweep(
     extra `sweep` to use this command.
     """
     from phalanx.training.algorithm import load_algorithm
-    from phalanx.training.sweep import LocalLauncher, Sweep, connect_to_ray
+    from phalanx.training.sweep import Sweep, connect_to_ray, start_process
 
     command = ["train", algorithm]
     command += [] if env is None else ["--env", env]
@@ -110,13 +110,13 @@ def sweep(
             goal=None if goal is None else goal.value,
         )
         planned.validate(lambda settings: config_type.load(config, settings, env=env))
-        launcher: Launcher = (
-            LocalLauncher() if ray_address is None else stack.enter_context(connect_to_ray(ray_address))
+        start, num_slots = (
+            (start_process, 1) if ray_address is None else stack.enter_context(connect_to_ray(ray_address))
         )
     with stack, user_errors():
         signal = planned.run(
-            launcher,
-            jobs or launcher.num_slots,
+            start,
+            jobs or num_slots,
             lambda trial, code: typer.echo(_describe_end(planned, trial, code)),
         )
     if signal is not None:

@@ -1,7 +1,7 @@
 """`phalanx train`: trains with any algorithm."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,24 +121,15 @@ def train(
         settings = list(overrides or [])
         settings += [] if seed is None else [f"seed={seed}"]
         settings += [] if seeds is None else [f"num_seeds={seeds}"]
-        settings += [] if extend is None else [f"num_updates={extend}"]
+        settings += [] if extend is None else [f"{algorithm_type.config_type.num_updates_setting}={extend}"]
         if list_settings:
             _print_settings(algorithm_type.config_type, env, config)
             return
         trackers = list(dict.fromkeys(tracker or []))
         if unknown := [name for name in trackers if name not in TRACKERS]:
             raise ValueError(f"unknown tracker {unknown[0]!r}; choose from {', '.join(TRACKERS)}")
-        is_new, run_config = _load_config(
-            algorithm_type,
-            settings,
-            env=env,
-            config=config,
-            out=out,
-            resume=resume,
-            auto_resume=auto_resume,
-            extend=extend is not None,
-            init_from=init_from,
-        )
+        flags = {"--resume": resume, "--auto-resume": auto_resume, "--extend": extend is not None}
+        run_config = _load_config(algorithm_type, settings, env, config, out, flags, init_from)
     if print_config:
         from phalanx.config import to_yaml
 
@@ -148,7 +139,7 @@ def train(
         if (auto_resume or extend is not None) and out is not None and _is_finished(out, run_config):
             return
         run_dir = out or next_free_dir(f"runs/{algorithm_type.name}")
-        if is_new:
+        if not any(flags.values()):
             check_new_run(run_dir)
         created = algorithm_type(run_config)
     from phalanx.cli.train_progress import run_training
@@ -168,53 +159,45 @@ def train(
 def _load_config(
     algorithm_type: "type[Algorithm]",
     settings: Sequence[str],
-    *,
     env: str | None,
     config: str | None,
     out: Path | None,
-    resume: bool,
-    auto_resume: bool,
-    extend: bool,
+    flags: Mapping[str, bool],
     init_from: str | None,
-) -> "tuple[bool, RunConfig]":
-    """Return whether the folder must not contain a run yet, and the config of the run.
+) -> "RunConfig":
+    """Return the config of the run.
 
     If a run is continued, the config must be equal to the config in its folder, except that `--extend`
-    changes the number of updates.
+    changes the number of updates. `flags` contains the flags that continue a run and whether they are given.
     """
     from phalanx.config import load_config
-    from phalanx.training.run_dir import (
-        check_same_algorithm,
-        check_same_config,
-        extend_config,
-        read_config,
-        run_status,
-    )
+    from phalanx.training import run_dir as run_dirs
 
-    flags = {"--resume": resume, "--auto-resume": auto_resume, "--extend": extend}
-    if resume and auto_resume:
+    auto_resume = flags["--auto-resume"]
+    if flags["--resume"] and auto_resume:
         raise ValueError("--resume and --auto-resume cannot be combined")
     flag = next((name for name, given in flags.items() if given), None)
     config_type = algorithm_type.config_type
-    if flag is None or (auto_resume and out is not None and run_status(out) == "new"):
+    if flag is None or (auto_resume and out is not None and run_dirs.run_status(out) == "new"):
         inherited = _inherited_settings(algorithm_type, init_from)
-        return flag is None, config_type.load(config, settings, env=env, inherited=inherited)
+        return config_type.load(config, settings, env=env, inherited=inherited)
     if out is None:
         raise ValueError(f"{flag} requires --out, the folder of the run")
     if not auto_resume and config is not None:
         raise ValueError(f"{flag} uses the config of the run: remove --config")
     if not auto_resume and init_from is not None:
         raise ValueError(f"{flag} continues a run, and --init-from starts one: remove one of them")
-    check_same_algorithm(out, algorithm_type.name)
-    before = read_config(out, config_type)
-    _check_same_env(out, before, env)
+    run_dirs.check_same_algorithm(out, algorithm_type.name)
+    saved = run_dirs.read_config(out, config_type)
+    _check_same_env(out, saved, env)
     if config is None:
-        loaded = load_config(type(before), None, settings, base=before)
+        loaded = load_config(type(saved), None, settings, base=saved)
     else:
         inherited = _inherited_settings(algorithm_type, init_from)
         loaded = config_type.load(config, settings, env=env, inherited=inherited)
-    check_same_config(out, extend_config(before, loaded) if extend else before, loaded)
-    return False, loaded
+    expected = run_dirs.extend_config(saved, loaded) if flags["--extend"] else saved
+    run_dirs.check_same_config(out, expected, loaded)
+    return loaded
 
 
 def _inherited_settings(algorithm_type: "type[Algorithm]", init_from: str | None) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,23 +15,14 @@ from phalanx.formatting import escape_untrusted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from phalanx.logging.handlers.handler import Handler
     from phalanx.training.algorithm import Algorithm, Progress, TrainResult
 
-_SIGNALED = 128
-"""A process that was stopped by signal N exits with the code `_SIGNALED + N`."""
+_SIGNAL_EXIT_CODE = 128
+"""A process that was stopped by signal N exits with the code `_SIGNAL_EXIT_CODE + N`."""
 
 
 def run_training(
-    algorithm: "Algorithm",
-    out: Path,
-    *,
-    resume: bool = False,
-    auto_resume: bool = False,
-    extend: bool = False,
-    init_from: str | None = None,
-    trackers: Sequence[str] = (),
-    command: str,
+    algorithm: "Algorithm", out: Path, *, command: str, trackers: Sequence[str] = (), **options: Any
 ) -> None:
     """Train with a progress display, write the report and print where the files are.
 
@@ -41,76 +32,55 @@ def run_training(
     Args:
         algorithm: Algorithm to train with.
         out: Run folder.
-        resume: Whether to continue from the newest checkpoint.
-        auto_resume: Whether to start the run or, if it has a checkpoint, to continue it.
-        extend: Whether to continue a run with more updates than it was started with.
-        init_from: Run to take the initial parameters from, as `RUN`, `RUN@STEP` or `RUN@best`. None to
-            initialize them randomly.
-        trackers: Names of experiment trackers to log to.
         command: Start of the command that continues an interrupted run, such as `phalanx train ppo`.
+        trackers: Names of experiment trackers to log to.
+        options: Arguments of `phalanx.training.train`, such as `resume` and `init_from`.
     """
     from rich.console import Console
 
-    from phalanx.training.processes import EXIT_CODE_PROCESS_LOST, ProcessLostError
+    from phalanx.logging.handlers.svg import SVGHandler
+    from phalanx.logging.handlers.tracker import make_tracker
+    from phalanx.training.process_group import EXIT_CODE_PROCESS_LOST, ProcessLostError
     from phalanx.training.run import train
+    from phalanx.training.run_dir import EPISODES, default_handlers
+
+    def make_handlers(folder: Path, config: Any) -> dict[str, Any]:
+        files = {**default_handlers(folder, config), "pictures": SVGHandler(folder / EPISODES)}
+        return files | {name: make_tracker(name, folder) for name in trackers}
 
     console = Console(quiet=not algorithm.mesh.is_first_process)
-    shown = _progress_bar if console.is_terminal else _progress_lines
+    show_progress = _progress_bar if console.is_terminal else _progress_lines
     try:
-        with _show_warnings(), shown(console, algorithm) as show, user_errors():
-            outcome = train(
-                algorithm,
-                out,
-                resume=resume,
-                auto_resume=auto_resume,
-                extend=extend,
-                init_from=init_from,
-                handlers=_handlers(trackers),
-                show=show,
-            )
+        with _show_warnings(), show_progress(console, algorithm) as show, user_errors():
+            result = train(algorithm, out, handlers=make_handlers, show=show, **options)
     except ProcessLostError as error:
         typer.echo(f"Error: {escape_untrusted(str(error))}", err=True)
         raise typer.Exit(EXIT_CODE_PROCESS_LOST) from error
-    kept = not algorithm.mesh.is_first_process or _close(console, algorithm, outcome, command)
-    if outcome.interrupted and outcome.signal is not None:
-        raise typer.Exit(_SIGNALED + outcome.signal)
-    if not kept:
+    is_saved = not algorithm.mesh.is_first_process or _summarize(console, algorithm, result, command)
+    if result.interrupted and result.signal is not None:
+        raise typer.Exit(_SIGNAL_EXIT_CODE + result.signal)
+    if not is_saved:
         raise typer.Exit(1)
-
-
-def _handlers(trackers: Sequence[str]) -> Callable[[Path, Any], Mapping[str, "Handler"]]:
-    """Return a function that creates the handlers of a run, which write files, images and to the trackers."""
-
-    def make(folder: Path, config: Any) -> Mapping[str, "Handler"]:
-        from phalanx.logging.handlers.svg import SVGHandler
-        from phalanx.logging.handlers.tracker import make_tracker
-        from phalanx.training.run_dir import EPISODES, default_handlers
-
-        own = {**default_handlers(folder, config), "pictures": SVGHandler(folder / EPISODES)}
-        return own | {name: make_tracker(name, folder) for name in trackers}
-
-    return make
 
 
 @contextlib.contextmanager
 def _progress_bar(console: "Console", algorithm: "Algorithm") -> Iterator[Callable[["Progress"], None]]:
     from rich import progress as rich_progress
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=8),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[numbers]}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(bar_width=8),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("{task.fields[numbers]}"),
+        rich_progress.TimeRemainingColumn(),
+        rich_progress.TextColumn("left"),
     )
     with rich_progress.Progress(*columns, console=console) as bar:
-        shown = bar.add_task("compiling", total=algorithm.num_updates, numbers="")
+        task = bar.add_task("compiling", total=algorithm.num_updates, numbers="")
 
         def show(progress: "Progress") -> None:
-            numbers = _numbers(progress, algorithm.unit)
-            bar.update(shown, completed=progress.update, description="train", numbers=numbers)
+            numbers = _format_progress(progress, algorithm.unit)
+            bar.update(task, completed=progress.update, description="train", numbers=numbers)
 
         yield show
 
@@ -122,81 +92,72 @@ def _progress_lines(console: "Console", algorithm: "Algorithm") -> Iterator[Call
     Yields:
         A function to call with the progress after every update.
     """
-    pace, begun = ProgressTimer(), -1
+    timer, first_update = ProgressTimer(), -1
 
     def show(progress: "Progress") -> None:
-        nonlocal pace, begun
-        total, first = progress.num_updates, begun < 0
-        if first:
+        nonlocal timer, first_update
+        total, is_first = progress.num_updates, first_update < 0
+        if is_first:
             # Compilation is done, so updates now show how long the remaining ones take.
-            silent.close()
-            pace, begun = ProgressTimer(), progress.update
-        if not (pace.is_due() or first or progress.update == total):
-            return
-        left = pace.remaining_text(progress.update - begun, total - begun)
-        numbers = _numbers(progress, algorithm.unit)
-        console.print(
-            f"update {progress.update}/{total}: {numbers}{left}",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,
-        )
+            activity.close()
+            timer, first_update = ProgressTimer(), progress.update
+        if timer.is_due() or is_first or progress.update == total:
+            remaining = timer.remaining_text(progress.update - first_update, total - first_update)
+            numbers = _format_progress(progress, algorithm.unit)
+            _print(console, f"update {progress.update}/{total}: {numbers}{remaining}")
         if progress.update == total:
-            silent.enter_context(show_activity("evaluating and saving", err=False))
+            activity.enter_context(show_activity("evaluating and saving", err=False))
 
-    with contextlib.ExitStack() as silent:
+    with contextlib.ExitStack() as activity:
         if console.quiet:
             yield lambda progress: None
-            return
-        silent.enter_context(show_activity(f"{algorithm.num_updates} updates; compiling", err=False))
-        yield show
+        else:
+            activity.enter_context(show_activity(f"{algorithm.num_updates} updates; compiling", err=False))
+            yield show
 
 
-def _numbers(progress: "Progress", unit: str) -> str:
-    done = f"{progress.counts[unit] / 1000:,.0f}k {_word(unit)} {progress.per_second:,.0f}/s"
-    shares = ("rate", "accuracy")
-    told = (
-        f"{name.replace('_', ' ')} {value:.0%}"
-        if name.endswith(shares)
-        else f"{name.replace('_', ' ')} {value:.3f}"
-        for name, value in progress.metrics.items()
-    )
-    return " ".join([done, *told])
+def _format_progress(progress: "Progress", unit: str) -> str:
+    texts = [f"{progress.counts[unit] / 1000:,.0f}k {_short_unit(unit)} {progress.per_second:,.0f}/s"]
+    for name, value in progress.metrics.items():
+        number = f"{value:.0%}" if name.endswith(("rate", "accuracy")) else f"{value:.3f}"
+        texts.append(f"{name.replace('_', ' ')} {number}")
+    return " ".join(texts)
 
 
-def _word(unit: str) -> str:
+def _short_unit(unit: str) -> str:
     """Shorten the name of a unit to its last word, for example `env_steps` to `steps`."""
     return unit.rpartition("_")[2]
 
 
-def _close(console: "Console", algorithm: "Algorithm", outcome: "TrainResult", command: str) -> bool:
+def _print(console: "Console", text: str) -> None:
+    console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+def _summarize(console: "Console", algorithm: "Algorithm", result: "TrainResult", command: str) -> bool:
     """Print a summary and write the report. Returns whether the last checkpoint and the report were saved."""
     from phalanx.logging.report.page import write_report
     from phalanx.training.run_dir import CHECKPOINTS
 
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-
-    for line in algorithm.summarize(outcome):
-        say(line)
-    ended = "Interrupted" if outcome.interrupted else "Finished"
-    done = f"{outcome.counts.get(algorithm.unit, 0):,} {_word(algorithm.unit)}"
-    say(f"{ended} after {outcome.update} updates, {done}, {outcome.seconds:.0f} s of training.")
-    lost = []
+    amount = f"{result.counts.get(algorithm.unit, 0):,} {_short_unit(algorithm.unit)}"
+    status = "Interrupted" if result.interrupted else "Finished"
+    lines = list(algorithm.summarize(result))
+    lines.append(f"{status} after {result.update} updates, {amount}, {result.seconds:.0f} s of training.")
+    problems = []
     try:
-        report = str(write_report([outcome.run_dir], outcome.run_dir / "report.html"))
+        report = str(write_report([result.run_dir], result.run_dir / "report.html"))
     except OSError as error:  # a full disk
-        lost.append(f"the report could not be written: {error.strerror or error}")
+        problems.append(f"the report could not be written: {error.strerror or error}")
         report = "none"
-    for result in outcome.seeds or [outcome]:
-        if not (result.run_dir / CHECKPOINTS / str(result.update)).is_dir():
-            lost.append(f"checkpoint {result.update} could not be saved, so the last updates are lost")
-    for words in lost:
-        say(f"NOT SAVED: {words}")
-    if outcome.interrupted:
-        say(f"Continue with: {command} --out {outcome.run_dir} --resume")
-    say(f"Run {outcome.run_dir}, report {report}, checkpoint {outcome.run_dir / CHECKPOINTS}")
-    return not lost
+    for run in result.seeds or [result]:
+        if not (run.run_dir / CHECKPOINTS / str(run.update)).is_dir():
+            problems.append(f"checkpoint {run.update} could not be saved, so the last updates are lost")
+    lines += [f"NOT SAVED: {problem}" for problem in problems]
+    if result.interrupted:
+        lines.append(f"Continue with: {command} --out {result.run_dir} --resume")
+    lines.append(f"Run {result.run_dir}, report {report}, checkpoint {result.run_dir / CHECKPOINTS}")
+    for line in lines:
+        _print(console, line)
+    return not problems
 
 
 @contextlib.contextmanager
@@ -209,10 +170,8 @@ def _show_warnings() -> Iterator[None]:
     from rich.logging import RichHandler
 
     handler = RichHandler(show_path=False, show_time=False)
-    loggers = [
-        logging.getLogger(name)
-        for name in ("phalanx.logging", "phalanx.training", "phalanx.data", "phalanx.puzzles.server")
-    ]
+    packages = ("phalanx.logging", "phalanx.training", "phalanx.data", "phalanx.puzzles.server")
+    loggers = [logging.getLogger(name) for name in packages]
     for logger in loggers:
         logger.addHandler(handler)
         logger.propagate = False

@@ -111,13 +111,11 @@ def vmappable_kernel(
     """Extend a kernel with one batch axis to any number of batch axes, such that `vmap` of it is one call.
 
     Args:
-        kernel: Function `kernel(shared, *rows)`. The arrays in `rows` have shape `[batch, ...]`. The arrays
-            in `shared` must be the same for all mapped examples. If `vmap` of a `cond` copies them, only the
-            first copy is used.
-        batch_shape: Function that returns the batch shape of `rows`, which may be `()`.
+        kernel: Function of arrays with shape `[batch, ...]`.
+        batch_shape: Function that returns the batch shape of the arrays, which may be `()`.
 
     Returns:
-        A function with the arguments of `kernel`, in which `rows` may have any batch shape.
+        A function with the arguments of `kernel`, which may have any batch shape.
     """
     from phalanx.core.vector import broadcast_unbatched
 
@@ -125,16 +123,14 @@ def vmappable_kernel(
     compiled = jax.jit(kernel)
 
     @custom_vmap
-    def call(shared: Any, *rows: Any) -> Any:
+    def call(*rows: Any) -> Any:
         shape = batch_shape(*rows)
-        results = compiled(shared, *_flatten(rows, len(shape)))
-        return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
+        results = compiled(*_flatten(rows, len(shape)))
+        return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), results)
 
     @call.def_vmap
-    def _(axis_size: int, in_batched: Any, shared: Any, *rows: Any) -> tuple[Any, Any]:
-        shared_batched, *rows_batched = in_batched
-        shared = jax.tree.map(lambda x, is_copied: x[0] if is_copied else x, shared, shared_batched)
-        results = call(shared, *broadcast_unbatched(tuple(rows), tuple(rows_batched), axis_size))
+    def _(axis_size: int, in_batched: Any, *rows: Any) -> tuple[Any, Any]:
+        results = call(*broadcast_unbatched(tuple(rows), tuple(in_batched), axis_size))
         return results, jax.tree.map(lambda _: True, results)
 
     return call

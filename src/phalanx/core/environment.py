@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,13 +34,15 @@ AnyEnvironment = TypeVar("AnyEnvironment", bound="Environment[Any, Any, Any]")
 
 @runtime_checkable
 class TransitionInfo(Protocol):
-    """Protocol of the info that `step` returns. It tells whether the episode was terminated or truncated."""
+    """Protocol of the info that `step` returns, with flags for the end of an episode."""
 
     @property
-    def terminated(self) -> Any: ...
+    def terminated(self) -> Any:
+        """True if the episode ended in a final state."""
 
     @property
-    def truncated(self) -> Any: ...
+    def truncated(self) -> Any:
+        """True if the episode was cut off, for example by a time limit."""
 
 
 class Environment(abc.ABC, Generic[State, Observation, Action]):
@@ -156,7 +159,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
         Args:
             network: The `PolicyNetwork`.
             settings: Instance of `evaluation_config` during training, or of `eval_config` in `phalanx eval`.
-            final: Whether this is the last evaluation of a run, which may take longer.
+            final: True for the last evaluation of a run, which may take longer.
 
         Returns:
             The results. By default, episodes of the environment itself are evaluated with greedy actions.
@@ -264,7 +267,7 @@ class Environment(abc.ABC, Generic[State, Observation, Action]):
 
     @property
     def has_text(self) -> bool:
-        """Whether `observation_text`, `action_text` and `parse_action` are implemented."""
+        """True if `observation_text`, `action_text` and `parse_action` are implemented."""
         return False
 
     def observation_text(self, state: State) -> str:
@@ -394,11 +397,16 @@ def mask_size(environment: Environment) -> int | None:
 
 
 def info_fields(info: TransitionInfo) -> dict[str, Any]:
-    """Return the fields of an info as a dictionary of arrays, without fields that are None."""
+    """Return the fields of an info that are arrays or numbers, as a dictionary of arrays."""
     if not dataclasses.is_dataclass(info):
         raise TypeError(f"an environment's info must be a dataclass or module, got {type(info).__name__}")
     fields = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    return {name: jnp.asarray(value) for name, value in fields.items() if value is not None}
+    # The test for JAX arrays saves time in the loops of the integrations.
+    return {
+        name: value if isinstance(value, jax.Array) else jnp.asarray(value)
+        for name, value in fields.items()
+        if eqx.is_array_like(value)
+    }
 
 
 class TracedEnvironment(Environment[State, Observation, Action]):

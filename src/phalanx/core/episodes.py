@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Int32, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Environment, Key, Keys
-from phalanx.core.vector import map_where
+from phalanx.core.vector import map_where, zeros_like_shapes
 from phalanx.nn.policy_network import PolicyNetwork, select_action
 
 MAX_SHOWN_ENVS = 6
@@ -90,8 +90,8 @@ def run_episode_batch(
         environment: The environment.
         agent_state: Initial state of the agent.
         key: PRNG key. None uses `jax.random.PRNGKey(0)`.
-        auto_reset: Whether to start a new episode in the same step in which one ends. If False, finished
-            environments stay finished, with reward 0.
+        auto_reset: Start a new episode in the same step in which one ends. If False, finished environments
+            stay finished, with reward 0.
 
     Returns:
         Final states, total reward of each environment, and the trajectory.
@@ -186,7 +186,7 @@ class EpisodeResults(eqx.Module):
     lengths: Int32[Array, " batch"]
     """Number of steps of each episode. It is 0 if the episode had already ended in the initial state."""
     done: Bool[Array, " batch"]
-    """Whether each episode ended within `max_steps` steps."""
+    """True for episodes that ended within `max_steps` steps."""
     episode_metrics: dict[str, Array]
     """Metrics of the environment at the last step of each episode."""
     final_states: PyTree
@@ -216,7 +216,7 @@ def rollout_episodes(
         observations: Observations of `states`.
         keys: One key per episode, or None for greedy actions.
         max_steps: Maximum number of steps of an episode.
-        record: Whether to set `step_states` in the result.
+        record: Record the state after each step in `step_states` of the result.
     """
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
@@ -242,17 +242,14 @@ def rollout_episodes(
         )
         return time + 1, observations, after
 
-    def zeros(shapes: PyTree) -> PyTree:
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
     # Finished episodes are stepped with any action, because it changes nothing.
-    idle = zeros(jax.eval_shape(jax.vmap(act), observations, keys))
+    idle = zeros_like_shapes(jax.eval_shape(jax.vmap(act), observations, keys))
     info = jax.eval_shape(environment.batch_step, states, idle)[4]
     start = EpisodeResults(
         jnp.zeros(already_done.shape, jnp.float32),
         jnp.zeros(already_done.shape, jnp.int32),
         already_done,
-        zeros(jax.eval_shape(environment.episode_metrics, info)),
+        zeros_like_shapes(jax.eval_shape(environment.episode_metrics, info)),
         states,
     )
     carry = (jnp.int32(0), observations, start)
@@ -308,7 +305,7 @@ def record_episodes(
         key: PRNG key of the episodes and actions.
         count: Number of episodes.
         max_steps: Maximum number of steps of an episode.
-        greedy: Whether to take the mode of the policy's distribution instead of sampling.
+        greedy: Take the mode of the policy's distribution instead of sampling an action.
         episode_num: Value of `episode_num` in all records.
 
     Returns:
@@ -319,19 +316,37 @@ def record_episodes(
         raise ValueError(f"count must be at least 1, got {count}")
     initial, results = _run_recorded(environment, network, key, count, max_steps, greedy)
     # One transfer instead of one per value in the loop below.
-    values = jax.device_get((results.returns, results.lengths, results.episode_metrics))
-    states = _to_host((initial, results.final_states, results.step_states))
-    return [_episode_record(environment, states, values, row, episode_num) for row in range(count)]
+    returns, lengths, metrics = jax.device_get((results.returns, results.lengths, results.episode_metrics))
+    initial, final, steps = _to_host((initial, results.final_states, results.step_states))
+    none = np.zeros(count)
+
+    def state_at(states: PyTree, index: int | tuple[int, int]) -> PyTree:
+        row = jax.tree.map(lambda leaf: jax.device_put(leaf[index], may_alias=False), states)
+        return environment.attach_names(row)
+
+    records = []
+    for row in range(count):
+        state, length = state_at(initial, row), int(lengths[row])
+        records.append(
+            {
+                "episode_num": episode_num,
+                "environment_id": row,
+                "task_id": environment.task_name(state),
+                "total_reward": float(returns[row]),
+                "total_steps": length,
+                "final_similarity": float(metrics.get("similarity_scores", none)[row]),
+                "success": bool(metrics.get("success_mask", none)[row]),
+                "initial_state": state,
+                "final_state": state_at(final, row),
+                "step_states": [state_at(steps, (step, row)) for step in range(length)],
+            }
+        )
+    return records
 
 
 @eqx.filter_jit
 def _run_recorded(
-    environment: Environment,
-    network: PolicyNetwork,
-    key: Key,
-    count: int,
-    max_steps: int,
-    greedy: bool,
+    environment: Environment, network: PolicyNetwork, key: Key, count: int, max_steps: int, greedy: bool
 ) -> tuple[PyTree, EpisodeResults]:
     reset_key, action_key = jax.random.split(key)
     states, observations = environment.batch_reset(jax.random.split(reset_key, count))
@@ -340,38 +355,8 @@ def _run_recorded(
     return states, rollout_episodes(environment, act, states, observations, keys, max_steps, record=True)
 
 
-def _episode_record(
-    environment: Environment,
-    states: tuple[PyTree, PyTree, PyTree],
-    values: Any,
-    row: int,
-    episode_num: int,
-) -> dict[str, Any]:
-    initial, final, steps = states
-    returns, lengths, metrics = values
-    state = environment.attach_names(_row(initial, row))
-    length = int(lengths[row])
-    similarity = metrics["similarity_scores"][row] if "similarity_scores" in metrics else 0.0
-    return {
-        "episode_num": episode_num,
-        "environment_id": row,
-        "task_id": environment.task_name(state),
-        "total_reward": float(returns[row]),
-        "total_steps": length,
-        "final_similarity": float(similarity),
-        "success": bool(metrics["success_mask"][row]) if "success_mask" in metrics else False,
-        "initial_state": state,
-        "final_state": environment.attach_names(_row(final, row)),
-        "step_states": [environment.attach_names(_row(steps, (step, row))) for step in range(length)],
-    }
-
-
 def _to_host(states: PyTree) -> PyTree:
     """Move arrays to the host, where indexing needs no compilation. PRNG keys stay on the device."""
     return jax.tree.map(
         lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf), states
     )
-
-
-def _row(states: PyTree, index: int | tuple[int, int]) -> PyTree:
-    return jax.tree.map(lambda leaf: jax.device_put(leaf[index], may_alias=False), states)

@@ -1,19 +1,34 @@
 """Base class for objects that are compared and hashed by a digest of their content."""
 
-import abc
+import dataclasses
 import functools
+import hashlib
+from typing import Any
+
+import numpy as np
 
 
-class Fingerprinted(abc.ABC):
+class Fingerprinted:
     """Base class of objects that are equal if their type and fingerprint are.
 
-    Instances can be static arguments of `jit`: equal instances share one compiled program.
+    Instances can be static arguments of `jit`: equal instances share one compiled program. Subclasses are
+    frozen dataclasses with `eq=False`. Arrays in their fields become read-only, because the fingerprint is
+    cached.
     """
 
-    @property
-    @abc.abstractmethod
+    def __post_init__(self) -> None:
+        for array in self._arrays():
+            array.setflags(write=False)
+
+    def _arrays(self) -> list[np.ndarray]:
+        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
+        values = (getattr(self, field.name) for field in fields)
+        return [value for value in values if isinstance(value, np.ndarray)]
+
+    @functools.cached_property
     def fingerprint(self) -> str:
-        """Digest of the object's content."""
+        """Digest of the object's content. By default, of the arrays in its fields."""
+        return hashlib.sha256(b"".join(array.tobytes() for array in self._arrays())).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -88,6 +88,32 @@ class Composite(Space):
         if not isinstance(value, self.constructor):
             return False
         return all(space.contains(getattr(value, name)) for name, space in self.fields)
+
+
+def discrete_sizes(space: Space) -> list[int] | None:
+    """Return the number of possible values of each field of a composite of integers.
+
+    Return None for other spaces.
+    """
+    if not isinstance(space, Composite):
+        return None
+    sizes = [field.n for _, field in space.fields if isinstance(field, Discrete)]
+    return sizes if len(sizes) == len(space.fields) else None
+
+
+def convert_value(function: Callable[[Any, Any], Any], space: Space, value: PyTree) -> Any:
+    """Apply a function to a value of a space.
+
+    A composite becomes a dictionary of its converted fields.
+
+    Args:
+        function: Function of a space that is not a composite, and of its value.
+        space: Space of the value.
+        value: Single or batched value.
+    """
+    if isinstance(space, Composite):
+        return {name: convert_value(function, field, getattr(value, name)) for name, field in space.fields}
+    return function(space, value)
 
 
 def masked_size(space: Space) -> int | None:

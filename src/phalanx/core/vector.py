@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int32, PyTree
 
 from phalanx.core.backends import keep_batch_sharding
 from phalanx.core.environment import Environment, Keys, TransitionInfo
@@ -49,7 +49,7 @@ def batch_step(
         states: States with a leading batch axis.
         actions: One action per environment.
         environment: The environment.
-        donate: Whether to reuse the memory of `states`, which must then not be used afterward.
+        donate: Reuse the memory of `states`, which must then not be used afterward.
 
     Returns:
         States, observations, rewards, dones and infos.
@@ -99,10 +99,13 @@ def initial_vector_state(environment: Environment, num_envs: int) -> VectorEnvSt
     keys = jax.ShapeDtypeStruct((num_envs, 2), jnp.uint32)
     states, observations = jax.eval_shape(environment.batch_reset, keys)
     legal = jax.eval_shape(jax.vmap(environment.legal_actions), states)
-    shapes = (states, observations, legal)
-    states, observations, legal = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    done = jnp.zeros(num_envs, bool)
-    return VectorEnvState(states, observations, legal, done, done)
+    done = jax.ShapeDtypeStruct((num_envs,), bool)
+    return VectorEnvState(*zeros_like_shapes((states, observations, legal, done, done)))
+
+
+def zeros_like_shapes(shapes: PyTree) -> PyTree:
+    """Create arrays of zeros with the shapes and dtypes that `jax.eval_shape` returns."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 @jax.jit
@@ -161,11 +164,11 @@ def select_rows(mask: Bool[Array, "*batch"], new: PyTree, old: PyTree) -> PyTree
 
 
 def broadcast_unbatched(values: PyTree, batched: PyTree, size: int) -> PyTree:
-    """Broadcast the leaves that have no batch axis, as the batching rule of a `custom_vmap` needs it.
+    """Broadcast the leaves that have no batch axis. Batching rules of a `custom_vmap` need this.
 
     Args:
         values: Pytree of arguments.
-        batched: Pytree of booleans that tell which leaves have a batch axis.
+        batched: Pytree of booleans, which are True for leaves that have a batch axis.
         size: Size of the batch axis.
     """
     # Constants in a `cond` are NumPy arrays.
@@ -202,10 +205,8 @@ def map_where(
     row_function = function if shared is None else (lambda row: function(row, *shared))
     if mask.shape[0] <= 4 * chunk_size:
         return _map_all_rows(row_function, mask, rows, defaults)
-    sparse, dense = (
-        partial(_map_selected_rows, row_function, chunk_size),
-        partial(_map_all_rows, row_function),
-    )
+    sparse = partial(_map_selected_rows, row_function, chunk_size)
+    dense = partial(_map_all_rows, row_function)
     if shared is not None and jax.device_count() > 1:
         sparse = partial(_map_selected_rows_in_shards, function, chunk_size, shared)
     return jax.lax.platform_dependent(mask, rows, defaults, cpu=sparse, default=dense)
@@ -220,12 +221,9 @@ def _map_all_rows(
 def _map_selected_rows(
     function: RowFunction, chunk_size: int, mask: Bool[Array, " batch"], rows: PyTree, defaults: PyTree
 ) -> PyTree:
-    batch = mask.shape[0]
-    rank = jnp.cumsum(mask, dtype=jnp.int32)
-    # Indices of the selected rows in order, then `batch`, an index that is dropped below.
-    indices = jnp.full((batch + chunk_size,), batch, jnp.int32)
-    positions = jnp.where(mask, rank - 1, batch + chunk_size)
-    indices = indices.at[positions].set(jnp.arange(batch, dtype=jnp.int32), mode="drop")
+    # The padding is an index that is dropped below.
+    indices = first_true_rows(mask, mask.shape[0] + chunk_size)
+    count = jnp.sum(mask, dtype=jnp.int32)
 
     def one_chunk(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
         start, results = carry
@@ -234,7 +232,16 @@ def _map_selected_rows(
         results = jax.tree.map(lambda leaf, value: leaf.at[chunk].set(value, mode="drop"), results, new)
         return start + chunk_size, results
 
-    return jax.lax.while_loop(lambda carry: carry[0] < rank[-1], one_chunk, (jnp.int32(0), defaults))[1]
+    return jax.lax.while_loop(lambda carry: carry[0] < count, one_chunk, (jnp.int32(0), defaults))[1]
+
+
+def first_true_rows(mask: Bool[Array, " batch"], count: int) -> Int32[Array, " rows"]:
+    """Return the indices of the first `count` True rows of a mask, padded with the batch size."""
+    batch = mask.shape[0]
+    rank = jnp.cumsum(mask, dtype=jnp.int32) - 1
+    slot = jnp.where(mask & (rank < count), rank, count)
+    index = jnp.arange(batch, dtype=jnp.int32)
+    return jnp.full(count, batch, jnp.int32).at[slot].set(index, mode="drop")
 
 
 def _map_selected_rows_in_shards(

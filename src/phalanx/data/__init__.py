@@ -2,15 +2,13 @@
 
 from phalanx.data.attention_masks import create_segment_attention_mask, cu_seqlens
 from phalanx.data.batch_files import BatchReader, BatchWriter
-from phalanx.data.bucket_search import OptimizationGoal, create_efficiency_report, suggest_bucket_edges
+from phalanx.data.bucket_edges import OptimizationGoal, analyze_bucket_efficiency, suggest_bucket_edges
 from phalanx.data.chat_template import ChatTemplate, load_chat_template
 from phalanx.data.collation import TokenBatch, collate, iter_packed_batches, pack_tokens
+from phalanx.data.efficiency_report import create_efficiency_report
 from phalanx.data.episode_tokens import EpisodeTokenizer, StepTokens
-from phalanx.data.length_analysis import (
-    analyze_bucket_efficiency,
-    compute_length_histogram,
-)
 from phalanx.data.length_cache import LengthCache
+from phalanx.data.length_histogram import compute_length_histogram
 from phalanx.data.lengths import LengthTable, SkippedSample
 from phalanx.data.metrics import BatchMetrics
 from phalanx.data.packed_dataset import pack_dataset

@@ -1,7 +1,7 @@
 """Folders of collated batches, with one NPZ file per batch, one folder per epoch, a manifest and the plan."""
 
+import contextlib
 import os
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -10,11 +10,12 @@ import numpy as np
 from phalanx.config import FrozenModel, load_model, save_model
 from phalanx.data.collation import CollateFn, SampleLike, TokenBatch, collate
 from phalanx.data.lengths import LengthTable
+from phalanx.data.npz_files import open_npz, write_npz
 from phalanx.data.packing import PackLayout
 from phalanx.data.plans.batch_plan import BatchPlan, BatchSpec
 from phalanx.data.plans.plan_files import PLAN_FILE, load_batch_plan, save_batch_plan
-from phalanx.io.atomic import atomic_write, remove_stale_temporaries
-from phalanx.io.checksum import CorruptFileError, open_verified
+from phalanx.io.atomic import remove_stale_temporaries
+from phalanx.io.checksum import CorruptFileError
 
 _FORMAT = "phalanx.batches"
 _VERSION = 1
@@ -28,9 +29,11 @@ class EpochFiles(FrozenModel):
     """Status of one epoch in a batch folder."""
 
     epoch: int
+    """Number of the epoch."""
     batches: int
     """Number of batch files in the complete epoch."""
     complete: bool = False
+    """True if all batch files of the epoch have been written."""
     largest_token: int | None = None
     """Largest token id in the epoch, which must be less than the vocabulary size of a model. None if the
     epoch is incomplete."""
@@ -44,10 +47,15 @@ class BatchManifest(FrozenModel):
     fingerprint: str
     """Fingerprint of the plan."""
     dataset_hash: str = ""
+    """String that identifies the dataset. Empty if it is unknown."""
     tokenizer_hash: str = ""
+    """String that identifies the tokenizer. Empty if it is unknown."""
     pad_id: int
+    """Padding token."""
     num_epochs: int
+    """Number of epochs in the plan."""
     epochs: tuple[EpochFiles, ...]
+    """Status of each epoch."""
 
 
 class BatchWriter:
@@ -101,11 +109,10 @@ class BatchWriter:
         folder.mkdir(exist_ok=True)
         remove_stale_temporaries(self._folder)
         remove_stale_temporaries(folder)
-        paths, largest = [], 0
-        for index, spec in enumerate(batches):
-            path = _batch_path(self._folder, epoch, index)
+        paths = [_batch_path(self._folder, epoch, index) for index in range(len(batches))]
+        largest = 0
+        for path, spec in zip(paths, batches, strict=True):
             largest = max(largest, self._write(path, spec))
-            paths.append(path)
             if on_batch is not None:
                 on_batch(path)
         changes = {"complete": True, "largest_token": largest}
@@ -139,13 +146,12 @@ class BatchWriter:
                     f"the same value, or choose another folder"
                 )
             return manifest
-        if self._folder.is_dir():
-            remove_stale_temporaries(self._folder)
-        if self._folder.exists() and any(self._folder.iterdir()):
+        self._folder.mkdir(parents=True, exist_ok=True)
+        remove_stale_temporaries(self._folder)
+        if any(self._folder.iterdir()):
             raise FileExistsError(
                 f"{self._folder} is not empty and has no {_MANIFEST}; choose another folder"
             )
-        self._folder.mkdir(parents=True, exist_ok=True)
         save_model(expected, self._folder / _MANIFEST)
         return expected
 
@@ -169,19 +175,18 @@ class BatchWriter:
             raise ValueError(f"{path}: collate_fn must not return arrays named {', '.join(reserved)}")
         members = arrays | metadata
         largest = int(batch.input_ids.max(initial=0))
-        if path.exists():
-            existing = _read_members(path, damaged_is_none=True)
-            if existing is not None:
-                same = existing.keys() == members.keys()
-                if same and all(np.array_equal(existing[name], members[name]) for name in members):
-                    return largest
-                raise ValueError(
-                    f"{path} differs from the batch of the plan and the samples: the samples or the file "
-                    f"have "
-                    f"changed; delete it, or choose another folder"
-                )
-        with atomic_write(path, checksum=True) as file:
-            np.savez(file, allow_pickle=False, **members)
+        existing = None
+        with contextlib.suppress(CorruptFileError, OSError):
+            existing = _read_members(path)
+        if existing is None:
+            write_npz(path, members)
+        elif existing.keys() != members.keys() or not all(
+            np.array_equal(existing[name], members[name]) for name in members
+        ):
+            raise ValueError(
+                f"{path} differs from the batch of the plan and the samples: the samples or the file have "
+                f"changed; delete it, or choose another folder"
+            )
         return largest
 
 
@@ -192,12 +197,8 @@ class BatchReader:
         self._folder = Path(batch_dir)
         if not (self._folder / _MANIFEST).is_file():
             raise FileNotFoundError(f"{self._folder} has no {_MANIFEST}: it is not a batch folder")
-        self._manifest = _load_manifest(self._folder)
-
-    @property
-    def manifest(self) -> BatchManifest:
+        self.manifest = _load_manifest(self._folder)
         """Manifest of the folder."""
-        return self._manifest
 
     @property
     def plan(self) -> BatchPlan:
@@ -209,12 +210,12 @@ class BatchReader:
     @property
     def num_epochs(self) -> int:
         """Number of epochs in the plan."""
-        return self._manifest.num_epochs
+        return self.manifest.num_epochs
 
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the plan."""
-        return self._manifest.fingerprint
+        return self.manifest.fingerprint
 
     def num_batches(self, epoch: int) -> int:
         """Return the number of batches in one epoch."""
@@ -237,15 +238,13 @@ class BatchReader:
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; {self._remedy()}")
         members = _read_members(path)
-        assert members is not None
         if missing := [name for name in (*_METADATA, "input_ids", "loss_mask") if name not in members]:
             raise ValueError(f"{path} is not a batch file: it has no {', '.join(missing)}")
         actual = (str(members["plan"]), int(members["epoch"]), int(members["index"]))
         if actual != (self.fingerprint, epoch, index):
             raise ValueError(
                 f"{path} has batch {actual[2]} of epoch {actual[1]} of plan {actual[0]}, not batch {index} "
-                f"of "
-                f"epoch {epoch} of plan {self.fingerprint}; {self._remedy()}"
+                f"of epoch {epoch} of plan {self.fingerprint}; {self._remedy()}"
             )
         return create_batch(members)
 
@@ -254,13 +253,13 @@ class BatchReader:
 
         Epochs whose manifest entry is incomplete are read to find it.
         """
-        largest = [
-            epoch.largest_token
-            if epoch.largest_token is not None
-            else max((int(b.input_ids.max(initial=0)) for b in self.iter_epoch(epoch.epoch)), default=0)
-            for epoch in self._manifest.epochs
-        ]
-        return max(largest, default=0)
+        largest = [0]
+        for epoch in self.manifest.epochs:
+            if epoch.largest_token is not None:
+                largest.append(epoch.largest_token)
+            else:
+                largest += [int(batch.input_ids.max(initial=0)) for batch in self.iter_epoch(epoch.epoch)]
+        return max(largest)
 
     def verify_fingerprint(self, expected: str) -> bool:
         """Return whether the fingerprint of the plan is `expected`."""
@@ -271,19 +270,19 @@ class BatchReader:
 
         `on_batch` is called with the path of each file.
         """
-        for epoch in self._manifest.epochs:
+        for epoch in self.manifest.epochs:
             self._require_files(epoch)
             for index in range(epoch.batches):
                 self.get_batch(epoch.epoch, index)
                 if on_batch is not None:
                     on_batch(_batch_path(self._folder, epoch.epoch, index))
-        return sum(epoch.batches for epoch in self._manifest.epochs)
+        return sum(epoch.batches for epoch in self.manifest.epochs)
 
     def _epoch(self, epoch: int) -> EpochFiles:
-        for files in self._manifest.epochs:
+        for files in self.manifest.epochs:
             if files.epoch == epoch:
                 return files
-        epochs = [files.epoch for files in self._manifest.epochs]
+        epochs = [files.epoch for files in self.manifest.epochs]
         raise ValueError(f"{self._folder} has the epochs {epochs}, not epoch {epoch}")
 
     def _require_files(self, files: EpochFiles) -> None:
@@ -307,22 +306,9 @@ def _batch_path(folder: Path, epoch: int, index: int) -> Path:
     return _epoch_folder(folder, epoch) / f"batch_{index:06d}.npz"
 
 
-def _read_members(path: Path, *, damaged_is_none: bool = False) -> dict[str, np.ndarray] | None:
-    """Verify the checksum of a file and return its arrays by name.
-
-    If the file is damaged, return None if `damaged_is_none` is set, and raise `CorruptFileError` otherwise.
-    """
-    try:
-        # Opened here, because np.load does not close a file that it cannot read.
-        with open_verified(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    # np.load takes a file that is not an archive for a pickle, and rejects it with a ValueError.
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
-        if damaged_is_none:
-            return None
-        if isinstance(error, CorruptFileError):
-            raise
-        raise CorruptFileError(f"{path} is corrupt ({error}); {_REMEDY}") from error
+def _read_members(path: Path) -> dict[str, np.ndarray]:
+    with open_npz(path, _REMEDY) as archive:
+        return dict(archive)
 
 
 def create_batch(members: Mapping[str, np.ndarray]) -> TokenBatch:

@@ -36,18 +36,14 @@ class ChatTemplate:
     """A Jinja chat template, which `transformers` renders."""
 
     source: str
+    """Text of the template."""
     special_tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Special tokens that the template uses as variables, such as `bos_token`."""
 
     @property
     def marks_generation(self) -> bool:
-        """Whether the template marks the assistant's text with `{% generation %}`."""
+        """True if the template marks the assistant's text with `{% generation %}`."""
         return _GENERATION.search(self.source) is not None
-
-    @property
-    def accepts_parts(self) -> bool:
-        """Whether the template supports message contents that are lists of parts, as in multimodal models."""
-        return _TEXT_PARTS.search(self.source) is not None
 
     @property
     def digest(self) -> str:
@@ -61,7 +57,7 @@ class ChatTemplate:
 
         Args:
             messages: Messages of the conversation.
-            add_generation_prompt: Whether to add the text that precedes the assistant's next turn.
+            add_generation_prompt: Add the text that precedes the assistant's next turn.
             **variables: `tools`, `documents`, and any other variables of the template.
         """
         return self._render(messages, add_generation_prompt, False, variables)[0]
@@ -86,11 +82,6 @@ class ChatTemplate:
                 return text, spans
             if len(spans) == len(assistant):
                 return text, [span for index, span in zip(assistant, spans, strict=True) if index in turns]
-        return self._compare_prefixes(messages, turns, variables)
-
-    def _compare_prefixes(
-        self, messages: Sequence[Message], turns: Sequence[int], variables: Mapping[str, Any]
-    ) -> tuple[str, list[Span]]:
         text = self.render(messages, **variables)
         spans = []
         for turn in turns:
@@ -123,11 +114,12 @@ class ChatTemplate:
             raise ImportError(
                 "to use chat templates, install transformers: pip install 'phalanx[hf]'"
             ) from error
+        # Templates of multimodal models accept contents that are lists of parts.
+        accepts_parts = _TEXT_PARTS.search(self.source) is not None
+        conversation = [dict(message) if accepts_parts else _join_parts(message) for message in messages]
         try:
             rendered: Any = render_jinja_template(
-                conversations=[
-                    [dict(message) if self.accepts_parts else _join_parts(message) for message in messages]
-                ],
+                conversations=[conversation],
                 chat_template=self.source,
                 add_generation_prompt=add_generation_prompt,
                 return_assistant_tokens_mask=return_spans,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Int8, Int32, Int64, Integer
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int8, Int32, Int64, Integer
 from phalanx.data.attention_masks import cu_seqlens
 from phalanx.data.packing import PackingConfig, PackLayout, assign_packs
 from phalanx.data.plans.batch_plan import BatchSpec
-from phalanx.data.samples import Sample, TokenDataset, as_loss_mask
+from phalanx.data.samples import Sample, TokenDataset, as_loss_mask, as_token_ids, concatenate_samples
 from phalanx.native import require_native
 
 IGNORE_INDEX = -100
@@ -27,14 +27,6 @@ replace the default ones."""
 TOKEN_ARRAYS = ("input_ids", "loss_mask", "segment_ids", "position_ids")
 
 
-@runtime_checkable
-class BatchReadable(Protocol):
-    """A mapping from ids to samples that reads several samples faster together than one by one."""
-
-    def take(self, sample_ids: Sequence[str]) -> Mapping[str, SampleLike]:
-        """Return the samples with these ids. Ids that do not exist are omitted."""
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenBatch:
     """A batch of tokens as NumPy arrays. Rows are packed or have one sample each.
@@ -43,6 +35,7 @@ class TokenBatch:
     """
 
     input_ids: Int32[np.ndarray, "rows width"]
+    """Token ids, including padding."""
     loss_mask: Int8[np.ndarray, "rows width"]
     """1 for tokens that count in the loss, and 0 for the others."""
     segment_ids: Int32[np.ndarray, "rows width"]
@@ -97,13 +90,9 @@ class TokenBatch:
         Token 0 is used as padding. To pad with another token, use the argument `num_rows` of `collate`
         instead.
         """
-        missing = num_rows - len(self)
-        if missing < 0:
+        if num_rows < len(self):
             raise ValueError(f"the batch has {len(self)} rows, more than num_rows={num_rows}")
-        padded = {
-            name: np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
-            for name, array in self.arrays().items()
-        }
+        padded = {name: _add_rows(array, num_rows - len(self)) for name, array in self.arrays().items()}
         tokens: dict[str, Any] = {name: padded.pop(name) for name in TOKEN_ARRAYS}
         return dataclasses.replace(self, columns=padded, **tokens)
 
@@ -120,18 +109,6 @@ class TokenBatch:
     def cu_seqlens(self, row: int) -> Int32[np.ndarray, " boundaries"]:
         """Return the start of each segment in a row, followed by the end of the last segment."""
         return cu_seqlens(self.segment_ids[row])
-
-    def flat_cu_seqlens(self) -> Int32[np.ndarray, " boundaries"]:
-        """Return the boundaries of all sequences if the rows are concatenated.
-
-        These are the positions at which sequences start, followed by the total number of tokens. The padding
-        of a row counts as a sequence.
-        """
-        rows, width = self.input_ids.shape
-        if rows * width > np.iinfo(np.int32).max:
-            raise ValueError(f"{rows} rows of {width} tokens exceed 32 bits; use fewer rows at once")
-        changes = np.diff(self.segment_ids, axis=1, prepend=-1) != 0
-        return np.append(np.flatnonzero(changes), rows * width).astype(np.int32)
 
     def varlen(self, *, align: int = 1, pad_id: int = 0) -> dict[str, Any]:
         """Return all samples concatenated without padding, for variable-length attention kernels.
@@ -180,7 +157,9 @@ def collate(
     Args:
         spec: Batch of a plan.
         samples: Mapping from ids to samples. A `TokenDataset` is fastest, because it needs no loop over
-            samples. None is allowed for a streaming plan whose batches contain their samples.
+            samples. If the mapping has a method `take`, it is called with the ids of the batch and must
+            return a mapping with these samples. None is allowed for a streaming plan whose batches contain
+            their samples.
         pad_id: Padding token.
         num_rows: Number of rows in the result. Missing rows are filled with padding, so that all batches with
             the same row length have the same shape. None adds no rows.
@@ -189,17 +168,31 @@ def collate(
     Raises:
         ValueError: If a sample is missing or does not have the planned length.
     """
-    layout = spec.layout
     if collate_fn is not None and spec.packed:
         raise ValueError("collate_fn cannot be used with packing")
     if isinstance(samples, TokenDataset) and spec.samples is None and collate_fn is None:
-        source = _dataset_tokens(spec, samples)
-    else:
-        found = _find_samples(spec, samples)
-        source = _concatenate(found)
-        if collate_fn is not None:
-            return _collate_with(collate_fn, spec, source, found, pad_id, num_rows)
-    return fill_rows(source, layout, pad_id=pad_id, num_rows=num_rows, spec=spec)
+        return fill_rows(_dataset_tokens(spec, samples), spec.layout, pad_id, num_rows, spec)
+    found = _find_samples(spec, samples)
+    tokens, loss_mask, offsets, columns = concatenate_samples(found)
+    source = ConcatenatedTokens(tokens, loss_mask, offsets[:-1], columns)
+    batch = fill_rows(source, spec.layout, pad_id, num_rows, spec)
+    if collate_fn is None:
+        return batch
+    arrays: dict[str, Any] = dict(collate_fn(found, spec.max_length, pad_id))
+    for name, array in arrays.items():
+        if len(array) != len(found):
+            raise ValueError(
+                f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(found)} "
+                f"samples"
+            )
+        arrays[name] = _add_rows(array, len(batch) - len(array))
+    replaced = {name: arrays.pop(name) for name in ("input_ids", "loss_mask") if name in arrays}
+    return dataclasses.replace(batch, columns={**batch.columns, **arrays}, **replaced)
+
+
+def _add_rows(array: np.ndarray, count: int) -> np.ndarray:
+    """Return an array with `count` rows of zeros added at the end."""
+    return np.concatenate([array, np.zeros((count, *array.shape[1:]), array.dtype)])
 
 
 class ConcatenatedTokens(NamedTuple):
@@ -216,8 +209,7 @@ class ConcatenatedTokens(NamedTuple):
 def fill_rows(
     source: ConcatenatedTokens,
     layout: PackLayout,
-    *,
-    pad_id: int = 0,
+    pad_id: int,
     num_rows: int | None = None,
     spec: BatchSpec | None = None,
 ) -> TokenBatch:
@@ -235,20 +227,10 @@ def fill_rows(
     if rows < used:
         raise ValueError(f"the batch has {used} rows, more than num_rows={rows}")
     shape = (rows, layout.width)
-    batch = TokenBatch(
-        input_ids=np.empty(shape, np.int32),
-        loss_mask=np.empty(shape, np.int8),
-        segment_ids=np.empty(shape, np.int32),
-        position_ids=np.empty(shape, np.int32),
-        layout=layout,
-        columns={
-            name: np.zeros((*shape, *values.shape[1:]), values.dtype)
-            for name, values in source.columns.items()
-        },
-        spec=spec,
-    )
-    for name in TOKEN_ARRAYS:
-        getattr(batch, name)[used:] = pad_id if name == "input_ids" else 0
+    dtypes = {"input_ids": np.int32, "loss_mask": np.int8, "segment_ids": np.int32, "position_ids": np.int32}
+    arrays: dict[str, Any] = {name: np.empty(shape, dtype) for name, dtype in dtypes.items()}
+    for name, array in arrays.items():
+        array[used:] = pad_id if name == "input_ids" else 0
     require_native("sequence packing").fill_packs(
         source.tokens,
         source.loss_mask,
@@ -257,32 +239,25 @@ def fill_rows(
         layout.offsets,
         layout.separator_token_id,
         pad_id,
-        batch.input_ids[:used],
-        batch.loss_mask[:used],
-        batch.segment_ids[:used],
-        batch.position_ids[:used],
+        *(array[:used] for array in arrays.values()),
     )
-    if layout.separator_token_id is not None and layout.separator_loss:
+    copies_loss = layout.separator_token_id is not None and layout.separator_loss
+    if copies_loss or source.columns:
+        first = layout.segment_rows * layout.width + layout.segment_positions
+    if copies_loss:
         # A truncated sample fills its row, so no separator follows it.
-        followed = layout.spans > layout.lengths
-        first = layout.segment_rows * layout.width + layout.segment_positions
-        last = (first + layout.lengths - 1)[followed]
-        batch.loss_mask.flat[last + 1] = batch.loss_mask.flat[last]
+        last = (first + layout.lengths - 1)[layout.spans > layout.lengths]
+        arrays["loss_mask"].flat[last + 1] = arrays["loss_mask"].flat[last]
+    columns: dict[str, np.ndarray] = {}
     if source.columns:
-        first = layout.segment_rows * layout.width + layout.segment_positions
-        within = _arange_within(layout.lengths)
-        targets = np.repeat(first, layout.lengths) + within
-        sources = np.repeat(source.starts, layout.lengths) + within
+        before = np.cumsum(layout.lengths, dtype=np.int64) - layout.lengths
+        within = np.arange(layout.lengths.sum()) - np.repeat(before, layout.lengths)
+        targets, sources = (np.repeat(starts, layout.lengths) + within for starts in (first, source.starts))
         for name, values in source.columns.items():
-            target = batch.columns[name]
-            target.reshape(-1, *target.shape[2:])[targets] = values[sources]
-    return batch
-
-
-def _arange_within(lengths: Int32[np.ndarray, " segments"]) -> Int64[np.ndarray, " tokens"]:
-    """Return the position of each token within its segment."""
-    ends = np.cumsum(lengths, dtype=np.int64)
-    return np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+            column = np.zeros((rows * layout.width, *values.shape[1:]), values.dtype)
+            column[targets] = values[sources]
+            columns[name] = column.reshape(*shape, *values.shape[1:])
+    return TokenBatch(**arrays, layout=layout, columns=columns, spec=spec)
 
 
 def pack_tokens(
@@ -309,7 +284,7 @@ def pack_tokens(
     ([[4, 5, 6, 7], [1, 2, 3, 8]], [[1, 1, 1, 1], [1, 1, 1, 2]])
     """
     source, layout = _check_tokens(tokens, offsets, config, loss_mask, layout)
-    return fill_rows(source, layout, pad_id=pad_id)
+    return fill_rows(source, layout, pad_id)
 
 
 def iter_packed_batches(
@@ -332,7 +307,7 @@ def iter_packed_batches(
             part = layout.slice_rows(first, min(first + packs_per_batch, len(layout)))
             begin = int(layout.offsets[first])
             starts = source.starts[begin : begin + len(part.samples)]
-            yield fill_rows(source._replace(starts=starts), part, pad_id=pad_id)
+            yield fill_rows(source._replace(starts=starts), part, pad_id)
 
     return batches()
 
@@ -344,49 +319,35 @@ def _check_tokens(
     loss_mask: Integer[np.ndarray, " entries"] | Bool[np.ndarray, " entries"] | None,
     layout: PackLayout | None,
 ) -> tuple[ConcatenatedTokens, PackLayout]:
-    bounds = _check_offsets(offsets, len(tokens))
-    if loss_mask is not None and len(loss_mask) != len(tokens):
-        raise ValueError(f"loss_mask must have {len(tokens)} entries, one per token, got {len(loss_mask)}")
-    if layout is None:
-        layout = assign_packs(np.diff(bounds), config)
-    starts = np.zeros_like(layout.samples) if layout.starts is None else layout.starts
-    if len(layout.samples) and layout.samples.max() >= len(bounds) - 1:
-        raise ValueError(
-            f"the layout has sample {layout.samples.max()}, but there are only {len(bounds) - 1} samples"
-        )
-    if np.any(bounds[layout.samples] + starts + layout.lengths > bounds[layout.samples + 1]):
-        raise ValueError("the layout was computed for samples of other lengths")
-    mask = None if loss_mask is None else as_loss_mask(loss_mask, "tokens")
-    return ConcatenatedTokens(_as_int32(tokens), mask, bounds[layout.samples] + starts, {}), layout
-
-
-def _as_int32(values: Integer[np.ndarray, " tokens"]) -> Int32[np.ndarray, " tokens"]:
-    if len(values) and not np.can_cast(values.dtype, np.int32):
-        limits = np.iinfo(np.int32)
-        outside = (values > limits.max) | ((values < limits.min) if values.dtype.kind == "i" else False)
-        if outside.any():
-            index = int(np.argmax(outside))
-            raise ValueError(f"tokens[{index}] must fit in 32 bits, got {values[index]}")
-    return np.ascontiguousarray(values, np.int32)
-
-
-def _check_offsets(
-    offsets: Integer[np.ndarray, " samples_and_one"] | Sequence[int], num_tokens: int
-) -> Int64[np.ndarray, " samples_and_one"]:
+    """Validate the arguments of `pack_tokens`, and compute the layout if it is None."""
     bounds = np.ascontiguousarray(offsets, np.int64)
-    if len(bounds) == 0 or bounds[0] < 0 or bounds[-1] > num_tokens:
+    if len(bounds) == 0 or bounds[0] < 0 or bounds[-1] > len(tokens):
         raise ValueError(
-            f"offsets must be between 0 and {num_tokens}, the number of tokens, with one entry more than "
+            f"offsets must be between 0 and {len(tokens)}, the number of tokens, with one entry more than "
             f"there are samples"
         )
-    descending = np.diff(bounds) < 0
-    if descending.any():
-        index = int(np.argmax(descending))
+    lengths = np.diff(bounds)
+    if lengths.min(initial=0) < 0:
+        index = int(np.argmax(lengths < 0))
         raise ValueError(
             f"offsets must ascend, but offsets[{index + 1}] = {bounds[index + 1]} is less than "
             f"offsets[{index}]"
         )
-    return bounds
+    if loss_mask is not None and len(loss_mask) != len(tokens):
+        raise ValueError(f"loss_mask must have {len(tokens)} entries, one per token, got {len(loss_mask)}")
+    fits = np.can_cast(tokens.dtype, np.int32)
+    ids = np.ascontiguousarray(tokens, np.int32) if fits else as_token_ids(tokens, "tokens")
+    if layout is None:
+        layout = assign_packs(lengths, config)
+    if layout.samples.max(initial=-1) >= len(lengths):
+        raise ValueError(
+            f"the layout has sample {layout.samples.max()}, but there are only {len(lengths)} samples"
+        )
+    starts = bounds[layout.samples] + (0 if layout.starts is None else layout.starts)
+    if np.any(starts + layout.lengths > bounds[layout.samples + 1]):
+        raise ValueError("the layout was computed for samples of other lengths")
+    mask = None if loss_mask is None else as_loss_mask(loss_mask, "tokens")
+    return ConcatenatedTokens(ids, mask, starts, {}), layout
 
 
 def _dataset_tokens(spec: BatchSpec, dataset: TokenDataset) -> ConcatenatedTokens:
@@ -394,8 +355,7 @@ def _dataset_tokens(spec: BatchSpec, dataset: TokenDataset) -> ConcatenatedToken
     planned = spec.layout.samples
     indices = dataset.index_map(spec.table)[planned]
     if (indices < 0).any():
-        missing = spec.table.ids[int(planned[int(np.argmax(indices < 0))])]
-        raise _missing_sample(str(missing))
+        raise _missing_sample(str(spec.table.ids[int(planned[np.argmax(indices < 0)])]))
     lengths = np.diff(dataset.offsets)[indices]
     wrong = lengths != spec.table.lengths[planned]
     if wrong.any():
@@ -418,7 +378,7 @@ def _find_samples(spec: BatchSpec, samples: Mapping[str, SampleLike] | None) -> 
     if samples is None:
         raise TypeError("collate needs the samples of a batch plan: collate(spec, samples)")
     assert spec.table is not None
-    if isinstance(samples, BatchReadable):
+    if hasattr(samples, "take"):
         samples = samples.take(spec.sample_ids)
     found = []
     for index, name in zip(spec.layout.samples.tolist(), spec.sample_ids, strict=True):
@@ -444,48 +404,6 @@ def as_sample(sample_id: str, value: SampleLike) -> Sample:
     ids = np.asarray(value["input_ids"])
     mask = value.get("loss_mask")
     return Sample(sample_id, ids, np.ones(len(ids), np.int8) if mask is None else mask)
-
-
-def _concatenate(samples: Sequence[Sample]) -> ConcatenatedTokens:
-    starts = np.cumsum([0, *(sample.length for sample in samples)], dtype=np.int64)[:-1]
-    names = samples[0].columns.keys() if samples else ()
-    for sample in samples:
-        if sample.columns.keys() != names:
-            raise ValueError(
-                f"sample {sample.sample_id!r} has columns {sorted(sample.columns)}, but the first sample of "
-                f"the batch has {sorted(names)}"
-            )
-    return ConcatenatedTokens(
-        np.concatenate([np.zeros(0, np.int32), *(sample.input_ids for sample in samples)]),
-        np.concatenate([np.zeros(0, np.int8), *(sample.loss_mask for sample in samples)]),
-        starts,
-        {name: np.concatenate([sample.columns[name] for sample in samples]) for name in names},
-    )
-
-
-def _collate_with(
-    collate_fn: CollateFn,
-    spec: BatchSpec,
-    source: ConcatenatedTokens,
-    samples: list[Sample],
-    pad_id: int,
-    num_rows: int | None,
-) -> TokenBatch:
-    batch = fill_rows(source, spec.layout, pad_id=pad_id, num_rows=num_rows, spec=spec)
-    arrays: dict[str, Any] = dict(collate_fn(samples, spec.max_length, pad_id))
-    for name, array in arrays.items():
-        if len(array) != len(samples):
-            raise ValueError(
-                f"batch {spec.index}: collate_fn returned {len(array)} rows of {name} for {len(samples)} "
-                f"samples"
-            )
-        if len(array) < len(batch):
-            padding = np.zeros((len(batch) - len(array), *array.shape[1:]), array.dtype)
-            arrays[name] = np.concatenate([array, padding])
-    replaced: dict[str, Any] = {
-        name: arrays.pop(name) for name in ("input_ids", "loss_mask") if name in arrays
-    }
-    return dataclasses.replace(batch, columns={**batch.columns, **arrays}, **replaced)
 
 
 def _missing_sample(sample_id: str) -> ValueError:

@@ -1,28 +1,25 @@
 """Length caches, which store sample ids and the sample lengths for one tokenizer in a file.
 
 A `.jsonl` file grows as entries are added, and an interrupted run can be continued. A `.npz` file is written
-as a whole when the cache is closed, and loads in milliseconds.
+when the cache is closed, and loads in milliseconds.
 """
 
 import itertools
 import json
 import os
 import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, NamedTuple, cast
+from typing import IO, Any
 
 import numpy as np
 from jaxtyping import Int, Int32
 
 from phalanx.data.lengths import MAX_LENGTH, LazyIds, LengthTable
+from phalanx.data.npz_files import open_npz, read_header, write_npz
 from phalanx.data.readers import check_id
-from phalanx.io.atomic import atomic_write
-from phalanx.io.checksum import CorruptFileError, open_verified
-from phalanx.io.untrusted import parse_json
+from phalanx.io.checksum import CorruptFileError
 
 # Entries that are collected before they are written, to save system calls.
 _MAX_PENDING = 1 << 14
@@ -30,6 +27,24 @@ _BLOCK_BYTES = 1 << 18
 _FIELDS = ("sample_id", "tokenizer_hash", "length")
 _FORMAT, _VERSION = "phalanx.lengths", 1
 _REMEDY = "build it again"
+
+
+class TornLineError(ValueError):
+    """Raised if the last line of a file is incomplete because its writer was interrupted."""
+
+    def __init__(self, path: Path, line: int, offset: int) -> None:
+        super().__init__(
+            f"{path}:{line}: the last line is incomplete, because its writer was interrupted; open the file "
+            f"with LengthCache.create to repair and continue it, or load it with drop_torn_line=True"
+        )
+        self.line = line
+        """Number of the incomplete line, from 1."""
+        self.offset = offset
+        """Byte offset at which the incomplete line starts."""
+
+
+class NotJsonError(ValueError):
+    """Raised for a line that is not valid JSON."""
 
 
 class LengthCache:
@@ -42,16 +57,17 @@ class LengthCache:
 
     def __init__(self, path: str | os.PathLike[str], tokenizer_hash: str) -> None:
         self._path = Path(path)
+        self._is_npz = self._path.suffix == ".npz"
         self._tokenizer_hash = tokenizer_hash
         self._ids: list[str] | LazyIds = []
         self._lengths: Int32[np.ndarray, " samples"] = np.zeros(0, np.int32)
         # Created from the two above on first use; entries are added here.
         self._entries: dict[str, int] | None = None
-        self._pending_ids: list[str] = []
-        self._pending_lengths: list[int] = []
+        # Entries that are not yet in the `.jsonl` file.
+        self._pending: dict[str, int] = {}
+        # Number of entries in the file when it was opened. Each of them may be added once more.
         self._num_stored = 0
-        self._stored: set[str] | None = None
-        self._repeated: set[str] = set()
+        self._repeatable: set[str] | None = None
         self._is_open = False
         self._file: IO[bytes] | None = None
 
@@ -87,7 +103,9 @@ class LengthCache:
                 instead of raising `TornLineError`.
         """
         cache = cls(path, expected_tokenizer_hash or "")
-        cache._read(drop_torn_line)
+        torn = cache._read()
+        if torn is not None and not drop_torn_line:
+            raise torn
         return cache
 
     @classmethod
@@ -98,32 +116,26 @@ class LengthCache:
         """
         cache = cls.create(path, tokenizer_hash)
         if cache._path.exists():
-            cache._read(True)
+            cache._read()
         return cache
 
     def __enter__(self) -> "LengthCache":
         if self._is_open:
             raise ValueError(f"{self._path} is already open")
-        if self._path.exists():
-            self._repair_and_read()
-        elif not self._path.parent.is_dir():
+        _check_suffix(self._path)
+        if not self._path.parent.is_dir():
             raise FileNotFoundError(
                 f"cannot write {self._path}: the folder {self._path.parent} does not exist"
             )
-        else:
-            check_suffix(self._path)
-        if not _is_binary(self._path):
-            self._file = self._path.open("ab", buffering=0)
+        torn = self._read() if self._path.exists() else None
+        if not self._is_npz:
+            self._file = self._path.open("a+b", buffering=0)
+            self._repair(self._file, torn)
         self._num_stored = len(self)
         self._is_open = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         # Also after an error: the entries so far are valid and need not be computed again.
         self._is_open = False
         if self._file is not None:
@@ -132,7 +144,7 @@ class LengthCache:
                 os.fsync(self._file.fileno())
             self._file = None
         elif self._num_stored != len(self) or not self._path.exists():
-            _write_npz(self._path, self.ids, self.lengths, self._tokenizer_hash)
+            self._write_npz()
 
     def add(self, sample_id: str | int, length: int | np.integer) -> None:
         """Add the length of one sample.
@@ -147,10 +159,8 @@ class LengthCache:
         if key in entries:
             self._accept_repeats({key: number})
             return
-        entries[key] = number
-        self._pending_ids.append(key)
-        self._pending_lengths.append(number)
-        if len(self._pending_ids) >= _MAX_PENDING:
+        entries[key] = self._pending[key] = number
+        if len(self._pending) >= _MAX_PENDING:
             self._flush()
 
     def add_many(
@@ -163,24 +173,18 @@ class LengthCache:
         self._require_open()
         if len(sample_ids) != len(lengths):
             raise ValueError(f"got {len(sample_ids)} ids but {len(lengths)} lengths")
-        if set(map(type, sample_ids)) == {str} and all(sample_ids):
-            keys = cast(list[str], list(sample_ids))
-        else:
-            keys = [check_id(name, f"sample {row}") for row, name in enumerate(sample_ids)]
-        numbers = LengthTable.from_arrays(None, lengths).lengths.tolist()
-        added = dict(zip(keys, numbers, strict=True))
+        keys = [
+            name if type(name) is str and name else check_id(name, f"sample {row}")
+            for row, name in enumerate(sample_ids)
+        ]
+        added = dict(zip(keys, LengthTable.from_arrays(None, lengths).lengths.tolist(), strict=True))
         if len(added) != len(keys):
-            repeated = next(key for key, count in Counter(keys).items() if count > 1)
-            raise ValueError(f"{self._path}: sample id {repeated!r} was added twice; ids must be unique")
+            raise self._added_twice(Counter(keys).most_common(1)[0][0])
         entries = self._by_id()
         if not entries.keys().isdisjoint(added):
             self._accept_repeats({key: added.pop(key) for key in keys if key in entries})
-        if entries:
-            entries.update(added)
-        else:
-            self._entries = added.copy()
-        self._pending_ids += added
-        self._pending_lengths += added.values()
+        entries.update(added)
+        self._pending.update(added)
         self._flush()
 
     @property
@@ -243,97 +247,97 @@ class LengthCache:
 
     def _by_id(self) -> dict[str, int]:
         if self._entries is None:
-            ids = self._ids.as_list() if isinstance(self._ids, LazyIds) else self._ids
-            self._entries = dict(zip(ids, self._lengths.tolist(), strict=True))
-            if len(self._entries) != len(ids):
-                raise _repeated_id_error(self._path, ids)
+            self._entries = dict(zip(self._ids, self._lengths.tolist(), strict=True))
         return self._entries
 
     def _require_open(self) -> None:
         if not self._is_open:
             raise ValueError(f"{self._path} is not open for adding; use `with LengthCache.create(...)`")
 
-    def _accept_repeats(self, repeats: dict[str, int]) -> None:
-        """Accept entries that were in the file when it was opened, but only once.
+    def _accept_repeats(self, repeated: dict[str, int]) -> None:
+        """Accept entries that were in the file when it was opened, but each of them only once.
 
         Raises `ValueError` for others.
         """
         entries = self._by_id()
-        if self._stored is None:
-            self._stored = set(itertools.islice(entries, self._num_stored))
-        for key, length in repeats.items():
-            if key not in self._stored or key in self._repeated:
-                raise ValueError(f"{self._path}: sample id {key!r} was added twice; ids must be unique")
+        if self._repeatable is None:
+            self._repeatable = set(itertools.islice(entries, self._num_stored))
+        for key, length in repeated.items():
+            if key not in self._repeatable:
+                raise self._added_twice(key)
             if entries[key] != length:
                 raise ValueError(
                     f"{self._path}: sample id {key!r} has length {entries[key]} in the file, but now "
-                    f"{length}; "
-                    f"the dataset or the tokenizer has changed: delete the file and build it again"
+                    f"{length}; the dataset or the tokenizer has changed: delete the file and build it again"
                 )
-        self._repeated |= repeats.keys()
+        self._repeatable -= repeated.keys()
+
+    def _added_twice(self, key: str) -> ValueError:
+        return ValueError(f"{self._path}: sample id {key!r} was added twice; ids must be unique")
 
     def _flush(self) -> None:
         if self._file is None:
             return
-        ids, lengths = self._pending_ids, self._pending_lengths
-        self._pending_ids, self._pending_lengths = [], []
+        ids, lengths = list(self._pending), list(self._pending.values())
+        self._pending = {}
         for start in range(0, len(ids), _MAX_PENDING):
             end = start + _MAX_PENDING
             view = memoryview(format_lines(ids[start:end], lengths[start:end], self._tokenizer_hash))
             while view:
                 view = view[self._file.write(view) :]
 
-    def _repair_and_read(self) -> None:
-        """Read the file. An incomplete last line is removed, and a missing line break at the end is added."""
-        try:
-            self._read(False)
-        except TornLineError as torn:
-            self._read(True)
-            with self._path.open("r+b") as file:
-                file.truncate(torn.offset)
+    def _repair(self, file: IO[bytes], torn: TornLineError | None) -> None:
+        """Remove an incomplete last line of a `.jsonl` file, or add a missing line break at the end."""
+        if torn is not None:
+            file.truncate(torn.offset)
             warnings.warn(
                 f"{self._path}:{torn.line}: the last line was incomplete, because a writer was interrupted, "
-                f"and "
-                f"has been removed; {len(self)} entries are intact",
-                stacklevel=2,
+                f"and has been removed; {len(self)} entries are intact",
+                stacklevel=3,
             )
-            return
-        if _is_binary(self._path):
-            return
-        with self._path.open("r+b") as file:
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
+        elif size := file.seek(0, os.SEEK_END):
+            file.seek(size - 1)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
 
-    def _read(self, drop_torn_line: bool) -> None:
+    def _read(self) -> TornLineError | None:
+        """Read the file. Return an error if its last line is incomplete; the other lines are read."""
         if not self._path.is_file():
             raise FileNotFoundError(f"there is no length cache {self._path}")
-        check_suffix(self._path)
-        if _is_binary(self._path):
-            self._ids, self._lengths, tokenizer_hash = _read_npz(self._path)
-            self._check_tokenizer(tokenizer_hash, str(self._path))
-        else:
-            self._read_lines(drop_torn_line)
+        _check_suffix(self._path)
         self._entries = None
-
-    def _read_lines(self, drop_torn_line: bool) -> None:
+        if self._is_npz:
+            self._read_npz()
+            return None
         ids: list[str] = []
-        lengths: list[np.ndarray] = [np.zeros(0, np.int32)]
+        lengths = [np.zeros(0, np.int32)]
+        torn = None
         try:
-            for block in parse_blocks(self._path):
-                self._check_tokenizer(block.tokenizer_hash, f"{self._path}:{block.lines[0]}")
-                ids += block.ids
-                lengths.append(block.lengths)
-        except TornLineError:
-            if not drop_torn_line:
-                raise
-        # Sorting hashes finds repeated ids in a fraction of the time that a dictionary takes.
+            for lines, entries in _parse_file(self._path):
+                for line, entry in zip(lines, entries, strict=True):
+                    if entry["tokenizer_hash"] != self._tokenizer_hash:
+                        self._check_tokenizer(entry["tokenizer_hash"], f"{self._path}:{line}")
+                ids += [entry["sample_id"] for entry in entries]
+                lengths.append(np.array([entry["length"] for entry in entries], np.int32))
+        except TornLineError as error:
+            torn = error
+        # Sorting hashes finds repeated ids in a fraction of the time that a set takes.
         hashes = np.fromiter(map(hash, ids), np.int64, len(ids))
         hashes.sort()
         if (hashes[1:] == hashes[:-1]).any() and len(set(ids)) != len(ids):
-            raise _repeated_id_error(self._path, ids)
+            self._raise_for_repeat()
         self._ids, self._lengths = ids, np.concatenate(lengths)
+        return torn
+
+    def _raise_for_repeat(self) -> None:
+        first: dict[str, int] = {}
+        for lines, entries in _parse_file(self._path):
+            for line, entry in zip(lines, entries, strict=True):
+                if first.setdefault(entry["sample_id"], line) != line:
+                    raise ValueError(
+                        f"{self._path}:{line}: sample id {entry['sample_id']!r} is already on line "
+                        f"{first[entry['sample_id']]}"
+                    )
 
     def _check_tokenizer(self, found: str, where: str) -> None:
         if not self._tokenizer_hash:
@@ -341,43 +345,51 @@ class LengthCache:
         elif found != self._tokenizer_hash:
             raise ValueError(
                 f"{where}: counted with tokenizer {found!r}, not {self._tokenizer_hash!r}; use that "
-                f"tokenizer, "
-                f"or build a new cache"
+                f"tokenizer, or build a new cache"
             )
 
+    def _write_npz(self) -> None:
+        encoded = [sample_id.encode() for sample_id in self.ids]
+        arrays = {
+            "lengths": self.lengths,
+            "id_sizes": np.fromiter(map(len, encoded), np.int32, len(encoded)),
+            "id_bytes": np.frombuffer(b"".join(encoded), np.uint8),
+        }
+        header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": self._tokenizer_hash}
+        write_npz(self._path, arrays, header)
 
-class TornLineError(ValueError):
-    """Raised if the last line of a file is incomplete because its writer was interrupted."""
+    def _read_npz(self) -> None:
+        """Read the lengths and the tokenizer hash. The ids are read on first use."""
+        path, identity = self._path, _file_identity(self._path)
+        with open_npz(path, _REMEDY) as archive:
+            header = read_header(archive, path, "a length cache", _FORMAT, _VERSION)
+            lengths = archive["lengths"]
+        if lengths.dtype != np.int32 or lengths.ndim != 1 or lengths.min(initial=1) < 1:
+            raise CorruptFileError(f"{path} is corrupt: lengths must be positive integers; {_REMEDY}")
 
-    def __init__(self, path: Path, line: int, offset: int) -> None:
-        super().__init__(
-            f"{path}:{line}: the last line is incomplete, because its writer was interrupted; open the file "
-            f"with "
-            f"LengthCache.create to repair and continue it, or load it with drop_torn_line=True"
-        )
-        self.line = line
-        self.offset = offset
-        """Byte offset at which the incomplete line starts."""
+        def read_ids() -> list[str]:
+            if _file_identity(path) != identity:
+                raise ValueError(f"{path} was changed after its lengths were loaded; load it again")
+            with open_npz(path, _REMEDY) as archive:
+                ends = np.cumsum(archive["id_sizes"], dtype=np.int64).tolist()
+                data = archive["id_bytes"].tobytes()
+            if len(ends) != len(lengths) or max(ends, default=0) != len(data):
+                raise CorruptFileError(f"{path} is corrupt: ids and lengths do not match; {_REMEDY}")
+            bounds = itertools.pairwise([0, *ends])
+            if data.isascii():
+                text = data.decode()
+                return [text[a:b] for a, b in bounds]
+            return [data[a:b].decode() for a, b in bounds]
+
+        self._check_tokenizer(str(header["tokenizer_hash"]), str(path))
+        lengths.flags.writeable = False
+        self._ids, self._lengths = LazyIds(len(lengths), read_ids), lengths
 
 
-class _Block(NamedTuple):
-    """Consecutive entries of a file that have the same tokenizer hash."""
-
-    ids: list[str]
-    lengths: Int32[np.ndarray, " entries"]
-    lines: Sequence[int]
-    """Line number of each entry, from 1."""
-    tokenizer_hash: str
-
-
-def check_suffix(path: Path) -> None:
+def _check_suffix(path: Path) -> None:
     """Raise `ValueError` if the suffix is that of the former Arrow format."""
     if path.suffix == ".arrow":
         raise ValueError(f"{path}: the Arrow format was removed; use .npz, which loads as fast, or .jsonl")
-
-
-def _is_binary(path: Path) -> bool:
-    return path.suffix == ".npz"
 
 
 def _check_length(value: object, where: str) -> int:
@@ -404,158 +416,63 @@ def format_lines(ids: Sequence[str], lengths: Sequence[int], tokenizer_hash: str
     ).encode()
 
 
-def parse_blocks(path: Path) -> Iterator[_Block]:
-    """Iterate over the entries of a JSONL file in blocks.
+def _parse_file(path: Path) -> Iterator[tuple[Sequence[int], list[dict[str, Any]]]]:
+    """Iterate over the entries of a `.jsonl` file in blocks.
 
-    Raises `TornLineError` if the last line is incomplete.
+    Yields line numbers, from 1, and validated entries. Raises `TornLineError` if the last line is incomplete.
     """
     with path.open("rb") as file:
         rest, line, offset = b"", 1, 0
         while data := file.read(_BLOCK_BYTES):
             complete, newline, rest = (rest + data).rpartition(b"\n")
             if newline:
-                yield from _parse_lines(path, line, complete)
+                yield _parse_lines(path, line, complete)
                 line += complete.count(b"\n") + 1
                 offset += len(complete) + 1
         if rest:
             try:
-                blocks = _parse_lines(path, line, rest)
-            except ValueError as error:
+                last = _parse_lines(path, line, rest)
+            except NotJsonError as error:
                 # An incomplete line is not valid JSON, but a complete one can lack its line end.
-                if _is_json(rest):
-                    raise
                 raise TornLineError(path, line, offset) from error
-            yield from blocks
+            yield last
 
 
-def _is_json(data: bytes) -> bool:
+def _parse_lines(path: Path, first_line: int, data: bytes) -> tuple[Sequence[int], list[dict[str, Any]]]:
     try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _parse_lines(path: Path, first_line: int, data: bytes) -> list[_Block]:
-    try:
-        lines = data.decode().split("\n")
+        texts = data.decode().split("\n")
     except UnicodeDecodeError as error:
         line = first_line + data.count(b"\n", 0, error.start)
-        raise ValueError(f"{path}:{line}: not valid UTF-8: {error.reason}") from error
-    # One call for the whole block is several times as fast as one per line. A line with several values, or a
-    # value over several lines, changes the count, and then lines are parsed one by one.
+        raise NotJsonError(f"{path}:{line}: not valid UTF-8: {error.reason}") from error
+    lines: Sequence[int] = range(first_line, first_line + len(texts))
+    # One call for all lines is several times as fast as one per line. A line with several values, or a value
+    # over several lines, changes the count, and then lines are parsed one by one.
     try:
-        entries = json.loads(f"[{','.join(lines)}]")
-        if len(entries) == len(lines) and not any("}" in line[:-1] for line in lines):
-            return _create_blocks(path, range(first_line, first_line + len(lines)), entries)
+        entries = json.loads(f"[{','.join(texts)}]")
+        parsed = len(entries) == len(texts) and not any("}" in text[:-1] for text in texts)
     except (ValueError, RecursionError):
-        pass
-    numbered = [(number, line) for number, line in enumerate(lines, first_line) if line.strip()]
-    entries = []
-    for number, text in numbered:
-        try:
-            entries.append(json.loads(text))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}:{number}: not a JSON object: {error}") from error
-    return _create_blocks(path, [number for number, _ in numbered], entries)
-
-
-def _create_blocks(path: Path, lines: Sequence[int], entries: list[object]) -> list[_Block]:
-    ids, hashes, lengths = [], [], []
+        parsed = False
+    if not parsed:
+        lines = [line for line, text in zip(lines, texts, strict=True) if text.strip()]
+        entries = []
+        for line in lines:
+            try:
+                entries.append(json.loads(texts[line - first_line]))
+            except (ValueError, RecursionError) as error:
+                raise NotJsonError(f"{path}:{line}: not a JSON object: {error}") from error
     for line, entry in zip(lines, entries, strict=True):
         where = f"{path}:{line}"
         if not isinstance(entry, dict) or not all(field in entry for field in _FIELDS):
             raise ValueError(f"{where}: expected an object with {', '.join(_FIELDS)}, got {entry!r:.80}")
-        name, length = entry["sample_id"], entry["length"]
-        ids.append(name if type(name) is str and name else check_id(name, where))
-        lengths.append(
-            length if type(length) is int and 0 < length <= MAX_LENGTH else _check_length(length, where)
-        )
+        if type(entry["sample_id"]) is not str or not entry["sample_id"]:
+            entry["sample_id"] = check_id(entry["sample_id"], where)
+        if type(entry["length"]) is not int or not 0 < entry["length"] <= MAX_LENGTH:
+            _check_length(entry["length"], where)
         if type(entry["tokenizer_hash"]) is not str:
             raise ValueError(f"{where}: tokenizer_hash must be a string, got {entry['tokenizer_hash']!r}")
-        hashes.append(entry["tokenizer_hash"])
-    blocks, begin = [], 0
-    for key, group in itertools.groupby(hashes):
-        end = begin + sum(1 for _ in group)
-        blocks.append(_Block(ids[begin:end], np.array(lengths[begin:end], np.int32), lines[begin:end], key))
-        begin = end
-    return blocks
-
-
-def _write_npz(
-    path: Path, ids: Sequence[str], lengths: Int32[np.ndarray, " samples"], tokenizer_hash: str
-) -> None:
-    header = {"format": _FORMAT, "version": _VERSION, "tokenizer_hash": tokenizer_hash}
-    encoded = [text.encode() for text in ids]
-    with atomic_write(path, checksum=True) as file:
-        np.savez(
-            file,
-            header=np.frombuffer(json.dumps(header).encode(), np.uint8),
-            lengths=lengths,
-            id_sizes=np.fromiter(map(len, encoded), np.int32, len(encoded)),
-            id_bytes=np.frombuffer(b"".join(encoded), np.uint8),
-        )
-
-
-def _read_npz(path: Path) -> tuple[LazyIds, Int32[np.ndarray, " samples"], str]:
-    """Return the ids, lengths and tokenizer hash of a `.npz` file. The ids are read on first use."""
-    identity = _file_identity(path)
-    members = _npz_members(path, "header", "lengths")
-    header = parse_json(members["header"].tobytes(), path)
-    if not isinstance(header, dict) or header.get("format") != _FORMAT:
-        raise _damaged(path, f"its header does not have the format {_FORMAT}")
-    if header.get("version") != _VERSION:
-        raise ValueError(f"{path} has version {header.get('version')}, but this release reads {_VERSION}")
-    lengths = members["lengths"]
-    if lengths.dtype != np.int32 or lengths.ndim != 1 or (len(lengths) and lengths.min() < 1):
-        raise _damaged(path, f"its lengths are {lengths.dtype} of shape {lengths.shape}, or not positive")
-
-    def read_ids() -> list[str]:
-        if _file_identity(path) != identity:
-            raise ValueError(f"{path} was changed after its lengths were loaded; load it again")
-        members = _npz_members(path, "id_sizes", "id_bytes")
-        ends = np.cumsum(members["id_sizes"], dtype=np.int64)
-        data = members["id_bytes"].tobytes()
-        if len(ends) != len(lengths) or (ends[-1] if len(ends) else 0) != len(data):
-            raise _damaged(path, f"{len(ends)} ids of {len(data)} bytes for {len(lengths)} lengths")
-        bounds = [0, *ends.tolist()]
-        if data.isascii():
-            text = data.decode()
-            return [text[a:b] for a, b in itertools.pairwise(bounds)]
-        return [data[a:b].decode() for a, b in itertools.pairwise(bounds)]
-
-    lengths.flags.writeable = False
-    return LazyIds(len(lengths), read_ids), lengths, str(header["tokenizer_hash"])
-
-
-def _npz_members(path: Path, *names: str) -> dict[str, np.ndarray]:
-    try:
-        # Opened here, because np.load does not close a file that it cannot read.
-        with open_verified(path, _REMEDY) as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in names}
-    except CorruptFileError:
-        raise
-    # np.load takes a file that is not an archive for a pickle, and rejects it with a ValueError.
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-        raise _damaged(path, str(error)) from error
+    return lines, entries
 
 
 def _file_identity(path: Path) -> tuple[int, int, int]:
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _damaged(path: Path, reason: str) -> CorruptFileError:
-    return CorruptFileError(f"{path}: not an intact length cache ({reason}); {_REMEDY}")
-
-
-def _repeated_id_error(path: Path, ids: Sequence[str]) -> ValueError:
-    lines: Iterable[int] = range(1, len(ids) + 1)
-    if not _is_binary(path):
-        lines = itertools.chain.from_iterable(block.lines for block in parse_blocks(path))
-    first: dict[str, int] = {}
-    for sample_id, line in zip(ids, lines, strict=False):
-        if sample_id in first:
-            return ValueError(f"{path}:{line}: sample id {sample_id!r} is already on line {first[sample_id]}")
-        first[sample_id] = line
-    raise AssertionError("no id is repeated")

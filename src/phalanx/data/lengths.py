@@ -75,7 +75,7 @@ class LengthTable:
     def from_mapping(cls, lengths: Mapping[Any, Any]) -> "LengthTable":
         """Create a table from a mapping of ids to lengths, in the order of the mapping."""
         ids = list(lengths)
-        table = cls(ids, _as_int32(list(lengths.values()), ids))
+        table = cls(ids, check_lengths(list(lengths.values()), ids))
         _check_id_types(ids)
         # The keys of a mapping are unique, which saves the most expensive check.
         return table.trust()
@@ -83,7 +83,7 @@ class LengthTable:
     @classmethod
     def from_arrays(cls, ids: Sequence[Any] | np.ndarray | None, lengths: Any) -> "LengthTable":
         """Create a table from ids and lengths. If `ids` is None, the ids are "0", "1", ..."""
-        array = _as_int32(lengths, ids)
+        array = check_lengths(lengths, ids)
         names: Sequence[Any] = RangeIds(len(array))
         if ids is not None:
             names = ids.tolist() if isinstance(ids, np.ndarray) else ids
@@ -109,11 +109,7 @@ class LengthTable:
             raise ValueError(f"lengths must be int32, got {self.lengths.dtype}; use LengthTable.from_arrays")
         if len(self.ids) != len(self.lengths):
             raise ValueError(f"got {len(self.ids)} ids but {len(self.lengths)} lengths")
-        if len(self.lengths) and int(self.lengths.min()) < 1:
-            row = int(np.argmax(self.lengths < 1))
-            raise ValueError(
-                f"{_where(self.ids, row)}: length must be a positive integer, got {self.lengths[row]}"
-            )
+        check_lengths(self.lengths, self.ids)
         if not isinstance(self.ids, RangeIds):
             _check_id_types(self.ids)
             if len(set(self.ids)) != len(self.ids):
@@ -154,39 +150,45 @@ def as_length_table(lengths: Lengths) -> LengthTable:
     return LengthTable.from_mapping(lengths)
 
 
-def _as_int32(lengths: Any, ids: Any) -> Int32[np.ndarray, " samples"]:
+def check_lengths(lengths: Any, ids: Any = None) -> Int32[np.ndarray, " samples"]:
+    """Convert lengths to an int32 array.
+
+    Args:
+        lengths: Array or iterable of integers.
+        ids: Sample ids for error messages. None refers to samples by index only.
+
+    Raises:
+        ValueError: If a length is not a positive integer of at most 31 bits.
+    """
     if not isinstance(lengths, np.ndarray):
-        lengths = list(lengths)
+        values = list(lengths)
         # NumPy would convert True to 1 and 3.7 to 3, so types are checked first.
-        if set(map(type, lengths)) - {int}:
-            _raise_for_length_type(lengths, ids)
+        if set(map(type, values)) - {int}:
+            for row, value in enumerate(values):
+                if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                    raise _length_error(value, row, ids)
         try:
-            lengths = np.array(lengths, np.int64)
+            lengths = np.array(values, np.int64)
         except OverflowError:
-            row = next(row for row, length in enumerate(lengths) if abs(length) > MAX_LENGTH)
-            raise ValueError(f"{_where(ids, row)}: length {lengths[row]} is above {MAX_LENGTH}") from None
-    if lengths.ndim != 1:
-        raise ValueError(f"lengths must be one-dimensional, got an array of shape {lengths.shape}")
-    if lengths.dtype.kind not in "iu":
-        raise ValueError(f"lengths must be integers, got an array of {lengths.dtype}")
-    if len(lengths) and lengths.dtype.itemsize >= 4 and int(lengths.max()) > MAX_LENGTH:
-        row = int(np.argmax(lengths > MAX_LENGTH))
-        raise ValueError(f"{_where(ids, row)}: length {lengths[row]} is above {MAX_LENGTH}")
-    if len(lengths) and int(lengths.min()) < 1:
-        row = int(np.argmax(lengths < 1))
-        raise ValueError(f"{_where(ids, row)}: length must be a positive integer, got {lengths[row]}")
-    return lengths.astype(np.int32, copy=False)
+            row = next(row for row, value in enumerate(values) if abs(value) > MAX_LENGTH)
+            raise _length_error(values[row], row, ids) from None
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
+        raise ValueError(
+            f"lengths must be a one-dimensional array of integers, got {lengths.dtype} of shape "
+            f"{lengths.shape}"
+        )
+    if len(lengths) and not 1 <= lengths.min() <= lengths.max() <= MAX_LENGTH:
+        row = int(np.argmax((lengths < 1) | (lengths > MAX_LENGTH)))
+        raise _length_error(lengths[row], row, ids)
+    return np.ascontiguousarray(lengths, np.int32)
 
 
-def _where(ids: Any, row: int) -> str:
-    named = f" ({ids[row]!r})" if ids is not None and row < len(ids) else ""
-    return f"sample {row}{named}"
-
-
-def _raise_for_length_type(lengths: list[Any], ids: Any) -> None:
-    for row, length in enumerate(lengths):
-        if isinstance(length, bool) or not isinstance(length, int | np.integer):
-            raise ValueError(f"{_where(ids, row)}: length must be a positive integer, got {length!r}")
+def _length_error(length: Any, row: int, ids: Any) -> ValueError:
+    name = f"sample {row} ({ids[row]!r})" if ids is not None and row < len(ids) else f"sample {row}"
+    if isinstance(length, int | np.integer) and length > MAX_LENGTH:
+        return ValueError(f"{name}: length {length} is above {MAX_LENGTH}")
+    shown = length if isinstance(length, np.generic) else repr(length)
+    return ValueError(f"{name}: length must be a positive integer, got {shown}")
 
 
 def _check_id_types(ids: Sequence[Any]) -> None:

@@ -12,45 +12,47 @@ from phalanx.data.plans.buckets import BucketSpec
 from phalanx.data.plans.epoch import EpochBatches
 
 
-class BucketMetrics(FrozenModel):
-    """Metrics of the batches of one bucket."""
+class PaddingMetrics(FrozenModel):
+    """Number of tokens with and without padding."""
 
-    bucket_id: int
-    max_length: int
-    """Maximum sample length of the bucket, in tokens."""
-    num_batches: int
-    num_samples: int
-    total_tokens: int
-    """Number of tokens without padding."""
-    padded_tokens: int
-    """Number of tokens including padding."""
-
-    @property
-    def efficiency(self) -> float:
-        """Fraction of the tokens that are not padding, from 0 to 1. It is 1 if there are no tokens."""
-        return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
-
-    @property
-    def padding_waste(self) -> float:
-        """Fraction of the tokens that are padding."""
-        return 1.0 - self.efficiency
-
-    @property
-    def mean_length(self) -> float:
-        """Mean sample length in tokens. 0 if there are no samples."""
-        return _ratio(self.total_tokens, self.num_samples)
-
-
-class BatchMetrics(FrozenModel):
-    """Token counts and padding of a set of batches or packed rows."""
-
-    num_batches: int = 0
-    num_rows: int = 0
-    num_samples: int = 0
     total_tokens: int = 0
     """Number of tokens without padding and separators."""
     padded_tokens: int = 0
     """Number of tokens including padding and separators."""
+
+    @property
+    def efficiency(self) -> float:
+        """Fraction of the tokens that are not padding or separators, from 0 to 1. 1 if there are none."""
+        return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
+
+    @property
+    def padding_waste(self) -> float:
+        """Fraction of the tokens that are padding or separators, from 0 to 1."""
+        return 1.0 - self.efficiency
+
+
+class BucketMetrics(PaddingMetrics):
+    """Metrics of the batches of one bucket."""
+
+    bucket_id: int
+    """Index of the bucket. Bucket 0 has the shortest samples."""
+    max_length: int
+    """Maximum sample length of the bucket, in tokens."""
+    num_batches: int
+    """Number of batches."""
+    num_samples: int
+    """Number of samples in all batches."""
+
+
+class BatchMetrics(PaddingMetrics):
+    """Token counts and padding of a set of batches or packed rows."""
+
+    num_batches: int = 0
+    """Number of batches."""
+    num_rows: int = 0
+    """Number of rows in all batches."""
+    num_samples: int = 0
+    """Number of samples in all batches."""
     loss_tokens: int = 0
     """Number of tokens that count in the loss. If the loss masks are unknown, every token counts."""
     separator_tokens: int = 0
@@ -63,58 +65,40 @@ class BatchMetrics(FrozenModel):
     """Metrics of the buckets that are not empty, starting with the shortest samples."""
 
     @property
-    def efficiency(self) -> float:
-        """Number of sample tokens divided by the number of all tokens. 1 if there are none."""
-        return self.total_tokens / self.padded_tokens if self.padded_tokens else 1.0
-
-    @property
     def padding_tokens(self) -> int:
         """Number of padding tokens."""
         return self.padded_tokens - self.total_tokens - self.separator_tokens
 
     @property
-    def padding_waste(self) -> float:
-        """Fraction of all tokens that are padding or separators."""
-        return 1.0 - self.efficiency
-
-    @property
     def loss_efficiency(self) -> float:
-        """Fraction of all tokens that count in the loss."""
+        """Fraction of all tokens that count in the loss. 0 if there are no tokens."""
         return _ratio(self.loss_tokens, self.padded_tokens)
 
     @property
     def packing_ratio(self) -> float:
-        """Mean number of samples per row."""
+        """Mean number of samples per row. 0 if there are no rows."""
         return _ratio(self.num_samples, self.num_rows)
 
     @property
     def mean_batch_size(self) -> float:
-        """Mean number of samples per batch."""
+        """Mean number of samples per batch. 0 if there are no batches."""
         return _ratio(self.num_samples, self.num_batches)
-
-    @property
-    def skip_rate(self) -> float:
-        """Fraction of the samples that are not in any batch."""
-        return _ratio(self.num_skipped, self.num_skipped + self.num_samples)
 
     def summary(self) -> dict[str, Any]:
         """Return the most important metrics as a dictionary. Ratios are rounded to four decimal places."""
-        return {
-            "num_batches": self.num_batches,
-            "num_rows": self.num_rows,
-            "num_samples": self.num_samples,
-            "num_skipped": self.num_skipped,
-            "total_tokens": self.total_tokens,
-            "padded_tokens": self.padded_tokens,
-            "loss_tokens": self.loss_tokens,
-            "separator_tokens": self.separator_tokens,
-            "padding_tokens": self.padding_tokens,
-            "efficiency": round(self.efficiency, 4),
-            "padding_waste": round(self.padding_waste, 4),
-            "loss_efficiency": round(self.loss_efficiency, 4),
-            "packing_ratio": round(self.packing_ratio, 4),
-            "mean_batch_size": round(self.mean_batch_size, 4),
-        }
+        counts = (
+            "num_batches",
+            "num_rows",
+            "num_samples",
+            "num_skipped",
+            "total_tokens",
+            "padded_tokens",
+            "loss_tokens",
+            "separator_tokens",
+            "padding_tokens",
+        )
+        ratios = ("efficiency", "padding_waste", "loss_efficiency", "packing_ratio", "mean_batch_size")
+        return {name: round(getattr(self, name), 4) for name in (*counts, *ratios)}
 
 
 def compute_metrics(
@@ -134,11 +118,8 @@ def compute_metrics(
         num_skipped: Number of samples that are not in any batch.
         loss_tokens: Number of tokens that count in the loss. None counts every token.
     """
-    tokens, counts, padded = (
-        batches.batch_sums(lengths.astype(np.int64)),
-        batches.counts,
-        batches.padded_tokens,
-    )
+    tokens = batches.batch_sums(lengths.astype(np.int64))
+    counts, padded = batches.counts, batches.padded_tokens
     buckets = []
     for bucket in np.unique(batches.bucket_ids).tolist():
         inside = batches.bucket_ids == bucket

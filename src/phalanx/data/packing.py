@@ -10,6 +10,7 @@ from jaxtyping import Int32, Int64, Integer
 from pydantic import Field
 
 from phalanx.config import Config, check_type
+from phalanx.data.lengths import check_lengths
 from phalanx.native import require_native
 
 MAX_CAPACITY = 1 << 24
@@ -71,8 +72,8 @@ class PackingConfig(Config):
     """Token that is inserted between two segments of a row, as a part of the first one. None inserts no
     separators."""
     separator_loss: bool = True
-    """Whether a separator counts in the loss if the token before it does, so that a model learns to stop. The
-    last segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample with a token."""
+    """Count a separator in the loss if the token before it counts, so that a model learns to stop. The last
+    segment of a row has no separator; use `TokenizeConfig.add_eos` to end every sample with a token."""
     overlong: OverlongPolicy = OverlongPolicy.ERROR
     """Policy for samples that are longer than `max_length`."""
 
@@ -95,40 +96,18 @@ def pack_lengths(
     >>> pack_lengths([3, 4, 1], 4).tolist()
     [1, 0, 1]
     """
-    mode = PackingMode(mode)
-    checked = check_lengths(lengths, capacity)
-    bins = np.empty(len(checked), np.int32)
-    require_native("sequence packing").pack_lengths(checked, capacity, str(mode), bins)
-    return bins
-
-
-def check_lengths(
-    lengths: Integer[np.ndarray, " samples"] | Sequence[Any], capacity: int | None = None
-) -> Int32[np.ndarray, " samples"]:
-    """Convert lengths to an int32 array.
-
-    Raises `ValueError` if a length is not positive or exceeds `capacity`.
-    """
-    if capacity is not None and not 1 <= capacity <= MAX_CAPACITY:
+    if not 1 <= capacity <= MAX_CAPACITY:
         raise ValueError(f"capacity must be between 1 and {MAX_CAPACITY}, got {capacity}")
-    array = np.asarray(lengths)
-    if array.size == 0:
-        return np.empty(0, np.int32)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    checked = check_lengths(lengths)
+    if checked.max(initial=0) > capacity:
+        index = int(np.argmax(checked > capacity))
         raise ValueError(
-            f"lengths must be a one-dimensional array of integers, got {array.dtype} with shape {array.shape}"
+            f"sample {index}: length {checked[index]} exceeds the capacity {capacity}; skip, truncate or "
+            f"split the sample, or increase the capacity"
         )
-    if array.min() < 1:
-        index = int(np.argmax(array < 1))
-        raise ValueError(f"lengths[{index}]: length must be a positive integer, got {array[index]}")
-    limit = np.iinfo(np.int32).max if capacity is None else capacity
-    if array.max() > limit:
-        index = int(np.argmax(array > limit))
-        raise ValueError(
-            f"lengths[{index}]: {array[index]} exceeds the capacity {limit}; skip, truncate or split the "
-            f"sample, or increase the capacity"
-        )
-    return np.ascontiguousarray(array, np.int32)
+    bins = np.empty(len(checked), np.int32)
+    require_native("sequence packing").pack_lengths(checked, capacity, str(PackingMode(mode)), bins)
+    return bins
 
 
 def _no_samples() -> Int32[np.ndarray, " samples"]:
@@ -157,7 +136,7 @@ class PackLayout:
     separator_token_id: int | None = None
     """Token between two segments of a row. None if there are no separators."""
     separator_loss: bool = True
-    """Whether a separator counts in the loss if the token before it does."""
+    """Count a separator in the loss if the token before it counts."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -165,11 +144,9 @@ class PackLayout:
     @property
     def spans(self) -> Int32[np.ndarray, " segments"]:
         """Number of tokens that each segment occupies in its row, including its separator."""
-        return _add_separators(self.lengths, self.offsets) if self._has_separators else self.lengths
-
-    @property
-    def _has_separators(self) -> bool:
-        return self.separator_token_id is not None
+        if self.separator_token_id is None:
+            return self.lengths
+        return _add_separators(self.lengths, self.offsets)
 
     @property
     def segment_rows(self) -> Int64[np.ndarray, " segments"]:

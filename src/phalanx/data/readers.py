@@ -1,6 +1,7 @@
 """Dataset readers for JSONL, Parquet and text files and for saved Hugging Face datasets."""
 
 import bisect
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -36,7 +37,7 @@ class FilePart:
     first_row: int = 0
     """Index of the part's first row within the Parquet file or saved dataset."""
     is_saved_dataset: bool = False
-    """Whether the path is a folder that `Dataset.save_to_disk` wrote."""
+    """True if the path is a folder that `Dataset.save_to_disk` wrote."""
     split: str | None = None
     """Name of the split, if the saved dataset has several. None otherwise."""
 
@@ -95,7 +96,7 @@ def split_files(paths: Sequence[Path], part_bytes: int | None, split: str | None
             raise ValueError(f"{path} has no splits; remove split={split!r}")
         for file in files:
             if file.suffix == ".parquet":
-                parts += _split_parquet(file, part_bytes)
+                parts += _split_parquet(str(file), part_bytes)
                 continue
             size = file.stat().st_size
             step = part_bytes or max(size, 1)
@@ -208,48 +209,42 @@ def _parse_json_line(line: bytes, where: str) -> dict[str, Any]:
     return row
 
 
-def require_pyarrow(purpose: str) -> Any:
-    """Return the `pyarrow` module. Raises `ImportError` with the install command if it is missing."""
+@contextlib.contextmanager
+def _open_parquet(path: str) -> Iterator[Any]:
     try:
         import pyarrow
+        import pyarrow.parquet
     except ImportError as error:
-        raise ImportError(f"to {purpose}, install pyarrow: pip install 'phalanx[data]'") from error
-    return pyarrow
-
-
-def _split_parquet(file: Path, part_bytes: int | None) -> Iterator[FilePart]:
-    pa = require_pyarrow(f"read {file}")
-    import pyarrow.parquet as parquet
-
+        raise ImportError(f"to read {path}, install pyarrow: pip install 'phalanx[data]'") from error
     try:
-        metadata = parquet.read_metadata(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{file}: not a valid Parquet file: {error}") from error
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: not a valid Parquet file: {error}") from error
+
+
+def _split_parquet(path: str, part_bytes: int | None) -> Iterator[FilePart]:
+    with _open_parquet(path) as file:
+        groups = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
     begin, first_row, size, rows = 0, 0, 0, 0
-    for group in range(metadata.num_row_groups):
-        size += metadata.row_group(group).total_byte_size
-        rows += metadata.row_group(group).num_rows
-        is_last = group + 1 == metadata.num_row_groups
-        if is_last or (part_bytes is not None and size >= part_bytes):
-            yield FilePart(str(file), begin, group + 1, first_row)
-            begin, first_row, size, rows = group + 1, first_row + rows, 0, 0
+    for end, group in enumerate(groups, 1):
+        size += group.total_byte_size
+        rows += group.num_rows
+        if end == len(groups) or (part_bytes is not None and size >= part_bytes):
+            yield FilePart(path, begin, end, first_row)
+            begin, first_row, size, rows = end, first_row + rows, 0, 0
 
 
 def _read_parquet(part: FilePart, columns: Sequence[str] | None) -> Iterator[Row]:
-    pa = require_pyarrow(f"read {part.path}")
-    import pyarrow.parquet as parquet
-
-    number = part.first_row
-    try:
-        with parquet.ParquetFile(part.path) as file:
-            names = _select_columns(file.schema_arrow.names, columns)
-            groups = list(range(part.begin, part.end))
-            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=names):
-                for row in batch.to_pylist():
-                    yield f"{part.path}: row {number}", row
-                    number += 1
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{part.path}: not a valid Parquet file: {error}") from error
+    with _open_parquet(part.path) as file:
+        batches = file.iter_batches(
+            _ROWS_AT_ONCE,
+            row_groups=list(range(part.begin, part.end)),
+            columns=_select_columns(file.schema_arrow.names, columns),
+        )
+        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
+        for number, row in enumerate(rows, part.first_row):
+            yield f"{part.path}: row {number}", row
 
 
 def _split_saved_dataset(path: Path, part_bytes: int | None, split: str | None) -> Iterator[FilePart]:
@@ -265,11 +260,9 @@ def _read_saved_dataset(part: FilePart, columns: Sequence[str] | None) -> Iterat
     name = f"{part.path}[{part.split}]" if part.split else part.path
     names = _select_columns(dataset.column_names, columns)
     dataset = dataset.select_columns(names).with_format("arrow").select(range(part.begin, part.end))
-    number = part.begin
-    for table in dataset.iter(_ROWS_AT_ONCE):
-        for row in table.to_pylist():
-            yield f"{name}: row {number}", row
-            number += 1
+    rows = itertools.chain.from_iterable(table.to_pylist() for table in dataset.iter(_ROWS_AT_ONCE))
+    for number, row in enumerate(rows, part.begin):
+        yield f"{name}: row {number}", row
 
 
 def _load_saved_dataset(path: Path, split: str | None) -> Any:
@@ -320,10 +313,13 @@ class IdAssigner:
     """
 
     def __init__(self) -> None:
+        # Number of the row with each id that the dataset contains.
         self._first_row: dict[str, int] = {}
         self._count = 0
         self._parts: list[FilePart | None] = []
+        # Number of the first row of each part.
         self._starts: list[int] = []
+        # Current file, and whether its rows have ids.
         self._file: str | None = None
         self._has_ids = False
         # Ranges of row numbers that serve as ids.
@@ -337,25 +333,20 @@ class IdAssigner:
     def assign(self, given: str) -> str:
         """Return the id of the next row. `given` is the row's own id, or an empty string if it has none."""
         number = self._count
-        part = self._parts[-1] if self._parts else None
+        part = self._parts[-1]
         file = "" if part is None else part.path
         if file != self._file:
             self._file, self._has_ids = file, bool(given)
         if self._has_ids != bool(given):
-            message = (
-                "has no id, but earlier rows have one"
-                if self._has_ids
-                else "has an id, but earlier rows do not"
-            )
-            raise ValueError(f"{self._location(number)}: this row {message}")
+            found, earlier = ("no id", "have one") if self._has_ids else ("an id", "do not")
+            raise ValueError(f"{self._location(number)}: this row has {found}, but earlier rows {earlier}")
         self._count += 1
         if given:
             first = self._first_row.setdefault(given, number)
             if self._is_row_number(given):
                 raise ValueError(
                     f"{self._location(number)}: sample id {given!r} is the number of a row without an id; "
-                    f"add "
-                    f"ids to all files, or to none"
+                    f"add ids to all files, or to none"
                 )
         else:
             given = str(number)
@@ -378,7 +369,7 @@ class IdAssigner:
     def _location(self, number: int) -> str:
         """Return the location of a row for error messages. The part is read again to find it."""
         index = bisect.bisect_right(self._starts, number) - 1
-        part = self._parts[index] if index >= 0 else None
+        part = self._parts[index]
         if part is None:
             return f"row {number}"
         rows = read_part(part, first_line=count_lines_before(part) + 1)

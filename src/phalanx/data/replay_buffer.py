@@ -22,7 +22,6 @@ from phalanx.data.samples import (
     ORIGIN_CODES,
     PackedSample,
     Sample,
-    SampleFileError,
     SampleOrigin,
     pack_sample,
     read_packed_samples,
@@ -30,14 +29,14 @@ from phalanx.data.samples import (
     unpack_tokens,
     write_packed_samples,
 )
-from phalanx.data.sum_tree import SumTree, draw_slots, draw_uniform
+from phalanx.data.sum_tree import SumTree, draw_slots
+from phalanx.io.checksum import CorruptFileError
 
-_DIFFICULTY_BINS = 10
 _SUM_SCALE = 2.0**64
 
 
 class EvictionPolicy(StrEnum):
-    """Which sample a full buffer evicts to make room for a new one."""
+    """Which sample a full buffer evicts when a new one is added."""
 
     FIFO = "fifo"
     """Evict the oldest sample."""
@@ -76,16 +75,13 @@ class SampleFilter:
     min_difficulty: float | None = None
     max_difficulty: float | None = None
     success: bool | None = None
+    """Outcome of the sample's episode."""
     origin: SampleOrigin | None = None
     max_length: int | None = None
-
-    @property
-    def matches_all(self) -> bool:
-        """Whether there are no conditions, so that every sample matches."""
-        return self == SampleFilter()
+    """Maximum number of tokens."""
 
     def matches(self, numbers: np.ndarray) -> Bool[np.ndarray, " count"]:
-        """Return a boolean array that says which samples match.
+        """Return a boolean array that is true for the samples that match.
 
         `numbers` is a structured array of type `NUMBERS` with one element per sample.
         """
@@ -109,27 +105,28 @@ class ReplayStats:
     """Statistics of a replay buffer. A mean is 0 if there are no values."""
 
     size: int
+    """Number of samples in the buffer."""
     total_added: int
+    """Number of samples that have been added since the buffer was created."""
     total_evicted: int
+    """Number of samples that have been evicted or cleared since the buffer was created."""
     total_tokens: int
     """Number of tokens of all samples in the buffer."""
     mean_length: float
+    """Mean number of tokens of a sample."""
     mean_difficulty: float
     """Mean difficulty of the samples whose difficulty is known."""
     mean_reward: float
+    """Mean reward of the samples whose reward is known."""
     success_rate: float
-    difficulty_counts: tuple[int, ...]
-    """Number of samples with a difficulty in [0, 0.1), [0.1, 0.2), ..., [0.9, 1]."""
-    success_by_difficulty: tuple[float | None, ...]
-    """Success rate of the samples in each of these difficulty ranges. None if no outcome in the range is
-    known."""
-    memory_bytes: int
+    """Fraction of successes among the samples whose outcome is known."""
 
 
 class SampleHandles(NamedTuple):
     """References to drawn samples, which `ReplayBuffer.update_priorities` takes."""
 
     slots: Int64[np.ndarray, " count"]
+    """Position of each sample in the buffer."""
     serials: Int64[np.ndarray, " count"]
     """Serial number of each sample. Samples are numbered from 0 in the order in which they were added."""
 
@@ -306,17 +303,21 @@ class ReplayBuffer:
         """Fraction of successes among the samples whose outcome is known. 0 if there are none."""
         return self.stats().success_rate
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory use in bytes, without the overhead of Python objects."""
-        with self._lock:
-            arrays = self._numbers.nbytes + self._serials.nbytes + self._tree.nbytes
-            return arrays + sum(map(len, self._tokens)) + sum(map(len, self._texts))
-
     def stats(self) -> ReplayStats:
         """Compute statistics of the current samples."""
         with self._lock:
-            return _compute_stats(self._numbers[: self.size], self._added, self.memory_bytes)
+            size, numbers = self.size, self._numbers[: self.size]
+            tokens = int(numbers["length"].sum(dtype=np.int64))
+            return ReplayStats(
+                size=size,
+                total_added=self._added,
+                total_evicted=self._added - size,
+                total_tokens=tokens,
+                mean_length=tokens / size if size else 0.0,
+                mean_difficulty=exact_mean(numbers["difficulty"]),
+                mean_reward=exact_mean(numbers["reward"]),
+                success_rate=exact_mean(np.where(numbers["success"] < 0, np.nan, numbers["success"])),
+            )
 
     def add(self, sample: Sample, priority: float | None = None) -> None:
         """Add a sample. If the buffer is full, another sample is evicted.
@@ -353,34 +354,42 @@ class ReplayBuffer:
         for index, sample in enumerate(samples):
             self.add(sample, None if priorities is None else priorities[index])
 
-    def sample(
-        self,
-        n: int,
-        *,
-        min_difficulty: float | None = None,
-        max_difficulty: float | None = None,
-        success: bool | None = None,
-        origin: SampleOrigin | None = None,
-        max_length: int | None = None,
-    ) -> list[Sample]:
+    def sample(self, n: int, **conditions: Any) -> list[Sample]:
         """Draw `n` samples with replacement, in proportion to `priority ** priority_alpha`.
 
-        The other arguments restrict which samples may be drawn, as in `SampleFilter`. The result is empty if
-        no sample matches or `can_sample` is false. Returned samples have the origin `REPLAY` and an
+        `conditions` are fields of `SampleFilter`, which restrict the samples that may be drawn. The result is
+        empty if no sample matches or `can_sample` is false. Returned samples have the origin `REPLAY` and an
         incremented `replay_count`.
         """
-        matching = SampleFilter(min_difficulty, max_difficulty, success, origin, max_length)
-        return self._draw(n, matching, 0.0).samples
+        return self.draw(n, SampleFilter(**conditions), 0.0).samples
 
     def draw(self, n: int, matching: SampleFilter | None = None, beta: float | None = None) -> ReplayDraw:
         """Draw samples like `sample`, and also return importance weights and handles for `update_priorities`.
 
         Args:
             n: Number of samples to draw.
-            matching: Restricts which samples may be drawn. None allows all samples.
+            matching: Conditions that restrict the samples that may be drawn. None allows all samples.
             beta: Exponent of the importance weights. None uses `priority_beta` of the config.
         """
-        return self._draw(n, matching or SampleFilter(), self.config.priority_beta if beta is None else beta)
+        _check_count(n)
+        condition = matching or SampleFilter()
+        beta = self.config.priority_beta if beta is None else beta
+
+        def allowed(slots: np.ndarray | slice) -> Bool[np.ndarray, " count"]:
+            return condition.matches(self._numbers[slots])
+
+        with self._lock:
+            self._update_tree()
+            slots = np.zeros(0, np.int64)
+            if self.can_sample:
+                mask = None if condition == SampleFilter() else allowed
+                slots = draw_slots(self._draw_rng, n, self._tree, self.size, mask)
+            weights = self._tree.get(slots)
+            if len(slots):
+                # Size and total weight are the same for all samples and cancel out.
+                weights = (weights / weights.min()) ** -beta
+            handles = SampleHandles(slots, self._serials[slots])
+            return ReplayDraw(self._replay(slots), weights, handles)
 
     def sample_uniform(self, n: int) -> list[Sample]:
         """Draw `n` samples uniformly without replacement, or all samples if there are fewer than `n`."""
@@ -388,7 +397,7 @@ class ReplayBuffer:
         with self._lock:
             if not self.can_sample:
                 return []
-            return self._replay(draw_uniform(self._draw_rng, n, self.size))
+            return self._replay(self._draw_rng.choice(self.size, min(n, self.size), replace=False))
 
     def update_priorities(self, handles: SampleHandles, priorities: Float64[np.ndarray, " count"]) -> int:
         """Set the priorities of drawn samples. Samples that have been evicted since then are ignored.
@@ -495,11 +504,11 @@ class ReplayBuffer:
         """Load a buffer from a file that `save` wrote."""
         packed, header, serials = read_packed_samples(path)
         if "buffer" not in header:
-            raise SampleFileError(f"{path} has samples but no replay buffer; read it with read_samples")
+            raise CorruptFileError(f"{path} has samples but no replay buffer; read it with read_samples")
         state = header["buffer"]
         buffer = cls(ReplayBufferConfig(**state["config"]))
         if len(packed) > buffer.config.max_size:
-            raise SampleFileError(f"{path} is corrupt: it has more than {buffer.config.max_size} samples")
+            raise CorruptFileError(f"{path} is corrupt: it has more than {buffer.config.max_size} samples")
         buffer._reserve(len(packed))
         buffer._tokens = [tokens for tokens, _, _ in packed]
         buffer._texts = [text for _, text, _ in packed]
@@ -556,39 +565,17 @@ class ReplayBuffer:
             self._tree.set(slots, self._numbers["priority"][slots] ** self.config.priority_alpha)
             self._outdated.clear()
 
-    def _draw(self, n: int, matching: SampleFilter, beta: float) -> ReplayDraw:
-        _check_count(n)
-        with self._lock:
-            self._update_tree()
-            slots = np.zeros(0, np.int64)
-            if self.can_sample:
-                allowed = None if matching.matches_all else self._slot_mask(matching)
-                slots = draw_slots(self._draw_rng, n, self._tree, self.size, allowed)
-            weights = self._tree.get(slots)
-            if len(slots):
-                # Size and total weight are the same for all samples and cancel out.
-                weights = (weights / weights.min()) ** -beta
-            handles = SampleHandles(slots, self._serials[slots])
-            return ReplayDraw(self._replay(slots), weights, handles)
-
-    def _slot_mask(
-        self, matching: SampleFilter
-    ) -> Callable[[np.ndarray | slice], Bool[np.ndarray, " count"]]:
-        return lambda slots: matching.matches(self._numbers[slots])
-
     def _replay(self, slots: Int64[np.ndarray, " count"]) -> list[Sample]:
         np.add.at(self._numbers["replay_count"], slots, 1)
-        numbers = self._numbers[slots]
-        numbers["origin"] = ORIGIN_CODES[SampleOrigin.REPLAY]
-        return [
-            unpack_sample((self._tokens[slot], self._texts[slot], values))
-            for slot, values in zip(slots.tolist(), numbers.tolist(), strict=True)
-        ]
+        return list(map(unpack_sample, self._packed(slots, origin=ORIGIN_CODES[SampleOrigin.REPLAY])))
 
-    def _packed(self, slots: Int64[np.ndarray, " count"]) -> list[PackedSample]:
+    def _packed(self, slots: Int64[np.ndarray, " count"], **changes: int) -> list[PackedSample]:
+        numbers = self._numbers[slots]
+        for name, value in changes.items():
+            numbers[name] = value
         return [
             (self._tokens[slot], self._texts[slot], values)
-            for slot, values in zip(slots.tolist(), self._numbers[slots].tolist(), strict=True)
+            for slot, values in zip(slots.tolist(), numbers.tolist(), strict=True)
         ]
 
 
@@ -599,34 +586,6 @@ def _check_count(n: int) -> None:
 
 def _sample_id(text: bytes) -> bytes:
     return text.partition(b"\0")[0]
-
-
-def _compute_stats(numbers: np.ndarray, total_added: int, memory_bytes: int) -> ReplayStats:
-    size, tokens = len(numbers), int(numbers["length"].sum(dtype=np.int64))
-    difficulty, success = numbers["difficulty"], numbers["success"]
-    unknown = np.isnan(difficulty)
-    bins = np.where(unknown, _DIFFICULTY_BINS, np.minimum(np.nan_to_num(difficulty) * 10, 9)).astype(np.int64)
-    failures, successes = (
-        np.bincount(bins[success == outcome], minlength=_DIFFICULTY_BINS + 1)[:_DIFFICULTY_BINS].tolist()
-        for outcome in (0, 1)
-    )
-    counts = np.bincount(bins, minlength=_DIFFICULTY_BINS + 1)[:_DIFFICULTY_BINS]
-    return ReplayStats(
-        size=size,
-        total_added=total_added,
-        total_evicted=total_added - size,
-        total_tokens=tokens,
-        mean_length=tokens / size if size else 0.0,
-        mean_difficulty=exact_mean(difficulty),
-        mean_reward=exact_mean(numbers["reward"]),
-        success_rate=exact_mean(np.where(success < 0, np.nan, success)),
-        difficulty_counts=tuple(counts.tolist()),
-        success_by_difficulty=tuple(
-            right / (right + wrong) if right + wrong else None
-            for wrong, right in zip(failures, successes, strict=True)
-        ),
-        memory_bytes=memory_bytes,
-    )
 
 
 def exact_mean(values: Float64[np.ndarray, " count"]) -> float:

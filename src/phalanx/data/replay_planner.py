@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from phalanx.config import Config, FrozenModel
+from phalanx.config import Config, FrozenModel, save_model
 from phalanx.data.lengths import LengthTable
 from phalanx.data.packing import PackingConfig
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanBuilder, BatchSpec
@@ -16,8 +16,7 @@ from phalanx.data.plans.batching_config import BatchingConfig
 from phalanx.data.plans.epoch import epoch_seed
 from phalanx.data.replay_buffer import BufferSnapshot, ReplayBuffer
 from phalanx.data.samples import Sample
-from phalanx.io.atomic import atomic_write
-from phalanx.io.checksum import read_verified_json, write_json
+from phalanx.io.checksum import read_verified_json
 
 _POLL_SECONDS = 0.02
 
@@ -117,16 +116,11 @@ class ReplayPlanner:
         self._plan: BatchPlan | None = None
 
     @property
-    def has_plan(self) -> bool:
-        """Whether `next_plan` has been called or a state with a plan has been loaded."""
-        return self._plan is not None
-
-    @property
     def can_plan(self) -> bool:
         """Whether there are enough samples for `next_plan` to return a plan without waiting."""
-        if self.config.at_end is WindowEnd.WAIT:
-            return self._num_new_samples() >= self.config.min_samples
-        return self.buffer.size >= self.config.min_samples
+        waits = self.config.at_end is WindowEnd.WAIT
+        available = self.buffer.count_since(self.state.stop) if waits else self.buffer.size
+        return available >= self.config.min_samples
 
     @property
     def plan(self) -> BatchPlan:
@@ -162,7 +156,15 @@ class ReplayPlanner:
         if self.config.at_end is WindowEnd.WAIT:
             while not self.can_plan:
                 time.sleep(_POLL_SECONDS)
-        snapshot = self._next_snapshot()
+        start = self.state.next_start
+        if self.buffer.count_since(self.state.stop) < self.config.min_samples:
+            if not self.can_plan:
+                raise ValueError(
+                    f"the buffer has {self.buffer.size} samples, but a window needs at least "
+                    f"{self.config.min_samples}"
+                )
+            start = 0
+        snapshot = self.buffer.snapshot(start, count=self.config.window_size)
         # The state changes together with the plan, so that a failed call can be repeated.
         plan = self._build(snapshot, self.state.window, num_epochs)
         serials, repeated = snapshot.serials, min(self.config.overlap, snapshot.size)
@@ -213,26 +215,11 @@ class ReplayPlanner:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a JSON file atomically."""
-        with atomic_write(path, "w", checksum=True) as file:
-            write_json(file, self.state_dict())
+        save_model(self.state, path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Load the state from a JSON file that `save` wrote."""
         self.load_state_dict(read_verified_json(path))
-
-    def _num_new_samples(self) -> int:
-        return self.buffer.count_since(self.state.stop)
-
-    def _next_snapshot(self) -> BufferSnapshot:
-        start = self.state.next_start
-        if self._num_new_samples() < self.config.min_samples:
-            if self.buffer.size < self.config.min_samples:
-                raise ValueError(
-                    f"the buffer has {self.buffer.size} samples, but a window needs at least "
-                    f"{self.config.min_samples}"
-                )
-            start = 0
-        return self.buffer.snapshot(start, count=self.config.window_size)
 
     def _build(self, snapshot: BufferSnapshot, window: int, num_epochs: int) -> BatchPlan:
         seed = epoch_seed(self.batching_config.seed, window)

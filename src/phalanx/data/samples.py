@@ -7,7 +7,7 @@ import json
 import math
 import os
 import weakref
-import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
 from phalanx.data.lengths import LengthTable
+from phalanx.data.npz_files import open_npz, read_header, write_npz
 from phalanx.io.atomic import atomic_write
-from phalanx.io.checksum import CorruptFileError, open_verified
-from phalanx.io.untrusted import parse_json
+from phalanx.io.checksum import CorruptFileError
 
 TOKEN_LIMIT = 2**31
 """Exclusive upper limit of token ids. Stored tokens use the top bit for the loss mask."""
@@ -219,11 +219,10 @@ def as_token_ids(values: Any, name: str) -> Int32[np.ndarray, " length"]:
         return np.zeros(0, np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"{name} must be a list of integers, got {array.dtype} with shape {array.shape}")
-    if array.dtype == np.int32:
-        if array.min() < 0:
-            raise ValueError(f"{name} must be between 0 and {TOKEN_LIMIT - 1}, got {array.min()}")
-    elif not 0 <= array.min() <= array.max() < TOKEN_LIMIT:
-        wrong = array.min() if array.min() < 0 else array.max()
+    lowest = array.min()
+    highest = lowest if array.dtype == np.int32 else array.max()
+    if lowest < 0 or highest >= TOKEN_LIMIT:
+        wrong = lowest if lowest < 0 else highest
         raise ValueError(f"{name} must be between 0 and {TOKEN_LIMIT - 1}, got {wrong}")
     return np.ascontiguousarray(array, np.int32)
 
@@ -246,15 +245,43 @@ def as_loss_mask(values: Any, where: str = "") -> Int8[np.ndarray, " tokens"]:
         raise ValueError(
             f"{prefix}loss_mask must be a list of 0 and 1, got {array.dtype} with shape {array.shape}"
         )
-    if array.dtype != bool:
-        wrong = (array != 0) & (array != 1)
-        if wrong.any():
-            index = int(np.argmax(wrong))
-            raise ValueError(
-                f"{prefix}loss_mask[{index}] must be 0 or 1, got {array[index]}; for Hugging Face labels, "
-                f"where -100 means no loss, use labels != -100"
-            )
+    wrong = (array != 0) & (array != 1)
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise ValueError(
+            f"{prefix}loss_mask[{index}] must be 0 or 1, got {array[index]}; for Hugging Face labels, "
+            f"where -100 means no loss, use labels != -100"
+        )
     return np.ascontiguousarray(array, np.int8)
+
+
+def concatenate_samples(
+    samples: Sequence[Sample],
+) -> tuple[
+    Int32[np.ndarray, " tokens"],
+    Int8[np.ndarray, " tokens"],
+    Int64[np.ndarray, " samples_and_one"],
+    dict[str, np.ndarray],
+]:
+    """Concatenate samples, which must have the same columns.
+
+    Returns:
+        The tokens, the loss mask, the position at which each sample starts (followed by the total number of
+        tokens), and the columns.
+    """
+    names = samples[0].columns.keys() if samples else set()
+    for sample in samples:
+        if sample.columns.keys() != names:
+            raise ValueError(
+                f"sample {sample.sample_id!r} has columns {sorted(sample.columns)}, but the first sample has "
+                f"{sorted(names)}"
+            )
+    return (
+        np.concatenate([np.zeros(0, np.int32), *(sample.input_ids for sample in samples)]),
+        np.concatenate([np.zeros(0, np.int8), *(sample.loss_mask for sample in samples)]),
+        np.cumsum([0, *(sample.length for sample in samples)], dtype=np.int64),
+        {name: np.concatenate([sample.columns[name] for sample in samples]) for name in names},
+    )
 
 
 class TokenDataset(Mapping[str, Sample]):
@@ -290,9 +317,7 @@ class TokenDataset(Mapping[str, Sample]):
         self.ids, self.tokens, self.loss_mask, self.offsets = ids, tokens, loss_mask, offsets
         self.columns = dict(columns or {})
         self.info = info
-        self._index_maps: weakref.WeakKeyDictionary[LengthTable, Int64[np.ndarray, " samples"]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._index_maps = weakref.WeakKeyDictionary[LengthTable, Int64[np.ndarray, " samples"]]()
 
     @classmethod
     def from_samples(cls, samples: Iterable[Sample]) -> "TokenDataset":
@@ -300,27 +325,11 @@ class TokenDataset(Mapping[str, Sample]):
         found = list(samples)
         ids = [sample.sample_id for sample in found]
         if len(set(ids)) != len(ids):
-            repeated = next(name for index, name in enumerate(ids) if name in ids[:index])
+            repeated = Counter(ids).most_common(1)[0][0]
             raise ValueError(f"sample id {repeated!r} occurs more than once")
-        offsets = np.zeros(len(found) + 1, np.int64)
-        np.cumsum([sample.length for sample in found], out=offsets[1:])
-        names = found[0].columns.keys() if found else ()
-        for sample in found:
-            if sample.columns.keys() != names:
-                raise ValueError(
-                    f"sample {sample.sample_id!r} has columns {sorted(sample.columns)}, but the first sample "
-                    f"has {sorted(names)}"
-                )
-        return cls(
-            ids,
-            np.concatenate([np.zeros(0, np.int32), *(sample.input_ids for sample in found)]),
-            np.concatenate([np.zeros(0, np.int8), *(sample.loss_mask for sample in found)]),
-            offsets,
-            {name: np.concatenate([sample.columns[name] for sample in found]) for name in names},
-            [sample.info or SampleInfo() for sample in found]
-            if any(sample.info is not None for sample in found)
-            else None,
-        )
+        has_info = any(sample.info is not None for sample in found)
+        info = [sample.info or SampleInfo() for sample in found] if has_info else None
+        return cls(ids, *concatenate_samples(found), info)
 
     @cached_property
     def lengths(self) -> LengthTable:
@@ -378,10 +387,6 @@ class TokenDataset(Mapping[str, Sample]):
         return sample_id in self._index
 
 
-class SampleFileError(CorruptFileError):
-    """Raised for a sample file that is corrupt, of another kind or of another version."""
-
-
 def write_samples(path: str | os.PathLike[str], samples: Iterable[Sample]) -> int:
     """Write samples to a `.jsonl` or `.npz` file atomically. Return the number of samples."""
     path = Path(path)
@@ -408,12 +413,9 @@ def read_samples(path: str | os.PathLike[str]) -> list[Sample]:
     if path.suffix == ".npz":
         packed, _, serials = read_packed_samples(path)
         return [unpack_sample(packed[index]) for index in np.argsort(serials, kind="stable").tolist()]
-    samples = []
     with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                samples.append(parse_sample(line, f"{path}:{number}"))
-    return samples
+        lines = enumerate(file, 1)
+        return [parse_sample(line, f"{path}:{number}") for number, line in lines if line.strip()]
 
 
 def parse_sample(line: str | bytes, where: str) -> Sample:
@@ -507,11 +509,9 @@ def unpack_tokens(stored: bytes, count: int) -> tuple[Int32[np.ndarray, " n"], I
 def unpack_sample(packed: PackedSample) -> Sample:
     """Convert a sample from compact form to a `Sample`."""
     stored, text, numbers = packed
-    timestamp, reward, difficulty, priority, length, step, total, replays, origin, status, success, flags = (
-        numbers
-    )
-    count = length * (2 if flags & _HAS_SEGMENTS else 1)
-    tokens, mask = unpack_tokens(stored, count)
+    timestamp, reward, difficulty, priority, length, step, total, replays = numbers[:8]
+    origin, status, success, flags = numbers[8:]
+    tokens, mask = unpack_tokens(stored, length * (2 if flags & _HAS_SEGMENTS else 1))
     sample_id, dataset_id, episode_id = text.decode("utf-8", "surrogatepass").split("\0")
     info = SampleInfo(
         dataset_id=dataset_id,
@@ -528,13 +528,8 @@ def unpack_sample(packed: PackedSample) -> Sample:
         timestamp=datetime.fromtimestamp(timestamp, UTC),
     )
     columns = {"segment_ids": tokens[length:]} if flags & _HAS_SEGMENTS else {}
-    return Sample(
-        sample_id,
-        tokens[:length],
-        mask[:length],
-        columns,
-        info if flags & (_HAS_INFO | _HAS_EPISODE) else None,
-    )
+    has_info = flags & (_HAS_INFO | _HAS_EPISODE)
+    return Sample(sample_id, tokens[:length], mask[:length], columns, info if has_info else None)
 
 
 def write_packed_samples(
@@ -552,22 +547,15 @@ def write_packed_samples(
         serials: Serial number of each sample in a replay buffer. By default, samples are numbered from 0.
     """
     numbers = np.array([sample[2] for sample in samples], NUMBERS)
-    tokens = np.frombuffer(b"".join(sample[0] for sample in samples), np.uint8)
-    texts = np.frombuffer(b"".join(sample[1] for sample in samples), np.uint8)
-    sizes = np.array([(len(sample[0]), len(sample[1])) for sample in samples], np.int64).reshape(-1, 2)
+    arrays = {
+        "tokens": np.frombuffer(b"".join(sample[0] for sample in samples), np.uint8),
+        "texts": np.frombuffer(b"".join(sample[1] for sample in samples), np.uint8),
+        "sizes": np.array([(len(sample[0]), len(sample[1])) for sample in samples], np.int64).reshape(-1, 2),
+        "serials": np.arange(len(samples)) if serials is None else serials,
+        **{name: numbers[name] for name in NUMBERS.names or ()},
+    }
     fields = {"format": _FORMAT, "version": _VERSION, "samples": len(samples), **header}
-    arrays = {name: numbers[name] for name in NUMBERS.names or ()}
-    arrays["serials"] = np.arange(len(samples)) if serials is None else serials
-    with atomic_write(path, checksum=True) as file:
-        np.savez(
-            file,
-            allow_pickle=False,
-            header=np.frombuffer(json.dumps(fields).encode(), np.uint8),
-            tokens=tokens,
-            texts=texts,
-            sizes=sizes,
-            **arrays,
-        )
+    write_npz(path, arrays, fields)
 
 
 def read_packed_samples(
@@ -575,57 +563,29 @@ def read_packed_samples(
 ) -> tuple[list[PackedSample], dict[str, Any], Int64[np.ndarray, " samples"]]:
     """Read a file that `write_packed_samples` wrote.
 
-    Return the samples in compact form, the header and the serial numbers.
+    Returns:
+        The samples in compact form, the header and the serial numbers.
     """
-    names = NUMBERS.names or ()
-    try:
-        # Opened here, because np.load does not close a file that it finds damaged.
-        with open_verified(path) as file, np.load(file, allow_pickle=False) as archive:
-            header = parse_json(archive["header"].tobytes(), path)
-            if not isinstance(header, dict) or header.get("format") != _FORMAT:
-                raise SampleFileError(f"{path} is not a sample file, or is from an earlier version")
-            if header["version"] != _VERSION:
-                raise SampleFileError(
-                    f"{path} has version {header['version']}, but this release reads version {_VERSION}"
-                )
-            arrays = {name: archive[name] for name in (*names, "tokens", "texts", "sizes", "serials")}
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: no such file") from None
-    except SampleFileError:
-        raise
-    except CorruptFileError as error:
-        raise SampleFileError(str(error)) from error
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise SampleFileError(f"{path} is corrupt or not a sample file: {error}") from error
-    count, sizes = header["samples"], arrays["sizes"]
-    _check_arrays(path, arrays, count)
-    bounds = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sizes, axis=0)]).tolist()
-    tokens, texts = arrays["tokens"].tobytes(), arrays["texts"].tobytes()
-    columns = zip(*(arrays[name].tolist() for name in names), strict=True)
-    return (
-        [
-            (tokens[a[0] : b[0]], texts[a[1] : b[1]], numbers)
-            for (a, b), numbers in zip(itertools.pairwise(bounds), columns, strict=True)
-        ],
-        header,
-        arrays["serials"],
+    with open_npz(path) as archive:
+        header = read_header(archive, path, "a sample file", _FORMAT, _VERSION)
+        count = header["samples"]
+        expected: dict[str, tuple[Any, Any]] = {
+            name: ((count,), NUMBERS[name]) for name in NUMBERS.names or ()
+        }
+        expected |= {"serials": ((count,), np.dtype(np.int64)), "sizes": ((count, 2), np.dtype(np.int64))}
+        arrays = {name: archive[name] for name in (*expected, "tokens", "texts")}
+    for name, (shape, dtype) in expected.items():
+        if arrays[name].shape != shape or arrays[name].dtype != dtype:
+            raise CorruptFileError(f"{path} is corrupt: {name} does not have {count} values of {dtype}")
+    sizes, data = arrays["sizes"], [arrays[name].tobytes() for name in ("tokens", "texts")]
+    if sizes.min(initial=1) < 1 or sizes.sum(axis=0).tolist() != [len(part) for part in data]:
+        raise CorruptFileError(f"{path} is corrupt: tokens and sizes do not match")
+    num_tokens = arrays["length"].astype(np.int64) * (1 + (arrays["flags"] & _HAS_SEGMENTS))
+    if not ((sizes[:, 0] == 2 * num_tokens) | (sizes[:, 0] == 4 * num_tokens)).all():
+        raise CorruptFileError(f"{path} is corrupt: tokens and length do not match")
+    tokens, texts = (
+        [part[a:b] for a, b in itertools.pairwise([0, *np.cumsum(lengths).tolist()])]
+        for part, lengths in zip(data, sizes.T, strict=True)
     )
-
-
-def _check_arrays(path: str | os.PathLike[str], arrays: dict[str, np.ndarray], count: int) -> None:
-    for name in NUMBERS.names or ():
-        if arrays[name].shape != (count,) or arrays[name].dtype != NUMBERS[name]:
-            raise SampleFileError(
-                f"{path} is corrupt: {name} does not have {count} values of {NUMBERS[name]}"
-            )
-    if arrays["serials"].shape != (count,) or arrays["serials"].dtype != np.int64:
-        raise SampleFileError(f"{path} is corrupt: serials does not have {count} values")
-    sizes = arrays["sizes"]
-    if sizes.shape != (count, 2) or sizes.dtype != np.int64 or (count and sizes.min() < 1):
-        raise SampleFileError(f"{path} is corrupt: sizes does not have {count} rows")
-    for column, name in enumerate(("tokens", "texts")):
-        if arrays[name].dtype != np.uint8 or len(arrays[name]) != int(sizes[:, column].sum()):
-            raise SampleFileError(f"{path} is corrupt: {name} and sizes do not match")
-    per_token = arrays["length"].astype(np.int64) * (1 + (arrays["flags"] & _HAS_SEGMENTS))
-    if not ((sizes[:, 0] == 2 * per_token) | (sizes[:, 0] == 4 * per_token)).all():
-        raise SampleFileError(f"{path} is corrupt: tokens and length do not match")
+    numbers = zip(*(arrays[name].tolist() for name in NUMBERS.names or ()), strict=True)
+    return list(zip(tokens, texts, numbers, strict=True)), header, arrays["serials"]

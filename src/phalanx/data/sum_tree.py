@@ -10,7 +10,7 @@ _NUM_ATTEMPTS = 4
 _CANDIDATES_PER_SAMPLE = 8
 
 SlotMask = Callable[[np.ndarray | slice], Bool[np.ndarray, " count"]]
-"""Function that takes slots and returns a boolean array that says which of them may be drawn."""
+"""Function that takes slots and returns a boolean array that is true for slots that may be drawn."""
 
 
 class SumTree:
@@ -25,19 +25,9 @@ class SumTree:
         self._nodes = np.zeros(2 * self._leaves, np.float64)
 
     @property
-    def capacity(self) -> int:
-        """Number of slots."""
-        return self._leaves
-
-    @property
     def total(self) -> float:
         """Sum of all weights."""
         return float(self._nodes[1])
-
-    @property
-    def nbytes(self) -> int:
-        """Memory use in bytes."""
-        return self._nodes.nbytes
 
     def get(self, slots: Int64[np.ndarray, " count"]) -> Float64[np.ndarray, " count"]:
         """Return the weights of the given slots."""
@@ -132,8 +122,3 @@ def draw_slots(
 def _draw_points(rng: np.random.Generator, n: int, total: float) -> np.ndarray:
     # The product may be rounded up to the total, which is after the last slot.
     return np.minimum(rng.random(n) * total, np.nextafter(total, 0.0))
-
-
-def draw_uniform(rng: np.random.Generator, n: int, size: int) -> Int64[np.ndarray, " drawn"]:
-    """Draw `n` different slots uniformly, in random order. Draw all slots if there are fewer than `n`."""
-    return rng.choice(size, min(n, size), replace=False)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,9 +32,8 @@ class TokenBudgetBatchSampler:
         drop_last: bool = False,
         *,
         mode: BatchingMode = BatchingMode.PREDICTABLE,
-        pad_policy: PadPolicy | None = None,
-        pool_batches: int = 128,
         yields: Literal["rows", "ids"] = "rows",
+        **settings: Any,
     ) -> None:
         """Create a sampler.
 
@@ -45,46 +44,39 @@ class TokenBudgetBatchSampler:
             seed: Seed of the shuffle.
             drop_last: Drop incomplete batches.
             mode: Form batches from samples in the same bucket, or from pools of samples sorted by length.
-            pad_policy: Row length of a batch. By default, it is the maximum length of the bucket in
-                predictable mode, and the length of the longest sample otherwise.
-            pool_batches: Size of a pool as a number of batches, as in `BatchingConfig`.
-            yields: Whether iteration yields indices into `lengths` ("rows") or sample ids ("ids").
+            yields: Yield indices into `lengths` ("rows") or sample ids ("ids").
+            **settings: Other fields of `BatchingConfig`. By default, `pad_policy` pads to the maximum length
+                of the bucket in predictable mode, and to the longest sample of the batch otherwise.
         """
         check_type(bucket_spec, BucketSpec, "bucket_spec")
-        default = (
-            PadPolicy.PAD_TO_BUCKET if mode is BatchingMode.PREDICTABLE else PadPolicy.PAD_TO_MAX_IN_BATCH
-        )
-        config = BatchingConfig(
+        if yields not in ("rows", "ids"):
+            raise ValueError(f"yields must be 'rows' or 'ids', got {yields!r}")
+        is_predictable = mode is BatchingMode.PREDICTABLE
+        pad_policy = PadPolicy.PAD_TO_BUCKET if is_predictable else PadPolicy.PAD_TO_MAX_IN_BATCH
+        self.config = BatchingConfig(
             mode=mode,
-            pad_policy=pad_policy or default,
             token_budget=token_budget,
             bucket_edges=bucket_spec.edges,
             max_sample_length=bucket_spec.max_sample_length,
             min_length=bucket_spec.min_length,
             seed=seed,
             drop_last=drop_last,
-            pool_batches=pool_batches,
+            **{"pad_policy": pad_policy, **settings},
         )
-        self._init(lengths, config, yields)
+        self.table = as_length_table(lengths)
+        self.epoch = 0
+        self._yields = yields
+        self._selected: SelectedSamples = select_samples(self.table, self.config)
+        self._latest: tuple[int, bool, EpochPlan] | None = None
 
     @classmethod
     def from_config(
         cls, lengths: Lengths, config: BatchingConfig, *, yields: Literal["rows", "ids"] = "rows"
     ) -> "TokenBudgetBatchSampler":
         """Create a sampler from a `BatchingConfig`."""
-        sampler = cls.__new__(cls)
-        sampler._init(lengths, config, yields)
-        return sampler
-
-    def _init(self, lengths: Lengths, config: BatchingConfig, yields: Literal["rows", "ids"]) -> None:
-        if yields not in ("rows", "ids"):
-            raise ValueError(f"yields must be 'rows' or 'ids', got {yields!r}")
-        self.config = config
-        self.table = as_length_table(lengths)
-        self.epoch = 0
-        self._yields = yields
-        self._selected: SelectedSamples = select_samples(self.table, config)
-        self._latest: tuple[int, bool, EpochPlan] | None = None
+        check_type(config, BatchingConfig, "batching_config")
+        settings = config.model_dump(exclude={"bucket_edges", "max_sample_length", "min_length"})
+        return cls(lengths, config.bucket_spec, yields=yields, **settings)
 
     @property
     def bucket_spec(self) -> BucketSpec:

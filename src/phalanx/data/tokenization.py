@@ -1,12 +1,13 @@
 """Tokenization of dataset rows, with chat templates, special tokens, loss masks and truncation."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Int8, Int32
@@ -36,6 +37,7 @@ from phalanx.io.worker_pool import ordered_map, usable_cores
 RowFormat: TypeAlias = Literal["auto", "chat", "prompt_completion", "preference", "text", "tokens"]
 Loss: TypeAlias = Literal["auto", "all", "completion", "assistant", "last_turn"]
 Truncation: TypeAlias = Literal["error", "skip", "right", "left", "drop_turns"]
+AnyResult = TypeVar("AnyResult")
 
 _IGNORE_INDEX = -100
 _ROWS_AT_ONCE = 256
@@ -105,18 +107,16 @@ class TokenizeConfig(Config):
         return self
 
     def tokenizer_hash(self, tokenizer: Tokenizer, chat: ChatTemplate | None = None) -> str:
-        """Return a hash of the tokenizer, the settings and the chat template, which determine the tokens.
+        """Return a hash of the tokenizer, this config and the chat template, which determine the tokens.
 
-        If the settings do not affect the tokens, this is the tokenizer's own hash.
+        If this config does not affect the tokens, return the hash of the tokenizer itself.
         """
-        settings = self.model_dump(mode="json", exclude={"chat_template", "loss", "text_field"})
-        plain = TokenizeConfig().model_dump(mode="json", exclude={"chat_template", "loss", "text_field"})
-        ignored = (
-            {"format", "add_eos"} if self.add_eos is False and self.format in ("text", "tokens") else set()
-        )
-        if self.add_eos is False and self.format == "auto":
-            ignored = {"add_eos"}
-        if chat is None and all(settings[name] == plain[name] for name in plain if name not in ignored):
+        excluded = {"chat_template", "loss", "text_field"}
+        settings = self.model_dump(mode="json", exclude=excluded)
+        compared = dict(settings)
+        if self.add_eos is False and self.format in ("auto", "text", "tokens"):
+            compared |= {"add_eos": None, "format": "auto"}
+        if chat is None and compared == TokenizeConfig().model_dump(mode="json", exclude=excluded):
             return tokenizer.tokenizer_hash
         parts = [tokenizer.tokenizer_hash, sorted(settings.items()), None if chat is None else chat.digest]
         return short_hash(repr(parts).encode())
@@ -127,7 +127,9 @@ class TokenizeStats:
     """Statistics of tokenization."""
 
     samples: int = 0
+    """Number of samples that were yielded."""
     truncated: int = 0
+    """Number of samples that were truncated."""
     skipped: list[str] = dataclasses.field(default_factory=list)
     """Ids of the samples that were skipped, because they were too long or no token counts in the loss."""
 
@@ -159,22 +161,26 @@ def tokenize_rows(
         workers: Number of processes that read and tokenize files. None uses the number of cores. The result
             does not depend on it.
     """
-    config = config or TokenizeConfig()
     stats = stats if stats is not None else TokenizeStats()
     ids = IdAssigner()
-    for part, block in _tokenize_blocks(source, tokenizer, config, chat, split, workers):
-        if part is not _SAME_PART:
+    worker = _RowTokenizer(tokenizer, config or TokenizeConfig(), chat)
+    blocks = _tokenize_blocks(source, worker, split, workers)
+    with contextlib.closing(blocks):
+        for part, block in blocks:
             ids.begin_part(part)
-        names = [ids.assign(name) for name in block.row_ids]
-        for sample, (_, _, kept, truncated, _) in zip(block.samples(names), block.outcomes, strict=True):
-            stats.truncated += truncated
-            if isinstance(sample, Sample) and kept:
+            names = [ids.assign(name) for name in block.row_ids]
+            end = 0
+            for row, suffix, length, truncated in block.outcomes:
+                name = names[row] + suffix
+                stats.truncated += truncated
+                if not length:
+                    stats.skipped.append(name)
+                    continue
                 stats.samples += 1
-                yield sample
-            else:
-                stats.skipped.append(str(sample))
-        if on_rows is not None:
-            on_rows(len(names))
+                begin, end = end, end + length
+                yield Sample(name, block.tokens[begin:end], block.loss_mask[begin:end])
+            if on_rows is not None:
+                on_rows(len(names))
 
 
 def tokenize_dataset(
@@ -236,84 +242,34 @@ def iter_lengths(
         on_bytes: Progress callback, which is called with the approximate number of bytes read so far and the
             total number of bytes.
     """
-    config = config or TokenizeConfig(add_eos=False)
     paths = as_paths(source)
     if not paths:
         raise ValueError("no files to read")
     if part_bytes is not None and part_bytes < 1:
         raise ValueError(f"part_bytes must be at least 1, got {part_bytes}")
-    paths = [path.resolve() for path in paths] if use_ray or ray_address is not None else paths
-    parts = split_files(paths, part_bytes or _part_bytes(paths, workers), split)
-    config = _settle_format(config, iter_rows([str(path) for path in paths], split))
-    count = functools.partial(_count_part, tokenizer=tokenizer, config=config, chat=chat)
-    total = total_bytes(paths) if on_bytes is not None else 0
-    if on_bytes is not None:
-        on_bytes(0, total)
+    use_ray = use_ray or ray_address is not None
+    paths = [path.resolve() for path in paths] if use_ray else paths
+    parts = split_files(paths, part_bytes or _choose_part_bytes(paths, workers), split)
+    worker = _RowTokenizer(tokenizer, config or TokenizeConfig(add_eos=False), chat)
+    count = worker.detect_format(iter_rows(paths, split)).count_part
+    total = total_bytes(paths)
+    on_bytes = on_bytes or (lambda done, total: None)
+    on_bytes(0, total)
     ids = IdAssigner()
     results = ordered_map(count, parts, workers=workers, ray_address=ray_address, use_ray=use_ray)
-    try:
-        for number, (part, (row_ids, rows, suffixes, lengths)) in enumerate(
-            zip(parts, results, strict=True), 1
-        ):
+    with contextlib.closing(results):
+        for number, (part, result) in enumerate(zip(parts, results, strict=True), 1):
+            row_ids, rows, suffixes, lengths = result
             ids.begin_part(part)
             names = [ids.assign(name) for name in row_ids]
             if lengths:
                 yield [names[row] + suffix for row, suffix in zip(rows, suffixes, strict=True)], lengths
-            if on_bytes is not None:
-                on_bytes(total * number // len(parts), total)
-    finally:
-        results.close()
+            on_bytes(total * number // len(parts), total)
 
 
-def _part_bytes(paths: Sequence[Path], workers: int | None) -> int:
+def _choose_part_bytes(paths: Sequence[Path], workers: int | None) -> int:
     per_worker = total_bytes(paths) // (workers or usable_cores())
     return min(_MAX_PART_BYTES, max(_MIN_PART_BYTES, per_worker // _PARTS_PER_WORKER))
-
-
-def _count_part(
-    part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
-) -> tuple[list[str], list[int], list[str], list[int]]:
-    """Compute the lengths of the samples in a part of a file.
-
-    Returns:
-        The ids of the rows, and for each sample its row, the suffix of its id and its length.
-    """
-    if (
-        config.format == "text"
-        and not config.add_bos
-        and config.add_eos is False
-        and config.max_length is None
-    ):
-        # Counting is faster than tokenizing, and gives the same lengths.
-        return _with_line_numbers(part, functools.partial(_count_texts, part, tokenizer, config))
-    block = _tokenize_part(part, tokenizer, config, chat)
-    kept = [outcome for outcome in block.outcomes if outcome[2]]
-    return block.row_ids, [o[0] for o in kept], [o[1] for o in kept], [o[4] for o in kept]
-
-
-def _count_texts(
-    part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, first_line: int
-) -> tuple[list[str], list[int], list[str], list[int]]:
-    ids: list[str] = []
-    lengths: list[int] = []
-    rows = _read(part, config, first_line)
-    while block := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        texts = []
-        for where, row in block:
-            try:
-                texts.append(_text_of_row(row, config))
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from error
-            ids.append(row_id(row, where))
-        counts = tokenizer.count_batch(texts)
-        for (where, _), count in zip(block, counts, strict=True):
-            if not count:
-                raise ValueError(f"{where}: the sample has no tokens; remove the row")
-        lengths += counts
-    return ids, list(range(len(ids))), [""] * len(ids), lengths
-
-
-_SAME_PART: Any = object()
 
 
 class _Outcome(NamedTuple):
@@ -323,10 +279,9 @@ class _Outcome(NamedTuple):
     """Index of the row in its block."""
     suffix: str
     """Suffix of the sample's id, which is appended to the row's id."""
-    kept: bool
-    """False if the sample is skipped, because it is too long or no token counts in the loss."""
-    truncated: bool
     length: int
+    """Number of tokens. 0 if the sample is skipped, because it is too long or no token counts in the loss."""
+    truncated: bool
 
 
 class _Block(NamedTuple):
@@ -336,342 +291,333 @@ class _Block(NamedTuple):
     """Id of each row. Empty strings for rows without an id."""
     outcomes: list[_Outcome]
     tokens: Int32[np.ndarray, " tokens"]
-    """Concatenated tokens of the samples that are kept."""
+    """Concatenated tokens of the samples that are not skipped."""
     loss_mask: Int8[np.ndarray, " tokens"]
 
-    def samples(self, names: Sequence[str]) -> Iterator[Sample | str]:
-        """Yield each sample, or only its id if it was skipped. `names` has the final id of each row."""
-        end = 0
-        for row, suffix, kept, _, length in self.outcomes:
-            name = names[row] + suffix
-            if not kept:
-                yield name
-                continue
-            begin, end = end, end + length
-            yield Sample(name, self.tokens[begin:end], self.loss_mask[begin:end])
+
+_Tokens: TypeAlias = tuple[list[int], list[int]]
+"""Token ids and loss mask."""
 
 
-def _tokenize_blocks(
-    source: RowSource,
-    tokenizer: Tokenizer,
-    config: TokenizeConfig,
-    chat: ChatTemplate | None,
-    split: str | None,
-    workers: int | None,
-) -> Iterator[tuple[FilePart | None, _Block]]:
-    """Tokenize a dataset block by block.
-
-    Yields pairs of a part of a file and its samples. The part is `_SAME_PART` if the block continues the
-    previous part, and None if the rows are not from a file.
-    """
-    if isinstance(source, str | os.PathLike):
-        source = [source]
-    if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
-        paths = as_paths(source)
-        many = workers is None or workers > 1
-        parts = split_files(paths, _part_bytes(paths, workers) if many else None, split)
-        config = _settle_format(config, iter_rows(source, split))
-        if min(workers or usable_cores(), len(parts)) > 1:
-            work = functools.partial(_tokenize_part, tokenizer=tokenizer, config=config, chat=chat)
-            results = ordered_map(work, parts, workers=workers)
-            try:
-                yield from zip(parts, results, strict=True)
-            finally:
-                results.close()
-            return
-        for part in parts:
-            blocks = _tokenize_in_blocks(
-                _read(part, config, count_lines_before(part) + 1), tokenizer, config, chat
-            )
-            for block in blocks:
-                yield part, block
-                part = _SAME_PART
-        return
-    if workers != 1:
-        raise ValueError("several workers can only read files; use workers=1 for rows in memory and streams")
-    rows = iter_rows(source, split)
-    first = next(rows, None)
-    if first is None:
-        return
-    config = _settle_format(config, iter([first]))
-    marker: FilePart | None = None
-    for block in _tokenize_in_blocks(itertools.chain([first], rows), tokenizer, config, chat):
-        yield marker, block
-        marker = _SAME_PART
-
-
-def _settle_format(config: TokenizeConfig, rows: Iterator[Row]) -> TokenizeConfig:
-    """Return the settings with the format `auto` replaced by the format of the first row."""
-    if config.format != "auto":
-        return config
-    first = next(rows, None)
-    return config if first is None else config.model_copy(update={"format": detect_format(first[1])})
-
-
-def detect_format(row: Mapping[str, Any]) -> RowFormat:
-    """Detect the format of a row from its columns."""
-    if row.get("input_ids") is not None:
-        return "tokens"
-    if row.get("chosen") is not None and row.get("rejected") is not None:
-        return "preference"
-    if any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
-        return "chat"
-    if _find_pair(row) is not None:
-        return "prompt_completion"
-    return "text"
-
-
-def _read(part: FilePart, config: TokenizeConfig, first_line: int) -> Iterator[Row]:
-    columns = None
-    if config.format in ("text", "tokens"):
-        columns = (*ID_FIELDS, config.text_field, "input_ids", "loss_mask", "labels")
-    return read_part(part, first_line=first_line, columns=columns, text_field=config.text_field)
-
-
-def _with_line_numbers(part: FilePart, function: Callable[[int], Any]) -> Any:
-    """Call a function with the line number at which a part starts.
-
-    Counting the lines before the part is slow. Therefore the function is first called with 1, and called
-    again with the actual number only if it raises `ValueError`.
-    """
-    try:
-        return function(1)
-    except ValueError:
-        if not part.has_lines or not part.begin:
-            raise
-    return function(count_lines_before(part) + 1)
-
-
-def _tokenize_part(
-    part: FilePart, tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
-) -> _Block:
-    """Tokenize a part of a file. The final ids are assigned later, because they depend on earlier parts."""
-
-    def tokenize(first_line: int) -> _Block:
-        return _join_blocks(_tokenize_in_blocks(_read(part, config, first_line), tokenizer, config, chat))
-
-    return _with_line_numbers(part, tokenize)
-
-
-def _join_blocks(blocks: Iterable[_Block]) -> _Block:
-    ids: list[str] = []
-    outcomes: list[_Outcome] = []
-    tokens, masks = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)]
-    for block in blocks:
-        outcomes += [outcome._replace(row=outcome.row + len(ids)) for outcome in block.outcomes]
-        ids += block.row_ids
-        tokens.append(block.tokens)
-        masks.append(block.loss_mask)
-    return _Block(ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
-
-
-class _FormattedText(NamedTuple):
-    """A sample as text, before tokenization."""
+class _FormattedSample(NamedTuple):
+    """A sample as text, before tokenization. If its row has tokens instead of a text, `tokens` is set."""
 
     suffix: str
     """Suffix of the sample's id. Empty except for the two answers of a preference pair."""
     text: str
     loss_spans: list[Span]
     """Character ranges of the text that count in the loss."""
-    count_overlap: bool
-    """Whether a token counts if it starts before a range and overlaps with it, as in `transformers`."""
-    add_eos: bool
-    """Whether the end-of-text token is added if `TokenizeConfig.add_eos` is None."""
+    count_overlap: bool = False
+    """Count a token that starts before a range and overlaps with it, as `transformers` does."""
+    add_eos: bool = True
+    """Add the end-of-text token if `TokenizeConfig.add_eos` is None."""
     messages: tuple[Message, ...] = ()
+    """Messages of a conversation. Empty for other texts."""
     first_turn: int = 0
     """Index of the first message that can count in the loss."""
     tools: Any = None
+    """Tools that the chat template describes. None if there are none."""
+    tokens: _Tokens | None = None
 
 
-class _Tokens(NamedTuple):
-    ids: list[int]
-    mask: list[int]
+class _RowTokenizer(NamedTuple):
+    """Converts rows to samples. It is sent to worker processes."""
 
+    tokenizer: Tokenizer
+    config: TokenizeConfig
+    chat: ChatTemplate | None
 
-def _tokenize_in_blocks(
-    rows: Iterator[Row], tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
-) -> Iterator[_Block]:
-    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-        yield _tokenize_block(some, tokenizer, config, chat)
+    def detect_format(self, rows: Iterator[Row]) -> "_RowTokenizer":
+        """Return a copy in which the format `auto` is replaced by the format of the first row."""
+        if self.config.format != "auto" or (first := next(rows, None)) is None:
+            return self
+        row = first[1]
+        format: RowFormat = "text"
+        if row.get("input_ids") is not None:
+            format = "tokens"
+        elif row.get("chosen") is not None and row.get("rejected") is not None:
+            format = "preference"
+        elif any(row.get(name) is not None for name in _MESSAGE_COLUMNS):
+            format = "chat"
+        elif _find_pair(row) is not None:
+            format = "prompt_completion"
+        return self._replace(config=self.config.model_copy(update={"format": format}))
 
+    def tokenize_part(self, part: FilePart) -> _Block:
+        """Tokenize a part of a file. Ids are assigned later, because they depend on earlier parts."""
+        return self._call_with_rows(part, self.tokenize_block)
 
-def _tokenize_block(
-    rows: Sequence[Row], tokenizer: Tokenizer, config: TokenizeConfig, chat: ChatTemplate | None
-) -> _Block:
-    work: list[tuple[int, str, _FormattedText | _Tokens]] = []
-    for number, (where, row) in enumerate(rows):
+    def count_part(self, part: FilePart) -> tuple[list[str], Sequence[int], list[str], list[int]]:
+        """Compute the lengths of the samples in a part of a file.
+
+        Returns:
+            The ids of the rows, and for each sample its row, the suffix of its id and its length.
+        """
+        config = self.config
+        adds_tokens = config.add_bos or config.add_eos is not False
+        if config.format == "text" and not adds_tokens and config.max_length is None:
+            # Counting is faster than tokenizing, and gives the same lengths.
+            ids, lengths = self._call_with_rows(part, self._count_texts)
+            return ids, range(len(ids)), [""] * len(ids), lengths
+        block = self.tokenize_part(part)
+        kept = [outcome for outcome in block.outcomes if outcome.length]
+        return block.row_ids, [o.row for o in kept], [o.suffix for o in kept], [o.length for o in kept]
+
+    def _call_with_rows(self, part: FilePart, function: Callable[[Iterator[Row]], AnyResult]) -> AnyResult:
+        """Call a function with the rows of a part of a file.
+
+        The locations of rows contain line numbers. Counting the lines before the part is slow. Therefore
+        lines are first numbered from 1, and only if the function raises `ValueError`, it is called again with
+        the actual line numbers.
+        """
+        config, columns = self.config, None
+        if config.format in ("text", "tokens"):
+            columns = (*ID_FIELDS, config.text_field, "input_ids", "loss_mask", "labels")
+        read = functools.partial(read_part, part, columns=columns, text_field=config.text_field)
         try:
-            if config.format == "tokens":
-                work.append((number, where, _tokens_of_row(row)))
-            else:
-                work += [(number, where, text) for text in format_row(row, config, chat)]
-        except (ValueError, ImportError) as error:
-            raise type(error)(f"{where}: {error}") from error
-    texts = [item.text for _, _, item in work if isinstance(item, _FormattedText)]
-    encoded = iter(tokenizer.encode_with_offsets(texts))
-    outcomes: list[_Outcome] = []
-    tokens, masks = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)]
-    for number, where, item in work:
-        suffix, sample = "", item
-        try:
-            if isinstance(item, _FormattedText):
-                suffix = item.suffix
-                sample = _encode(item, *next(encoded), tokenizer, config)
-            assert isinstance(sample, _Tokens)
-            if not sample.ids:
-                raise ValueError("the sample has no tokens; remove the row")
-            fitted, truncated = _fit(sample, item, tokenizer, config, chat)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from error
-        # The first token has no token before it, so it has no loss.
-        kept = fitted is not None and (any(fitted.mask[1:]) or not _needs_loss(item, truncated))
-        outcomes.append(
-            _Outcome(
-                number,
-                suffix,
-                kept,
-                truncated and fitted is not None,
-                len(fitted.ids) if fitted is not None and kept else 0,
+            return function(read(first_line=1))
+        except ValueError:
+            if not part.has_lines or not part.begin:
+                raise
+        return function(read(first_line=count_lines_before(part) + 1))
+
+    def _count_texts(self, rows: Iterator[Row]) -> tuple[list[str], list[int]]:
+        """Return the ids of rows with texts, and the numbers of tokens."""
+        ids: list[str] = []
+        lengths: list[int] = []
+        while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+            texts = []
+            for where, row in chunk:
+                try:
+                    texts.append(self._get_text(row))
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from error
+                ids.append(row_id(row, where))
+            counts = self.tokenizer.count_batch(texts)
+            if 0 in counts:
+                raise ValueError(f"{chunk[counts.index(0)][0]}: the sample has no tokens; remove the row")
+            lengths += counts
+        return ids, lengths
+
+    def tokenize_block(self, rows: Iterator[Row]) -> _Block:
+        """Tokenize rows, a few hundred at a time."""
+        limit = self.config.max_length
+        row_ids: list[str] = []
+        outcomes: list[_Outcome] = []
+        tokens, masks = [np.zeros(0, np.int32)], [np.zeros(0, np.int8)]
+        while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+            items: list[tuple[int, str, _FormattedSample]] = []
+            for index, (where, row) in enumerate(chunk, len(row_ids)):
+                try:
+                    items += [(index, where, item) for item in self._format_row(row)]
+                except (ValueError, ImportError) as error:
+                    raise type(error)(f"{where}: {error}") from error
+            encoded = iter(
+                self.tokenizer.encode_with_offsets([item.text for *_, item in items if not item.tokens])
             )
-        )
-        if fitted is not None and kept:
-            tokens.append(np.array(fitted.ids, np.int32))
-            masks.append(np.array(fitted.mask, np.int8))
-    ids = [row_id(row, where) for where, row in rows]
-    return _Block(ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
+            for index, where, item in items:
+                try:
+                    ids, mask = item.tokens or self._add_loss_mask(item, *next(encoded))
+                    if not ids:
+                        raise ValueError("the sample has no tokens; remove the row")
+                    too_long = limit is not None and len(ids) > limit
+                    if too_long:
+                        ids, mask = self._truncate(ids, mask, item)
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from error
+                needs_loss = not item.tokens and (too_long or item.loss_spans != [(0, len(item.text))])
+                # The first token has no token before it, so it has no loss.
+                kept = bool(ids) and (any(mask[1:]) or not needs_loss)
+                outcomes.append(_Outcome(index, item.suffix, len(ids) if kept else 0, too_long and bool(ids)))
+                if kept:
+                    tokens.append(np.array(ids, np.int32))
+                    masks.append(np.array(mask, np.int8))
+            row_ids += [row_id(row, where) for where, row in chunk]
+        return _Block(row_ids, outcomes, np.concatenate(tokens), np.concatenate(masks))
 
-
-def _needs_loss(item: _FormattedText | _Tokens, truncated: bool) -> bool:
-    """Return whether a sample is skipped if no token counts in the loss."""
-    return isinstance(item, _FormattedText) and (truncated or item.loss_spans != [(0, len(item.text))])
-
-
-def format_row(
-    row: Mapping[str, Any], config: TokenizeConfig, chat: ChatTemplate | None
-) -> list[_FormattedText]:
-    """Convert a row to texts. A preference pair gives two texts, and any other row gives one."""
-    match config.format:
-        case "chat":
-            messages = next((row[name] for name in _MESSAGE_COLUMNS if row.get(name) is not None), None)
-            if messages is None:
-                raise ValueError(f"a chat row needs {' or '.join(_MESSAGE_COLUMNS)}; it has {_columns(row)}")
-            return [_format_chat(check_messages(messages), config, chat, tools=row.get("tools"))]
-        case "prompt_completion":
-            pair = _find_pair(row)
-            if pair is None:
-                expected = ", or ".join(" and ".join(names) for names in _PAIR_COLUMNS)
-                raise ValueError(f"the row needs {expected}; it has {_columns(row)}")
-            return [_format_completion(*pair, "", config, chat, row.get("tools"))]
-        case "preference":
-            for name in ("chosen", "rejected"):
-                if row.get(name) is None:
+    def _format_row(self, row: Mapping[str, Any]) -> list[_FormattedSample]:
+        """Convert a row to texts. A preference pair gives two texts, and any other row gives one."""
+        config, tools = self.config, row.get("tools")
+        match config.format:
+            case "chat":
+                messages = next((row[name] for name in _MESSAGE_COLUMNS if row.get(name) is not None), None)
+                if messages is None:
+                    raise ValueError(
+                        f"a chat row needs {' or '.join(_MESSAGE_COLUMNS)}; it has {_columns(row)}"
+                    )
+                return [self._format_chat("", _check_messages(messages), 0, tools)]
+            case "prompt_completion":
+                pair = _find_pair(row)
+                if pair is None:
+                    expected = ", or ".join(" and ".join(names) for names in _PAIR_COLUMNS)
+                    raise ValueError(f"the row needs {expected}; it has {_columns(row)}")
+                return [self._format_completion("", *pair, tools)]
+            case "preference":
+                if row.get("chosen") is None or row.get("rejected") is None:
                     raise ValueError(f"a preference row needs chosen and rejected; it has {_columns(row)}")
-            prompt = row.get("prompt")
-            return [
-                _format_completion(
-                    ("" if isinstance(row[name], str) else []) if prompt is None else prompt,
-                    row[name],
-                    f"/{name}",
-                    config,
-                    chat,
-                    row.get("tools"),
+                return [
+                    self._format_completion(f"/{name}", row.get("prompt"), row[name], tools)
+                    for name in ("chosen", "rejected")
+                ]
+            case "tokens":
+                return [_FormattedSample("", "", [], tokens=_get_tokens(row))]
+        text = self._get_text(row)
+        if config.loss not in ("auto", "all"):
+            raise ValueError(f"a text has no turns for loss={config.loss!r}; use loss='all'")
+        return [_FormattedSample("", text, [(0, len(text))])]
+
+    def _get_text(self, row: Mapping[str, Any]) -> str:
+        name = self.config.text_field
+        text = row.get(name)
+        if not isinstance(text, str):
+            found = f"{name!r} is {text!r:.60}" if name in row else f"it has {_columns(row)}"
+            raise ValueError(f"the row needs a text in {name!r}; {found}")
+        return text
+
+    def _format_chat(
+        self, suffix: str, messages: Sequence[Message], first_turn: int, tools: Any
+    ) -> _FormattedSample:
+        chat, config = self.chat, self.config
+        if chat is None:
+            raise ValueError("conversations need a chat template")
+        variables = dict(config.chat_template_kwargs) | ({"tools": tools} if tools else {})
+        if config.loss == "all":
+            text = chat.render(messages, **variables)
+            spans, count_overlap = [(0, len(text))], False
+        else:
+            turns = [n for n, turn in enumerate(messages) if turn["role"] == "assistant" and n >= first_turn]
+            if not turns:
+                raise ValueError("the conversation has no assistant turn that counts in the loss")
+            turns = turns[-1:] if config.loss == "last_turn" else turns
+            text, spans = chat.render_with_spans(messages, turns, **variables)
+            count_overlap = chat.marks_generation
+        return _FormattedSample(suffix, text, spans, count_overlap, False, tuple(messages), first_turn, tools)
+
+    def _format_completion(self, suffix: str, prompt: Any, completion: Any, tools: Any) -> _FormattedSample:
+        """Format a prompt and its completion, which are either both strings or both lists of messages.
+
+        A prompt that is None is empty.
+        """
+        loss = self.config.loss
+        if prompt is None:
+            prompt = "" if isinstance(completion, str) else []
+        if isinstance(prompt, str) and isinstance(completion, str):
+            if loss in ("assistant", "last_turn"):
+                raise ValueError(f"texts have no turns for loss={loss!r}; use 'completion' or 'all'")
+            text = prompt + completion
+            return _FormattedSample(suffix, text, [(0 if loss == "all" else len(prompt), len(text))])
+        if isinstance(prompt, str) or isinstance(completion, str):
+            raise ValueError("prompt and completion must both be texts, or both lists of messages")
+        asked = _check_messages(prompt) if prompt else []
+        answered = _check_messages(completion)
+        # TRL repeats the prompt in both answers; the repeated messages do not count in the loss.
+        messages = answered if asked and answered[: len(asked)] == asked else [*asked, *answered]
+        first_turn = len(asked) if asked else len(messages) - 1
+        return self._format_chat(suffix, messages, first_turn, tools)
+
+    def _add_loss_mask(self, item: _FormattedSample, ids: list[int], offsets: Sequence[Span]) -> _Tokens:
+        """Add special tokens to the tokens of a text, and compute the loss mask."""
+        mask = [0] * len(ids)
+        spans = iter(item.loss_spans)
+        begin, end = next(spans, (0, 0))
+        # Tokens and spans are both in order.
+        for index, (start, stop) in enumerate(offsets):
+            while start >= end and (following := next(spans, None)) is not None:
+                begin, end = following
+            first = stop > begin if item.count_overlap else start >= begin
+            mask[index] = int(first and start < end and stop > start)
+        ids, config = list(ids), self.config
+        bos, eos = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
+        add_eos = item.add_eos and eos is not None if config.add_eos is None else config.add_eos
+        for wanted, token, name in ((config.add_bos, bos, "beginning"), (add_eos, eos, "end")):
+            if wanted and token is None:
+                raise ValueError(f"the tokenizer has no {name}-of-text token in its tokenizer_config.json")
+        if add_eos and eos is not None and ids[-1:] != [eos]:
+            ids.append(eos)
+            mask.append(mask[-1] if mask else 1)
+        if config.add_bos and bos is not None and ids[:1] != [bos]:
+            ids.insert(0, bos)
+            mask.insert(0, 0)
+        return ids, mask
+
+    def _truncate(self, ids: list[int], mask: list[int], item: _FormattedSample) -> _Tokens:
+        """Truncate a sample that is longer than `max_length`. The result is empty if it is skipped."""
+        limit = self.config.max_length
+        assert limit is not None
+        match self.config.truncation:
+            case "error":
+                raise ValueError(
+                    f"the sample has {len(ids)} tokens, more than max_length {limit}; choose a truncation "
+                    f"(skip, right, left, drop_turns) or increase max_length"
                 )
-                for name in ("chosen", "rejected")
-            ]
-    text = _text_of_row(row, config)
-    if config.loss not in ("auto", "all"):
-        raise ValueError(f"a text has no turns for loss={config.loss!r}; use loss='all'")
-    return [_FormattedText("", text, [(0, len(text))], False, add_eos=True)]
+            case "right":
+                return ids[:limit], mask[:limit]
+            case "left":
+                return ids[-limit:], mask[-limit:]
+            case "drop_turns":
+                if not item.messages:
+                    raise ValueError(
+                        "truncation='drop_turns' needs a conversation; use 'right', 'left' or 'skip'"
+                    )
+                messages, first_turn = list(item.messages), item.first_turn
+                system = int(messages[0]["role"] == "system")
+                while len(messages) > system + 1:
+                    del messages[system]
+                    first_turn = max(first_turn - 1, 0)
+                    if messages[system]["role"] != "user":
+                        continue
+                    shorter = self._format_chat("", messages, first_turn, item.tools)
+                    ((ids, offsets),) = self.tokenizer.encode_with_offsets([shorter.text])
+                    ids, mask = self._add_loss_mask(shorter, ids, offsets)
+                    if len(ids) <= limit:
+                        return ids, mask
+        return [], []
 
 
-def _text_of_row(row: Mapping[str, Any], config: TokenizeConfig) -> str:
-    text = row.get(config.text_field)
-    if not isinstance(text, str):
-        found = (
-            f"{config.text_field!r} is {text!r:.60}"
-            if config.text_field in row
-            else f"it has {_columns(row)}"
-        )
-        raise ValueError(f"the row needs a text in {config.text_field!r}; {found}")
-    return text
+def _tokenize_blocks(
+    source: RowSource, worker: _RowTokenizer, split: str | None, workers: int | None
+) -> Generator[tuple[FilePart | None, _Block], None, None]:
+    """Tokenize a dataset block by block.
+
+    Yields pairs of a part of a file and its samples. The part is None if the rows are not from a file.
+    """
+    if isinstance(source, str | os.PathLike):
+        source = [source]
+    if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):
+        paths = as_paths(source)
+        parts = split_files(paths, _choose_part_bytes(paths, workers), split)
+        tokenize = worker.detect_format(iter_rows(paths, split)).tokenize_part
+        with contextlib.closing(ordered_map(tokenize, parts, workers=workers)) as results:
+            yield from zip(parts, results, strict=True)
+        return
+    if workers != 1:
+        raise ValueError("several workers can only read files; use workers=1 for rows in memory and streams")
+    rows = iter_rows(source, split)
+    while chunk := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        worker = worker.detect_format(iter(chunk))
+        yield None, worker.tokenize_block(iter(chunk))
 
 
-def _tokens_of_row(row: Mapping[str, Any]) -> _Tokens:
+def _get_tokens(row: Mapping[str, Any]) -> _Tokens:
     if row.get("input_ids") is None:
         raise ValueError(f"the row needs input_ids; it has {_columns(row)}")
-    ids = _check_integers(row["input_ids"], "input_ids")
-    labels, mask = row.get("labels"), row.get("loss_mask")
-    if labels is not None:
-        if len(labels) != len(ids):
-            raise ValueError(f"{len(ids)} input_ids but {len(labels)} labels")
-        wrong = [n for n, (a, b) in enumerate(zip(ids, labels, strict=True)) if b not in (a, _IGNORE_INDEX)]
-        if wrong:
+    ids = as_token_ids(row["input_ids"], "input_ids")
+    for name in ("labels", "loss_mask"):
+        if row.get(name) is not None and len(row[name]) != len(ids):
+            raise ValueError(f"{len(ids)} input_ids but {len(row[name])} entries in {name}")
+    mask = row.get("loss_mask")
+    if row.get("labels") is not None:
+        labels = np.asarray(row["labels"])
+        wrong = np.flatnonzero((labels != ids) & (labels != _IGNORE_INDEX))
+        if len(wrong):
             raise ValueError(
                 f"labels[{wrong[0]}] must be its token or {_IGNORE_INDEX}, got {labels[wrong[0]]}"
             )
-        mask = [int(label != _IGNORE_INDEX) for label in labels]
-    elif mask is None:
-        mask = [1] * len(ids)
-    elif len(mask) != len(ids):
-        raise ValueError(f"{len(ids)} input_ids but {len(mask)} entries in loss_mask")
-    return _Tokens(ids, as_loss_mask(mask).tolist())
+        mask = labels != _IGNORE_INDEX
+    return ids.tolist(), [1] * len(ids) if mask is None else as_loss_mask(mask).tolist()
 
 
-def _check_integers(values: Any, name: str) -> list[int]:
-    if isinstance(values, np.ndarray):
-        return as_token_ids(values, name).tolist()
-    if not isinstance(values, list | tuple) or any(type(value) is not int for value in values):
-        raise ValueError(f"{name} must be a list of integers, got {values!r:.60}")
-    return as_token_ids(list(values), name).tolist()
-
-
-def _format_chat(
-    messages: Sequence[Message],
-    config: TokenizeConfig,
-    chat: ChatTemplate | None,
-    *,
-    suffix: str = "",
-    first_turn: int = 0,
-    tools: Any = None,
-) -> _FormattedText:
-    if chat is None:
-        raise ValueError("conversations need a chat template")
-    variables = dict(config.chat_template_kwargs) | ({"tools": tools} if tools else {})
-    turns = [n for n, message in enumerate(messages) if message["role"] == "assistant" and n >= first_turn]
-    if config.loss == "all":
-        text = chat.render(messages, **variables)
-        spans, count_overlap = [(0, len(text))], False
-    else:
-        if not turns:
-            raise ValueError("the conversation has no assistant turn that counts in the loss")
-        turns = turns[-1:] if config.loss == "last_turn" else turns
-        text, spans = chat.render_with_spans(messages, turns, **variables)
-        count_overlap = chat.marks_generation
-    return _FormattedText(suffix, text, spans, count_overlap, False, tuple(messages), first_turn, tools)
-
-
-def _format_completion(
-    prompt: Any, completion: Any, suffix: str, config: TokenizeConfig, chat: ChatTemplate | None, tools: Any
-) -> _FormattedText:
-    """Format a prompt and its completion, which are either both strings or both lists of messages."""
-    if isinstance(prompt, str) and isinstance(completion, str):
-        if config.loss in ("assistant", "last_turn"):
-            raise ValueError(f"texts have no turns for loss={config.loss!r}; use 'completion' or 'all'")
-        text = prompt + completion
-        begin = 0 if config.loss == "all" else len(prompt)
-        return _FormattedText(suffix, text, [(begin, len(text))], False, add_eos=True)
-    if isinstance(prompt, str) or isinstance(completion, str):
-        raise ValueError("prompt and completion must both be texts, or both lists of messages")
-    asked = check_messages(prompt) if prompt else []
-    answered = check_messages(completion)
-    # TRL repeats the prompt in both answers; the shared messages do not count in the loss.
-    shared = next((n for n, (a, b) in enumerate(zip(asked, answered, strict=False)) if a != b), len(asked))
-    messages = answered if asked and shared == len(asked) else [*asked, *answered]
-    first_turn = len(asked) if asked else len(messages) - 1
-    return _format_chat(messages, config, chat, suffix=suffix, first_turn=first_turn, tools=tools)
-
-
-def check_messages(value: Any) -> list[Message]:
+def _check_messages(value: Any) -> list[Message]:
     """Validate messages and return them with the keys `role` and `content`.
 
     ShareGPT's `from` and `value` are converted.
@@ -707,79 +653,3 @@ def _find_pair(row: Mapping[str, Any]) -> tuple[Any, Any] | None:
 
 def _columns(row: Mapping[str, Any]) -> str:
     return ", ".join(row) or "no columns"
-
-
-def _encode(
-    item: _FormattedText,
-    ids: list[int],
-    offsets: Sequence[Span],
-    tokenizer: Tokenizer,
-    config: TokenizeConfig,
-) -> _Tokens:
-    """Compute the loss mask for the tokens of a text, and add special tokens."""
-    mask = [0] * len(ids)
-    spans = iter(item.loss_spans)
-    begin, end = next(spans, (0, 0))
-    # Tokens and spans are both in order.
-    for index, (start, stop) in enumerate(offsets):
-        while start >= end and (following := next(spans, None)) is not None:
-            begin, end = following
-        first = stop > begin if item.count_overlap else start >= begin
-        mask[index] = int(first and start < end and stop > start)
-    ids, bos, eos = list(ids), tokenizer.bos_token_id, tokenizer.eos_token_id
-    add_eos = item.add_eos and eos is not None if config.add_eos is None else config.add_eos
-    for wanted, token, name in ((config.add_bos, bos, "beginning"), (add_eos, eos, "end")):
-        if wanted and token is None:
-            raise ValueError(f"the tokenizer has no {name}-of-text token in its tokenizer_config.json")
-    if add_eos and eos is not None and ids[-1:] != [eos]:
-        counted = mask[-1] if mask else 1
-        ids.append(eos)
-        mask.append(counted)
-    if config.add_bos and bos is not None and ids[:1] != [bos]:
-        ids.insert(0, bos)
-        mask.insert(0, 0)
-    return _Tokens(ids, mask)
-
-
-def _fit(
-    sample: _Tokens,
-    item: _FormattedText | _Tokens,
-    tokenizer: Tokenizer,
-    config: TokenizeConfig,
-    chat: ChatTemplate | None,
-) -> tuple[_Tokens | None, bool]:
-    """Truncate a sample if it is longer than `max_length`.
-
-    Returns:
-        The sample, or None if it is skipped; and whether it was too long.
-    """
-    limit = config.max_length
-    if limit is None or len(sample.ids) <= limit:
-        return sample, False
-    match config.truncation:
-        case "error":
-            raise ValueError(
-                f"the sample has {len(sample.ids)} tokens, more than max_length {limit}; choose a truncation "
-                f"(skip, right, left, drop_turns) or increase max_length"
-            )
-        case "skip":
-            return None, True
-        case "right":
-            return _Tokens(sample.ids[:limit], sample.mask[:limit]), True
-        case "left":
-            return _Tokens(sample.ids[-limit:], sample.mask[-limit:]), True
-    if not isinstance(item, _FormattedText) or not item.messages:
-        raise ValueError("truncation='drop_turns' needs a conversation; use 'right', 'left' or 'skip'")
-    messages, first_turn = list(item.messages), item.first_turn
-    system = int(messages[0]["role"] == "system")
-    while len(messages) > system + 1:
-        del messages[system]
-        first_turn = max(first_turn - 1, 0)
-        if messages[system]["role"] != "user":
-            continue
-        shorter = _format_chat(messages, config, chat, first_turn=first_turn, tools=item.tools)
-        ((ids, offsets),) = tokenizer.encode_with_offsets([shorter.text])
-        tokens = _encode(shorter, ids, offsets, tokenizer, config)
-        if len(tokens.ids) <= limit:
-            return tokens, True
-    return None, True

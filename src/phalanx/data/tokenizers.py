@@ -21,30 +21,16 @@ _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 class Tokenizer(abc.ABC):
     """Converts text to token ids and back."""
 
-    @property
-    @abc.abstractmethod
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-
-    @property
-    @abc.abstractmethod
-    def pad_token_id(self) -> int | None:
-        """Padding token. None if there is none."""
-
-    @property
-    @abc.abstractmethod
-    def eos_token_id(self) -> int | None:
-        """End-of-text token. None if there is none."""
-
-    @property
-    def bos_token_id(self) -> int | None:
-        """Beginning-of-text token. None if there is none."""
-        return None
-
-    @property
-    @abc.abstractmethod
-    def tokenizer_hash(self) -> str:
-        """Hash of 16 characters, which changes if the tokens of any text change."""
+    vocab_size: int
+    """Number of token ids."""
+    tokenizer_hash: str
+    """Hash of 16 characters, which changes if the tokens of any text change."""
+    pad_token_id: int | None = None
+    """Padding token. None if there is none."""
+    eos_token_id: int | None = None
+    """End-of-text token. None if there is none."""
+    bos_token_id: int | None = None
+    """Beginning-of-text token. None if there is none."""
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -76,36 +62,21 @@ class ByteTokenizer(Tokenizer):
     [74, 107]
     """
 
-    _OFFSET = 2
+    vocab_size = 258
+    pad_token_id = 0
+    eos_token_id = 1
+    _NUM_SPECIAL = 2
+    _HASHED_NAME = "phalanx-bytes-1 offset=2"
 
     def __init__(self, *, add_special_tokens: bool = False) -> None:
         """Create a tokenizer. `add_special_tokens` appends the end-of-text token to every text."""
         self._add_eos = add_special_tokens
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids: 256 bytes and two special tokens."""
-        return 256 + self._OFFSET
-
-    @property
-    def pad_token_id(self) -> int:
-        """Padding token (0)."""
-        return 0
-
-    @property
-    def eos_token_id(self) -> int:
-        """End-of-text token (1)."""
-        return 1
-
-    @property
-    def tokenizer_hash(self) -> str:
-        """Constant string, which depends on `add_special_tokens`."""
-        return short_hash(f"phalanx-bytes-1 offset={self._OFFSET} eos={self._add_eos}".encode())
+        self.tokenizer_hash = short_hash(f"{self._HASHED_NAME} eos={add_special_tokens}".encode())
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text."""
         tail = [self.eos_token_id] if self._add_eos else []
-        return [[byte + self._OFFSET for byte in text.encode()] + tail for text in texts]
+        return [[byte + self._NUM_SPECIAL for byte in text.encode()] + tail for text in texts]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Return token ids and character ranges. All bytes of a character have the range of the character."""
@@ -135,7 +106,7 @@ class ByteTokenizer(Tokenizer):
         for index, token in enumerate(tokens):
             if not 0 <= token < self.vocab_size:
                 raise ValueError(f"token {index} must be between 0 and {self.vocab_size - 1}, got {token}")
-        return [token - self._OFFSET for token in tokens if token >= self._OFFSET]
+        return [token - self._NUM_SPECIAL for token in tokens if token >= self._NUM_SPECIAL]
 
 
 class CharTokenizer(ByteTokenizer):
@@ -150,15 +121,8 @@ class CharTokenizer(ByteTokenizer):
     _CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
     _IDS: ClassVar = {ord(character): index + 2 for index, character in enumerate(_CHARACTERS)}
 
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids: 96 characters and two special tokens."""
-        return len(self._CHARACTERS) + self._OFFSET
-
-    @property
-    def tokenizer_hash(self) -> str:
-        """Constant string, which depends on `add_special_tokens`."""
-        return short_hash(f"phalanx-characters-1 eos={self._add_eos}".encode())
+    vocab_size = len(_CHARACTERS) + 2
+    _HASHED_NAME = "phalanx-characters-1"
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text. Raises `ValueError` if a character has no token."""
@@ -193,7 +157,7 @@ class HFTokenizer(Tokenizer):
 
         Args:
             path: Path of a `tokenizer.json`.
-            add_special_tokens: Whether to add the special tokens that the tokenizer's post-processor defines.
+            add_special_tokens: Add the special tokens that the tokenizer's post-processor defines.
             special_tokens: Mapping from `bos_token`, `eos_token` and `pad_token` to their texts. By default,
                 it is read from the `tokenizer_config.json` in the same folder.
         """
@@ -215,54 +179,28 @@ class HFTokenizer(Tokenizer):
         self._add_special_tokens = add_special_tokens
         if special_tokens is None:
             special_tokens = read_special_tokens(read_tokenizer_config(path))
-        self._special_ids = {
-            name: self._find_token(path, name, token) for name, token in special_tokens.items()
-        }
+        self.pad_token_id, self.eos_token_id, self.bos_token_id = (
+            self._tokenizer.token_to_id(special_tokens[name]) if name in special_tokens else None
+            for name in ("pad_token", "eos_token", "bos_token")
+        )
+        self.vocab_size = self._tokenizer.get_vocab_size(with_added_tokens=True)
         canonical = json.dumps([description, add_special_tokens], sort_keys=True)
-        self._hash = short_hash(canonical.encode())
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids, including added tokens."""
-        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
-
-    @property
-    def pad_token_id(self) -> int | None:
-        """Padding token. None if none is configured."""
-        return self._special_ids.get("pad_token")
-
-    @property
-    def eos_token_id(self) -> int | None:
-        """End-of-text token. None if none is configured."""
-        return self._special_ids.get("eos_token")
-
-    @property
-    def bos_token_id(self) -> int | None:
-        """Beginning-of-text token. None if none is configured."""
-        return self._special_ids.get("bos_token")
-
-    @property
-    def tokenizer_hash(self) -> str:
-        """Hash of the contents of the tokenizer file, except for its truncation and padding settings."""
-        return self._hash
+        self.tokenizer_hash = short_hash(canonical.encode())
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text. The texts are tokenized in parallel."""
-        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._add_special_tokens)
-        return [encoding.ids for encoding in batch]
+        return [encoding.ids for encoding in self._encode(texts)]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Return token ids and character ranges. Special tokens that were added have an empty range."""
-        batch = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._add_special_tokens)
-        return [(encoding.ids, encoding.offsets) for encoding in batch]
+        return [(encoding.ids, encoding.offsets) for encoding in self._encode(texts)]
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " tokens"]) -> str:
         """Convert token ids to text, without special tokens."""
         return str(self._tokenizer.decode(np.asarray(ids, np.int64).tolist(), skip_special_tokens=True))
 
-    def _find_token(self, path: str | os.PathLike[str], name: str, token: str) -> int | None:
-        found = self._tokenizer.token_to_id(token)
-        return None if found is None else int(found)
+    def _encode(self, texts: Sequence[str]) -> Any:
+        return self._tokenizer.encode_batch(list(texts), add_special_tokens=self._add_special_tokens)
 
 
 def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: bool = False) -> Tokenizer:
@@ -271,8 +209,8 @@ def load_tokenizer(name: str | os.PathLike[str] = BYTES, *, add_special_tokens: 
     Args:
         name: `bytes`, `characters`, path of a `tokenizer.json` or its folder, or name on the Hugging Face
             Hub.
-        add_special_tokens: Whether to add the special tokens that the tokenizer itself defines. For `bytes`
-            and `characters`, this is the end-of-text token.
+        add_special_tokens: Add the special tokens that the tokenizer itself defines. For `bytes` and
+            `characters`, this is the end-of-text token.
     """
     if name in (BYTES, CHARACTERS):
         kind = ByteTokenizer if name == BYTES else CharTokenizer
@@ -312,7 +250,10 @@ def read_tokenizer_config(tokenizer: str | os.PathLike[str]) -> dict[str, Any]:
 
 def read_special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the texts of the special tokens in a tokenizer config, by name."""
-    return {name: _token_text(config[name]) for name in _SPECIAL_TOKENS if config.get(name)}
+    tokens = {name: config[name] for name in _SPECIAL_TOKENS if config.get(name)}
+    return {
+        name: str(token["content"] if isinstance(token, Mapping) else token) for name, token in tokens.items()
+    }
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -320,10 +261,6 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
-
-
-def _token_text(token: Any) -> str:
-    return str(token["content"]) if isinstance(token, Mapping) else str(token)
 
 
 def fetch_from_hub(name: str, file: str) -> Path:
@@ -341,8 +278,7 @@ def fetch_from_hub(name: str, file: str) -> Path:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(
             f"cannot download tokenizer {name!r} from Hugging Face ({reason}); check the name and the "
-            f"network, "
-            f"or use {BYTES!r} or the path of a tokenizer.json"
+            f"network, or use {BYTES!r} or the path of a tokenizer.json"
         ) from error
 
 

@@ -14,13 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from phalanx.core.environment import (
-    Environment,
-    Key,
-    Keys,
-    TransitionInfo,
-    info_fields,
-)
+from phalanx.core.environment import Environment, Key, Keys, TransitionInfo, info_fields
 from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
 from phalanx.core.vector import broadcast_unbatched
 
@@ -119,9 +113,8 @@ class GymnaxEnv:
     ) -> tuple[Any, ...]:
         """Take a step without auto-reset. A state whose episode has ended stays unchanged."""
         check_integer_dtypes(self.environment.action_space, action)
-        state, observation, reward, done, step_info = self.environment.step(state, action)
-        info = self._info(step_info, observation)
-        return observation, state, reward, *self._flags(done, info), _add_mask(info, self.action_mask(state))
+        state, observation, reward, done, info = self.environment.step(state, action)
+        return self._result(state, observation, reward, done, info, observation, self.action_mask(state))
 
     def get_obs(self, state: PyTree, params: EnvParams | None = None, key: Key | None = None) -> PyTree:
         """Return the observation of a state."""
@@ -156,27 +149,33 @@ class GymnaxEnv:
         return self.environment.step(state, action)[4]
 
     def _step_batch(self, keys: Keys, states: PyTree, actions: PyTree) -> tuple[Any, ...]:
-        states, observations, rewards, dones, step_info = self.environment.batch_step(states, actions)
-        info = self._info(step_info, observations)
+        states, final, rewards, dones, info = self.environment.batch_step(states, actions)
         states, observations = jax.lax.cond(
             jnp.any(dones),
-            lambda: self.environment.batch_reset_where(dones, keys, states, observations),
-            lambda: (states, observations),
+            lambda: self.environment.batch_reset_where(dones, keys, states, final),
+            lambda: (states, final),
         )
-        info = _add_mask(info, jax.vmap(self.environment.legal_actions)(states))
-        return observations, states, rewards, *self._flags(dones, info), info
+        masks = jax.vmap(self.environment.legal_actions)(states)
+        return self._result(states, observations, rewards, dones, info, final, masks)
 
-    def _info(self, step_info: TransitionInfo, observation: PyTree) -> dict[str, Any]:
+    def _result(
+        self,
+        state: PyTree,
+        observation: PyTree,
+        reward: Array,
+        done: Array,
+        step_info: TransitionInfo,
+        final_observation: PyTree,
+        mask: Bool[Array, "*batch actions"] | None,
+    ) -> tuple[Any, ...]:
+        """Return the values that `step` returns, given those of the environment."""
         info = info_fields(step_info)
         info["discount"] = jnp.where(info["terminated"], jnp.float32(0), jnp.float32(1))
-        return {**info, "final_observation": observation}
-
-    def _flags(self, done: Bool[Array, "*batch"], info: dict[str, Any]) -> tuple[Array, ...]:
-        return (done,) if self.step_values == 5 else (info["terminated"], info["truncated"])
-
-
-def _add_mask(info: dict[str, Any], mask: Bool[Array, "*batch actions"] | None) -> dict[str, Any]:
-    return info if mask is None else {**info, MASK: mask}
+        info["final_observation"] = final_observation
+        if mask is not None:
+            info[MASK] = mask
+        flags = (done,) if self.step_values == 5 else (info["terminated"], info["truncated"])
+        return observation, state, reward, *flags, info
 
 
 def _shape_space(value: Any) -> Space | None:
@@ -211,10 +210,9 @@ def _autoreset_step(env: GymnaxEnv) -> Callable[..., tuple[Any, ...]]:
 
     @jax.custom_batching.custom_vmap
     def step(key: Key, state: PyTree, action: PyTree) -> tuple[Any, ...]:
-        state, observation, reward, done, step_info = env.environment.step(state, action)
-        info = env._info(step_info, observation)
-        observation, state = jax.lax.cond(done, lambda: env.reset_env(key), lambda: (observation, state))
-        return observation, state, reward, *env._flags(done, info), _add_mask(info, env.action_mask(state))
+        state, final, reward, done, info = env.environment.step(state, action)
+        observation, state = jax.lax.cond(done, lambda: env.reset_env(key), lambda: (final, state))
+        return env._result(state, observation, reward, done, info, final, env.action_mask(state))
 
     @step.def_vmap
     def _(axis_size: int, batched: Any, *args: Any) -> tuple[Any, Any]:

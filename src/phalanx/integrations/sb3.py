@@ -5,14 +5,10 @@ from typing import Any
 
 import numpy as np
 
-try:
+from phalanx.integrations import report_missing_library
+
+with report_missing_library(__name__, "sb3", "stable_baselines3"):
     from stable_baselines3.common.vec_env import VecEnv
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] != "stable_baselines3":
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.sb3 needs {error.name}: pip install "phalanx[sb3]"', name=error.name
-    ) from error
 
 from gymnasium.vector import AutoresetMode
 

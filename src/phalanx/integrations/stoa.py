@@ -4,7 +4,9 @@ import functools
 import math
 from typing import Any
 
-try:
+from phalanx.integrations import report_missing_library
+
+with report_missing_library(__name__, "stoa", "stoa"):
     from stoa import (
         ArraySpace,
         BoundedArraySpace,
@@ -18,25 +20,23 @@ try:
         WrapperState,
     )
     from stoa.env_adapters.base import AdapterState, AdapterStateWithKey
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] != "stoa":
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.stoa needs {error.name}: pip install "phalanx[stoa]"', name=error.name
-    ) from error
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, PyTree
 
-from phalanx.core.environment import (
-    Environment,
-    Key,
-    info_fields,
-    mask_size,
+from phalanx.core.environment import Environment, Key, info_fields, mask_size
+from phalanx.core.spaces import (
+    Box,
+    Composite,
+    Discrete,
+    Space,
+    check_integer_dtypes,
+    convert_value,
+    discrete_sizes,
 )
-from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
+from phalanx.core.vector import zeros_like_shapes
 
 OBSERVATION, MASK = "observation", "action_mask"
 """Key of an observation that is not a composite, and key of the mask of legal actions."""
@@ -62,17 +62,12 @@ class PhalanxToStoa(StoaEnvironment):
             as {"observation": ..., "action_mask": ...}.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        *,
-        mask_in_observation: bool = False,
-    ) -> None:
+    def __init__(self, environment: Environment, *, mask_in_observation: bool = False) -> None:
         self.environment = environment
-        self._mask_size = mask_size(self.environment)
+        self._mask_size = mask_size(environment)
         self._mask_in_observation = mask_in_observation
-        if self._mask_in_observation and self._mask_size is None:
-            raise ValueError(f"{type(self.environment).__name__} has no mask of legal actions")
+        if mask_in_observation and self._mask_size is None:
+            raise ValueError(f"{type(environment).__name__} has no mask of legal actions")
 
     def __repr__(self) -> str:
         return f"PhalanxToStoa({type(self.environment).__name__})"
@@ -80,25 +75,25 @@ class PhalanxToStoa(StoaEnvironment):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PhalanxToStoa):
             return NotImplemented
-        return (self.environment, self._mask_in_observation) == (
-            other.environment,
-            other._mask_in_observation,
-        )
+        return self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash((self.environment, self._mask_in_observation))
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[Environment, bool]:
+        return self.environment, self._mask_in_observation
 
     def reset(self, rng_key: Key, env_params: Any = None) -> tuple[AdapterStateWithKey, TimeStep]:
         """Start an episode. Returns the state and the first time step. `env_params` is not used."""
         next_key, episode_key = jax.random.split(rng_key)
         state, observation = self.environment.reset(episode_key)
-        empty_info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._info_shapes)
         timestep = TimeStep(
             step_type=StepType.FIRST,
             reward=jnp.zeros((), jnp.float32),
             discount=jnp.ones((), jnp.float32),
             observation=self._observation(state, observation),
-            extras=self._extras(state, empty_info),
+            extras=self._extras(state, zeros_like_shapes(self._info_shapes)),
         )
         return AdapterStateWithKey(base_env_state=state, rng_key=next_key), timestep
 
@@ -108,10 +103,11 @@ class PhalanxToStoa(StoaEnvironment):
         """Take a step. Returns the new state and the time step. `env_params` is not used."""
         env_action = convert_action(self.environment.action_space, action)
         new, observation, reward, _, info = self.environment.step(state.base_env_state, env_action)
+        ended = jnp.where(info.terminated, StepType.TERMINATED, StepType.TRUNCATED)
         timestep = TimeStep(
-            step_type=_step_type(info.terminated, info.truncated),
+            step_type=jnp.where(info.terminated | info.truncated, ended, StepType.MID),
             reward=jnp.asarray(reward, jnp.float32),
-            discount=_discount(info.terminated),
+            discount=jnp.where(info.terminated, jnp.float32(0), jnp.float32(1)),
             observation=self._observation(new, observation),
             extras=self._extras(new, info_fields(info)),
         )
@@ -162,7 +158,7 @@ class PhalanxToStoa(StoaEnvironment):
         return jax.eval_shape(info, _KEY)
 
     def _observation(self, state: PyTree, observation: PyTree) -> PyTree:
-        value = to_dicts(self.environment.observation_space, observation)
+        value = convert_value(lambda _, leaf: leaf, self.environment.observation_space, observation)
         if not self._mask_in_observation:
             return value
         value = value if isinstance(value, dict) else {OBSERVATION: value}
@@ -174,15 +170,6 @@ class PhalanxToStoa(StoaEnvironment):
 
 
 _KEY = jax.ShapeDtypeStruct((2,), np.uint32)
-
-
-def _step_type(terminated: Bool[Array, ""], truncated: Bool[Array, ""]) -> Array:
-    ended = jnp.where(terminated, StepType.TERMINATED, StepType.TRUNCATED)
-    return jnp.where(terminated | truncated, ended, StepType.MID)
-
-
-def _discount(terminated: Bool[Array, ""]) -> Float[Array, ""]:
-    return jnp.where(terminated, jnp.float32(0), jnp.float32(1))
 
 
 class IntegerArraySpace(BoundedArraySpace):
@@ -232,17 +219,9 @@ def convert_space(space: Space, name: str = "") -> StoaSpace:
 
 def convert_action_space(space: Space) -> StoaSpace:
     """Convert an action space to a Stoa space. A composite of integers becomes one vector."""
-    if isinstance(space, Composite) and _is_vector(space):
-        sizes = [field.n for _, field in space.fields if isinstance(field, Discrete)]
+    if (sizes := discrete_sizes(space)) is not None:
         return MultiDiscreteSpace(sizes, jnp.int32, "action")
     return convert_space(space, "action")
-
-
-def to_dicts(space: Space, value: PyTree) -> PyTree:
-    """Convert a value of a space so that its composites become dictionaries."""
-    if isinstance(space, Composite):
-        return {name: to_dicts(field, getattr(value, name)) for name, field in space.fields}
-    return value
 
 
 def convert_action(space: Space, action: PyTree) -> PyTree:
@@ -257,7 +236,7 @@ def convert_action(space: Space, action: PyTree) -> PyTree:
         return space.constructor(
             **{name: convert_action(field, action[name]) for name, field in space.fields}
         )
-    if not _is_vector(space):
+    if discrete_sizes(space) is None:
         raise TypeError(f"an action must be a dictionary of {', '.join(names)}, got {type(action).__name__}")
     vector = jnp.asarray(action)
     check_integer_dtypes(space.fields[0][1], vector)
@@ -266,7 +245,3 @@ def convert_action(space: Space, action: PyTree) -> PyTree:
             f"an action is the {len(names)} numbers {', '.join(names)}; got shape {vector.shape}"
         )
     return space.constructor(**{name: vector[index] for index, name in enumerate(names)})
-
-
-def _is_vector(space: Composite) -> bool:
-    return all(isinstance(field, Discrete) for _, field in space.fields)

@@ -1,34 +1,26 @@
 """TorchRL environment that steps a batch of any Phalanx environment with one compiled call."""
 
-import dataclasses
 import math
 import operator
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
-try:
-    import tensordict as _tensordict  # noqa: F401
-    import torch as _torch  # noqa: F401
-    import torchrl.envs as _torchrl  # noqa: F401
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] not in ("torch", "tensordict", "torchrl"):
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.torchrl needs {error.name}: pip install "phalanx[torch]"', name=error.name
-    ) from error
+from phalanx.integrations import report_missing_library
+
+with report_missing_library(__name__, "torch", "torch", "tensordict", "torchrl"):
+    import torch
+    from tensordict import TensorDict, TensorDictBase
+    from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
+    from torchrl.envs import EnvBase
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from jaxtyping import Bool, PyTree, UInt32, UInt64
-from tensordict import TensorDict, TensorDictBase
-from torchrl.data import Bounded, Categorical, Composite, TensorSpec, Unbounded
-from torchrl.envs import EnvBase
 
-from phalanx.core.environment import Environment, mask_size
-from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space
+from phalanx.core.environment import Environment, info_fields, mask_size
+from phalanx.core.spaces import Box, Composite as CompositeSpace, Discrete, Space, convert_value
 from phalanx.core.vector import (
     VectorEnvState,
     initial_vector_state,
@@ -40,24 +32,10 @@ from phalanx.core.vector import (
 ACTION, OBSERVATION, MASK = "action", "observation", "action_mask"
 """Keys of an action and of an observation that are not composites, and key of the mask of legal actions."""
 
-Entries = dict[str, Any]
-"""Dictionary of tensors. The value of a nested composite is a dictionary."""
-
-_TORCH_DTYPES = {
-    "bool": torch.bool,
-    "int8": torch.int8,
-    "int16": torch.int16,
-    "int32": torch.int32,
-    "int64": torch.int64,
-    "uint8": torch.uint8,
-    # Most functions of torch do not support the other unsigned types.
-    "uint16": torch.int32,
-    "uint32": torch.int64,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float32": torch.float32,
-    "float64": torch.float64,
-}
+_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64")
+_TORCH_DTYPES = {name: getattr(torch, name) for name in _DTYPES}
+# Most functions of torch do not support the other unsigned types.
+_TORCH_DTYPES |= {"uint16": torch.int32, "uint32": torch.int64}
 
 
 class BatchedVecEnv(EnvBase):
@@ -95,11 +73,9 @@ class BatchedVecEnv(EnvBase):
         shape, device = self.batch_size, self.device
         self.observation_spec = self._make_observation_spec()
         action_spec = make_spec(self.environment.action_space, shape, device)
-        self.action_spec = (
-            Composite({ACTION: action_spec}, shape=shape, device=device)
-            if isinstance(action_spec, Composite)
-            else action_spec
-        )
+        if isinstance(action_spec, Composite):
+            action_spec = Composite({ACTION: action_spec}, shape=shape, device=device)
+        self.action_spec = action_spec
         self.reward_spec = Unbounded(shape=(*shape, 1), dtype=torch.float32, device=device)
         flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
         names = ("done", "terminated", "truncated")
@@ -107,7 +83,9 @@ class BatchedVecEnv(EnvBase):
 
     def _make_observation_spec(self) -> Composite:
         shape, device, size = self.batch_size, self.device, mask_size(self.environment)
-        spec = make_named_spec(self.environment.observation_space, OBSERVATION, shape, device)
+        spec = make_spec(self.environment.observation_space, shape, device)
+        if not isinstance(spec, Composite):
+            spec = Composite({OBSERVATION: spec}, shape=shape, device=device)
         if size is not None:
             spec[MASK] = Categorical(2, shape=(*shape, size), dtype=torch.bool, device=device)
         return spec
@@ -124,11 +102,9 @@ class BatchedVecEnv(EnvBase):
         """Fields of the last step's info as tensors, such as `proved` and `overflow` for proofs."""
         if self._info is None:
             raise RuntimeError("there is no info yet: call step() first")
-        fields = {field.name: getattr(self._info, field.name) for field in dataclasses.fields(self._info)}
         return {
             name: to_torch(value, torch_dtype(value.dtype), self.device)
-            for name, value in fields.items()
-            if isinstance(value, jax.Array)
+            for name, value in info_fields(self._info).items()
         }
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
@@ -169,8 +145,13 @@ class BatchedVecEnv(EnvBase):
     def _entries(self, state: VectorEnvState) -> TensorDict:
         state = jax.block_until_ready(state)
         device = self.device
-        space = self.environment.observation_space
-        entries = to_named_entries(space, OBSERVATION, state.observations, device)
+
+        def convert(space: Any, value: Any) -> torch.Tensor:
+            dtype = torch.int64 if isinstance(space, Discrete) else torch_dtype(space.dtype)
+            return to_torch(value, dtype, device)
+
+        entries = convert_value(convert, self.environment.observation_space, state.observations)
+        entries = entries if isinstance(entries, dict) else {OBSERVATION: entries}
         if state.legal_actions is not None:
             entries[MASK] = to_torch(state.legal_actions, torch.bool, device)
         for name in ("terminated", "truncated"):
@@ -268,33 +249,6 @@ def make_spec(space: Space, batch_size: torch.Size, device: torch.device | None)
     )
 
 
-def make_named_spec(
-    space: Space, name: str, batch_size: torch.Size, device: torch.device | None
-) -> Composite:
-    """Convert a space to a composite spec. A space that is not a composite becomes its only entry, `name`."""
-    spec = make_spec(space, batch_size, device)
-    if isinstance(spec, Composite):
-        return spec
-    return Composite({name: spec}, shape=batch_size, device=device)
-
-
-def to_entries(space: Space, value: PyTree, device: torch.device | None) -> Entries | torch.Tensor:
-    """Copy a batch of values of a space to tensors."""
-    match space:
-        case CompositeSpace(fields=fields):
-            return {name: to_entries(field, getattr(value, name), device) for name, field in fields}
-        case Discrete():
-            return to_torch(value, torch.int64, device)
-        case _:
-            return to_torch(value, torch_dtype(space.dtype), device)  # type: ignore[attr-defined]
-
-
-def to_named_entries(space: Space, name: str, value: PyTree, device: torch.device | None) -> Entries:
-    """Copy a batch of values of a space to tensors, with the keys of `make_named_spec`."""
-    entries = to_entries(space, value, device)
-    return entries if isinstance(entries, dict) else {name: entries}
-
-
 def from_tensors(space: Space, entry: Any, batch_size: torch.Size, name: str) -> PyTree:
     """Copy tensors to a batch of values of a space. `name` is the key of the tensors in error messages."""
     if isinstance(space, CompositeSpace):
@@ -309,11 +263,10 @@ def from_tensors(space: Space, entry: Any, batch_size: torch.Size, name: str) ->
             for field, inner in space.fields
         }
         return space.constructor(**fields)
-    shape: tuple[int, ...] = () if isinstance(space, Discrete) else space.shape  # type: ignore[attr-defined]
-    expected = (*batch_size, *shape)
+    leaf: Any = Box(0, space.n - 1, (), np.int32) if isinstance(space, Discrete) else space
+    expected, dtype = (*batch_size, *leaf.shape), leaf.dtype
     if tuple(entry.shape) != expected:
         raise ValueError(f"{name!r} must have the shape {expected}, got {tuple(entry.shape)}")
-    dtype = np.int32 if isinstance(space, Discrete) else space.dtype  # type: ignore[attr-defined]
     if entry.is_floating_point() and not np.issubdtype(dtype, np.inexact):
         raise TypeError(f"{name!r} must be integers, got {entry.dtype}")
     if isinstance(space, Discrete):

@@ -96,6 +96,11 @@ class Rule:
     constants: frozenset[str] = frozenset()
     """Arguments that are constants. All other arguments are variables."""
 
+    @property
+    def atoms(self) -> tuple[Atom, ...]:
+        """The head, followed by the body atoms."""
+        return self.head, *self.body
+
     def __post_init__(self) -> None:
         if not self.body:
             raise ValueError(f"rule {self.name!r} has no body; write an atom that is always true as a fact")
@@ -104,7 +109,7 @@ class Rule:
 
     @functools.cached_property
     def _arguments(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for atom in (self.head, *self.body) for name in atom[1:]))
+        return tuple(dict.fromkeys(name for atom in self.atoms for name in atom[1:]))
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -125,10 +130,13 @@ class Rule:
 
         return f"{quote_name(atom.predicate)}({','.join(map(format_term, atom[1:]))})"
 
+    def format_clause(self, arrow: str = "->") -> str:
+        """Format the body, an arrow and the head."""
+        return f"{', '.join(map(self.format_atom, self.body))} {arrow} {self.format_atom(self.head)}"
+
     def __str__(self) -> str:
         """Return the rule as a line of `rules.txt`, which `parse_rule` converts back to this rule."""
-        body = ", ".join(map(self.format_atom, self.body))
-        return f"{self.name}:{self.weight!r}:{body} -> {self.format_atom(self.head)}"
+        return f"{self.name}:{self.weight!r}:{self.format_clause()}"
 
 
 def quote_name(name: str) -> str:

@@ -80,8 +80,8 @@ def chaining_rounds(
 
 def check_rules(rules: Sequence[EncodedRule]) -> None:
     """Raise `ValueError` unless every variable in the head of a rule occurs in its body."""
-    for number, (head, body) in enumerate(rules):
-        if not {term for term in head[1:] if term < 0}.issubset(term for atom in body for term in atom[1:]):
+    for number, rule in enumerate(rules):
+        if not can_chain([rule]):
             raise ValueError(
                 f"rule {number} has a variable in its head that does not occur in its body, so its head "
                 "would be true of every constant; forward chaining needs every head variable in the body"
@@ -89,12 +89,11 @@ def check_rules(rules: Sequence[EncodedRule]) -> None:
 
 
 def can_chain(rules: Sequence[EncodedRule]) -> bool:
-    """Return whether forward chaining supports these rules (see `check_rules`)."""
-    try:
-        check_rules(rules)
-    except ValueError:
-        return False
-    return True
+    """Return whether every variable in the head of a rule occurs in its body."""
+    return all(
+        {term for term in head[1:] if term < 0} <= {term for atom in body for term in atom[1:]}
+        for head, body in rules
+    )
 
 
 def constant_columns(terms: Iterable[tuple[int, ...]], num_rows: int) -> Bindings:
@@ -148,10 +147,8 @@ class _Rounds:
         self.time_limit, self.activity = TimeLimit(), "forward chaining"
         predicates = {atom[0] for head, body in rules for atom in (head, *body)}
         predicates.update(np.unique(facts[:, 0]).tolist())
-        self.last = {}
-        for predicate in sorted(predicates):
-            rows = facts[facts[:, 0] == predicate].astype(np.int64)
-            self.last[predicate] = self._tuples(merge_codes([encode_tuples(rows.T[1:], base)]))
+        codes = encode_tuples(facts.T[1:], base)
+        self.last = {p: self._tuples(np.unique(codes[facts[:, 0] == p])) for p in sorted(predicates)}
         self.all = dict(self.last)
         self.before = {predicate: self._tuples(np.zeros(0, np.int64)) for predicate in predicates}
         self.by_round = {predicate: [atoms.codes] for predicate, atoms in self.last.items()}
@@ -216,16 +213,10 @@ class _Rounds:
         self.time_limit.check(self.activity)
         if not body:
             return merge_codes([encode_tuples([bindings[term] for term in head], self.base)])
-        atoms, terms = sources[0], body[0]
-        return merge_codes(
-            [
-                self._heads(
-                    head, body[1:], sources[1:], atoms.bind(bindings, terms, rows, indices), len(rows)
-                )
-                for rows, indices in atoms.match(bindings, num_rows, terms)
-                if len(rows)
-            ]
-        )
+        (atoms, *others), (terms, *other_terms) = sources, body
+        matches = (match for match in atoms.match(bindings, num_rows, terms) if len(match[0]))
+        chunks = ((atoms.bind(bindings, terms, rows, indices), len(rows)) for rows, indices in matches)
+        return merge_codes([self._heads(head, other_terms, others, *chunk) for chunk in chunks])
 
     def follows(self, predicate: int, codes: np.ndarray) -> np.ndarray:
         """Return, for each ground atom, whether it follows by one rule from the atoms found so far."""

@@ -2,22 +2,18 @@
 
 import dataclasses
 import hashlib
+import re
 import tempfile
 from pathlib import Path
 
 from phalanx.io.atomic import atomic_directory
 from phalanx.io.download import Progress, fetch
+from phalanx.kg.formats import SPLITS
 from phalanx.kg.knowledge_base import KnowledgeBase
 
 HOST = "https://raw.githubusercontent.com"
 _MAX_FILE_BYTES = 1 << 28
-_TRIPLE_FILES = ("train", "valid", "test")
-_FILES_WITH_RULES = (
-    *_TRIPLE_FILES,
-    "rules",
-    "domain2constants",
-    *(f"{split}_depths" for split in _TRIPLE_FILES),
-)
+_FILES_WITH_RULES = (*SPLITS, "rules", "domain2constants", *(f"{split}_depths" for split in SPLITS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +25,10 @@ class KGDatasetSource:
     digest: str
     """Expected return value of `folder_digest` for the downloaded folder."""
     description: str
-    files: tuple[str, ...] = _TRIPLE_FILES
+    files: tuple[str, ...] = SPLITS
+    """Names of the files, without their suffix `.txt`."""
     relation_first: bool = False
-    """Whether the lines are relation, head, tail. The download reorders them to head, relation, tail."""
+    """True if the lines are relation, head, tail. The download reorders them to head, relation, tail."""
     folder: str = "kg-standard"
     """Name of the folder, inside the data folder, in which the dataset is saved."""
 
@@ -69,10 +66,6 @@ _RULES = {
 }
 
 
-def _inductive_path(name: str) -> str:
-    return f"{_GRAIL}/{name.replace('wn18rr', 'WN18RR')}"
-
-
 DATASETS: dict[str, KGDatasetSource] = {
     "wn18rr": KGDatasetSource(
         f"{_ROTATE}/wn18rr",
@@ -99,10 +92,12 @@ DATASETS: dict[str, KGDatasetSource] = {
         f"{_RED_GNN}/family",
         "bfa89dc0a7494bbb731a8f5e70840f54a7202b4f4b63fa507f7719e770682520",
         "people, 23,483 triples, as used by RED-GNN and NCRL",
-        (*_TRIPLE_FILES, "facts"),
+        (*SPLITS, "facts"),
     ),
     **{
-        f"inductive/{name}": KGDatasetSource(_inductive_path(name), digest, "GraIL's inductive split")
+        f"inductive/{name}": KGDatasetSource(
+            f"{_GRAIL}/{name.replace('wn18rr', 'WN18RR')}", digest, "GraIL's inductive split"
+        )
         for name, digest in _INDUCTIVE.items()
     },
     **{
@@ -145,7 +140,7 @@ def download_dataset(
         name: A name in `DATASETS`.
         root: Data folder. The dataset is saved in its subfolder `kg` or `kg-standard`.
         host: Base URL of the server. Change it to download from a mirror of GitHub.
-        verify: Whether to raise `ValueError` if the digest is not the expected one.
+        verify: Raise `ValueError` if the digest is not the expected one.
         progress: Callback for the progress of each file; see `phalanx.io.download.Progress`.
     """
     if name not in DATASETS:
@@ -179,8 +174,7 @@ def folder_digest(folder: Path) -> str:
 
 def _normalize(text: bytes, relation_first: bool = False) -> bytes:
     """Convert line ends to newline characters and, if needed, order the columns as head, relation, tail."""
-    lines = text.replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
+    text = text.replace(b"\r\n", b"\n")
     if relation_first:
-        cells = [line.split(b"\t") for line in lines]
-        lines = [b"\t".join((row[1], row[0], row[2])) if len(row) == 3 else b"\t".join(row) for row in cells]
-    return b"\n".join(lines) + b"\n" if text else b""
+        text = re.sub(rb"(?m)^([^\t\n]*)\t([^\t\n]*)\t([^\t\n]*)$", rb"\2\t\1\t\3", text)
+    return text if not text or text.endswith(b"\n") else text + b"\n"

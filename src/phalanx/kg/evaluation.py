@@ -8,10 +8,11 @@ from a predictor's own `count_ranks` method (for rules, which are compared witho
 scores of the triples in sampled candidate lists (`TripleScorer`).
 """
 
+import abc
 import dataclasses
 import hashlib
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -20,7 +21,7 @@ from jaxtyping import Bool, Float32, Float64, Int32, Int64
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_depths import NO_PROOF, UNDECIDED
 from phalanx.kg.time_limit import TimeLimit
-from phalanx.kg.triple_index import HEAD, TAIL, TripleIndex
+from phalanx.kg.triple_index import TripleIndex, directed_queries
 from phalanx.kg.vocabulary import Vocabulary
 
 TieRule = Literal["random", "realistic", "expected", "pessimistic"]
@@ -52,10 +53,6 @@ class RankCounts(NamedTuple):
     num_candidates: Int64[np.ndarray, " lists"]
     """Number of candidates, not counting the true answer."""
 
-    def select(self, index: Any) -> "RankCounts":
-        """Return the counts of some lists; `index` is any NumPy index into the lists."""
-        return RankCounts(*(column[index] for column in self))
-
 
 @runtime_checkable
 class LinkPredictor(Protocol):
@@ -71,6 +68,25 @@ class LinkPredictor(Protocol):
         """Return the scores [n, entities] of all entities as heads of n queries (relation, ?, tail)."""
 
 
+class DirectedPredictor(abc.ABC):
+    """Base class of link predictors that score tail and head queries with the same method."""
+
+    @abc.abstractmethod
+    def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
+        """Score all entities as answers of (entity, directed relation) pairs.
+
+        The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads.
+        """
+
+    def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
+        """Return the scores of all entities as tails of (relation, head, ?)."""
+        return self.score_pairs(np.stack([heads, 2 * np.asarray(relations)], axis=1).astype(np.int32))
+
+    def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
+        """Return the scores of all entities as heads of (relation, ?, tail)."""
+        return self.score_pairs(np.stack([tails, 2 * np.asarray(relations) + 1], axis=1).astype(np.int32))
+
+
 @dataclasses.dataclass(frozen=True)
 class TripleScores:
     """Scores of some triples and, if the scorer searches for proofs, information about the proofs.
@@ -81,7 +97,7 @@ class TripleScores:
     score: Float64[np.ndarray, " triples"]
     """Score of each triple; higher means more likely. It can be minus infinity, but not NaN."""
     proved: Bool[np.ndarray, " triples"] | None = None
-    """Whether a proof of the triple was found."""
+    """True for each triple of which a proof was found."""
     log_prob: Float64[np.ndarray, " triples"] | None = None
     """Log-probability of the best proof under a policy; minus infinity if no proof was found."""
     length: Int64[np.ndarray, " triples"] | None = None
@@ -91,9 +107,8 @@ class TripleScores:
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> "TripleScores":
         """Return the scores of the triples with these indices."""
-        columns = (getattr(self, field.name) for field in dataclasses.fields(self))
-        selected: list[Any] = [None if column is None else column[rows] for column in columns]
-        return TripleScores(*selected)
+        columns = {name: None if column is None else column[rows] for name, column in vars(self).items()}
+        return TripleScores(**columns)
 
 
 @runtime_checkable
@@ -133,15 +148,10 @@ class RankMetrics:
 
     def as_record(self) -> dict[str, Any]:
         """Return the metrics as a dictionary of JSON values."""
-        record: dict[str, Any] = {
-            "num_queries": self.num_queries,
-            "num_lists": self.num_lists,
-            "mrr": self.mrr,
-            "mrr_se": self.mrr_se,
-        }
+        record = {name: value for name, value in vars(self).items() if name not in ("hits", "hits_se")}
         for k in HITS:
             record[f"hits@{k}"], record[f"hits@{k}_se"] = self.hits[k], self.hits_se[k]
-        return {**record, "proved_rate": self.proved_rate, "false_proof_rate": self.false_proof_rate}
+        return record
 
     def describe(self) -> str:
         """Return the metrics as one line of text."""
@@ -201,17 +211,13 @@ class LinkPredictionResult:
     def describe(self, *, by_relation: bool = True) -> list[str]:
         """Return lines of text: the total, followed by one line per side, proof depth and relation.
 
-        A breakdown with a single group is left out.
-
-        Args:
-            by_relation: Whether to include the relations.
+        A breakdown with a single group is left out. If `by_relation` is false, so are the relations.
         """
-        total = self.total
         source = f"{self.split}, " if self.split else ""
         by = f" by {self.predictor}" if self.predictor else ""
         lines = [
-            f"{source}{total.num_queries} queries, {self.num_candidates} candidates{by}, ties {self.ties}: "
-            f"{total.describe()}"
+            f"{source}{self.total.num_queries} queries, {self.num_candidates} candidates{by}, "
+            f"ties {self.ties}: {self.total.describe()}"
         ]
         if self.ties != "realistic":
             lines.append(f"  MRR with realistic ties: {self.mrr_realistic:.3f}")
@@ -251,9 +257,8 @@ def list_metrics(
     """
     higher, tied = counts.higher, counts.tied
     if ties == "expected":
-        harmonic = np.concatenate(
-            [[0.0], np.cumsum(1 / np.arange(1, 2 + int((higher + tied).max(initial=0))))]
-        )
+        largest = int((higher + tied).max(initial=0)) + 1
+        harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, largest + 1))])
         reciprocal = (harmonic[higher + tied + 1] - harmonic[higher]) / (tied + 1)
         hits = [np.clip(k - higher, 0, tied + 1) / (tied + 1) for k in HITS]
         return np.stack([reciprocal, *hits], axis=1)
@@ -344,12 +349,13 @@ def _format_with_error(value: float, error: float | None) -> str:
 # Ranking among all entities
 
 
-class LinkPredictionQueries(NamedTuple):
-    """Tail and head queries of some triples, grouped into distinct (entity, directed relation) pairs.
+class GroupedQueries(NamedTuple):
+    """Tail and head queries of some triples, grouped by their (entity, directed relation) pair.
 
     The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads. There is one
-    ranking list for the tail of each triple, followed by one for the head of each triple. Lists with the same
-    pair share their scores.
+    ranking list for the tail of each triple, followed by one for the head of each triple. For example, the
+    triples r(a,b) and r(a,c) have four ranking lists, but only three pairs: both tail queries ask for the
+    tails of (a, r), so the scores of all entities are computed once for the two lists.
     """
 
     pairs: Int32[np.ndarray, "pairs 2"]
@@ -357,30 +363,20 @@ class LinkPredictionQueries(NamedTuple):
     starts: Int64[np.ndarray, " pairs_and_one"]
     """Index in `targets` at which the true answers of each pair start, followed by the total number."""
     targets: Int32[np.ndarray, " lists"]
-    """True answers, grouped by pair."""
+    """True answer of each ranking list, ordered by pair."""
     order: Int64[np.ndarray, " lists"]
     """Index of the ranking list of each target."""
 
     @classmethod
-    def create(cls, triples: Int32[np.ndarray, "queries 3"]) -> "LinkPredictionQueries":
-        """Create the tail and head queries of some triples."""
-        relation, head, tail = triples.T
-        pairs = np.concatenate([np.stack([head, 2 * relation], 1), np.stack([tail, 2 * relation + 1], 1)])
-        unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    def create(cls, triples: Int32[np.ndarray, "queries 3"]) -> "GroupedQueries":
+        """Group the tail and head queries of some triples."""
+        pairs, answers = directed_queries(triples)
+        keys = np.concatenate([pairs[:, 1:] % 2, pairs], axis=1)
+        unique, inverse = np.unique(keys, axis=0, return_inverse=True)
         inverse = inverse.reshape(-1)
-        tails_first = np.argsort(unique[:, 1] % 2, kind="stable")
-        rank_of = np.empty(len(unique), np.int64)
-        rank_of[tails_first] = np.arange(len(unique))
-        unique, inverse = unique[tails_first], rank_of[inverse]
         order = np.argsort(inverse, kind="stable")
         starts = np.searchsorted(inverse[order], np.arange(len(unique) + 1))
-        targets = np.concatenate([tail, head])[order]
-        return cls(np.ascontiguousarray(unique), starts.astype(np.int64), targets, order)
-
-    @property
-    def num_tail_pairs(self) -> int:
-        """Number of pairs that ask for tails."""
-        return int((self.pairs[:, 1] % 2 == 0).sum())
+        return cls(np.ascontiguousarray(unique[:, 1:]), starts.astype(np.int64), answers[order], order)
 
     def in_list_order(self, grouped: np.ndarray) -> np.ndarray:
         """Reorder values from the order of `targets` to the order of the ranking lists."""
@@ -389,67 +385,53 @@ class LinkPredictionQueries(NamedTuple):
         return ordered
 
 
-class KnownAnswers:
-    """Known answers of (entity, directed relation) pairs, which a filtered ranking removes.
+class _Chunk(NamedTuple):
+    """Pairs of `GroupedQueries` that all ask for the same side and whose score table fits into memory."""
 
-    Args:
-        known: Known triples.
-        num_entities: Number of entities.
-    """
-
-    def __init__(self, known: Int32[np.ndarray, "known 3"], num_entities: int) -> None:
-        self.triples, self.num_entities = known, num_entities
-        self._by_side = TripleIndex(known, TAIL), TripleIndex(known, HEAD)
-
-    def mask(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, "pairs entities"]:
-        """Return a mask of the known answers of each pair. All pairs must ask for the same side."""
-        side = int(pairs[0, 1] % 2)
-        triples = np.stack([pairs[:, 1] // 2, pairs[:, 0], pairs[:, 0]], axis=1)
-        return self._by_side[side].mask(triples, self.num_entities)
-
-    def count_candidates(self, queries: LinkPredictionQueries) -> Int64[np.ndarray, " lists"]:
-        """Return the number of candidates of each list: entities that are neither known nor the answer."""
-        found = np.zeros(len(queries.targets), np.int64)
-        for start, stop in _side_chunks(queries, self.num_entities):
-            mask = self.mask(queries.pairs[start:stop])
-            rows, targets = _targets_of(queries, start, stop)
-            # Known triples may be repeated or lack the answer, so the mask is counted.
-            num_known = mask.sum(axis=1)[rows] + ~mask[rows, targets]
-            found[queries.starts[start] : queries.starts[stop]] = self.num_entities - num_known
-        return queries.in_list_order(found)
+    pairs: slice
+    lists: slice
+    """Indices in `GroupedQueries.targets`."""
+    max_pairs: int
+    """Number of pairs of the largest chunk of this side."""
+    rows: np.ndarray
+    """Index of the pair of each list, relative to the first pair of the chunk."""
+    is_candidate: np.ndarray
+    """Mask [lists, entities] of the entities that are neither the true answer nor another known answer."""
 
 
-def _side_chunks(
-    queries: LinkPredictionQueries, num_entities: int, chunk: int | None = None
-) -> Iterator[tuple[int, int]]:
-    """Yield index ranges of pairs that all ask for the same side and whose score table fits into memory."""
-    boundaries = (0, queries.num_tail_pairs, len(queries.pairs))
-    for begin, end in itertools.pairwise(boundaries):
-        size = chunk or table_rows(end - begin, num_entities)
+def _chunks(queries: GroupedQueries, known: TripleIndex) -> Iterator[_Chunk]:
+    max_rows = max(1, _MAX_TABLE_CELLS // max(1, known.num_entities))
+    num_tail_pairs = int((queries.pairs[:, 1] % 2 == 0).sum())
+    for begin, end in ((0, num_tail_pairs), (num_tail_pairs, len(queries.pairs))):
+        num_chunks = max(1, math.ceil((end - begin) / max_rows))
+        size = max(1, math.ceil((end - begin) / num_chunks))
         for start in range(begin, end, size):
-            yield start, min(start + size, end)
+            starts = queries.starts[start : min(start + size, end) + 1]
+            pairs, lists = slice(start, start + len(starts) - 1), slice(starts[0], starts[-1])
+            rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+            is_candidate = ~known.mask(queries.pairs[pairs])[rows]
+            is_candidate[np.arange(len(rows)), queries.targets[lists]] = False
+            yield _Chunk(pairs, lists, size, rows, is_candidate)
 
 
-def table_rows(num_rows: int, num_entities: int) -> int:
-    """Return the number of rows of a chunk such that chunks are about equal and fit into memory."""
-    limit = max(1, _MAX_TABLE_CELLS // max(1, num_entities))
-    num_chunks = max(1, -(-num_rows // limit))
-    return max(1, -(-num_rows // num_chunks))
+def count_candidates(queries: GroupedQueries, known: TripleIndex) -> Int64[np.ndarray, " lists"]:
+    """Return the number of candidates of each list: entities that are neither known nor the answer."""
+    counts = np.zeros(len(queries.targets), np.int64)
+    for chunk in _chunks(queries, known):
+        counts[chunk.lists] = chunk.is_candidate.sum(axis=1)
+    return queries.in_list_order(counts)
 
 
-def _targets_of(queries: LinkPredictionQueries, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the targets of the pairs from `start` to `stop`, as rows relative to `start` and entities."""
-    rows = np.repeat(np.arange(stop - start), np.diff(queries.starts[start : stop + 1]))
-    return rows, queries.targets[queries.starts[start] : queries.starts[stop]]
+ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"], int], Iterable[Float32[np.ndarray, "pairs entities"]]]
+"""Function that returns one or more score tables for pairs that all ask for the same side.
 
-
-ScoreTables = Callable[[Int32[np.ndarray, "pairs 2"]], Sequence[Float32[np.ndarray, "pairs entities"]]]
-"""Function that returns one or more score tables for pairs that all ask for the same side."""
+The second argument is the maximum number of pairs in a call for this side.
+"""
 
 
 def count_ranks_in_tables(
-    queries: LinkPredictionQueries,
-    known: KnownAnswers,
+    queries: GroupedQueries,
+    known: TripleIndex,
     tables: ScoreTables,
     num_tables: int = 1,
     time_limit: TimeLimit | None = None,
@@ -466,25 +448,20 @@ def count_ranks_in_tables(
     Returns:
         The rank counts of all lists for each score table.
     """
-    shape = (num_tables, len(queries.targets))
-    higher, tied = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for start, stop in _side_chunks(queries, known.num_entities):
-        pairs = queries.pairs[start:stop]
-        rows, targets = _targets_of(queries, start, stop)
-        is_candidate = ~known.mask(pairs)[rows]
-        is_candidate[np.arange(len(rows)), targets] = False
-        lists = slice(queries.starts[start], queries.starts[stop])
-        for number, table in enumerate(tables(pairs)):
-            scores = table[rows]
-            own = scores[np.arange(len(rows)), targets][:, None]
-            higher[number, lists] = ((scores > own) & is_candidate).sum(axis=1)
-            tied[number, lists] = ((scores == own) & is_candidate).sum(axis=1)
+    higher, tied, num_candidates = np.zeros((3, num_tables, len(queries.targets)), np.int64)
+    for chunk in _chunks(queries, known):
+        lists = np.arange(len(chunk.rows))
+        num_candidates[:, chunk.lists] = chunk.is_candidate.sum(axis=1)
+        for number, table in enumerate(tables(queries.pairs[chunk.pairs], chunk.max_pairs)):
+            scores = table[chunk.rows]
+            own = scores[lists, queries.targets[chunk.lists]][:, None]
+            higher[number, chunk.lists] = ((scores > own) & chunk.is_candidate).sum(axis=1)
+            tied[number, chunk.lists] = ((scores == own) & chunk.is_candidate).sum(axis=1)
         if time_limit is not None:
-            time_limit.report(f"ranking: {start:,} of {len(queries.pairs):,} queries")
-    num_candidates = known.count_candidates(queries)
+            time_limit.report(f"ranking: {chunk.pairs.start:,} of {len(queries.pairs):,} queries")
     return [
-        RankCounts(queries.in_list_order(above), queries.in_list_order(same), num_candidates)
-        for above, same in zip(higher, tied, strict=True)
+        RankCounts(*map(queries.in_list_order, columns))
+        for columns in zip(higher, tied, num_candidates, strict=True)
     ]
 
 
@@ -507,7 +484,7 @@ def score_pairs(
 def count_ranks(
     predictor: LinkPredictor,
     triples: Int32[np.ndarray, "queries 3"],
-    known: KnownAnswers,
+    known: TripleIndex,
     time_limit: TimeLimit | None = None,
 ) -> RankCounts:
     """Rank the tail and the head of each triple among all entities that are not known answers.
@@ -517,22 +494,14 @@ def count_ranks(
     Returns:
         The counts for the tails of all triples, followed by those for the heads.
     """
-    queries = LinkPredictionQueries.create(triples)
+    queries = GroupedQueries.create(triples)
     if hasattr(predictor, "count_ranks"):
         return cast(RankCounts, predictor.count_ranks(queries, known, time_limit))
-    num_tails = queries.num_tail_pairs
-    sizes = [table_rows(count, known.num_entities) for count in (num_tails, len(queries.pairs) - num_tails)]
 
-    def tables(pairs: np.ndarray) -> list[np.ndarray]:
-        return [score_pairs(predictor, pairs, pad_to=sizes[int(pairs[0, 1] % 2)])]
+    def tables(pairs: np.ndarray, max_pairs: int) -> list[np.ndarray]:
+        return [score_pairs(predictor, pairs, max_pairs)]
 
     return count_ranks_in_tables(queries, known, tables, 1, time_limit)[0]
-
-
-def list_relations(triples: Int32[np.ndarray, "queries 3"]) -> Int64[np.ndarray, " lists"]:
-    """Return the directed relation of each list of `count_ranks`: 2r for tails, then 2r + 1 for heads."""
-    relation = 2 * triples[:, 0].astype(np.int64)
-    return np.concatenate([relation, relation + 1])
 
 
 def evaluate_link_prediction(
@@ -554,16 +523,14 @@ def evaluate_link_prediction(
         ties: How to rank answers with equal scores.
         max_queries: Maximum number of queries, which are selected at even intervals. None evaluates all.
         seed: Seed of the tie rule `random`.
-        time_limit: Receives progress messages.
+        time_limit: Receives progress messages. The limit itself is ignored.
     """
     knowledge_base = knowledge_base.binary()
     triples = select_evenly(knowledge_base.triples(split), max_queries)
     if not len(triples):
         raise ValueError(f"{knowledge_base.name} has no {split} queries to rank")
-    known = KnownAnswers(knowledge_base.known_triples, knowledge_base.vocabulary.num_entities)
-    counts = count_ranks(predictor, triples, known, time_limit)
     return _result(
-        counts,
+        count_ranks(predictor, triples, knowledge_base.known_answers, time_limit),
         ties,
         draw=np.random.default_rng(seed).random(2 * len(triples)),
         query=np.tile(np.arange(len(triples)), 2),
@@ -598,24 +565,18 @@ def _result(
 ) -> LinkPredictionResult:
     metrics = list_metrics(counts, ties, draw)
 
-    def part(lists: np.ndarray) -> RankMetrics:
-        return summarize(metrics[lists], query[lists], proof_rates(lists))
+    def by_group(group: np.ndarray) -> dict[int, RankMetrics]:
+        parts = {number: group == number for number in np.unique(group).tolist()}
+        return {n: summarize(metrics[part], query[part], proof_rates(part)) for n, part in parts.items()}
 
-    everything = np.ones(len(query), bool)
-    names = {number: str(number) for number in np.unique(relation).tolist()}
-    if vocabulary is not None:
-        names = {number: vocabulary.predicates[number] for number in names}
-    by_depth: dict[int, RankMetrics] = {}
-    if depths is not None:
-        list_depth = depths[query]
-        by_depth = {depth: part(list_depth == depth) for depth in np.unique(list_depth).tolist()}
+    names = None if vocabulary is None else vocabulary.predicates
     return LinkPredictionResult(
-        total=part(everything),
+        total=by_group(np.zeros(len(query), np.int64))[0],
         ties=ties,
         mrr_realistic=summarize(list_metrics(counts, "realistic"), query).mrr,
-        sides={SIDES[number]: part(side == number) for number in np.unique(side).tolist()},
-        relations={name: part(relation == number) for number, name in names.items()},
-        depths=by_depth,
+        sides={SIDES[number]: part for number, part in by_group(side).items()},
+        relations={names[r] if names else str(r): part for r, part in by_group(relation).items()},
+        depths={} if depths is None else by_group(depths[query]),
         num_candidates=int((counts.num_candidates + 1).sum()),
         **details,
     )
@@ -639,6 +600,7 @@ class CandidateLists:
     tie_draw: Float64[np.ndarray, " lists"]
     """Random number in [0, 1) of each list, which selects the position among ties."""
     num_queries: int
+    """Number of queries. Each query has one list per ranked side."""
 
     def __len__(self) -> int:
         """Return the number of lists."""
@@ -697,37 +659,35 @@ def make_candidates(
         raise ValueError(f"num_candidates must be at least 1, or None for all, got {num_candidates}")
     if domains is None:
         domains = np.zeros(num_entities, np.int32)
-    members = {
-        int(domain): np.flatnonzero(domains == domain).astype(np.int32) for domain in set(domains.tolist())
-    }
+    members = {domain: np.flatnonzero(domains == domain).astype(np.int32) for domain in np.unique(domains)}
+    index = TripleIndex(known, num_entities)
+    starts, counts = index.ranges(directed_queries(queries)[0])
     side_numbers = [0, 1] if sides == "both" else [SIDES.index(sides)]
-    index = {side: TripleIndex(known, side + 1) for side in side_numbers}
-    ranges = {side: answers.ranges(queries) for side, answers in index.items()}
-    lists: list[np.ndarray] = []
     keys = [(query, side) for query in range(len(queries)) for side in side_numbers]
-    draws = np.empty(len(keys))
-    for number, (query, side) in enumerate(keys):
+    lists, draws = [np.zeros((0, 3), np.int32)], []
+    for query, side in keys:
         triple = queries[query]
         generator = _list_generator(seed, triple, side)
-        draws[number] = generator.random()
-        domain = members[int(domains[triple[1 + side]])]
+        draws.append(generator.random())
+        # Tail queries come first in the index.
+        position = query if side == 1 else query + len(queries)
         excluded = np.zeros(num_entities, bool)
-        start, count = (bounds[query] for bounds in ranges[side])
-        excluded[index[side].entities[start : start + count]] = True
+        excluded[index.answers[starts[position] : starts[position] + counts[position]]] = True
         excluded[triple[1 + side]] = True
+        domain = members[domains[triple[1 + side]]]
         free = domain[~excluded[domain]]
         if num_candidates is not None and len(free) > num_candidates:
             free = np.sort(generator.choice(free, num_candidates, replace=False))
         rows = np.repeat(triple[None], 1 + len(free), axis=0)
         rows[1:, 1 + side] = free
         lists.append(rows)
-    lengths = np.array([len(rows) for rows in lists], np.int64)
+    query_and_side = np.array(keys, np.int64).reshape(-1, 2)
     return CandidateLists(
-        triples=np.concatenate([np.zeros((0, 3), np.int32), *lists]),
-        starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        query=np.array([query for query, _ in keys], np.int64),
-        side=np.array([side for _, side in keys], np.int64),
-        tie_draw=draws,
+        triples=np.concatenate(lists),
+        starts=np.cumsum([len(rows) for rows in lists], dtype=np.int64),
+        query=query_and_side[:, 0],
+        side=query_and_side[:, 1],
+        tie_draw=np.array(draws, np.float64),
         num_queries=len(queries),
     )
 
@@ -746,21 +706,16 @@ def count_ranks_in_lists(candidates: CandidateLists, score: Float64[np.ndarray, 
     if np.isnan(score).any():
         row = int(np.flatnonzero(np.isnan(score))[0])
         raise ValueError(f"the score of candidate {candidates.triples[row].tolist()} is not a number")
-    starts = candidates.starts
-    own = np.repeat(score[starts[:-1]], np.diff(starts))
+    lists, starts = candidates.list_index, candidates.starts
+    own = score[starts[:-1]][lists]
+    higher = np.bincount(lists[score > own], minlength=len(candidates))
     # The true triple ties with itself, which does not count.
-    return RankCounts(
-        _count_per_list(score > own, starts), _count_per_list(score == own, starts) - 1, np.diff(starts) - 1
-    )
-
-
-def _count_per_list(flags: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    cumulative = np.concatenate([[0], np.cumsum(flags)])
-    return (cumulative[starts[1:]] - cumulative[starts[:-1]]).astype(np.int64)
+    tied = np.bincount(lists[score == own], minlength=len(candidates)) - 1
+    return RankCounts(higher, tied, np.diff(starts) - 1)
 
 
 def evaluate_candidates(
-    scorer: TripleScorer,
+    scorer: TripleScorer | TripleScores,
     candidates: CandidateLists,
     *,
     ties: TieRule,
@@ -768,10 +723,10 @@ def evaluate_candidates(
     vocabulary: Vocabulary | None = None,
     **details: Any,
 ) -> LinkPredictionResult:
-    """Score all candidates and rank the true triple of each list among its corruptions.
+    """Rank the true triple of each list among its corruptions by their scores.
 
     Args:
-        scorer: Scores the triples. Repeated triples are scored once.
+        scorer: Scores the triples, or the scores of all candidates in order.
         candidates: The ranking lists; see `make_candidates`.
         ties: How to rank triples with equal scores.
         depths: Proof depth of each query, `NO_PROOF` or `UNDECIDED`. None if depths are not known.
@@ -782,36 +737,14 @@ def evaluate_candidates(
         raise ValueError("the split has no queries to rank")
     if depths is not None and len(depths) != candidates.num_queries:
         raise ValueError(f"got {len(depths)} depths for {candidates.num_queries} queries")
-    return evaluate_scores(
-        score_candidates(scorer, candidates),
-        candidates,
-        ties=ties,
-        depths=depths,
-        vocabulary=vocabulary,
-        **details,
-    )
-
-
-def evaluate_scores(
-    scores: TripleScores,
-    candidates: CandidateLists,
-    *,
-    ties: TieRule,
-    depths: Int32[np.ndarray, " queries"] | None = None,
-    vocabulary: Vocabulary | None = None,
-    **details: Any,
-) -> LinkPredictionResult:
-    """Rank the true triple of each list by given scores of all candidates; see `evaluate_candidates`."""
+    scores = scorer if isinstance(scorer, TripleScores) else score_candidates(scorer, candidates)
 
     def proof_rates(lists: np.ndarray) -> tuple[float | None, float | None]:
         if scores.proved is None:
             return None, None
         here, positive = lists[candidates.list_index], candidates.is_positive
-        false_triples = here & ~positive
-        return (
-            float(scores.proved[here & positive].mean()),
-            float(scores.proved[false_triples].mean()) if false_triples.any() else None,
-        )
+        proved, false_proofs = scores.proved[here & positive], scores.proved[here & ~positive]
+        return float(proved.mean()), float(false_proofs.mean()) if len(false_proofs) else None
 
     return _result(
         count_ranks_in_lists(candidates, scores.score),
@@ -831,10 +764,7 @@ def score_candidates(scorer: TripleScorer, candidates: CandidateLists) -> Triple
     """Score the triples of all lists, in order. Repeated triples are scored once."""
     unique, inverse = np.unique(candidates.triples, axis=0, return_inverse=True)
     scores = scorer(unique)
-    for field in dataclasses.fields(scores):
-        column = getattr(scores, field.name)
+    for name, column in vars(scores).items():
         if column is not None and len(column) != len(unique):
-            raise ValueError(
-                f"the scorer returned {len(column)} values of {field.name} for {len(unique)} triples"
-            )
+            raise ValueError(f"the scorer returned {len(column)} values of {name} for {len(unique)} triples")
     return scores.take(inverse.reshape(-1).astype(np.int64))

@@ -1,6 +1,7 @@
 """Generator of knowledge bases about families, with rules for their relations."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -42,7 +43,17 @@ RULES: tuple[Rule, ...] = tuple(
     parse_rule(f"r{number}:1.0:{line}") for number, line in enumerate(_RULES.strip().split("\n"))
 )
 
-_RELATIONS = tuple(sorted({atom.predicate for rule in RULES for atom in (*rule.body, rule.head)}))
+_RELATIONS = tuple(sorted({atom.predicate for rule in RULES for atom in rule.atoms}))
+_RELATION_IDS = {name: number for number, name in enumerate(_RELATIONS)}
+
+
+def _encode_rule_atom(atom: Atom) -> tuple[int, ...]:
+    return _RELATION_IDS[atom.predicate], *(-1 - "XYZW".index(name) for name in atom[1:])
+
+
+_ENCODED_RULES: tuple[EncodedRule, ...] = tuple(
+    (_encode_rule_atom(rule.head), tuple(map(_encode_rule_atom, rule.body))) for rule in RULES
+)
 _SYLLABLES = tuple(a + b for a in "bdfgklmnrstv" for b in "aeiou")
 
 
@@ -80,9 +91,12 @@ def generate_family(
         seed: Seed of the random number generator.
         queries_per_depth: Number of validation queries, and of test queries, for each proof depth.
     """
-    for name, value in (
-        ("num_families", num_families), ("generations", generations), ("queries_per_depth", queries_per_depth)
-    ):  # fmt: skip
+    minimums = {
+        "num_families": num_families,
+        "generations": generations,
+        "queries_per_depth": queries_per_depth,
+    }
+    for name, value in sizes.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     if generations < 2:
@@ -91,16 +105,14 @@ def generate_family(
     people = _generate_people(num_families, generations, random)
     names = _generate_names(people, random)
     base = _base_facts(people)
-    rules = _encode_rules()
-    atoms, rounds = entail(base, rules)
+    atoms, rounds = entail(base, _ENCODED_RULES)
     derived = atoms[rounds > 0]
     in_training = random.random(len(derived)) < _TRAINING_FRACTION
     train = np.concatenate([base, derived[in_training]])
     rest = random.permutation(derived[~in_training])
-    depths = compute_proof_depths(rest, train, rules, MAX_QUERY_DEPTH)
+    depths = compute_proof_depths(rest, train, _ENCODED_RULES, MAX_QUERY_DEPTH)
     split = _assign_splits(depths, queries_per_depth)
-
-    training_depths = compute_proof_depths(train, train, rules, _MAX_TRAINING_DEPTH)
+    training_depths = compute_proof_depths(train, train, _ENCODED_RULES, _MAX_TRAINING_DEPTH)
     facts = _decode(train, names)
     valid, test, others = (_decode(rest[split == part], names) for part in (1, 2, 0))
     return KnowledgeBase(
@@ -158,7 +170,7 @@ def generate_genealogy(
 
 
 def _decode(rows: np.ndarray, names: list[str]) -> tuple[Atom, ...]:
-    return tuple(Atom(_RELATIONS[p - 1], names[a - 1], names[b - 1]) for p, a, b in rows.tolist())
+    return tuple(Atom(_RELATIONS[p], names[a], names[b]) for p, a, b in rows.tolist())
 
 
 def _ancestor(people: _People, person: int, distance: int, path: int) -> int:
@@ -206,47 +218,28 @@ def _marry(people: _People, children: list[int], random: np.random.Generator) ->
 
 
 def _base_facts(people: _People) -> np.ndarray:
-    number = {name: index for index, name in enumerate(_RELATIONS, 1)}
-    rows = []
+    rows: list[tuple[str, int, int]] = []
     siblings: dict[tuple[int, int], list[int]] = {}
     for child, (father, mother) in enumerate(people.parents):
         if father >= 0:
-            rows += [(number["father"], father, child), (number["mother"], mother, child)]
+            rows += [("father", father, child), ("mother", mother, child)]
             siblings.setdefault((father, mother), []).append(child)
     for husband, wife in people.couples:
-        rows += [(number["husband"], husband, wife), (number["wife"], wife, husband)]
+        rows += [("husband", husband, wife), ("wife", wife, husband)]
     for children in siblings.values():
-        rows += [
-            (number["brother" if people.male[one] else "sister"], one, other)
-            for one in children
-            for other in children
-            if one != other
-        ]
-    facts = np.array(rows, np.int32)
-    facts[:, 1:] += 1
-    return facts
-
-
-def _encode_rules() -> tuple[EncodedRule, ...]:
-    number = {name: index for index, name in enumerate(_RELATIONS, 1)}
-    letters = {letter: -1 - index for index, letter in enumerate("XYZW")}
-
-    def encode(atom: Atom) -> tuple[int, int, int]:
-        return number[atom.predicate], letters[atom.first], letters[atom.second]
-
-    return tuple((encode(rule.head), tuple(map(encode, rule.body))) for rule in RULES)
+        for one, other in itertools.permutations(children, 2):
+            rows.append(("brother" if people.male[one] else "sister", one, other))
+    return np.array([(_RELATION_IDS[relation], one, other) for relation, one, other in rows], np.int32)
 
 
 def _generate_names(people: _People, random: np.random.Generator) -> list[str]:
     """Return distinct names of two or more syllables; men's names end in `n`, and women's names in `la`."""
-    count = len(people.male)
-    length = 2
-    while len(_SYLLABLES) ** length < count:
-        length += 1
+    count, base = len(people.male), len(_SYLLABLES)
+    length = next(length for length in itertools.count(2) if base**length >= count)
     names = []
     for number, male in zip(random.permutation(count).tolist(), people.male, strict=True):
-        digits = [number // len(_SYLLABLES) ** position % len(_SYLLABLES) for position in range(length)]
-        names.append("".join(_SYLLABLES[digit] for digit in digits) + ("n" if male else "la"))
+        syllables = (_SYLLABLES[number // base**position % base] for position in range(length))
+        names.append("".join(syllables) + ("n" if male else "la"))
     return names
 
 

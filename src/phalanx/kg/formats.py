@@ -8,10 +8,13 @@ import csv
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx.io.atomic import atomic_write
 from phalanx.kg.atoms import ATOM, ATOM_FORM, NAME, Atom, Rule, parse_rule, quote_name, unquote_name
+
+if TYPE_CHECKING:
+    from phalanx.kg.knowledge_base import KnowledgeBase
 
 SPLITS = ("train", "valid", "test")
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -68,8 +71,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
     for name, atoms in splits.items():
         if (path := folder / f"{name}_depths.txt").is_file():
             depths[name] = read_depths(path, set(atoms), f"{name}.txt")
-    rules = folder / "rules.txt"
-    domains = folder / "domain2constants.txt"
+    rules, domains = folder / "rules.txt", folder / "domain2constants.txt"
     return {
         **splits,
         "rules": read_rules(rules) if rules.is_file() else (),
@@ -79,15 +81,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
     }
 
 
-def write_folder(
-    folder: Path,
-    *,
-    splits: Mapping[str, Sequence[Atom]],
-    rules: Sequence[Rule],
-    extra_known: Sequence[Atom],
-    split_depths: Mapping[str, Mapping[Atom, int]],
-    domains: Mapping[str, Sequence[str]],
-) -> None:
+def write_folder(folder: Path, knowledge_base: "KnowledgeBase") -> None:
     """Write a knowledge base in the format of `read_folder`. Other files in an existing folder are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*SPLITS, "facts", "known"):
@@ -97,15 +91,13 @@ def write_folder(
                 f"{other} would be read together with the new files: remove it, or choose another folder"
             )
     for name in SPLITS:
-        _write_lines(folder / f"{name}.txt", (f"{atom}." for atom in splits[name]))
-        if name in split_depths:
-            write_depths(folder / f"{name}_depths.txt", split_depths[name])
-    _write_lines(folder / "rules.txt", rules)
-    _write_lines(folder / "known.txt", (f"{atom}." for atom in extra_known))
-    _write_lines(
-        folder / "domain2constants.txt",
-        (" ".join(map(quote_name, [name, *members])) for name, members in domains.items()),
-    )
+        _write_lines(folder / f"{name}.txt", (f"{atom}." for atom in getattr(knowledge_base, name)))
+        if name in knowledge_base.split_depths:
+            write_depths(folder / f"{name}_depths.txt", knowledge_base.split_depths[name])
+    _write_lines(folder / "rules.txt", knowledge_base.rules)
+    _write_lines(folder / "known.txt", (f"{atom}." for atom in knowledge_base.extra_known))
+    domains = ([name, *members] for name, members in knowledge_base.domains.items())
+    _write_lines(folder / "domain2constants.txt", (" ".join(map(quote_name, names)) for names in domains))
 
 
 def write_depths(path: Path, depths: Mapping[Atom, int]) -> None:
@@ -174,8 +166,8 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
     Lines that start with % are comments. A rule without a name is named after its line number, as in `line7`.
     """
     rules: dict[str, Rule] = {}
-    for number, line in enumerate(_read_text(path).split("\n"), 1):
-        if not line.strip() or line.lstrip().startswith("%"):
+    for number, line in _numbered_lines(_read_text(path)):
+        if line.lstrip().startswith("%"):
             continue
         try:
             rule = parse_rule(line, f"line{number}")
@@ -190,9 +182,7 @@ def read_rules(path: Path) -> tuple[Rule, ...]:
 def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
     """Read a file in which each line is the name of a domain followed by its constants."""
     domains: dict[str, tuple[str, ...]] = {}
-    for number, line in enumerate(_read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, line in _numbered_lines(_read_text(path)):
         name, *constants = map(unquote_name, _NAMES.findall(line) if "'" in line else line.split())
         if not constants:
             raise ValueError(
@@ -207,12 +197,16 @@ def read_domains(path: Path) -> dict[str, tuple[str, ...]]:
 def _match_lines(path: Path, text: str, form: re.Pattern[str], expected: str) -> list[tuple[str, ...]]:
     """Return the regex groups of each line that is not blank; raise `ValueError` if a line does not match."""
     found: list[tuple[str, ...]] = form.findall(text)
-    lines = text.split("\n")
-    if len(found) != sum(map(bool, map(str.strip, lines))):
-        for number, line in enumerate(lines, 1):
-            if line.strip() and form.fullmatch(line) is None:
+    if len(found) != sum(map(bool, map(str.strip, text.split("\n")))):
+        for number, line in _numbered_lines(text):
+            if form.fullmatch(line) is None:
                 raise ValueError(f"{path}:{number}: {line!r} is malformed; expected {expected}")
     return found
+
+
+def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank, with their numbers."""
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
 def _read_text(path: Path) -> str:
@@ -224,11 +218,11 @@ def _read_text(path: Path) -> str:
 
 # Tables: CSV, TSV and Parquet
 
-_COLUMNS = (
-    ("head", {"head", "subject", "source", "h", "s"}),
-    ("relation", {"relation", "predicate", "rel", "r", "p"}),
-    ("tail", {"tail", "object", "target", "t", "o"}),
-    ("third", {"third", "extra", "context"}),
+_COLUMN_NAMES = (
+    {"head", "subject", "source", "h", "s"},
+    {"relation", "predicate", "rel", "r", "p"},
+    {"tail", "object", "target", "t", "o"},
+    {"third", "extra", "context"},
 )
 _HEADER_HINT = (
     "name the columns head, relation, tail (or subject, predicate, object), and third if there is one"
@@ -250,7 +244,10 @@ def read_table(path: Path) -> tuple[Atom, ...]:
             raise ValueError(f"{path} has {len(names)} columns, {', '.join(names)}; {_HEADER_HINT}")
         indices = tuple(range(len(names)))
         if path.suffix != ".parquet":
-            _reject_unknown_header(path, names, rows)
+            # If none of its cells occurs again, the first line is probably a header.
+            if len(rows) > 2 and {cell for _, row in rows for cell in row}.isdisjoint(names):
+                first = ", ".join(names)
+                raise ValueError(f"{path}:1: {first} shares no name with other lines; {_HEADER_HINT}")
             rows.insert(0, (1, names))
     atoms = []
     for number, row in rows:
@@ -268,12 +265,10 @@ def read_table(path: Path) -> tuple[Atom, ...]:
 
 def _read_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Return the cells of the first line, and the cells of all other lines with their line numbers."""
+    # In TSV files, quotes are part of names.
+    tsv: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     with path.open(encoding="utf-8-sig", newline="") as file:
-        # In TSV files, quotes are part of names.
-        dialect: dict[str, Any] = (
-            {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if path.suffix == ".tsv" else {}
-        )
-        reader = csv.reader(file, strict=True, **dialect)
+        reader = csv.reader(file, strict=True, **(tsv if path.suffix == ".tsv" else {}))
         try:
             rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
         except (csv.Error, UnicodeDecodeError) as error:
@@ -301,16 +296,10 @@ def _find_columns(names: Sequence[str]) -> tuple[int, ...] | None:
     Returns None if the names are not a header.
     """
     lower = [name.strip().lower() for name in names]
-    found = [[index for index, name in enumerate(lower) if name in known] for _, known in _COLUMNS]
+    found = [[index for index, name in enumerate(lower) if name in known] for known in _COLUMN_NAMES]
     if [len(indices) for indices in found[:2]] != [1, 1] or max(map(len, found)) > 1:
         return None
     # Tables with a tail may have other columns, but a table without one must consist of head and relation.
     if not found[2] and (found[3] or len(names) != 2):
         return None
     return tuple(indices[0] for indices in found if indices)
-
-
-def _reject_unknown_header(path: Path, first: list[str], others: list[tuple[int, list[str]]]) -> None:
-    """Raise `ValueError` if the first line is probably a header, because none of its cells occurs again."""
-    if len(others) > 2 and not set(first) & {cell for _, row in others for cell in row}:
-        raise ValueError(f"{path}:1: {', '.join(first)} shares no name with other lines; {_HEADER_HINT}")

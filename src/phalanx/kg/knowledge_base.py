@@ -15,6 +15,7 @@ from jaxtyping import Int32
 
 from phalanx.kg.atoms import Atom, Rule, name_sort_key
 from phalanx.kg.formats import SPLITS, read_folder, write_folder
+from phalanx.kg.triple_index import TripleIndex
 from phalanx.kg.vocabulary import EncodedRule, Vocabulary, check_name
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class KnowledgeBase:
     def __post_init__(self) -> None:
         if self.on_leak not in ("warn", "error", "drop", "allow"):
             raise ValueError(f"on_leak must be warn, error, drop or allow, got {self.on_leak!r}")
-        if self.on_leak in ("warn", "error") and self.leaks():
+        if self.on_leak in ("warn", "error"):
             self._report_leaks()
         if self.rules:
             self._check_rules(frozenset(self.entities))
@@ -101,18 +102,11 @@ class KnowledgeBase:
         from phalanx.kg.family_generator import generate_family
 
         generated = generate_family(num_families, generations, seed=seed, queries_per_depth=queries_per_depth)
-        return generated if on_leak == "allow" else generated.replace(on_leak=on_leak)
+        return generated.replace(on_leak=on_leak)
 
     def save(self, folder: str | Path) -> None:
         """Write the knowledge base to a folder in the format of `load`. Other existing files are kept."""
-        write_folder(
-            Path(folder),
-            splits={name: getattr(self, name) for name in SPLITS},
-            rules=self.rules,
-            extra_known=self.extra_known,
-            split_depths=self.split_depths,
-            domains=self.domains,
-        )
+        write_folder(Path(folder), self)
 
     def replace(self, **changes: Any) -> "KnowledgeBase":
         """Return a copy with some fields changed."""
@@ -122,8 +116,10 @@ class KnowledgeBase:
     @functools.cached_property
     def facts(self) -> tuple[Atom, ...]:
         """The atoms that proofs can use: the training atoms, except leaked queries if `on_leak` is `drop`."""
-        leaked = frozenset(itertools.chain(*self.leaks().values())) if self.on_leak == "drop" else frozenset()
-        return tuple(atom for atom in self.train if atom not in leaked) if leaked else self.train
+        if self.on_leak != "drop":
+            return self.train
+        leaked = frozenset((*self.valid, *self.test))
+        return tuple(atom for atom in self.train if atom not in leaked)
 
     def queries(self, split: str) -> tuple[Atom, ...]:
         """Return the queries of a split. The queries of `train` are the facts."""
@@ -149,16 +145,13 @@ class KnowledgeBase:
     @functools.cached_property
     def predicates(self) -> tuple[str, ...]:
         """All predicates of known atoms and rules, sorted."""
-        names = {atom.predicate for atom in self.known}
-        names.update(atom.predicate for rule in self.rules for atom in (*rule.body, rule.head))
-        return tuple(sorted(names))
+        return tuple(sorted(self.arities))
 
     @functools.cached_property
     def arities(self) -> Mapping[str, int]:
         """Number of arguments of each predicate. Raises `ValueError` if it differs between atoms."""
         found: dict[str, int] = {}
-        in_rules = (atom for rule in self.rules for atom in (*rule.body, rule.head))
-        for atom in itertools.chain(self.known, in_rules):
+        for atom in itertools.chain(self.known, *(rule.atoms for rule in self.rules)):
             if found.setdefault(atom[0], len(atom) - 1) != len(atom) - 1:
                 raise ValueError(
                     f"{self.name} has {atom.predicate} with {found[atom.predicate]} arguments and with "
@@ -193,6 +186,11 @@ class KnowledgeBase:
         return _read_only(self.vocabulary.encode(sorted(self.known)))
 
     @functools.cached_property
+    def known_answers(self) -> TripleIndex:
+        """Index of the known triples. All predicates must have two arguments; see `binary`."""
+        return TripleIndex(self.known_triples, self.vocabulary.num_entities)
+
+    @functools.cached_property
     def _encoded(self) -> dict[str, np.ndarray]:
         return {}
 
@@ -216,15 +214,12 @@ class KnowledgeBase:
         others = sorted(name for name, arity in self.arities.items() if arity != 2)
         if not others:
             return self
-        removed = frozenset(others)
 
         def keep(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
-            return tuple(atom for atom in atoms if atom[0] not in removed)
+            return tuple(atom for atom in atoms if len(atom) == 3)
 
         train = keep(self.facts)
-        rules = tuple(
-            rule for rule in self.rules if removed.isdisjoint(a[0] for a in (rule.head, *rule.body))
-        )
+        rules = tuple(rule for rule in self.rules if all(len(atom) == 3 for atom in rule.atoms))
         warnings.warn(
             f"{self.name}: only predicates with two arguments are used here; "
             f"{len(self.facts) - len(train)} facts and {len(self.rules) - len(rules)} rules with "
@@ -289,16 +284,14 @@ class KnowledgeBase:
         Splits without such queries are missing in the result.
         """
         facts = frozenset(self.train)
-        found: dict[str, tuple[Atom, ...]] = {
-            split: tuple(filter(facts.__contains__, getattr(self, split))) for split in ("valid", "test")
-        }
-        return {split: atoms for split, atoms in found.items() if atoms}
+        found = {"valid": self.valid, "test": self.test}
+        leaked = {split: tuple(filter(facts.__contains__, atoms)) for split, atoms in found.items()}
+        return {split: atoms for split, atoms in leaked.items() if atoms}
 
     def _check_rules(self, constants: frozenset[str]) -> None:
         """Raise `ValueError` if a rule has an unknown constant, or a variable that is probably a constant."""
         for rule in self.rules:
-            atoms = (rule.head, *rule.body)
-            for atom in atoms:
+            for atom in rule.atoms:
                 for name in rule.constants.intersection(atom[1:]):
                     hint = f"In rule {rule.name!r}, a variable starts with a capital letter, _ or ?"
                     check_name(name, constants, "constant", atom, hint)
@@ -309,21 +302,25 @@ class KnowledgeBase:
                 )
             for name in rule.variables:
                 # A long name that occurs once and is similar to a constant is probably a typo.
-                once = sum(atom[1:].count(name) for atom in atoms) == 1 and len(name) > 1 and name[0] != "_"
-                if near := difflib.get_close_matches(name, constants if once else (), n=1, cutoff=0.75):
+                is_rare = sum(atom[1:].count(name) for atom in rule.atoms) == 1
+                is_suspicious = is_rare and len(name) > 1 and name[0] != "_"
+                others = constants if is_suspicious else ()
+                if near := difflib.get_close_matches(name, others, n=1, cutoff=0.75):
                     raise ValueError(
                         f"rule {rule.name!r} contains {name!r} once, which is parsed as a variable: quote it "
                         f"to use the constant {near[0]!r}, or write _{name} for a variable"
                     )
 
     def _report_leaks(self) -> None:
-        counts = " and ".join(
+        counts = [
             f"{len(atoms)} of {len(getattr(self, split))} {split} queries ({atoms[0]}, ...)"
             for split, atoms in self.leaks().items()
-        )
+        ]
+        if not counts:
+            return
         text = (
-            f"{self.name}: the training file contains {counts}; pass on_leak='drop' to prove without these "
-            "facts, or 'allow' to keep them"
+            f"{self.name}: the training file contains {' and '.join(counts)}; pass on_leak='drop' to prove "
+            "without these facts, or 'allow' to keep them"
         )
         if self.on_leak == "error":
             raise ValueError(text)
@@ -341,11 +338,15 @@ class KnowledgeBase:
             "test": len(self.test),
         }
 
-    def __repr__(self) -> str:
+    def format_sizes(self) -> str:
+        """Format the numbers, as in `5 facts, 2 rules, 1 valid and 1 test queries`."""
         return (
-            f"KnowledgeBase({self.name!r}: {len(self.facts)} facts, {len(self.rules)} rules, "
-            f"{len(self.valid)} valid and {len(self.test)} test queries)"
+            f"{len(self.facts):,} facts, {len(self.rules)} rules, {len(self.valid):,} valid and "
+            f"{len(self.test):,} test queries"
         )
+
+    def __repr__(self) -> str:
+        return f"KnowledgeBase({self.name!r}: {self.format_sizes()})"
 
 
 def _check_split(split: str) -> None:

@@ -22,9 +22,11 @@ from phalanx.config import Config
 from phalanx.formatting import format_count
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
+from phalanx.kg.evaluation import DirectedPredictor
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.rules.mining import build_graph
 from phalanx.kg.time_limit import TimeLimit
+from phalanx.kg.triple_index import directed_queries
 from phalanx.native import require_native
 
 HIDDEN_DIM = 32
@@ -46,7 +48,7 @@ class PathNetworkConfig(Config):
     """Number of layers, and thus the maximum number of steps from the query entity. All entities that are
     farther away have the same score."""
     query_dependent_relations: bool | None = None
-    """Whether messages depend on the relation of the query. None enables this if the graph has at most 32
+    """Let messages depend on the relation of the query. None enables this if the graph has at most 32
     relations."""
     num_epochs: float = Field(default=1.5, gt=0)
     """Number of passes over the training facts. In a pass, each fact is used as a tail query and as a head
@@ -59,8 +61,8 @@ class PathNetworkConfig(Config):
     """Seed of the initial parameters and of the order of the queries."""
 
 
-class PathNetwork:
-    """A path network that passes messages along the facts of a knowledge base; implements `LinkPredictor`.
+class PathNetwork(DirectedPredictor):
+    """A path network, which is a link predictor that passes messages along the facts of a knowledge base.
 
     Args:
         knowledge_base: Its facts are the edges of the graph.
@@ -80,8 +82,7 @@ class PathNetwork:
     ) -> None:
         knowledge_base = knowledge_base.binary()
         self.config, self.vocabulary = config, knowledge_base.vocabulary
-        few = self.vocabulary.num_predicates <= _FEW_RELATIONS
-        setting = config.query_dependent_relations
+        few, setting = self.vocabulary.num_predicates <= _FEW_RELATIONS, config.query_dependent_relations
         self._query_dependent = few if setting is None else setting
         self.triples = knowledge_base.triples("train")
         graph = build_graph(self.triples, self.vocabulary)
@@ -93,8 +94,7 @@ class PathNetwork:
     def _initial_parameters(self) -> np.ndarray:
         """Return random parameters with which messages do not depend on the relation of the query."""
         directed, draw = 2 * self.vocabulary.num_predicates, np.random.default_rng(self.config.seed)
-        dim = HIDDEN_DIM
-        parts = []
+        dim, parts = HIDDEN_DIM, []
         for _ in range(self.config.num_layers):
             parts.append(draw.normal(0, 1, directed * dim))
             if self._query_dependent:
@@ -104,22 +104,11 @@ class PathNetwork:
         parts += [draw.normal(0, 1, directed * dim), np.tile(draw.normal(0, dim**-0.5, dim), directed)]
         return np.concatenate([*parts, np.zeros(directed)]).astype(np.float32)
 
-    def scores(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
-        """Score all entities as answers of (entity, directed relation) pairs.
-
-        The directed relation 2r asks for the tails of relation r, and 2r + 1 asks for its heads.
-        """
+    def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
+        """Return the scores of all entities."""
         table = np.zeros((len(pairs), self.vocabulary.num_entities), np.float32)
         self.native.score(self.parameters, np.ascontiguousarray(pairs, np.int32), table)
         return table
-
-    def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
-        """Score all entities as tails of (relation, head, ?)."""
-        return self.scores(np.stack([np.asarray(heads), 2 * np.asarray(relations)], axis=1))
-
-    def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
-        """Score all entities as heads of (relation, ?, tail)."""
-        return self.scores(np.stack([np.asarray(tails), 2 * np.asarray(relations) + 1], axis=1))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the parameters, the settings and the names of the relations to a file."""
@@ -188,10 +177,8 @@ def fit_path_network(
     config = PathNetworkConfig(**{**(config or PathNetworkConfig()).model_dump(), **settings})
     time_limit = time_limit or TimeLimit()
     network = PathNetwork(knowledge_base, config, num_threads=num_threads)
-    relation, head, tail = network.triples[network.triples[:, 1] != network.triples[:, 2]].T
-    queries = np.concatenate(
-        [np.stack([head, 2 * relation, tail], 1), np.stack([tail, 2 * relation + 1, head], 1)]
-    )
+    _, head, tail = network.triples.T
+    queries = np.column_stack(directed_queries(network.triples[head != tail]))
     if not len(queries):
         raise ValueError(f"{knowledge_base.name} has no facts about two different entities to learn from")
     num_steps = max(1, round(config.num_epochs * len(queries) / config.batch_size))
@@ -202,9 +189,7 @@ def fit_path_network(
     warmup, loss = min(200, 1 + num_steps // 10), math.nan
     for step in range(num_steps):
         batch = queries[order[step * config.batch_size : (step + 1) * config.batch_size]]
-        batch_loss = network.native.loss_and_gradient(
-            parameters, np.ascontiguousarray(batch), gradient
-        ) / len(batch)
+        batch_loss = network.native.loss_and_gradient(parameters, batch, gradient) / len(batch)
         loss = batch_loss if step == 0 else loss + max(0.002, 1 / (step + 1)) * (batch_loss - loss)
         gradient /= len(batch)
         gradient *= min(1.0, 1.0 / max(float(np.linalg.norm(gradient)), 1e-9))

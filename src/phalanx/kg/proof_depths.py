@@ -5,9 +5,11 @@ lengths. It computes the costs of all goals that the queries lead to, with joins
 of a goal is the number of steps of its shortest proof.
 """
 
-import dataclasses
+import collections
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int32, Int64
@@ -92,92 +94,33 @@ def compute_proof_depths(
 def _depths_up_to(
     max_depth: int, queries: np.ndarray, facts: np.ndarray, rules: Sequence[EncodedRule], limit: TimeLimit
 ) -> np.ndarray:
+    predicates = np.unique(queries[:, 0]).tolist()
     base = encoding_base(rules, queries, facts)
-    tables = _build_cost_tables(facts, rules, np.unique(queries[:, 0]).tolist(), base, max_depth - 1, limit)
+    tables = _CostTables(facts, rules, predicates, base, max_depth - 1, limit)
     codes = encode_tuples(queries.T[1:], base)
     depths = np.full(len(queries), NO_PROOF, np.int32)
     is_fact = np.zeros(len(queries), bool)
-    for predicate in np.unique(queries[:, 0]).tolist():
+    for predicate in predicates:
         rows = np.flatnonzero(queries[:, 0] == predicate)
-        depths[rows], is_fact[rows] = _look_up(tables, predicate, codes[rows])
+        call = predicate, tables.ground
+        depths[rows], is_fact[rows] = tables.tables[call].look_up(codes[rows])
         # The tables end one step early: in the last step, only the queries themselves matter.
         rest = rows[(depths[rows] < 0) & ~is_fact[rows]]
-        check = functools.partial(limit.check, f"queries of {max_depth} steps")
-        call = predicate, _ground_mode(tables.arity)
-        depths[rest] = _cheapest_rules(tables, call, codes[rest], max_depth, check)
-    depths[is_fact] = _costs_without_query(tables, queries[is_fact, 0], codes[is_fact], max_depth, limit)
+        depths[rest] = tables.cheapest_rules(call, codes[rest], max_depth, f"queries of {max_depth} steps")
+    depths[is_fact] = _costs_without_query(tables, queries[is_fact, 0], codes[is_fact], max_depth)
     return depths
 
 
 # Costs of goals, bottom up
 
 
-@dataclasses.dataclass(frozen=True)
-class _AdornedRule:
+class _AdornedRule(NamedTuple):
     """A rule together with the binding patterns of its head and of its body atoms."""
 
     head: Call
     head_terms: tuple[int, ...]
     body: tuple[Call, ...]
     body_terms: tuple[tuple[int, ...], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class _CostTable:
-    """Provable ground instances of a call, with their least costs and whether they are facts."""
-
-    atoms: SortedTuples
-    costs: np.ndarray
-    is_fact: np.ndarray
-
-    @property
-    def min_cost(self) -> int:
-        return int(self.costs.min())
-
-
-@dataclasses.dataclass(frozen=True)
-class _CostTables:
-    """Cost tables of all calls, and the adorned rules by their head. All constants are less than `base`."""
-
-    tables: Mapping[Call, _CostTable]
-    rules: Mapping[Call, Sequence[_AdornedRule]]
-    base: int
-    arity: int
-
-
-def _ground_mode(arity: int) -> Mode:
-    return "b" * arity
-
-
-def _fact_cost(mode: Mode) -> int:
-    """Return the cost of proving a goal by a fact: 0 for a ground goal, and 1 for a goal with variables."""
-    return 0 if set(mode) == {"b"} else 1
-
-
-def _adorn(
-    rules: Iterable[EncodedRule], predicates: Iterable[int], arity: int
-) -> tuple[list[_AdornedRule], set[Call]]:
-    """Find all calls that ground goals of some predicates lead to.
-
-    Returns:
-        The rules, adorned with each binding pattern in which their head is called, and all calls.
-    """
-    by_head: dict[int, list[EncodedRule]] = {}
-    for rule in rules:
-        by_head.setdefault(rule[0][0], []).append(rule)
-    pending: list[Call] = [(predicate, _ground_mode(arity)) for predicate in sorted(set(predicates))]
-    calls, adorned = set(pending), []
-    while pending:
-        call = pending.pop()
-        for rule in by_head.get(call[0], ()):
-            if (found := _adorn_rule(rule, call)) is None:
-                continue
-            adorned.append(found)
-            for goal in found.body:
-                if goal not in calls:
-                    calls.add(goal)
-                    pending.append(goal)
-    return adorned, calls
 
 
 def _adorn_rule(rule: EncodedRule, call: Call) -> _AdornedRule | None:
@@ -197,135 +140,67 @@ def _adorn_rule(rule: EncodedRule, call: Call) -> _AdornedRule | None:
     bound.update(term for atom in (head, *body) for term in atom[1:] if term >= 0)
     calls: list[Call] = []
     for predicate, *arguments in body:
-        calls.append((predicate, _call_mode(arguments, bound)))
+        letters = ("b" if term in bound else "s" if arguments.count(term) > 1 else "f" for term in arguments)
+        calls.append((predicate, "".join(letters)))
         bound.update(arguments)
     return _AdornedRule(call, terms, tuple(calls), tuple(atom[1:] for atom in body))
 
 
-def _call_mode(arguments: Sequence[int], bound: set[int]) -> Mode:
-    return "".join(
-        "b" if argument in bound else "s" if arguments.count(argument) > 1 else "f" for argument in arguments
-    )
+class _CostTable:
+    """Provable ground instances of a call, with their least costs and whether they are facts.
 
+    Args:
+        facts: Encoded facts that match the call, in ascending order.
+        fact_cost: Cost of proving the call by a fact.
+        base: Base of the encoding.
+        arity: Number of arguments of each instance.
+    """
 
-class _CostLevels:
-    """A cost table under construction, which stores its atoms grouped by cost."""
+    def __init__(self, facts: np.ndarray, fact_cost: int, base: int, arity: int) -> None:
+        self.codes = self._facts = facts
+        self._base, self._arity = base, arity
+        self.by_cost = {fact_cost: SortedTuples(facts, base, arity)} if len(facts) else {}
+        """The instances of each cost."""
 
-    def __init__(self, fact_codes: np.ndarray, cost: int, base: int, arity: int) -> None:
-        self.base, self.arity = base, arity
-        self.facts = fact_codes
-        self.all = fact_codes
-        self.by_cost = {cost: SortedTuples(fact_codes, base, arity)} if len(fact_codes) else {}
-
-    def add(self, cost: int, parts: list[np.ndarray]) -> int:
-        """Add atoms of a given cost unless they are already in the table; return how many were added."""
-        codes = merge_codes(parts)
-        codes = codes[find_sorted(self.all, codes) < 0]
+    def add(self, cost: int, codes: np.ndarray) -> bool:
+        """Add instances of a given cost unless they are already in the table; return whether any is new."""
+        codes = codes[find_sorted(self.codes, codes) < 0]
         if len(codes):
-            self.all = merge_codes([self.all, codes])
+            self.codes = merge_codes([self.codes, codes])
             same = [self.by_cost[cost].codes] if cost in self.by_cost else []
-            self.by_cost[cost] = SortedTuples(merge_codes([*same, codes]), self.base, self.arity)
-        return len(codes)
+            self.by_cost[cost] = SortedTuples(merge_codes([*same, codes]), self._base, self._arity)
+        return len(codes) > 0
 
-    def finish(self) -> _CostTable:
-        costs = np.zeros(len(self.all), np.int64)
+    # The following properties are used when the table is complete.
+
+    @functools.cached_property
+    def atoms(self) -> SortedTuples:
+        return SortedTuples(self.codes, self._base, self._arity)
+
+    @functools.cached_property
+    def costs(self) -> np.ndarray:
+        costs = np.zeros(len(self.codes), np.int64)
         for cost, atoms in self.by_cost.items():
-            costs[find_sorted(self.all, atoms.codes)] = cost
-        atoms = SortedTuples(self.all, self.base, self.arity)
-        return _CostTable(atoms, costs, find_sorted(self.facts, self.all) >= 0)
+            costs[find_sorted(self.codes, atoms.codes)] = cost
+        return costs
+
+    @functools.cached_property
+    def is_fact(self) -> np.ndarray:
+        return find_sorted(self._facts, self.codes) >= 0
+
+    def look_up(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cost of each ground query, and whether it is a fact.
+
+        The cost is -1 for facts and for atoms that are not in the table.
+        """
+        indices = find_sorted(self.codes, codes)
+        if not len(self.codes):
+            return indices, np.zeros(len(codes), bool)
+        is_fact = (indices >= 0) & self.is_fact[indices]
+        return np.where((indices >= 0) & ~is_fact, self.costs[indices], -1), is_fact
 
 
-def _build_cost_tables(
-    facts: np.ndarray,
-    rules: Sequence[EncodedRule],
-    predicates: Iterable[int],
-    base: int,
-    max_cost: int,
-    limit: TimeLimit,
-) -> _CostTables:
-    """Compute the costs, up to `max_cost`, of all goals that ground goals of some predicates lead to.
-
-    Each rule adds one step, so atoms of one cost follow from atoms of lower costs. Costs are therefore
-    computed in ascending order. For each cost and rule, there is one join for every way to distribute the
-    cost over the atoms of the body.
-    """
-    arity = facts.shape[1] - 1
-    adorned, calls = _adorn(rules, predicates, arity)
-    levels = {
-        call: _CostLevels(_fact_codes(facts, call, base), _fact_cost(call[1]), base, arity) for call in calls
-    }
-    longest_body = max((len(rule.body) for rule in adorned), default=0)
-    last_new_cost = 1
-    for cost in range(1, max_cost + 1):
-        if cost > 1 + longest_body * last_new_cost:  # no combination of known costs reaches this cost
-            break
-        found: dict[Call, list[np.ndarray]] = {}
-        for number, rule in enumerate(adorned, 1):
-            check = functools.partial(limit.check, f"goals of {cost} steps: rule {number} of {len(adorned)}")
-            for bindings, _ in _body_bindings(rule, levels, len(rule.body) - 1, cost - 1, check):
-                codes = encode_tuples([bindings[term] for term in rule.head_terms], base)
-                found.setdefault(rule.head, []).append(merge_codes([codes]))
-        for call, parts in found.items():
-            limit.check(f"goals of {cost} steps: merging the results of {len(found)} calls")
-            if levels[call].add(cost, parts):
-                last_new_cost = cost
-    by_head: dict[Call, list[_AdornedRule]] = {}
-    for rule in adorned:
-        by_head.setdefault(rule.head, []).append(rule)
-    tables = {}
-    for call, level in levels.items():
-        limit.check(f"tables of {len(levels)} calls")
-        tables[call] = level.finish()
-    return _CostTables(tables, by_head, base, arity)
-
-
-def _fact_codes(facts: np.ndarray, call: Call, base: int) -> np.ndarray:
-    rows = facts[facts[:, 0] == call[0]].astype(np.int64)
-    shared = [1 + position for position, letter in enumerate(call[1]) if letter == "s"]
-    for position in shared[1:]:
-        rows = rows[rows[:, shared[0]] == rows[:, position]]
-    return merge_codes([encode_tuples(rows.T[1:], base)])
-
-
-def _body_bindings(
-    rule: _AdornedRule, levels: Mapping[Call, _CostLevels], last: int, cost: int, check: Callable[[], None]
-) -> Iterator[tuple[Bindings, int]]:
-    """Yield bindings with which the body atoms up to index `last` are proved at exactly this total cost.
-
-    Each item consists of the bindings and their number of rows.
-    """
-    if last < 0:
-        if cost == 0:
-            yield constant_columns((*rule.body_terms, rule.head_terms), 1), 1
-        return
-    terms = rule.body_terms[last]
-    for atom_cost, atoms in levels[rule.body[last]].by_cost.items():
-        if atom_cost <= cost:
-            for bindings, num_rows in _body_bindings(rule, levels, last - 1, cost - atom_cost, check):
-                for rows, indices in atoms.match(bindings, num_rows, terms):
-                    check()
-                    if len(rows):
-                        yield atoms.bind(bindings, terms, rows, indices), len(rows)
-
-
-def _look_up(tables: _CostTables, predicate: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cost of each ground query, and whether it is a fact.
-
-    The cost is -1 for facts and for atoms that are not in the table.
-    """
-    table = tables.tables[predicate, _ground_mode(tables.arity)]
-    indices = table.atoms.find(codes)
-    if not len(table.atoms):
-        return indices, np.zeros(len(codes), bool)
-    is_fact = (indices >= 0) & table.is_fact[indices]
-    return np.where((indices >= 0) & ~is_fact, table.costs[indices], -1), is_fact
-
-
-# Proofs top down: the last step, and queries that are facts and may not use themselves
-
-
-@dataclasses.dataclass(frozen=True)
-class _BodyProofs:
+class _BodyProofs(NamedTuple):
     """Instances of one rule's body that prove some goals."""
 
     goal: np.ndarray
@@ -336,19 +211,140 @@ class _BodyProofs:
     """[instances, body atoms]: least cost of each body atom."""
 
 
-def _cheapest_rules(
-    tables: _CostTables,
-    call: Call,
-    codes: Int64[np.ndarray, " goals"],
-    max_cost: int,
-    check: Callable[[], None],
-) -> Int64[np.ndarray, " goals"]:
-    """Return the least cost of proving each goal by a rule; -1 if it is more than `max_cost`."""
-    best = np.full(len(codes), _INFINITE_COST)
-    for rule in tables.rules.get(call, ()):
-        for proofs in _prove_bodies(tables, rule, codes, np.full(len(codes), max_cost), check):
-            np.minimum.at(best, proofs.goal, 1 + proofs.costs.sum(axis=1))
-    return np.where(best <= max_cost, best, -1)
+class _CostTables:
+    """Costs, up to `max_cost`, of all goals that ground goals of some predicates lead to.
+
+    Each rule adds one step, so atoms of one cost follow from atoms of lower costs. Costs are therefore
+    computed in ascending order. For each cost and rule, there is one join for every way to distribute the
+    cost over the atoms of the body.
+    """
+
+    def __init__(
+        self,
+        facts: np.ndarray,
+        rules: Sequence[EncodedRule],
+        predicates: Sequence[int],
+        base: int,
+        max_cost: int,
+        limit: TimeLimit,
+    ) -> None:
+        self.base, self.arity, self.limit = base, facts.shape[1] - 1, limit
+        self.ground: Mode = "b" * self.arity
+        self.rules = self._adorn(rules, predicates)
+        self.tables = {
+            call: _CostTable(_fact_codes(facts, call, base), int(call[1] != self.ground), base, self.arity)
+            for call in self.rules
+        }
+        adorned = list(itertools.chain.from_iterable(self.rules.values()))
+        longest_body = max((len(rule.body) for rule in adorned), default=0)
+        last_new_cost = 1
+        for cost in range(1, max_cost + 1):
+            if cost > 1 + longest_body * last_new_cost:  # no combination of known costs reaches this cost
+                break
+            found: dict[Call, list[np.ndarray]] = {}
+            for number, rule in enumerate(adorned, 1):
+                activity = f"goals of {cost} steps: rule {number} of {len(adorned)}"
+                for bindings, _ in self._body_bindings(rule, len(rule.body) - 1, cost - 1, activity):
+                    codes = encode_tuples([bindings[term] for term in rule.head_terms], base)
+                    found.setdefault(rule.head, []).append(merge_codes([codes]))
+            for call, parts in found.items():
+                limit.check(f"goals of {cost} steps: merging the results of {len(found)} calls")
+                if self.tables[call].add(cost, merge_codes(parts)):
+                    last_new_cost = cost
+
+    def _adorn(
+        self, rules: Sequence[EncodedRule], predicates: Sequence[int]
+    ) -> dict[Call, list[_AdornedRule]]:
+        """Find all calls that ground goals of some predicates lead to; return the adorned rules of each."""
+        by_head = collections.defaultdict(list)
+        for rule in rules:
+            by_head[rule[0][0]].append(rule)
+        found: dict[Call, list[_AdornedRule]] = {}
+        pending: list[Call] = [(predicate, self.ground) for predicate in predicates]
+        while pending:
+            call = pending.pop()
+            if call not in found:
+                adorned = (_adorn_rule(rule, call) for rule in by_head[call[0]])
+                found[call] = [rule for rule in adorned if rule is not None]
+                pending += [goal for rule in found[call] for goal in rule.body]
+        return found
+
+    def _body_bindings(
+        self, rule: _AdornedRule, last: int, cost: int, activity: str
+    ) -> Iterator[tuple[Bindings, int]]:
+        """Yield bindings with which the body atoms up to index `last` are proved at exactly this total cost.
+
+        Each item consists of the bindings and their number of rows.
+        """
+        if last < 0:
+            if cost == 0:
+                yield constant_columns((*rule.body_terms, rule.head_terms), 1), 1
+            return
+        terms = rule.body_terms[last]
+        for atom_cost, atoms in self.tables[rule.body[last]].by_cost.items():
+            if atom_cost <= cost:
+                for bindings, num_rows in self._body_bindings(rule, last - 1, cost - atom_cost, activity):
+                    for rows, indices in atoms.match(bindings, num_rows, terms):
+                        self.limit.check(activity)
+                        if len(rows):
+                            yield atoms.bind(bindings, terms, rows, indices), len(rows)
+
+    def prove_bodies(
+        self, rule: _AdornedRule, codes: np.ndarray, budgets: np.ndarray, activity: str
+    ) -> Iterator[_BodyProofs]:
+        """Yield all instances of a rule that prove some goals at a cost within the budget of the goal."""
+        body = [self.tables[call] for call in rule.body]
+        if not all(len(table.codes) for table in body):
+            return
+        goals, bindings = bind_head(
+            rule.head_terms, rule.body_terms, decode_tuples(codes, self.base, self.arity)
+        )
+        min_costs = [int(table.costs.min()) for table in body]
+
+        def extend(
+            goals: np.ndarray, bindings: Bindings, atoms: list[np.ndarray], costs: list[np.ndarray]
+        ) -> Iterator[_BodyProofs]:
+            position = len(atoms)
+            if position == len(body):
+                yield _BodyProofs(goals, np.stack(atoms, axis=1), np.stack(costs, axis=1))
+                return
+            table, terms = body[position], rule.body_terms[position]
+            remaining = budgets[goals] - 1 - sum(min_costs[position + 1 :]) - sum(costs)
+            for rows, indices in table.atoms.match(bindings, len(goals), terms):
+                self.limit.check(activity)
+                affordable = table.costs[indices] <= remaining[rows]
+                rows, indices = rows[affordable], indices[affordable]
+                if len(rows):
+                    yield from extend(
+                        goals[rows],
+                        table.atoms.bind(bindings, terms, rows, indices),
+                        [*(column[rows] for column in atoms), indices],
+                        [*(column[rows] for column in costs), table.costs[indices]],
+                    )
+
+        if len(goals):
+            yield from extend(goals, bindings, [], [])
+
+    def cheapest_rules(
+        self, call: Call, codes: Int64[np.ndarray, " goals"], max_cost: int, activity: str
+    ) -> Int64[np.ndarray, " goals"]:
+        """Return the least cost of proving each goal by a rule; -1 if it is more than `max_cost`."""
+        best = np.full(len(codes), _INFINITE_COST)
+        for rule in self.rules[call]:
+            for proofs in self.prove_bodies(rule, codes, np.full(len(codes), max_cost), activity):
+                np.minimum.at(best, proofs.goal, 1 + proofs.costs.sum(axis=1))
+        return np.where(best <= max_cost, best, -1)
+
+
+def _fact_codes(facts: np.ndarray, call: Call, base: int) -> np.ndarray:
+    rows = facts[facts[:, 0] == call[0]]
+    shared = [1 + position for position, letter in enumerate(call[1]) if letter == "s"]
+    for position in shared[1:]:
+        rows = rows[rows[:, shared[0]] == rows[:, position]]
+    return merge_codes([encode_tuples(rows.T[1:], base)])
+
+
+# Proofs top down of queries that are facts and may not use themselves
 
 
 def _costs_without_query(
@@ -356,7 +352,6 @@ def _costs_without_query(
     predicates: Int32[np.ndarray, " queries"],
     codes: Int64[np.ndarray, " queries"],
     max_cost: int,
-    limit: TimeLimit,
 ) -> Int64[np.ndarray, " queries"]:
     """Return the cost of each ground query without using it as a fact; -1 if it is more than `max_cost`.
 
@@ -369,8 +364,7 @@ def _costs_without_query(
     for start in range(0, len(codes), _QUERIES_PER_BATCH):
         batch = slice(start, start + _QUERIES_PER_BATCH)
         activity = f"proofs of up to {max_cost} steps without the query: query {start + 1} of {len(codes)}"
-        check = functools.partial(limit.check, activity)
-        answers[batch] = _LeaveOneOutSearch(tables, predicates[batch], codes[batch], check).run(max_cost)
+        answers[batch] = _LeaveOneOutSearch(tables, predicates[batch], codes[batch], activity).run(max_cost)
     return answers
 
 
@@ -380,41 +374,32 @@ class _LeaveOneOutSearch:
     A node is a goal in a world, encoded as one number. An edge is a rule instance that proves the goal.
     """
 
-    def __init__(
-        self, tables: _CostTables, predicates: np.ndarray, codes: np.ndarray, check: Callable[[], None]
-    ) -> None:
-        self.tables, self.predicates, self.codes, self.check = tables, predicates, codes, check
-        self.calls = list(tables.tables)
+    def __init__(self, tables: _CostTables, predicates: np.ndarray, codes: np.ndarray, activity: str) -> None:
+        self.tables, self.predicates, self.codes, self.activity = tables, predicates, codes, activity
+        self.calls = list(tables.rules)
         self.call_numbers = {call: number for number, call in enumerate(self.calls)}
         self.num_codes = tables.base**tables.arity
-        self.ground = _ground_mode(tables.arity)
         if len(codes) * len(self.calls) * self.num_codes >= 1 << 63:
             raise ValueError(
                 f"{tables.base} constants are too many for the depths of atoms with {tables.arity} arguments"
             )
 
     def run(self, max_cost: int) -> np.ndarray:
-        answers = np.full(len(self.codes), -1)
-        budgets = np.full(len(self.codes), max_cost)
-        for predicate in np.unique(self.predicates):
-            rows = np.flatnonzero(self.predicates == predicate)
-            call = int(predicate), self.ground
-            bounds = _cheapest_rules(self.tables, call, self.codes[rows], max_cost, self.check)
+        answers, budgets, roots = np.full((3, len(self.codes)), -1)
+        for predicate in np.unique(self.predicates).tolist():
+            rows, call = np.flatnonzero(self.predicates == predicate), (predicate, self.tables.ground)
+            bounds = self.tables.cheapest_rules(call, self.codes[rows], max_cost, self.activity)
             budgets[rows] = np.where(bounds < 0, max_cost + 1, bounds)
+            roots[rows] = self._encode_nodes(call, rows, self.codes[rows])
         while len(pending := np.flatnonzero((answers < 0) & (budgets <= max_cost))):
-            costs = self._solve(pending, budgets[pending])
+            costs = self._solve(roots[pending], budgets[pending])
             within = costs <= budgets[pending]
             answers[pending[within]] = costs[within]
             budgets[pending] += 1
         return answers
 
-    def _solve(self, worlds: np.ndarray, budgets: np.ndarray) -> np.ndarray:
-        """Return the least cost of each world's query among the proofs that fit into its budget."""
-        roots = np.empty(len(worlds), np.int64)
-        for predicate in np.unique(self.predicates[worlds]):
-            rows = self.predicates[worlds] == predicate
-            call = int(predicate), self.ground
-            roots[rows] = self._encode_nodes(call, worlds[rows], self.codes[worlds[rows]])
+    def _solve(self, roots: np.ndarray, budgets: np.ndarray) -> np.ndarray:
+        """Return the least cost of each root among the proofs that fit into its budget."""
         edges = list(self._edges(roots, budgets))
         nodes = merge_codes([roots, *(heads for heads, _, _ in edges)])
         costs = np.full(len(nodes) + 1, _INFINITE_COST)  # the last entry is a goal without a proof
@@ -440,93 +425,51 @@ class _LeaveOneOutSearch:
         Each item consists of the heads, the nodes of their body atoms (-1 for facts), and the cost of the
         rule and of the facts in its body.
         """
-        seen, seen_budget = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        seen = seen_budgets = np.zeros(0, np.int64)
         while len(nodes):
             nodes, budgets = _max_budgets(nodes, budgets)
-            known = find_sorted(seen, nodes)
-            fresh = known < 0 if not len(seen) else (known < 0) | (budgets > seen_budget[known])
+            # The index of a new node is -1, and its previous budget is the appended -1.
+            fresh = budgets > np.append(seen_budgets, -1)[find_sorted(seen, nodes)]
             nodes, budgets = nodes[fresh], budgets[fresh]
-            seen, seen_budget = _max_budgets(
-                np.concatenate([seen, nodes]), np.concatenate([seen_budget, budgets])
+            seen, seen_budgets = _max_budgets(
+                np.concatenate([seen, nodes]), np.concatenate([seen_budgets, budgets])
             )
             next_nodes, next_budgets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
             worlds, rest = np.divmod(nodes, self.num_codes * len(self.calls))
             numbers, codes = np.divmod(rest, self.num_codes)
-            for number in np.unique(numbers):
-                mask = numbers == number
-                call = self.calls[number]
-                for heads, bodies, fixed_cost, allowed in self._expand(
-                    call, worlds[mask], codes[mask], budgets[mask]
-                ):
-                    yield nodes[mask][heads], bodies, fixed_cost
-                    next_nodes.append(bodies[bodies >= 0])
-                    next_budgets.append(allowed[bodies >= 0])
+            for number in np.unique(numbers).tolist():
+                group = np.flatnonzero(numbers == number)
+                for rule in self.tables.rules[self.calls[number]]:
+                    for proofs in self.tables.prove_bodies(rule, codes[group], budgets[group], self.activity):
+                        heads = group[proofs.goal]
+                        usable, bodies, fixed_cost = self._body_nodes(rule, proofs, worlds[heads])
+                        yield nodes[heads[usable]], bodies[usable], fixed_cost[usable]
+                        others_cost = proofs.costs.sum(axis=1, keepdims=True) - proofs.costs
+                        is_open = usable[:, None] & (bodies >= 0)
+                        next_nodes.append(bodies[is_open])
+                        next_budgets.append((budgets[heads, None] - 1 - others_cost)[is_open])
             nodes, budgets = np.concatenate(next_nodes), np.concatenate(next_budgets)
 
-    def _expand(
-        self, call: Call, worlds: np.ndarray, codes: np.ndarray, budgets: np.ndarray
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        for rule in self.tables.rules.get(call, ()):
-            for proofs in _prove_bodies(self.tables, rule, codes, budgets, self.check):
-                world = worlds[proofs.goal]
-                bodies = np.full(proofs.atoms.shape, -1)
-                fixed_cost = np.ones(len(world), np.int64)
-                allowed = (
-                    budgets[proofs.goal, None] - 1 - proofs.costs.sum(axis=1, keepdims=True) + proofs.costs
-                )
-                usable = np.ones(len(world), bool)
-                for position, goal in enumerate(rule.body):
-                    table = self.tables.tables[goal]
-                    indices = proofs.atoms[:, position]
-                    code, is_fact = table.atoms.codes[indices], table.is_fact[indices]
-                    # No shortest proof needs its own query, neither as a fact nor as a goal.
-                    usable &= (self.predicates[world] != goal[0]) | (self.codes[world] != code)
-                    bodies[:, position] = np.where(is_fact, -1, self._encode_nodes(goal, world, code))
-                    fixed_cost += np.where(is_fact, proofs.costs[:, position], 0)
-                yield proofs.goal[usable], bodies[usable], fixed_cost[usable], allowed[usable]
+    def _body_nodes(
+        self, rule: _AdornedRule, proofs: _BodyProofs, worlds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return whether each rule instance can be used in its world, its body nodes, and its fixed cost.
+
+        See `_edges` for the body nodes and the fixed cost.
+        """
+        bodies = np.full(proofs.atoms.shape, -1)
+        usable, fixed_cost = np.ones(len(worlds), bool), np.ones(len(worlds), np.int64)
+        for position, goal in enumerate(rule.body):
+            table, indices = self.tables.tables[goal], proofs.atoms[:, position]
+            code, is_fact = table.codes[indices], table.is_fact[indices]
+            # No shortest proof needs its own query, neither as a fact nor as a goal.
+            usable &= (self.predicates[worlds] != goal[0]) | (self.codes[worlds] != code)
+            bodies[:, position] = np.where(is_fact, -1, self._encode_nodes(goal, worlds, code))
+            fixed_cost += np.where(is_fact, proofs.costs[:, position], 0)
+        return usable, bodies, fixed_cost
 
     def _encode_nodes(self, call: Call, worlds: np.ndarray, codes: np.ndarray) -> np.ndarray:
         return (worlds.astype(np.int64) * len(self.calls) + self.call_numbers[call]) * self.num_codes + codes
-
-
-def _prove_bodies(
-    tables: _CostTables,
-    rule: _AdornedRule,
-    codes: np.ndarray,
-    budgets: np.ndarray,
-    check: Callable[[], None],
-) -> Iterator[_BodyProofs]:
-    """Yield all instances of a rule that prove some goals at a cost within the budget of the goal."""
-    body = [tables.tables[call] for call in rule.body]
-    if not all(len(table.atoms) for table in body):
-        return
-    columns = decode_tuples(codes, tables.base, tables.arity)
-    goals, bindings = bind_head(rule.head_terms, rule.body_terms, columns)
-    later_cost = [sum(table.min_cost for table in body[position + 1 :]) for position in range(len(body))]
-
-    def extend(
-        position: int, goals: np.ndarray, bindings: Bindings, atoms: list[np.ndarray], costs: list[np.ndarray]
-    ) -> Iterator[_BodyProofs]:
-        if position == len(body):
-            yield _BodyProofs(goals, np.stack(atoms, axis=1), np.stack(costs, axis=1))
-            return
-        table, terms = body[position], rule.body_terms[position]
-        remaining = budgets[goals] - 1 - later_cost[position] - sum(costs, np.zeros(len(goals), np.int64))
-        for rows, indices in table.atoms.match(bindings, len(goals), terms):
-            check()
-            affordable = table.costs[indices] <= remaining[rows]
-            rows, indices = rows[affordable], indices[affordable]
-            if len(rows):
-                yield from extend(
-                    position + 1,
-                    goals[rows],
-                    table.atoms.bind(bindings, terms, rows, indices),
-                    [*(column[rows] for column in atoms), indices],
-                    [*(column[rows] for column in costs), table.costs[indices]],
-                )
-
-    if len(goals):
-        yield from extend(0, goals, bindings, [], [])
 
 
 def _max_budgets(nodes: np.ndarray, budgets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -50,6 +50,10 @@ class Proof:
             return int(any(self.free))
         return 1 + sum(child._cost for child in self.children)
 
+    def format_substitution(self) -> str:
+        """Format the values of the rule's variables, as in `X = ann, Y = bob`."""
+        return ", ".join(f"{name} = {term}" for name, term in self.substitution)
+
     def nodes(self) -> Iterator["Proof"]:
         """Yield this proof and all of its subproofs in preorder."""
         yield self

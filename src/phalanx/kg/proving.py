@@ -1,8 +1,7 @@
 """Exact proving: proofs of ground queries, and answers to queries with variables."""
 
-import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.kg.atoms import Atom, Rule, name_sort_key, split_atom, unquote_name
@@ -28,8 +27,18 @@ class ProofQuery(NamedTuple):
 
     @property
     def is_ground(self) -> bool:
-        """Whether the query has no variables."""
+        """True if the query has no variables."""
         return not any(self.free)
+
+    @property
+    def pattern(self) -> GoalPattern:
+        """The query as a goal. Arguments with the same variable must be equal."""
+        predicate, *terms = self.atom
+        free = self.free or ("",) * len(terms)
+        # Constants may be equal but do not have to be.
+        names = [name or f"={position}" for position, name in enumerate(free)]
+        values = tuple(None if name else term for term, name in zip(terms, free, strict=True))
+        return GoalPattern(predicate, tuple(map(bool, free)), first_positions(names), values)
 
 
 class Prover:
@@ -66,10 +75,10 @@ class Prover:
         if not query.is_ground:
             raise ValueError(f"{query.atom} has variables; use `answers` to list their values")
         tables = GoalTables(self._index, query.atom, self._time_limit)
-        goal, terms = _goal_pattern(query), query.atom.arguments
+        goal, terms = query.pattern, query.atom.arguments
         for cost in range(1, max_depth + 1):
             if tables.answers(goal, cost).get(terms, cost + 1) <= cost:
-                yield from _ProofBuilder(tables).proofs(goal, ("",) * len(terms), terms, cost, frozenset())
+                yield from _build_proofs(tables, goal, ("",) * len(terms), terms, cost)
 
     def answers(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> Iterator[Proof]:
         """Yield the shortest proof of each answer to a query with variables.
@@ -83,11 +92,11 @@ class Prover:
         _check_max_depth(max_depth)
         if query.is_ground:
             raise ValueError(f"{query.atom} has no variables; use `proofs` to list its proofs")
-        tables, goal = GoalTables(self._index, None, self._time_limit), _goal_pattern(query)
+        tables, goal = GoalTables(self._index, None, self._time_limit), query.pattern
         for depth in range(1, max_depth + 1):
             found = [terms for terms, cost in tables.answers(goal, depth).items() if cost == depth]
             for terms in sorted(found, key=lambda terms: [name_sort_key(name) for name in terms]):
-                yield next(_ProofBuilder(tables).proofs(goal, query.free, terms, depth, frozenset()))
+                yield next(_build_proofs(tables, goal, query.free, terms, depth))
 
     def explain_failure(self, query: ProofQuery, max_depth: int = DEFAULT_MAX_DEPTH) -> list[str]:
         """Explain why a query has no proof, with one sentence per rule that could have led to it."""
@@ -99,10 +108,8 @@ class Prover:
         if not rules:
             return [*reasons, f"no rule has {atom.predicate} in its head"]
         tables = GoalTables(self._index, atom if query.is_ground else None, self._time_limit)
-        goal = _goal_pattern(query)
-        return reasons + [
-            _explain_rule(tables, goal, rule, plan, max_depth) for rule, plan in tables.plans(goal)
-        ]
+        goal, plans = query.pattern, tables.plans(query.pattern)
+        return reasons + [_explain_rule(tables, goal, rule, plan, max_depth) for rule, plan in plans]
 
 
 def _explain_rule(tables: GoalTables, goal: GoalPattern, rule: Rule, plan: JoinPlan, max_depth: int) -> str:
@@ -129,76 +136,68 @@ def explain_failure(
     return prover.explain_failure(parse_query(knowledge_base, query), max_depth)
 
 
-@dataclasses.dataclass(frozen=True)
-class _ProofBuilder:
-    """Builds all proof trees of a given cost from goal tables."""
+def _build_proofs(
+    tables: GoalTables,
+    goal: GoalPattern,
+    free: Terms,
+    terms: Terms,
+    cost: int,
+    ancestors: frozenset[Atom] = frozenset(),
+) -> Iterator[Proof]:
+    """Yield all proofs of one answer to a goal.
 
-    tables: GoalTables
-
-    def proofs(
-        self, goal: GoalPattern, free: Terms, terms: Terms, cost: int, ancestors: frozenset[Atom]
-    ) -> Iterator[Proof]:
-        """Yield the proofs of one answer to a goal.
-
-        Args:
-            goal: The goal.
-            free: Variables of the goal's arguments, as in `Proof.free`.
-            terms: Arguments of the answer.
-            cost: Exact number of steps of the proofs.
-            ancestors: Goals above this one, which must not occur in its proof.
-        """
-        atom = Atom(goal.predicate, *terms)
-        if atom in self.tables.index.facts and atom != self.tables.excluded:
-            if goal.fact_cost == cost:
-                yield Proof(atom, free)
-            return
-        for rule in self.tables.index.rules.get(goal.predicate, ()):
-            values = match_head(rule, terms)
-            if values is None:
-                continue
-            body_free = free_arguments(rule, free)
-            for children, bound in self._bodies(rule, body_free, values, cost - 1, ancestors | {atom}):
+    Args:
+        tables: Answers of all goals with their costs.
+        goal: The goal.
+        free: Variables of the goal's arguments, as in `Proof.free`.
+        terms: Arguments of the answer.
+        cost: Exact number of steps of the proofs.
+        ancestors: Goals above this one, which must not occur in its proof.
+    """
+    atom = Atom(goal.predicate, *terms)
+    if atom in tables.index.facts and atom != tables.excluded:
+        if goal.fact_cost == cost:
+            yield Proof(atom, free)
+        return
+    for rule in tables.index.rules.get(goal.predicate, ()):
+        values = match_head(rule, terms)
+        if values is not None:
+            body = list(zip(rule.body, free_arguments(rule, free), strict=True))
+            for children, bound in _build_bodies(tables, body, values, cost - 1, ancestors | {atom}):
                 substitution = tuple((name, bound[name]) for name in rule.variables)
                 yield Proof(atom, free, rule, substitution, children)
 
-    def _bodies(
-        self,
-        rule: Rule,
-        body_free: list[Terms],
-        values: dict[str, str],
-        cost: int,
-        ancestors: frozenset[Atom],
-        position: int = 0,
-    ) -> Iterator[tuple[tuple[Proof, ...], dict[str, str]]]:
-        """Yield the proofs of the body atoms starting at `position`, with the values of all variables.
 
-        `values` already contains the constants and all head variables, because the answer to be proved is
-        known. Therefore, only `body_free` tells which arguments are free when a goal is selected.
-        """
-        if position == len(rule.body):
-            if cost == 0:
-                yield (), values
-            return
-        atom, free = rule.body[position], body_free[position]
-        # Arguments that a shared variable of the goal above made equal are equal here, too.
-        names = [name or term for name, term in zip(free, atom[1:], strict=True)]
-        goal = GoalPattern(
-            atom.predicate,
-            tuple(map(bool, free)),
-            first_positions(names),
-            tuple(values.get(term) for term in atom[1:]),
-        )
-        is_last = position == len(rule.body) - 1
-        for terms, least in self.tables.answers(goal, cost).items():
-            if least > cost or Atom(atom.predicate, *terms) in ancestors:
-                continue
-            extended = values | dict(zip(atom[1:], terms, strict=True))
-            for child_cost in range(cost if is_last else least, cost + 1):
-                for child in self.proofs(goal, free, terms, child_cost, ancestors):
-                    for rest, bound in self._bodies(
-                        rule, body_free, extended, cost - child_cost, ancestors, position + 1
-                    ):
-                        yield (child, *rest), bound
+def _build_bodies(
+    tables: GoalTables,
+    body: Sequence[tuple[Atom, Terms]],
+    values: dict[str, str],
+    cost: int,
+    ancestors: frozenset[Atom],
+) -> Iterator[tuple[tuple[Proof, ...], dict[str, str]]]:
+    """Yield the proofs of body atoms, with the values of all variables.
+
+    Each body atom is given with its variables that are free when it is selected, as in `Proof.free`. They
+    cannot be derived from `values`, which already contains all head variables, because the answer to be
+    proved is known.
+    """
+    if not body:
+        if cost == 0:
+            yield (), values
+        return
+    (atom, free), *others = body
+    # Arguments that a shared variable of the goal above made equal are equal here, too.
+    names = [name or term for name, term in zip(free, atom[1:], strict=True)]
+    known = tuple(map(values.get, atom[1:]))
+    goal = GoalPattern(atom.predicate, tuple(map(bool, free)), first_positions(names), known)
+    for terms, least in tables.answers(goal, cost).items():
+        if least > cost or Atom(atom.predicate, *terms) in ancestors:
+            continue
+        extended = values | dict(zip(atom[1:], terms, strict=True))
+        for child_cost in range(least if others else cost, cost + 1):
+            for child in _build_proofs(tables, goal, free, terms, child_cost, ancestors):
+                for rest, bound in _build_bodies(tables, others, extended, cost - child_cost, ancestors):
+                    yield (child, *rest), bound
 
 
 def prove(
@@ -227,13 +226,13 @@ def parse_query(knowledge_base: "KnowledgeBase", query: Atom | str) -> ProofQuer
     the knowledge base. Everything else must be a constant, so that a typo is not parsed as a variable. Quoted
     names are always constants. An unknown name raises `ValueError` with suggestions of similar names.
     """
-    predicate, *terms = split_atom(query) if isinstance(query, str) else query
-    atom = Atom(*map(unquote_name, (predicate, *terms)) if isinstance(query, str) else query)
+    texts = split_atom(query) if isinstance(query, str) else query
+    atom = Atom(*map(unquote_name, texts)) if isinstance(query, str) else query
     constants = frozenset(knowledge_base.entities)
     check_name(atom.predicate, knowledge_base.predicates, "predicate", atom)
     check_arity(atom, knowledge_base.arities)
-    free = [""] * len(terms)
-    for position, (text, name) in enumerate(zip(terms, atom[1:], strict=True)):
+    free = [""] * (len(atom) - 1)
+    for position, (text, name) in enumerate(zip(texts[1:], atom[1:], strict=True)):
         if name not in constants and _VARIABLE(text):
             # Each `_` is a separate variable.
             free[position] = f"_{position + 1}" if text == "_" else name
@@ -241,15 +240,6 @@ def parse_query(knowledge_base: "KnowledgeBase", query: Atom | str) -> ProofQuer
             hint = "A variable is one capital letter, ?name or _name"
             check_name(name, constants, "constant", atom, hint)
     return ProofQuery(atom, tuple(free))
-
-
-def _goal_pattern(query: ProofQuery) -> GoalPattern:
-    predicate, *terms = query.atom
-    free = query.free or ("",) * len(terms)
-    # Constants may be equal but do not have to be.
-    names = [name or f"={position}" for position, name in enumerate(free)]
-    values = tuple(None if name else term for term, name in zip(terms, free, strict=True))
-    return GoalPattern(predicate, tuple(map(bool, free)), first_positions(names), values)
 
 
 def _check_max_depth(max_depth: int) -> None:

@@ -1,8 +1,9 @@
 """Query answering: ranked answers with calibrated probabilities and proofs."""
 
-import collections
 import dataclasses
 import functools
+import itertools
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,9 +13,10 @@ from phalanx.kg.atoms import Atom, Rule
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.proof_tree import Proof, free_arguments
 from phalanx.kg.proving import ProofQuery, Prover, parse_query
-from phalanx.kg.rules.mining import MiningConfig, mine_rules
+from phalanx.kg.rules.mining import mine_rules
 from phalanx.kg.rules.predictor import RuleApplier, RulePredictor, rule_weights
 from phalanx.kg.rules.ruleset import RuleSet
+from phalanx.kg.tabling import FactIndex, GoalPattern
 
 _MAX_PROOFS = 3
 """Maximum number of proofs per answer, by the most confident rules."""
@@ -50,22 +52,14 @@ class QueryAnswerer:
     Args:
         knowledge_base: The facts, and the rules if none are given.
         rules: The rules. None uses the rules of the knowledge base, or mined rules if it has none.
-        config: Settings for mining rules. None uses the defaults.
     """
 
-    def __init__(
-        self,
-        knowledge_base: KnowledgeBase,
-        rules: RuleSet | None = None,
-        config: MiningConfig | None = None,
-    ) -> None:
+    def __init__(self, knowledge_base: KnowledgeBase, rules: RuleSet | None = None) -> None:
         self.unsupported_rules: tuple[Rule, ...] = ()
         """Rules of the knowledge base that are ignored because a `RuleSet` cannot represent their form."""
-        self._full = knowledge_base
-        arities = set(knowledge_base.arities.values())
-        self._is_mixed = arities > {2} or 2 not in arities
-        self._given_rules, self._config = rules, config
-        if rules is None and knowledge_base.rules and not self._is_mixed:
+        self._full, self._given_rules = knowledge_base, rules
+        self._is_binary = set(knowledge_base.arities.values()) == {2}
+        if rules is None and knowledge_base.rules and self._is_binary:
             self._given_rules, self.unsupported_rules = RuleSet.from_rules(
                 knowledge_base.rules, knowledge_base.vocabulary
             )
@@ -78,14 +72,16 @@ class QueryAnswerer:
     @functools.cached_property
     def rules(self) -> RuleSet:
         """The rules. If there are no given rules, they are mined when this property is first accessed."""
-        return (
-            mine_rules(self.knowledge_base, self._config) if self._given_rules is None else self._given_rules
-        )
+        return mine_rules(self.knowledge_base) if self._given_rules is None else self._given_rules
 
     @functools.cached_property
     def _predictor(self) -> RulePredictor:
         applier = RuleApplier(self.rules, self.knowledge_base)
         return RulePredictor(applier, "maxplus", rule_weights(applier, "maxplus"))
+
+    @functools.cached_property
+    def _index(self) -> FactIndex:
+        return FactIndex(self._full.facts, ())
 
     @functools.cached_property
     def _prover(self) -> Prover:
@@ -100,56 +96,44 @@ class QueryAnswerer:
             query: An atom with one variable, as in `nephew(X,bob)`, or without variables. A query without
                 variables has at most one answer, the atom itself.
             top: Maximum number of answers.
-            explain: Whether to include proofs.
-            exclude_facts: Whether to leave out answers that are facts.
+            explain: Include proofs in the answers.
+            exclude_facts: Leave out answers that are facts.
         """
         if top < 1:
             raise ValueError(f"top must be at least 1, got {top}")
         parsed = parse_query(self._full, query)
         if (num_variables := len(set(parsed.free) - {""})) > 1:
             count = "two" if num_variables == 2 else "three"
-            raise ValueError(
-                f"{parsed.atom} has {count} variables; use one, as in {_example_query(parsed.atom)}"
-            )
-        if self._is_mixed and self._given_rules is None and (self._full.rules or len(parsed.free) != 2):
+            example = Atom(*parsed.atom[:2], *["name"] * (len(parsed.free) - 1))
+            raise ValueError(f"{parsed.atom} has {count} variables; use one, as in {example}")
+        can_prove = self._given_rules is None and not self._is_binary
+        if can_prove and (self._full.rules or len(parsed.free) != 2):
             return self._answer_by_proving(parsed, top, explain=explain, exclude_facts=exclude_facts)
-        predictions = self._predictions(parsed)
-        atoms = dict.fromkeys(atom for atom in self._matching_facts(parsed) if not exclude_facts)
-        atoms |= dict.fromkeys(
-            atom for atom in predictions if not exclude_facts or atom not in self._fact_set
-        )
-        answers = [self._answer(parsed, atom, predictions.get(atom, []), explain=False) for atom in atoms]
-        order = sorted(
-            range(len(answers)),
-            key=lambda i: (not answers[i].is_fact, predictions.get(answers[i].atom, [])),
-        )
-        best = [answers[i] for i in order[:top]]
-        if not explain:
-            return best
-        return [
-            self._answer(parsed, answer.atom, predictions.get(answer.atom, []), explain=True)
-            for answer in best
-        ]
+        predictions, facts = self._predictions(parsed), self._index.facts
+        matching = (Atom(parsed.atom.predicate, *terms) for terms in self._index.matches(parsed.pattern))
+        atoms = dict.fromkeys((*matching, *predictions))
+        if exclude_facts:
+            atoms = dict.fromkeys(atom for atom in atoms if atom not in facts)
+        best = sorted(atoms, key=lambda atom: (atom not in facts, predictions.get(atom, [])))[:top]
+        return [self._answer(parsed, atom, predictions.get(atom, []), explain=explain) for atom in best]
 
     def _answer_by_proving(
         self, query: ProofQuery, top: int, *, explain: bool, exclude_facts: bool
     ) -> list[QueryAnswer]:
-        facts = frozenset(self._full.facts)
         if query.is_ground:
-            found = [proof for proof in (next(self._prover.proofs(query), None),) if proof is not None]
-            if not found and query.atom in facts:
+            found = list(itertools.islice(self._prover.proofs(query), 1))
+            if not found and query.atom in self._index.facts:
                 found = [Proof(query.atom)]
         else:
             found = list(self._prover.answers(query))
         answers = []
         for proof in found:
-            used = tuple(dict.fromkeys(node.rule for node in proof.nodes() if node.rule is not None))
-            weights = [node.rule.weight for node in proof.nodes() if node.rule is not None]
-            is_fact, confidence = proof.goal in facts, float(np.prod(weights)) if used else 0.0
+            applied = [node.rule for node in proof.nodes() if node.rule is not None]
+            confidence = math.prod(rule.weight for rule in applied) if applied else 0.0
+            is_fact, proofs = proof.goal in self._index.facts, (proof,) if explain and applied else ()
             if not (is_fact and exclude_facts):
-                proofs = (proof,) if explain and used else ()
-                probability = 1.0 if is_fact else confidence
-                answers.append(QueryAnswer(proof.goal, probability, confidence, is_fact, used, proofs))
+                probability, rules = 1.0 if is_fact else confidence, tuple(dict.fromkeys(applied))
+                answers.append(QueryAnswer(proof.goal, probability, confidence, is_fact, rules, proofs))
         answers.sort(key=lambda answer: (not answer.is_fact, -answer.confidence))
         return answers[:top]
 
@@ -168,63 +152,37 @@ class QueryAnswerer:
         return found
 
     def _answer(self, query: ProofQuery, atom: Atom, rules: list[int], *, explain: bool) -> QueryAnswer:
-        is_fact = atom in self._fact_set
+        is_fact = atom in self._index.facts
         confidence = float(self.rules.confidence[rules[0]]) if rules else 0.0
+        probability = 1.0 if is_fact else float(self.calibrate(np.array([confidence]))[0])
         decoded = tuple(self.rules[index] for index in (rules if explain else rules[:_MAX_PROOFS]))
-        proofs = (next(self._proofs(query, atom, rule), None) for rule in decoded[:_MAX_PROOFS] if explain)
-        return QueryAnswer(
-            atom,
-            1.0 if is_fact else float(self.calibrate(np.array([confidence]))[0]),
-            confidence,
-            is_fact,
-            decoded,
-            tuple(proof for proof in proofs if proof is not None),
-        )
+        proofs = (self._prove(query, atom, rule) for rule in decoded[:_MAX_PROOFS] if explain)
+        found = tuple(proof for proof in proofs if proof is not None)
+        return QueryAnswer(atom, probability, confidence, is_fact, decoded, found)
 
-    @functools.cached_property
-    def _fact_set(self) -> frozenset[Atom]:
-        return frozenset(self.knowledge_base.facts)
-
-    def _matching_facts(self, query: ProofQuery) -> list[Atom]:
-        predicate, *terms = query.atom
-        return [
-            fact
-            for fact in self.knowledge_base.facts
-            if fact.predicate == predicate
-            and all(free or term == own for free, term, own in zip(query.free, terms, fact[1:], strict=True))
-        ]
-
-    @functools.cached_property
-    def _facts_by_argument(self) -> dict[tuple[str, int, str], list[Atom]]:
-        found: dict[tuple[str, int, str], list[Atom]] = collections.defaultdict(list)
-        for fact in self.knowledge_base.facts:
-            found[fact.predicate, 0, fact.first].append(fact)
-            found[fact.predicate, 1, fact.second].append(fact)
-        return found
-
-    def _proofs(self, query: ProofQuery, atom: Atom, rule: Rule) -> Iterator[Proof]:
-        """Yield the proofs of an atom by one rule and facts in which all variables have distinct values."""
+    def _prove(self, query: ProofQuery, atom: Atom, rule: Rule) -> Proof | None:
+        """Return a proof of an atom by one rule and facts in which all variables have distinct values."""
         values = dict(zip(rule.head[1:], atom[1:], strict=True)) | {name: name for name in rule.constants}
-        for bound in self._match_body(rule, 0, values):
-            children = tuple(
-                Proof(Atom(body.predicate, bound[body.first], bound[body.second]), free)
-                for body, free in zip(rule.body, free_arguments(rule, query.free), strict=True)
-            )
-            substitution = tuple((name, bound[name]) for name in rule.variables)
-            yield Proof(atom, query.free, rule, substitution, children)
+        bound = next(self._match_body(rule, values), None)
+        if bound is None:
+            return None
+        children = tuple(
+            Proof(Atom(body.predicate, bound[body.first], bound[body.second]), free)
+            for body, free in zip(rule.body, free_arguments(rule, query.free), strict=True)
+        )
+        return Proof(atom, query.free, rule, tuple((name, bound[name]) for name in rule.variables), children)
 
-    def _match_body(self, rule: Rule, position: int, values: dict[str, str]) -> Iterator[dict[str, str]]:
+    def _match_body(self, rule: Rule, values: dict[str, str], position: int = 0) -> Iterator[dict[str, str]]:
         if position == len(rule.body):
             yield values
             return
-        body = rule.body[position]
-        # The atoms of a path are connected, so one argument is always bound.
-        side = 0 if body.first in values else 1
-        for fact in self._facts_by_argument.get((body.predicate, side, values[body[1 + side]]), ()):
-            name, value = body[2 - side], fact[2 - side]
-            if values.get(name, value) != value or (name not in values and value in values.values()):
-                continue
-            yield from self._match_body(rule, position + 1, {**values, name: value})
+        predicate, *names = rule.body[position]
+        goal = GoalPattern(predicate, (False, False), (0, 1), tuple(map(values.get, names)))
+        for terms in self._index.matches(goal):
+            # The atoms of a path are connected, so at most one argument is new.
+            new = {name: term for name, term in zip(names, terms, strict=True) if name not in values}
+            if set(new.values()).isdisjoint(values.values()):
+                yield from self._match_body(rule, values | new, position + 1)
 
     @functools.cached_property
     def _calibration_curve(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -233,7 +191,7 @@ class QueryAnswerer:
         It is fitted to the answers of validation queries. None if there are no such answers.
         """
         valid = self.knowledge_base.valid
-        true = self._fact_set | frozenset(valid)
+        true = frozenset((*self.knowledge_base.facts, *valid))
         confidence, is_true = [], []
         for query in valid[:_CALIBRATION_QUERIES]:
             for free in (("X", ""), ("", "X")):
@@ -270,8 +228,8 @@ def answer_query(
         top: Maximum number of answers.
         rules: The rules. None uses the rules of the knowledge base, or mined rules if it has none. Mining
             takes some time; its result is cached in the knowledge base.
-        explain: Whether to include proofs.
-        exclude_facts: Whether to leave out answers that are facts.
+        explain: Include proofs in the answers.
+        exclude_facts: Leave out answers that are facts.
     """
     answerer = knowledge_base.query_answerer if rules is None else QueryAnswerer(knowledge_base, rules)
     return answerer.query(query, top, explain=explain, exclude_facts=exclude_facts)
@@ -298,7 +256,3 @@ def isotonic_regression(
             last = blocks.pop()
             blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]
     return points, np.concatenate([np.full(int(size), total / count) for total, count, size in blocks])
-
-
-def _example_query(atom: Atom) -> str:
-    return f"{atom.predicate}({','.join([atom.first, *['name'] * (len(atom) - 2)])})"

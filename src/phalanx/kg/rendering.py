@@ -69,9 +69,7 @@ def draw_proof(proof: Proof) -> draw.Drawing:
     tree = _lay_out(proof)
     rules = list({node.rule.name: node.rule for node in proof.nodes() if node.rule}.values())
     result = draw_badge(f"proved in {format_count(proof.depth, 'step')}", PROVED)
-    legend = [
-        f"{', '.join(map(rule.format_atom, rule.body))} → {rule.format_atom(rule.head)}" for rule in rules
-    ]
+    legend = [rule.format_clause("→") for rule in rules]
     name_width = max((mono_width(rule.name, 12) for rule in rules), default=12) + 18
     content_width = max(
         tree.width,
@@ -120,11 +118,8 @@ def _edge_label_width(proof: Proof) -> float:
     """Return the width of a rule's label: its name, centered on the edge, and the variables to its right."""
     if proof.rule is None:
         return 0
-    return mono_width(proof.rule.name, 12) + 20 + 2 * (mono_width(_format_values(proof), 11) + 10)
-
-
-def _format_values(proof: Proof) -> str:
-    return truncate_atom(", ".join(f"{name} = {term}" for name, term in proof.substitution))
+    values = truncate_atom(proof.format_substitution())
+    return mono_width(proof.rule.name, 12) + 20 + 2 * (mono_width(values, 11) + 10)
 
 
 def _count_levels(tree: _LaidOutProof) -> int:
@@ -151,7 +146,7 @@ def _draw_tree(tree: _LaidOutProof, x: float, y: float, drawing: draw.Drawing, i
         )
         group.append(draw.Title(clean(str(proof.rule))))
         drawing.append(group)
-        values = _format_values(proof)
+        values = truncate_atom(proof.format_substitution())
         drawing.append(text_line(values, 11, middle + width / 2 + 8, bottom + 32, mono=True, fill=MUTED))
     style = QUERY if is_root else FACT if proof.rule is None else GOAL
     width, kind = box_width(str(proof.goal)), "fact" if proof.rule is None else "goal"

@@ -4,7 +4,7 @@ The cost of an answer is the number of steps of its shortest proof.
 """
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from phalanx.kg.atoms import Atom, Rule
@@ -77,20 +77,17 @@ class FactIndex:
 
     def matches(self, goal: GoalPattern) -> Sequence[Terms]:
         """Return the arguments of the facts that match a goal."""
-        predicate, values = goal.predicate, goal.values
-        known = [position for position, value in enumerate(values) if value is not None]
-        ground = tuple(value for value in values if value is not None)
-        found: Sequence[Terms]
-        if len(ground) == len(values):
-            found = [ground] if Atom(predicate, *ground) in self.facts else []
+        predicate = goal.predicate
+        known = [(position, value) for position, value in enumerate(goal.values) if value is not None]
+        found: Sequence[Terms] = self._by_predicate.get(predicate, ())
+        if len(known) == len(goal.values):
+            ground = tuple(value for _, value in known)
+            found = [ground] if (predicate, *ground) in self.facts else []
         elif known:
-            lists = [self._by_argument.get((predicate, at, values[at] or ""), ()) for at in known]
-            found = min(lists, key=len)
+            found = min((self._by_argument.get((predicate, *term), ()) for term in known), key=len)
             if len(known) > 1:
-                found = [terms for terms in found if all(terms[at] == values[at] for at in known)]
-        else:
-            found = self._by_predicate.get(predicate, ())
-        if goal.equal_to == tuple(range(len(values))):
+                found = [terms for terms in found if all(terms[at] == value for at, value in known)]
+        if goal.equal_to == tuple(range(len(goal.values))):
             return found
         return [terms for terms in found if goal.admits(terms)]
 
@@ -128,8 +125,7 @@ class JoinPlan(NamedTuple):
     def create(cls, rule: Rule, goal: GoalPattern) -> "JoinPlan":
         """Plan the joins of a rule for a goal. Only which of the goal's values are known matters."""
         head_free = _free_names(goal)
-        merged = merge_variables(rule, head_free)
-        free = free_arguments(rule, head_free)
+        merged, free = merge_variables(rule, head_free), free_arguments(rule, head_free)
         names = [tuple(merged.get(name, name) for name in atom[1:]) for atom in (*rule.body, rule.head)]
         given = [name for name, value in zip(names[-1], goal.values, strict=True) if value is not None]
         start = columns = tuple(dict.fromkeys((*given, *sorted(rule.constants))))
@@ -138,23 +134,16 @@ class JoinPlan(NamedTuple):
         while remaining:
             position = max(remaining, key=lambda at: (len({*names[at]} & {*columns}), -at))
             remaining.remove(position)
-            atom_names = names[position]
+            own, is_free = names[position], tuple(map(bool, free[position]))
             needed = {name for at in (*remaining, -1) for name in names[at]}
-            after = tuple(name for name in dict.fromkeys((*columns, *atom_names)) if name in needed)
-            steps.append(
-                JoinStep(
-                    position,
-                    GoalPattern(
-                        rule.body[position].predicate,
-                        tuple(map(bool, free[position])),
-                        first_positions(atom_names),
-                        (None,) * len(atom_names),
-                    ),
-                    tuple(_find(columns, name) for name in atom_names),
-                    tuple((_find(columns, name), _find(atom_names, name)) for name in after),
-                    sum(costs[at] for at in remaining),
-                )
+            after = tuple(name for name in dict.fromkeys((*columns, *own)) if name in needed)
+            pattern = GoalPattern(
+                rule.body[position].predicate, is_free, first_positions(own), (None,) * len(own)
             )
+            own_columns = tuple(_find(columns, name) for name in own)
+            sources = tuple((_find(columns, name), _find(own, name)) for name in after)
+            later_cost = sum(costs[at] for at in remaining)
+            steps.append(JoinStep(position, pattern, own_columns, sources, later_cost))
             columns = after
         return cls(start, tuple(steps), tuple(columns.index(name) for name in names[-1]))
 
@@ -201,7 +190,8 @@ class GoalTables:
         if complete_to >= budget:
             return table
         cost = goal.fact_cost
-        table = dict.fromkeys(self._facts(goal), cost) if cost <= budget else {}
+        facts = (terms for terms in self.index.matches(goal) if (goal.predicate, *terms) != self.excluded)
+        table = dict.fromkeys(facts, cost) if cost <= budget else {}
         # A ground goal that is a fact is dropped before a rule can be applied.
         if budget and not (table and cost == 0 and None not in goal.values):
             for rule, plan in self.plans(goal):
@@ -228,11 +218,6 @@ class GoalTables:
             if name in values and values.setdefault(other, values[name]) != values[name]:
                 return {}
         return {tuple(values[name] for name in plan.start): 0}
-
-    def _facts(self, goal: GoalPattern) -> Iterator[Terms]:
-        for terms in self.index.matches(goal):
-            if self.excluded is None or (goal.predicate, *terms) != self.excluded:
-                yield terms
 
     def _apply_rule(self, rule: Rule, plan: JoinPlan, goal: GoalPattern, budget: int) -> Mapping[Terms, int]:
         rows = self.start(rule, plan, goal)

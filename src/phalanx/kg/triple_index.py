@@ -1,6 +1,6 @@
-"""Index of the known answers of link-prediction queries.
+"""Queries about triples as (entity, directed relation) pairs, and an index of their known answers.
 
-It is used for filtered rankings, candidate lists and training labels.
+The index is used for filtered rankings, candidate lists and training labels.
 """
 
 import numpy as np
@@ -8,43 +8,54 @@ from jaxtyping import Bool, Int32
 
 from phalanx.kg.joins import encode_tuples, expand_ranges
 
-HEAD, TAIL = 1, 2
-"""Column indices of the head and the tail in a triple (relation, head, tail)."""
+
+def directed_queries(
+    triples: Int32[np.ndarray, "triples 3"],
+) -> tuple[Int32[np.ndarray, "queries 2"], Int32[np.ndarray, " queries"]]:
+    """Return the tail query of each triple (relation, head, tail), followed by the head query of each triple.
+
+    A query is a pair of an entity and a directed relation. The directed relation 2r asks for the tails of
+    relation r, and 2r + 1 asks for its heads.
+
+    Returns:
+        The queries, and the answer of each query: the tails, followed by the heads.
+
+    >>> pairs, answers = directed_queries(np.array([[3, 10, 20]], np.int32))
+    >>> pairs.tolist(), answers.tolist()
+    ([[10, 6], [20, 7]], [20, 10])
+    """
+    relation, head, tail = triples.T
+    tail_queries, head_queries = np.stack([head, 2 * relation], 1), np.stack([tail, 2 * relation + 1], 1)
+    return np.concatenate([tail_queries, head_queries]), np.concatenate([tail, head])
 
 
 class TripleIndex:
-    """Index of the known heads of (relation, ?, tail), or of the known tails of (relation, head, ?).
+    """Index of the known answers of (entity, directed relation) pairs; see `directed_queries`.
 
     Args:
         triples: Known triples (relation, head, tail).
-        column: Column of the answers: `HEAD` or `TAIL`.
+        num_entities: Number of entities. All entity ids are less than this number.
     """
 
-    def __init__(self, triples: Int32[np.ndarray, "triples 3"], column: int) -> None:
-        self._column = column
-        self._size = 1 + int(triples[:, 3 - column].max(initial=0))
-        keys = self._keys(triples)
+    def __init__(self, triples: Int32[np.ndarray, "triples 3"], num_entities: int) -> None:
+        self.triples, self.num_entities = triples, num_entities
+        pairs, answers = directed_queries(triples)
+        keys = self._keys(pairs)
         order = np.argsort(keys, kind="stable")
-        self._sorted_keys, self.entities = keys[order], triples[order, column]
+        self._sorted_keys, self.answers = keys[order], answers[order]
 
-    def ranges(self, queries: Int32[np.ndarray, "queries 3"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the start index in `entities` and the number of the known answers of each query.
-
-        The column of the answers is ignored in `queries`.
-        """
-        keys = self._keys(queries)
+    def ranges(self, pairs: Int32[np.ndarray, "pairs 2"]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the start index in `answers` and the number of the known answers of each pair."""
+        keys = self._keys(pairs)
         starts = np.searchsorted(self._sorted_keys, keys)
-        counts = np.searchsorted(self._sorted_keys, keys, side="right") - starts
-        return starts, np.where(queries[:, 3 - self._column] < self._size, counts, 0)
+        return starts, np.searchsorted(self._sorted_keys, keys, side="right") - starts
 
-    def mask(
-        self, queries: Int32[np.ndarray, "queries 3"], num_entities: int
-    ) -> Bool[np.ndarray, "queries entities"]:
-        """Return a mask of the entities that are known answers of each query."""
-        rows, indices = expand_ranges(*self.ranges(queries))
-        mask = np.zeros((len(queries), num_entities), bool)
-        mask[rows, self.entities[indices]] = True
+    def mask(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Bool[np.ndarray, "pairs entities"]:
+        """Return a mask of the entities that are known answers of each pair."""
+        rows, indices = expand_ranges(*self.ranges(pairs))
+        mask = np.zeros((len(pairs), self.num_entities), bool)
+        mask[rows, self.answers[indices]] = True
         return mask
 
-    def _keys(self, triples: np.ndarray) -> np.ndarray:
-        return encode_tuples((triples[:, 0], triples[:, 3 - self._column]), self._size)
+    def _keys(self, pairs: np.ndarray) -> np.ndarray:
+        return encode_tuples((pairs[:, 1], pairs[:, 0]), self.num_entities)

@@ -1,5 +1,6 @@
 """Integer ids of entities and predicates, and checks of names that suggest similar ones."""
 
+import contextlib
 import difflib
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -66,10 +67,10 @@ class Vocabulary:
 
     def encode_atom(self, atom: Atom) -> EncodedAtom:
         """Encode a ground atom. An unknown name raises `ValueError` with suggestions of similar names."""
-        return self._encode(atom, [look_up(name, self.entity_ids, "constant", atom) for name in atom[1:]])
+        return self._encode(atom, [_look_up(name, self.entity_ids, "constant", atom) for name in atom[1:]])
 
     def _encode(self, atom: Atom, terms: Sequence[int]) -> EncodedAtom:
-        predicate = look_up(atom[0], self.predicate_ids, "predicate", atom)
+        predicate = _look_up(atom[0], self.predicate_ids, "predicate", atom)
         check_arity(atom, self.arities)
         return (predicate, *terms, *[terms[-1]] * (self.arity - len(terms)))
 
@@ -79,22 +80,16 @@ class Vocabulary:
         Rows have a fourth column if `arity` is 3. The predicate comes first, unlike in PyKEEN's
         (head, relation, tail), because atoms have one to three arguments.
         """
-        atoms = atoms if isinstance(atoms, Sequence) else tuple(atoms)
+        atoms = tuple(atoms)
         predicates, entities = self.predicate_ids, self.entity_ids
-        rows: list[EncodedAtom]
-        # The comprehension is several times faster than `encode_atom`, which is only needed for its errors.
-        try:
-            rows = [(predicates[name], entities[first], entities[second]) for name, first, second in atoms]
-            is_valid = self._all_binary
-        except (KeyError, ValueError):
-            is_valid = False
-        if not is_valid:
+        rows: list[EncodedAtom] = []
+        if set(self.arities.values()) <= {2}:
+            # Several times faster than `encode_atom`, which is only needed for its errors.
+            with contextlib.suppress(KeyError, ValueError):
+                rows = [(predicates[name], entities[one], entities[other]) for name, one, other in atoms]
+        if len(rows) != len(atoms):
             rows = [self.encode_atom(atom) for atom in atoms]
         return np.array(rows, np.int32).reshape(-1, 1 + self.arity)
-
-    @functools.cached_property
-    def _all_binary(self) -> bool:
-        return set(self.arities.values()) <= {2}
 
     def encode_rule(self, rule: Rule) -> EncodedRule:
         """Encode a rule. Variables are -1, -2, ... in order of first occurrence, starting with the head."""
@@ -102,7 +97,7 @@ class Vocabulary:
 
         def encode(atom: Atom) -> EncodedAtom:
             for name in rule.constants.intersection(atom[1:]):
-                terms[name] = look_up(name, self.entity_ids, "constant", atom)
+                terms[name] = _look_up(name, self.entity_ids, "constant", atom)
             return self._encode(atom, [terms[name] for name in atom[1:]])
 
         return encode(rule.head), tuple(encode(atom) for atom in rule.body)
@@ -139,10 +134,8 @@ def check_binary(vocabulary: Vocabulary, purpose: str) -> None:
     """
     others = [name for name in vocabulary.predicates if vocabulary.arities[name] != 2]
     if others:
-        raise ValueError(
-            f"{purpose} needs predicates with two arguments, but {others[0]} has "
-            f"{vocabulary.arities[others[0]]}"
-        )
+        arity = vocabulary.arities[others[0]]
+        raise ValueError(f"{purpose} needs predicates with two arguments, but {others[0]} has {arity}")
 
 
 def check_name(name: str, names: Collection[str], kind: str, atom: Atom, hint: str = "") -> None:
@@ -165,7 +158,7 @@ def check_name(name: str, names: Collection[str], kind: str, atom: Atom, hint: s
         )
 
 
-def look_up(name: str, ids: Mapping[str, int], kind: str, atom: Atom) -> int:
+def _look_up(name: str, ids: Mapping[str, int], kind: str, atom: Atom) -> int:
     """Return the id of a name; see `check_name` for the arguments and the error."""
     check_name(name, ids, kind, atom)
     return ids[name]

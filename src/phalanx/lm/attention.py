@@ -89,16 +89,16 @@ def masked_attention(
 
 @jax.custom_vjp
 def _native_attention(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> Array:
-    return _forward((), qkv, *angles, segment_ids)[0]
+    return _forward(qkv, *angles, segment_ids)[0]
 
 
 def _native_attention_fwd(qkv: Array, angles: RotaryAngles, segment_ids: Array) -> tuple[Array, Any]:
-    output, logsumexp = _forward((), qkv, *angles, segment_ids)
+    output, logsumexp = _forward(qkv, *angles, segment_ids)
     return output, (qkv, *angles, segment_ids, output, logsumexp)
 
 
 def _native_attention_bwd(residuals: Any, cotangent: Array) -> tuple[Array, None, None]:
-    return _backward((), *residuals, cotangent), None, None
+    return _backward(*residuals, cotangent), None, None
 
 
 _native_attention.defvjp(_native_attention_fwd, _native_attention_bwd)
@@ -108,7 +108,7 @@ def _batch_shape(qkv: Array, *rest: Array) -> tuple[int, ...]:
     return qkv.shape[:-4]
 
 
-def _forward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, Array]:
+def _forward_rows(qkv: Array, *rest: Array) -> tuple[Array, Array]:
     """Return the output of attention, and the logsumexp of each token's scores for the backward pass."""
 
     def call(qkv: Array, *rest: Array) -> tuple[Array, Array]:
@@ -123,7 +123,7 @@ def _forward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> tuple[Array, A
     return keep_batch_sharding(call, (), (qkv, *rest))
 
 
-def _backward_rows(shared: tuple[()], qkv: Array, *rest: Array) -> Array:
+def _backward_rows(qkv: Array, *rest: Array) -> Array:
     def call(qkv: Array, *rest: Array) -> Array:
         result = jax.ShapeDtypeStruct(qkv.shape, jnp.float32)
         return jax.ffi.ffi_call("phalanx_lm_attention_backward", result)(qkv, *rest)

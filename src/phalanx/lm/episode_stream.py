@@ -24,7 +24,7 @@ class _Trajectories(NamedTuple):
     actions: PyTree
     rewards: Any
     running: Any
-    """Whether the episode was still running when the action was chosen."""
+    """True if the episode was still running when the action was chosen."""
     done: Any
     infos: PyTree
 
@@ -45,11 +45,11 @@ class EnvironmentStream(Iterator[Sample]):
         batch_size: Number of episodes that run at the same time.
         max_steps: Maximum number of steps of an episode. None uses the environment's limit.
         seed: Seed of the episodes and of the agent.
-        per: Whether to create one sample per `step` or one per `episode`. The reward of an episode is the sum
+        per: Unit of a sample, which is a `step` or a complete `episode`. The reward of an episode is the sum
             of the rewards of its steps.
         agent_state: Initial state of the agent.
         dataset_id: Name of the dataset in the samples. None uses the name of the environment.
-        filter_failures: Whether to yield only samples of successful episodes.
+        filter_failures: Yield only samples of successful episodes.
     """
 
     def __init__(

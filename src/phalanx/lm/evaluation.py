@@ -10,7 +10,6 @@ import jax
 from pydantic import Field, create_model
 
 from phalanx.config import Config
-from phalanx.core.environment import Key
 from phalanx.core.evaluation import EvaluationRecord
 from phalanx.lm.model import LanguageModel
 from phalanx.lm.prompt_tokenizer import PromptTokenizer
@@ -52,8 +51,7 @@ class TextEvalConfig(Config):
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of tokens of an answer."""
     legal_actions_only: bool = False
-    """Whether to restrict generation to legal actions, in environments that can list them, such as multi-turn
-    puzzles."""
+    """Generate only legal actions, in environments that can list them, such as multi-turn puzzles."""
 
 
 def text_eval_config(env: str | None, trained_env: TextEnvConfig | None) -> type[TextEvalConfig]:
@@ -210,8 +208,8 @@ def evaluate_policy(
 ) -> list[TaskScore]:
     """Evaluate policies on the first episodes of a split, task by task.
 
-    Language models are evaluated with greedy decoding. On single-turn puzzles, the random policy plays the
-    multi-turn variant instead, because a random complete solution would almost never be correct.
+    Language models are evaluated with greedy decoding. On single-turn puzzles, the random policy is evaluated
+    in the multi-turn variant instead, because a random complete solution would almost never be correct.
 
     Args:
         policies: Policies by name.
@@ -234,34 +232,21 @@ def evaluate_policy(
                 task_env = make_text_vector_env(task_name)
             episodes = _first_episodes(task_env, task_name, split, num_episodes)
             if not isinstance(policy, LMPolicy):
-                scores.append(_score(task, name, "sampled", _rollout(policy, task_env, episodes)))
+                conversations = rollout(policy, task_env, episodes, batch_size=_BATCH_SIZE)
+                scores.append(_score(task, name, "sampled", conversations))
                 continue
             policy = _adapt(policy, env)
-            scores.append(_score(task, name, "greedy", _rollout(_greedy(policy), env, episodes)))
-            if num_samples and not index:
-                scores.append(_sampled_score(task, name, policy, env, episodes, num_samples, seed))
+            conversations = rollout(_greedy(policy), env, episodes, batch_size=_BATCH_SIZE)
+            scores.append(_score(task, name, "greedy", conversations))
+            if num_samples and index == 0:
+                keys = [jax.random.fold_in(jax.random.key(seed), attempt) for attempt in range(num_samples)]
+                attempts = [rollout(policy, env, episodes, key, _BATCH_SIZE) for key in keys]
+                num_solved = [sum(one.solved for one in each) for each in zip(*attempts, strict=True)]
+                score = _score(task, name, "sampled", list(itertools.chain.from_iterable(attempts)))
+                ks = [k for k in (1, 2, 4, 8, 16, 32) if k < num_samples] + [num_samples]
+                pass_at_k = {k: mean_pass_at_k(num_samples, num_solved, k) for k in ks}
+                scores.append(dataclasses.replace(score, num_episodes=len(episodes), pass_at_k=pass_at_k))
     return scores
-
-
-def _sampled_score(
-    task: str,
-    name: str,
-    policy: LMPolicy,
-    env: TextVectorEnvironment,
-    episodes: Sequence[EpisodeId],
-    num_samples: int,
-    seed: int,
-) -> TaskScore:
-    """Attempt each episode `num_samples` times and compute pass@k."""
-    key = jax.random.key(seed)
-    attempts = [
-        _rollout(policy, env, episodes, jax.random.fold_in(key, attempt)) for attempt in range(num_samples)
-    ]
-    num_solved = [sum(one.solved for one in each) for each in zip(*attempts, strict=True)]
-    score = _score(task, name, "sampled", list(itertools.chain.from_iterable(attempts)))
-    ks = [k for k in (1, 2, 4, 8, 16, 32) if k < num_samples] + [num_samples]
-    pass_at_k = {k: mean_pass_at_k(num_samples, num_solved, k) for k in ks}
-    return dataclasses.replace(score, num_episodes=len(episodes), pass_at_k=pass_at_k)
 
 
 def evaluation_records(
@@ -299,12 +284,6 @@ def sample_conversations(
         [conversation] = rollout(policy, env, _first_episodes(env, task, "validation", 1))
         records.append(episode_record(task, conversation, update, index))
     return records
-
-
-def _rollout(
-    policy: TextPolicy, env: TextVectorEnvironment, episodes: Sequence[EpisodeId], key: Key | None = None
-) -> list[Conversation]:
-    return rollout(policy, env, episodes, key, _BATCH_SIZE)
 
 
 def _adapt(policy: LMPolicy, env: TextVectorEnvironment) -> LMPolicy:

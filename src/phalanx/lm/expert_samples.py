@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Literal
 
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
@@ -70,60 +70,49 @@ def _task_samples(
     random_move_prob: float,
     behavior_policy: BehaviorPolicy,
 ) -> Generator[Sample, None, None]:
-    with contextlib.closing(make_env()) as env:
-        yield from _env_samples(env, task, tokenizer, seed, split, random_move_prob, behavior_policy)
-
-
-def _env_samples(
-    env: TextVectorEnvironment,
-    task: str,
-    tokenizer: str | Tokenizer,
-    seed: int,
-    split: Split,
-    random_move_prob: float,
-    behavior_policy: BehaviorPolicy,
-) -> Iterator[Sample]:
+    """Yield the samples of one task. The arguments are those of `generate_expert_samples`."""
     is_single_turn = task.endswith(":single")
     if behavior_policy == "random" and is_single_turn:
         raise ValueError("data.behavior_policy=random needs multi-turn puzzles; set env.turns=multi")
-    prompt_tokenizer, rng = PromptTokenizer.for_env(tokenizer, env), random.Random(f"{seed} {task}")
-    seeds = env.seeds(task, split, env.first_expert_seed(seed))
-    while True:
-        block = [EpisodeId(task, one) for one in itertools.islice(seeds, env.expert_batch_size)]
-        env.start(block)
-        rows, step = list(range(len(block))), 0
-        while rows:
-            random_rows = [row for row in rows if rng.random() < random_move_prob]
-            sampled_rows = rows if behavior_policy == "random" else random_rows
-            expert_rows = [row for row in rows if row not in sampled_rows]
-            actions = dict(zip(expert_rows, env.expert_actions(expert_rows), strict=True))
-            if not is_single_turn:
-                actions |= _sample_actions(env, sampled_rows, rng)
-            rows = [row for row in rows if actions.get(row) is not None]
-            prompts, state_keys = env.prompts, env.state_keys()
-            for row in rows:
-                answer = actions[row]
-                assert answer is not None
-                if row in random_rows or not is_usable_state(state_keys[row], split):
-                    continue
-                prompt_ids = prompt_tokenizer.encode_prompt(prompts[row])
-                completion_ids = prompt_tokenizer.encode_completion(answer)
-                yield Sample(
-                    f"{task}-{split}-{block[row].seed}-{step}",
-                    prompt_ids + completion_ids,
-                    [0] * len(prompt_ids) + [1] * len(completion_ids),
-                    info=SampleInfo(
-                        dataset_id=task,
-                        origin=SampleOrigin.SYNTHETIC,
-                        episode_id=f"{task}-{block[row].seed}",
-                        episode_status=EpisodeStatus.RUNNING,
-                        step_index=step,
-                    ),
-                )
-            if rows:
-                dones = env.step([actions.get(row) or "" for row in range(len(block))]).dones
-                rows = [row for row in rows if not dones[row]]
-            step += 1
+    with contextlib.closing(make_env()) as env:
+        prompt_tokenizer, rng = PromptTokenizer.for_env(tokenizer, env), random.Random(f"{seed} {task}")
+        seeds = env.seeds(task, split, env.first_expert_seed(seed))
+        while True:
+            block = [EpisodeId(task, one) for one in itertools.islice(seeds, env.expert_batch_size)]
+            env.start(block)
+            rows, step = list(range(len(block))), 0
+            while rows:
+                random_rows = [row for row in rows if rng.random() < random_move_prob]
+                sampled_rows = rows if behavior_policy == "random" else random_rows
+                expert_rows = [row for row in rows if row not in sampled_rows]
+                actions = dict(zip(expert_rows, env.expert_actions(expert_rows), strict=True))
+                if not is_single_turn:
+                    actions |= _sample_actions(env, sampled_rows, rng)
+                rows = [row for row in rows if actions.get(row) is not None]
+                prompts, state_keys = env.prompts, env.state_keys()
+                for row in rows:
+                    answer = actions[row]
+                    assert answer is not None
+                    if row in random_rows or not is_usable_state(state_keys[row], split):
+                        continue
+                    prompt_ids = prompt_tokenizer.encode_prompt(prompts[row])
+                    completion_ids = prompt_tokenizer.encode_completion(answer)
+                    yield Sample(
+                        f"{task}-{split}-{block[row].seed}-{step}",
+                        prompt_ids + completion_ids,
+                        [0] * len(prompt_ids) + [1] * len(completion_ids),
+                        info=SampleInfo(
+                            dataset_id=task,
+                            origin=SampleOrigin.SYNTHETIC,
+                            episode_id=f"{task}-{block[row].seed}",
+                            episode_status=EpisodeStatus.RUNNING,
+                            step_index=step,
+                        ),
+                    )
+                if rows:
+                    dones = env.step([actions.get(row) or "" for row in range(len(block))]).dones
+                    rows = [row for row in rows if not dones[row]]
+                step += 1
 
 
 def _sample_actions(env: TextVectorEnvironment, rows: list[int], rng: random.Random) -> dict[int, str | None]:

@@ -40,7 +40,7 @@ class GenerationOutput(NamedTuple):
     change the normalization.
     """
     finished: Bool[np.ndarray, " batch"]
-    """Whether the completion ended with the stop token."""
+    """True for completions that ended with the stop token."""
 
 
 def generate_batch(
@@ -52,7 +52,6 @@ def generate_batch(
     key: Key | None = None,
     stop_token_id: int | None = None,
     choices: Sequence[Sequence[Sequence[int]]] | None = None,
-    min_prompt_length: int = 0,
 ) -> GenerationOutput:
     """Generate a completion for each prompt.
 
@@ -67,16 +66,14 @@ def generate_batch(
             tokens.
         choices: For each prompt, the completions that may be generated, such as the legal actions. Each must
             end with the stop token and have at most `max_new_tokens` tokens. None allows all completions.
-        min_prompt_length: Minimum length to which prompts are padded, so that batches with prompts of
-            different lengths share a compiled program.
     """
     _check_arguments(model, prompt_ids, max_new_tokens, sampling, key)
-    longest = max(max(map(len, prompt_ids)), min_prompt_length)
-    width = -(-longest // _PAD_MULTIPLE) * _PAD_MULTIPLE
+    width = -(-max(map(len, prompt_ids)) // _PAD_MULTIPLE) * _PAD_MULTIPLE
     padded = np.zeros((len(prompt_ids), width), np.int32)
     for row, prompt in zip(padded, prompt_ids, strict=True):
         row[width - len(prompt) :] = prompt
     prompt_start = np.array([width - len(prompt) for prompt in prompt_ids], np.int32)
+    choice_table = None if choices is None else _pad_choices(choices, max_new_tokens, stop_token_id)
     request = GenerationRequest(
         prompt_ids=jax.device_put(padded),
         prompt_start=jax.device_put(prompt_start),
@@ -84,9 +81,7 @@ def generate_batch(
         top_p=jnp.float32(sampling.top_p),
         key=jax.random.key(0) if key is None else key,
         stop_token_id=jnp.int32(-1 if stop_token_id is None else stop_token_id),
-        choices=None
-        if choices is None
-        else jax.device_put(_pad_choices(choices, max_new_tokens, stop_token_id)),
+        choices=jax.device_put(choice_table),
     )
     arrays = _generate(model, request, max_new_tokens, sampling.top_k, sampling.top_p < 1)
     completion_ids, logps, lengths, finished = map(np.asarray, arrays)
@@ -195,7 +190,7 @@ class GenerationArrays(NamedTuple):
     lengths: Int32[Array, " batch"]
     """Number of tokens of each completion, including the stop token."""
     finished: Bool[Array, " batch"]
-    """Whether the completion ended with the stop token."""
+    """True for completions that ended with the stop token."""
 
 
 @eqx.filter_jit

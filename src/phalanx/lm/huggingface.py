@@ -15,6 +15,13 @@ from phalanx.io.atomic import atomic_write
 from phalanx.lm.model import LanguageModel, LanguageModelConfig
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+_PROJECTIONS = {
+    "qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "o_proj": ("self_attn.o_proj",),
+    "gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+    "down_proj": ("mlp.down_proj",),
+}
+"""Names in `LlamaForCausalLM` of the layers that each projection of a `TransformerBlock` combines."""
 _MAX_POSITION_EMBEDDINGS = 4096
 """Value of `max_position_embeddings` in the exported config. The model itself has no maximum length."""
 
@@ -98,7 +105,7 @@ def import_huggingface(folder: str | Path) -> LanguageModel:
                 f"{zeros.shape}"
             )
         arrays[name] = np.asarray(array, np.float32)
-    return _from_llama(config, arrays)
+    return _from_llama(shapes, arrays)
 
 
 def _read_config(path: Path) -> LanguageModelConfig:
@@ -133,7 +140,6 @@ def _to_llama(model: Any) -> dict[str, np.ndarray]:
 
     As in PyTorch, weights of linear layers have shape `[outputs, inputs]`.
     """
-    d_model, d_ff = model.config.d_model, model.config.d_ff
     arrays = {
         "model.embed_tokens.weight": np.asarray(model.embedding),
         "model.norm.weight": np.asarray(model.norm.scale),
@@ -144,41 +150,31 @@ def _to_llama(model: Any) -> dict[str, np.ndarray]:
         prefix = f"model.layers.{layer}"
         arrays[f"{prefix}.input_layernorm.weight"] = blocks.attention_norm.scale[layer]
         arrays[f"{prefix}.post_attention_layernorm.weight"] = blocks.mlp_norm.scale[layer]
-        projections = (
-            (blocks.qkv_proj, [f"self_attn.{name}_proj" for name in "qkv"], d_model),
-            (blocks.o_proj, ["self_attn.o_proj"], d_model),
-            (blocks.gate_up_proj, ["mlp.gate_proj", "mlp.up_proj"], d_ff),
-            (blocks.down_proj, ["mlp.down_proj"], d_model),
-        )
-        for dense, names, size in projections:
-            for index, name in enumerate(names):
-                outputs = slice(index * size, (index + 1) * size)
-                arrays[f"{prefix}.{name}.weight"] = dense.weight[layer][:, outputs].T
-                arrays[f"{prefix}.{name}.bias"] = dense.bias[layer][outputs]
+        for projection, names in _PROJECTIONS.items():
+            dense = getattr(blocks, projection)
+            weights = np.split(dense.weight[layer], len(names), axis=1)
+            biases = np.split(dense.bias[layer], len(names))
+            for name, weight, bias in zip(names, weights, biases, strict=True):
+                arrays[f"{prefix}.{name}.weight"] = weight.T
+                arrays[f"{prefix}.{name}.bias"] = bias
     return arrays
 
 
-def _from_llama(config: LanguageModelConfig, arrays: dict[str, np.ndarray]) -> LanguageModel:
-    model = eqx.filter_eval_shape(lambda key: LanguageModel(config, key=key), jax.random.key(0))
+def _from_llama(shapes: LanguageModel, arrays: dict[str, np.ndarray]) -> LanguageModel:
+    """Create a model from arrays by their names in `LlamaForCausalLM`. This is the inverse of `_to_llama`.
+
+    Args:
+        shapes: Model whose arrays are replaced by their shapes.
+        arrays: Arrays by name.
+    """
 
     def stack(name: str) -> np.ndarray:
-        return np.stack([arrays[f"model.layers.{layer}.{name}"] for layer in range(config.num_layers)])
-
-    def dense(*names: str) -> tuple[np.ndarray, np.ndarray]:
-        weights = [np.swapaxes(stack(f"{name}.weight"), 1, 2) for name in names]
-        biases = [stack(f"{name}.bias") for name in names]
-        return np.concatenate(weights, axis=2), np.concatenate(biases, axis=1)
-
-    projections = {
-        "qkv_proj": dense(*(f"self_attn.{name}_proj" for name in "qkv")),
-        "o_proj": dense("self_attn.o_proj"),
-        "gate_up_proj": dense("mlp.gate_proj", "mlp.up_proj"),
-        "down_proj": dense("mlp.down_proj"),
-    }
+        layers = range(shapes.config.num_layers)
+        return np.stack([arrays[f"model.layers.{layer}.{name}"] for layer in layers])
 
     def leaves(model: LanguageModel) -> list[Any]:
         blocks = model.blocks
-        denses = [getattr(blocks, name) for name in projections]
+        denses = [getattr(blocks, name) for name in _PROJECTIONS]
         return [
             *(model.embedding, model.head, model.norm.scale),
             *(blocks.attention_norm.scale, blocks.mlp_norm.scale),
@@ -188,9 +184,12 @@ def _from_llama(config: LanguageModelConfig, arrays: dict[str, np.ndarray]) -> L
     values = [
         *(arrays[name] for name in ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight")),
         *(stack("input_layernorm.weight"), stack("post_attention_layernorm.weight")),
-        *(array for pair in projections.values() for array in pair),
     ]
-    loaded: LanguageModel = eqx.tree_at(leaves, model, jax.device_put(values, may_alias=False))
+    for names in _PROJECTIONS.values():
+        weights = [np.swapaxes(stack(f"{name}.weight"), 1, 2) for name in names]
+        biases = [stack(f"{name}.bias") for name in names]
+        values += [np.concatenate(weights, axis=2), np.concatenate(biases, axis=1)]
+    loaded: LanguageModel = eqx.tree_at(leaves, shapes, jax.device_put(values, may_alias=False))
     return loaded
 
 

@@ -1,5 +1,6 @@
-"""Tokenizer for prompts and completions."""
+"""`PromptTokenizer`: adds the separator and the stop token of a language model to a text tokenizer."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,15 +11,18 @@ _REPLACEMENT = "?"
 
 
 class PromptTokenizer:
-    """Encodes prompts and completions, and decodes completions.
+    """Encodes the prompts that a language model reads and the completions that it generates.
+
+    The model reads the tokens of a prompt, followed by those of `prompt_suffix`. It generates the tokens of a
+    completion, followed by a stop token.
 
     Args:
-        tokenizer: A tokenizer, or the name of one, such as `characters` or `bytes`.
-        prompt_suffix: Text that is appended to every prompt to separate it from the completion.
-        completion_end: Text that ends a completion. It must be a single token. None uses the end-of-text
-            token.
-        unknown: Handling of characters in prompts that the tokenizer cannot encode: raise an `error`, or
-            `replace` them with a question mark.
+        tokenizer: Tokenizer of the text, or its name, such as `characters` or `bytes`.
+        prompt_suffix: Text that separates a prompt from its completion.
+        completion_end: Text that is encoded as the stop token. It must be a single token. None uses the
+            tokenizer's end-of-text token.
+        unknown: What to do with characters in prompts that the tokenizer cannot encode. `error` raises an
+            error, and `replace` encodes a question mark instead.
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class PromptTokenizer:
 
     @classmethod
     def for_env(cls, tokenizer: str | Tokenizer, env: TextVectorEnvironment) -> "PromptTokenizer":
-        """Create the prompt tokenizer for the prompts and answers of an environment."""
+        """Create the prompt tokenizer with the suffix and the end of completions that an environment uses."""
         return cls(tokenizer, env.prompt_suffix, env.completion_end, env.unknown_characters)
 
     def encode_prompt(self, prompt: str) -> list[int]:
@@ -59,8 +63,7 @@ class PromptTokenizer:
 
     def _is_encodable(self, character: str) -> bool:
         if character not in self._encodable:
-            try:
+            self._encodable[character] = False
+            with contextlib.suppress(ValueError):
                 self._encodable[character] = bool(self.tokenizer.encode(character))
-            except ValueError:
-                self._encodable[character] = False
         return self._encodable[character]

@@ -65,18 +65,16 @@ class LMPolicy:
     max_new_tokens: int = 64
     """Maximum number of tokens of an answer."""
     legal_actions_only: bool = False
-    """Whether to restrict generation to legal actions if the environment can list them."""
+    """Generate only legal actions, in environments that can list them."""
 
     def act(self, env: TextVectorEnvironment, rows: Sequence[int], key: Key | None) -> list[Turn]:
         """Generate answers to the current prompts of some rows.
 
         The key is required if the sampling temperature is above 0.
         """
-        legal_actions = None
-        if self.legal_actions_only:
-            actions_by_row = env.legal_actions(rows)
-            if not any(actions is None for actions in actions_by_row):
-                legal_actions = actions_by_row
+        legal_actions = env.legal_actions(rows) if self.legal_actions_only else None
+        if legal_actions is not None and None in legal_actions:
+            legal_actions = None
         prompts, state_keys = env.prompts, env.state_keys()
         turns = self.answer([prompts[row] for row in rows], key, legal_actions, min_batch_size=len(env))
         return [turn._replace(state_key=state_keys[row]) for turn, row in zip(turns, rows, strict=True)]
@@ -119,19 +117,10 @@ class LMPolicy:
         )
         turns = []
         for row, prompt in enumerate(prompts):
-            completion_ids = output.completion_ids[row]
-            turns.append(
-                Turn(
-                    prompt,
-                    self.tokenizer.decode(completion_ids),
-                    prompt_ids=prompt_ids[row],
-                    completion_ids=completion_ids,
-                    logps=output.logps[row],
-                    allowed_token_ids=()
-                    if choices is None
-                    else allowed_token_ids(choices[row], completion_ids),
-                )
-            )
+            ids, logps = output.completion_ids[row], output.logps[row]
+            allowed = () if choices is None else allowed_token_ids(choices[row], ids)
+            turn = Turn(prompt, self.tokenizer.decode(ids), "", 0.0, prompt_ids[row], ids, logps, allowed)
+            turns.append(turn)
         return turns
 
 

@@ -13,11 +13,11 @@ from phalanx.text.splits import Split, split_of
 
 @dataclasses.dataclass
 class Conversation:
-    """Turns of one episode."""
+    """The prompts and answers of one episode, and its result."""
 
     turns: list[Turn] = dataclasses.field(default_factory=list)
     solved: bool = False
-    """Whether the episode was solved."""
+    """True if the episode was solved."""
 
     @property
     def total_reward(self) -> float:

@@ -51,14 +51,12 @@ class Conv3x3(eqx.Module):
     def __call__(self, x: Float[Array, "rows columns inputs"]) -> Float[Array, "rows columns outputs"]:
         rows, columns, _ = x.shape
         if rows * columns <= _SMALL_GRID:
-            return self._dense_convolution(x)
+            return self._as_matmul(x)
         padded = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))
         windows = [padded[i : i + rows, j : j + columns] for i in range(3) for j in range(3)]
         return jnp.concatenate(windows, axis=-1) @ self.weight.reshape(-1, self.weight.shape[-1])
 
-    def _dense_convolution(
-        self, x: Float[Array, "rows columns inputs"]
-    ) -> Float[Array, "rows columns outputs"]:
+    def _as_matmul(self, x: Float[Array, "rows columns inputs"]) -> Float[Array, "rows columns outputs"]:
         """Compute the convolution as one product with a matrix that maps all input cells to all output cells.
 
         This needs more arithmetic than the product with 3x3 windows, but does not copy the windows. It is
@@ -77,13 +75,9 @@ def _neighbors(rows: int, columns: int) -> Float[np.ndarray, "window cells cells
 
     The nine cells of a 3x3 window, including its center, are numbered row by row.
     """
-    grid = np.zeros((9, rows, columns, rows, columns), np.float32)
-    for row, column in np.ndindex(rows, columns):
-        for offset in range(9):
-            near_row, near_column = row + offset // 3 - 1, column + offset % 3 - 1
-            if 0 <= near_row < rows and 0 <= near_column < columns:
-                grid[offset, near_row, near_column, row, column] = 1
-    return grid.reshape(9, rows * columns, rows * columns)
+    offsets = (1, 0, -1)
+    near = [np.kron(np.eye(rows, k=down), np.eye(columns, k=right)) for down in offsets for right in offsets]
+    return np.stack(near).astype(np.float32)
 
 
 class LayerNorm(eqx.Module):
@@ -125,9 +119,8 @@ class Attention(eqx.Module):
                 must be True.
         """
         count, width = items.shape
-        queries, keys, values = jnp.moveaxis(
-            self.qkv(items).reshape(count, 3, self.heads, width // self.heads), 1, 0
-        )
+        qkv = self.qkv(items).reshape(count, 3, self.heads, width // self.heads)
+        queries, keys, values = jnp.moveaxis(qkv, 1, 0)
         scores = jnp.einsum("qhd,khd->hqk", queries, keys) / math.sqrt(width // self.heads)
         weights = jax.nn.softmax(jnp.where(mask, scores, -1e30), axis=-1)
         return self.out(jnp.einsum("hqk,khd->qhd", weights, values).reshape(count, width))

@@ -183,12 +183,12 @@ class ProofConfig(Config):
     max_episode_steps: int = Field(default=20, ge=1)
     """Number of steps after which an episode is truncated."""
     end_proof_action: bool = True
-    """Whether there is an end action, which gives up and leads to the False state."""
+    """Offer an end action, which gives up and leads to the False state, in every state."""
     skip_unary_actions: bool = False
-    """Whether a step skips states with only one successor, not counting the end action. A step skips up to 20
-    states and does not skip to a final state."""
+    """Skip states with only one successor, not counting the end action. A step skips up to 20 states and does
+    not skip to a final state."""
     prune_visited: bool = True
-    """Whether to remove states that the episode has already visited from the successors."""
+    """Remove states that the episode has already visited from the successors."""
     queries: QueryConfig = QueryConfig()
     """Settings of the queries that episodes start from."""
     reward: ProofRewardConfig = ProofRewardConfig()
@@ -198,7 +198,7 @@ class ProofConfig(Config):
     product of the probabilities of these goals, and the final reward is the expectation. With `log`, the
     final reward is that of a complete proof, and closing a goal has its log-probability as a reward."""
     allow_kge_on_query: bool = False
-    """Whether the embedding can close the query itself. If it can, every query has a proof of one step."""
+    """Allow the embedding to close the query itself. Then every query has a proof of one step."""
     backend: Backend = "auto"
     """Implementation of proof steps: `native` (C++ on the CPU), `xla`, or `auto`, which uses `native` if it
     is available."""
@@ -214,7 +214,7 @@ class ProofConfig(Config):
 
     @property
     def max_skipped_states(self) -> int:
-        """Maximum number of states that one step skips; 0 if `skip_unary_actions` is disabled."""
+        """Maximum number of states that one step skips, or 0 if `skip_unary_actions` is disabled."""
         return MAX_SKIPPED_STATES if self.skip_unary_actions else 0
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float32, Int32
+from jaxtyping import Array, Bool, Float32, Int32
 
 from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.kge.embedding import KGE
@@ -30,11 +30,11 @@ class KGELeafScorer(Fingerprinted):
     kge: KGE
     """The embedding."""
     allow_query: bool
-    """Whether the embedding can close the query itself."""
+    """Allow the embedding to close the query itself."""
 
     @classmethod
     def create(cls, kge: KGE | None, config: ProofConfig, program: Program) -> "KGELeafScorer | None":
-        """Create a scorer; return None if there is no embedding.
+        """Create a scorer, or return None if there is no embedding.
 
         Raises `ValueError` if the embedding does not fit the program or the config.
         """
@@ -150,28 +150,3 @@ def remove_first_goal(
     rest = jnp.concatenate([goals[..., 1:, :], jnp.zeros_like(goals[..., :1, :])], axis=-2)
     is_empty = rest[..., 0, 0] == 0
     return rest.at[..., 0, 0].set(jnp.where(is_empty, program.true_index, rest[..., 0, 0]))
-
-
-def has_kge_score(kge: KGE, atoms: Int32[Array, "*any 3"]) -> Bool[Array, "*any"]:
-    """Return which atoms an embedding can score: ground atoms, including those with a `_kge` predicate."""
-    predicates, terms = _base_predicates(kge, atoms[..., 0]), atoms[..., 1:]
-    is_ground = jnp.all((terms >= 1) & (terms <= kge.num_entities), axis=-1)
-    return is_ground & (predicates >= 1) & (predicates <= kge.num_relations)
-
-
-def kge_scores(kge: KGE, atoms: Int32[Array, "*any 3"], default: float = 0.0) -> Float[Array, "*any"]:
-    """Score the atoms of states with an embedding.
-
-    `_kge` predicates are scored like their base predicates. Padding, `True`, `False`, `End` and atoms with
-    variables have the score `default`; see `has_kge_score`.
-    """
-    is_scored = has_kge_score(kge, atoms)
-    indices = jnp.stack([_base_predicates(kge, atoms[..., 0]), atoms[..., 1], atoms[..., 2]], axis=-1)
-    triples = jnp.where(is_scored[..., None], indices - 1, 0).reshape(-1, 3)
-    return jnp.where(is_scored, kge.score(triples).reshape(is_scored.shape), default)
-
-
-def _base_predicates(kge: KGE, predicates: Int32[Array, "*any"]) -> Int32[Array, "*any"]:
-    # The `_kge` predicates follow the P predicates and the three special ones.
-    offset = kge.num_relations + 3
-    return jnp.where(predicates > offset, predicates - offset, predicates)

@@ -17,7 +17,7 @@ from phalanx.core.backends import resolve_backend
 from phalanx.core.environment import Environment, Key, Keys
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.core.spaces import Box, Composite, Discrete, Space
-from phalanx.core.vector import map_where, select_rows
+from phalanx.core.vector import host_rows, map_where, read_actions, select_rows
 from phalanx.data.episode_tokens import EpisodeTokenizer
 from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase, OnLeak
@@ -48,26 +48,26 @@ if TYPE_CHECKING:
 
 
 class ProofInfo(eqx.Module):
-    """Additional information that a step returns."""
+    """Info that `ProofEnvironment.step` returns in addition to the observation, reward and done flag."""
 
     terminated: Bool[Array, "*batch"]
-    """Whether the episode ended in the state True or False."""
+    """True if the episode ended in the state True or False."""
     truncated: Bool[Array, "*batch"]
-    """Whether the episode reached the maximum number of steps."""
+    """True if the episode reached the maximum number of steps."""
     proved: Bool[Array, "*batch"]
-    """Whether the episode ended in the state True."""
+    """True if the episode ended in the state True, with a proof of the query."""
     gave_up: Bool[Array, "*batch"]
-    """Whether this step was the end action."""
+    """True if this step was the end action."""
     label: Bool[Array, "*batch"]
-    """Whether the query is true."""
+    """True if the query is true, and False if it is a corruption of a true query."""
     depth: Int32[Array, "*batch"]
-    """Proof depth of the query; -1 if it is not known, and for negatives."""
+    """Proof depth of the query, or -1 if it is not known or the query is a negative."""
     step_count: Int32[Array, "*batch"]
     """Number of steps taken in this episode."""
     action: Int32[Array, "*batch"]
-    """The executed action; -1 if the action was invalid or the episode had already ended."""
+    """The executed action, or -1 if the action was invalid or the episode had already ended."""
     overflow: Bool[Array, "*batch"]
-    """Whether successors were cut off because there were more than `max_actions`."""
+    """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
     """Number of successors that were removed because they had more than `max_goals` goals."""
     num_skipped: Int32[Array, "*batch"]
@@ -110,33 +110,31 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     config: ProofConfig
     program: Program
     queries: QuerySet
-    """Positives that episodes start from, selected by `config.queries`."""
+    """True queries that episodes start from, selected by `config.queries`."""
     known: NegativeSampler
     """Known triples, which are never sampled as negatives."""
     vocabulary: ProofVocabulary | None = dataclasses.field(default=None, compare=False, repr=False)
     """Names of predicates and constants, for text and rendering. Ignored by comparisons."""
     kge_scorer: KGELeafScorer | None = None
-    """The embedding that can close ground goals without a proof; None if there is no embedding."""
+    """The embedding that can close ground goals without a proof, or None if there is no embedding."""
     knowledge_base: KnowledgeBase | None = dataclasses.field(default=None, compare=False, repr=False)
     """Facts, rules and queries of all splits, for evaluations. Ignored by comparisons."""
 
     @classmethod
     def from_config(  # type: ignore[override]
         cls, config: ProofConfig, *, knowledge_base: KnowledgeBase | None = None
-    ) -> Any:
+    ) -> "ProofEnvironment":
         """Create an environment, or a `DepthCurriculumWrapper` if the config has a curriculum.
 
         Args:
-            config: The settings.
+            config: Settings of the environment and of its knowledge base.
             knowledge_base: Knowledge base to use instead of `config.dataset`.
         """
-        if knowledge_base is None:
-            knowledge_base = load_knowledge_base(config)
-        if config.curriculum:
-            from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
+        from phalanx.proofs.depth_curriculum import DepthCurriculumWrapper
 
-            return DepthCurriculumWrapper.from_knowledge_base(knowledge_base, config)
-        return cls.from_knowledge_base(knowledge_base, config, config.split)
+        knowledge_base = knowledge_base or load_knowledge_base(config)
+        kind = DepthCurriculumWrapper if config.curriculum else ProofEnvironment
+        return kind.from_knowledge_base(knowledge_base, config, config.split)
 
     @classmethod
     def default_network(cls, settings: ProofConfig, config: ProofNetworkConfig, key: Key) -> ProofNetwork:
@@ -166,10 +164,10 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         """Create an environment from arrays of atoms that are encoded by a `ProofVocabulary`.
 
         Args:
-            config: The settings. The backend `auto` is replaced by the one that is used.
+            config: Settings of the environment. The backend `auto` is replaced by the one that is used.
             program: Facts and rules.
             queries: True queries.
-            depths: Proof depths of the queries; -1 if a depth is not known. None means that none is known.
+            depths: Proof depths of the queries, or -1 if a depth is not known. None means that none is known.
             known: Known triples of all splits, which are never sampled as negatives. Facts and queries are
                 always included.
             domains: Domain number of each constant. A negative replaces a constant by one of the same domain.
@@ -177,15 +175,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             vocabulary: Names of predicates and constants, for text and rendering.
             kge: An embedding that can close ground goals without a proof. None means no embedding.
         """
-        all_known = np.concatenate([program.facts, queries, *(() if known is None else (known,))])
+        all_known = np.concatenate([program.facts, queries, queries[:0] if known is None else known])
         arities = None if vocabulary is None else vocabulary.predicate_arities
+        sizes = program.num_predicates, program.num_constants
         return cls(
             config.model_copy(update={"backend": resolve_backend(config.backend)}),
             program,
             QuerySet.create(queries, depths).select(config.queries),
-            NegativeSampler.create(
-                all_known, program.num_predicates, program.num_constants, domains, arities
-            ),
+            NegativeSampler.create(all_known, *sizes, domains, arities),
             vocabulary,
             KGELeafScorer.create(kge, config, program),
         )
@@ -206,7 +203,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         Args:
             knowledge_base: Facts, rules and queries. Known atoms of all splits are never sampled as
                 negatives.
-            config: The settings. Its curriculum, dataset and split are ignored.
+            config: Settings of the environment. The curriculum, dataset and split are ignored. None uses the
+                defaults.
             split: `train`, `valid` or `test`.
             vocabulary: Encodes the atoms of states. None creates it from the knowledge base and `max_goals`.
             kge: An embedding that can close ground goals without a proof. None uses the embedding of
@@ -227,10 +225,12 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             given = knowledge_base.depths(split) or {}
             depths = np.array([given.get(atom, NO_PROOF) for atom in atoms], np.int32)
         else:
-            time_limit = TimeLimit(config.max_depth_seconds, print_to_stderr)
-            facts, rules = knowledge_base.triples("train"), knowledge_base.encoded_rules
             found = compute_proof_depths(
-                knowledge_base.triples(split), facts, rules, config.depth_limit, time_limit
+                knowledge_base.triples(split),
+                knowledge_base.triples("train"),
+                knowledge_base.encoded_rules,
+                config.depth_limit,
+                TimeLimit(config.max_depth_seconds, print_to_stderr),
             )
             depths = np.maximum(found, NO_PROOF)
         if kge is None and config.kge is not None:
@@ -253,17 +253,21 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return dataclasses.replace(self, config=config, queries=self.queries.select(queries))
 
     @property
+    def kge(self) -> KGE | None:
+        """The embedding that can close ground goals without a proof, or None if there is none."""
+        return None if self.kge_scorer is None else self.kge_scorer.kge
+
+    @property
     def max_episode_steps(self) -> int:
         return self.config.max_episode_steps
 
     @property
     def observation_space(self) -> Space:
-        goals, actions, terms = self.config.max_goals, self.config.max_actions, 1 + self.program.arity
-        num_kge = 0 if self.kge_scorer is None else self.program.num_predicates
-        largest = max(
-            self.program.end_index + num_kge, self.program.num_constants + self.program.arity * goals
-        )
+        program, goals, actions = self.program, self.config.max_goals, self.config.max_actions
+        num_kge = 0 if self.kge_scorer is None else program.num_predicates
+        largest = max(program.end_index + num_kge, program.num_constants + program.arity * goals)
         max_depth = max(int(self.queries.depths.max()), 0)
+        terms = 1 + program.arity
         fields: dict[str, Space] = {
             "goals": Box(0, largest, (goals, terms), np.int32),
             "successors": Box(0, largest, (actions, goals, terms), np.int32),
@@ -317,7 +321,8 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         index = jnp.clip(action, 0, config.max_actions - 1)[..., None, None, None]
         chosen = jnp.take_along_axis(state.successors, index, axis=-3)[..., 0, :, :]
         gave_up = is_valid & (chosen[..., 0, 0] == program.end_index)
-        chosen = jnp.where(gave_up[..., None, None], _false_goals(program, config.max_goals), chosen)
+        false_goals = jnp.zeros_like(chosen).at[..., 0, 0].set(program.false_index)
+        chosen = jnp.where(gave_up[..., None, None], false_goals, chosen)
         log_score = state.log_score
         if self.kge_scorer is not None:
             chosen, gained = self.kge_scorer.close(program, chosen)
@@ -341,7 +346,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         if self.kge_scorer is not None and config.kge_reward == "log":
             reward += gained
         reward += jnp.where(is_running & ~is_valid, jnp.float32(config.reward.invalid_action_penalty), 0)
-        new = ProofState(node, query, step_count, status, log_score)
+        new = dataclasses.replace(state, node=node, step_count=step_count, status=status, log_score=log_score)
         info = ProofInfo(
             terminated=terminated,
             truncated=truncated,
@@ -388,7 +393,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return state.action_mask
 
     def episode_metrics(self, info: Any) -> dict[str, Array]:
-        """Return `success_mask`: whether a true query was proved or a false query was not proved.
+        """Return `success_mask`, which is True if a true query was proved or a false query was not proved.
 
         If there is an embedding, a proof only counts if its probability is more than one half.
         """
@@ -405,25 +410,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
             settings: A `LinkPredictionConfig` for link prediction, or a `ProofEvaluationConfig` for episodes.
             final: Ignored.
         """
-        knowledge_base, vocabulary = self._require_knowledge_base(), self._require_vocabulary()
         if isinstance(settings, LinkPredictionConfig):
-            return (
-                evaluate_with_config(
-                    settings,
-                    self.config,
-                    knowledge_base,
-                    vocabulary,
-                    policy=network,
-                    kge_action=None if self.kge_scorer is None else self.kge_scorer.kge,
-                ),
-            )
+            data = self._require_knowledge_base(), self._require_vocabulary()
+            return (evaluate_with_config(settings, self.config, *data, policy=network, kge_action=self.kge),)
         from phalanx.proofs.evaluation import evaluate_prover, sample_held_out_queries
 
         environment = self.held_out(settings)
-        key = settings.split, settings.num_queries
-        if key not in self._held_out_queries:
-            self._held_out_queries[key] = sample_held_out_queries(environment, settings.num_queries)
-        return (evaluate_prover(environment, network, self._held_out_queries[key]),)
+        queries = sample_held_out_queries(environment, settings.num_queries)
+        return (evaluate_prover(environment, network, queries),)
 
     def held_out(self, settings: Any) -> "ProofEnvironment":
         """Return an environment with the queries of all depths of the split `settings.split` (cached)."""
@@ -434,7 +428,7 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
                 admit_all_depths(self.config),
                 split,
                 vocabulary=self.vocabulary,
-                kge=None if self.kge_scorer is None else self.kge_scorer.kge,
+                kge=self.kge,
             )
             # Facts and known triples are the same in all splits.
             self._held_out[split] = dataclasses.replace(environment, program=self.program, known=self.known)
@@ -445,19 +439,14 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
     def _held_out(self) -> dict[str, "ProofEnvironment"]:
         return {}
 
-    @functools.cached_property
-    def _held_out_queries(self) -> dict[tuple[str, int | None], SampledQuery]:
-        return {}
-
     def fingerprint(self) -> str:
         """Return a digest of the names, facts, rules, queries of all splits and the embedding."""
         digest = hashlib.sha256()
         if self.vocabulary is not None:
             names = (*self.vocabulary.predicates, "", *self.vocabulary.constants)
             digest.update("\n".join(names).encode())
-        parts = [self.program, self.known, self.queries, *filter(None, [self.kge_scorer])]
-        for part in parts:
-            digest.update(part.fingerprint.encode())
+        for part in (self.program, self.known, self.queries, self.kge_scorer):
+            digest.update(b"" if part is None else part.fingerprint.encode())
         if self.knowledge_base is not None:
             for split in ("valid", "test"):
                 digest.update(self.knowledge_base.triples(split).tobytes())
@@ -479,16 +468,15 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
         Returns None if the environment has no vocabulary.
         """
+        if mode not in ("svg", "ansi"):
+            raise ValueError(f"mode must be svg or ansi, got {mode!r}")
         if self.vocabulary is None:
             return None
-        if mode == "svg":
-            from phalanx.proofs.rendering import draw_state
-
-            drawing: str = draw_state(state, self.vocabulary).as_svg()
-            return drawing
         if mode == "ansi":
             return text.render_ansi(state, self.vocabulary)
-        raise ValueError(f"mode must be svg or ansi, got {mode!r}")
+        from phalanx.proofs.rendering import draw_state
+
+        return str(draw_state(state, self.vocabulary).as_svg())
 
     def task_name(self, state: ProofState) -> str:
         """Return the query of a single state as text, prefixed with `not` if the query is false.
@@ -524,13 +512,15 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         return jnp.int32(text.parse_action(answer, state, self._require_vocabulary()))
 
     def observation_texts(self, states: ProofState, prompt_format: str = "full") -> list[str]:
-        return text.observation_texts(states, self._require_vocabulary(), self.config.max_episode_steps)
+        return [self.observation_text(row) for row in host_rows(states, np.asarray)]
 
     def parse_actions(
         self, texts: Sequence[str], states: ProofState
     ) -> tuple[Int32[Array, " batch"] | None, list[str]]:
-        found, reasons = text.parse_actions(texts, states, self._require_vocabulary())
-        return None if found is None else jnp.asarray(found, jnp.int32), reasons
+        rows = zip(texts, host_rows(states, np.asarray), strict=True)
+        vocabulary = self._require_vocabulary()
+        found, errors = read_actions(text.parse_action, ((answer, row, vocabulary) for answer, row in rows))
+        return None if found is None else jnp.asarray(found, jnp.int32), errors
 
     def action_text(self, action: Int32[Array, ""] | np.integer, state: ProofState) -> str:
         return text.list_choices(state, self._require_vocabulary())[int(action)]
@@ -570,9 +560,13 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
         goals = jnp.where(mask[..., None, None], first, states.goals)
         request = ExpandRequest(mask, query.atom, query.label)
         node = self._expand(request, states.node._replace(goals=goals), restart=True)
-        step_count, status = (jnp.where(mask, 0, count) for count in (states.step_count, states.status))
-        score = None if states.log_score is None else jnp.where(mask, 0.0, states.log_score)
-        return ProofState(node, query, step_count, status, score)
+        step_count, status, score = jax.tree.map(
+            lambda leaf: jnp.where(mask, jnp.zeros_like(leaf), leaf),
+            (states.step_count, states.status, states.log_score),
+        )
+        return dataclasses.replace(
+            states, node=node, query=query, step_count=step_count, status=status, log_score=score
+        )
 
     def _expand(self, request: ExpandRequest, node: SearchNode, *, restart: bool) -> SearchNode:
         expand = backends.expand if self.kge_scorer is None else self.kge_scorer.expand
@@ -581,10 +575,6 @@ class ProofEnvironment(Environment[ProofState, ProofObservation, Array]):
 
 def _random_bits(key: Key) -> UInt32[Array, " bits"]:
     return jax.random.bits(key, (NUM_RANDOM_BITS,), jnp.uint32)
-
-
-def _false_goals(program: Program, max_goals: int) -> Int32[Array, "goals atom"]:
-    return jnp.zeros((max_goals, 1 + program.arity), jnp.int32).at[0, 0].set(program.false_index)
 
 
 def admit_all_depths(config: ProofConfig) -> ProofConfig:

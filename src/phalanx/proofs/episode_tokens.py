@@ -37,7 +37,7 @@ class ProofTokenizer:
     """Number of indices of constants and variables, including padding."""
     num_actions: int
     """Maximum number of successors of a state."""
-    max_depth: int
+    max_steps: int
     """Maximum number of steps of an episode."""
     arity: int = 2
     """Number of terms of an atom: 2 or 3."""
@@ -50,16 +50,11 @@ class ProofTokenizer:
             num_predicates=program.end_index + 1,
             num_terms=program.num_constants + program.arity * config.max_goals + 1,
             num_actions=config.max_actions,
-            max_depth=config.max_episode_steps,
+            max_steps=config.max_episode_steps,
             arity=program.arity,
         )
 
     name: ClassVar[str] = "proofs"
-
-    @property
-    def max_steps(self) -> int:
-        """Maximum number of steps of an episode."""
-        return self.max_depth
 
     @property
     def _terms(self) -> int:
@@ -129,12 +124,12 @@ class ProofTokenizer:
         return np.asarray(infos.proved) == np.asarray(infos.label)
 
     def difficulty(self, seen: dict[str, np.ndarray]) -> Float64[np.ndarray, " episodes"]:
-        """Return the difficulty of each episode, from 0 to 1; NaN if the depth of the query is not known.
+        """Return the difficulty of each episode, from 0 to 1, or NaN if the depth of the query is not known.
 
-        It is the proof depth of the query divided by `max_depth`.
+        It is the proof depth of the query divided by `max_steps`.
         """
         depth = np.asarray(seen["depth"], np.float64)
-        return np.where(depth >= 0, np.minimum(depth / self.max_depth, 1.0), np.nan)
+        return np.where(depth >= 0, np.minimum(depth / self.max_steps, 1.0), np.nan)
 
     def _atoms(
         self, atoms: Int32[np.ndarray, "*steps atoms atom"]

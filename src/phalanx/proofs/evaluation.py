@@ -4,6 +4,7 @@ A positive is a true query, and a negative is a corruption of a true query.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -34,16 +35,16 @@ class ProverEvaluation:
     success_rate: float
     """Fraction of correct episodes: a positive is proved, or a negative is not proved."""
     success_rate_se: float | None
-    """Standard error of the success rate; None if there is only one query."""
+    """Standard error of the success rate, or None if there is only one query."""
     proved_rate: float | None
-    """Fraction of positives that were proved; None if there are no positives."""
+    """Fraction of positives that were proved, or None if there are no positives."""
     false_proof_rate: float | None
-    """Fraction of negatives that were proved; None if there are no negatives. It is usually not 0, because
+    """Fraction of negatives that were proved, or None if there are no negatives. It is usually not 0, because
     rules are not always correct."""
     overflow_rate: float
     """Fraction of queries whose initial state has more successors than `max_actions`."""
     mean_proof_length: float | None
-    """Mean number of steps of proved positives; None if no positive was proved."""
+    """Mean number of steps of proved positives, or None if no positive was proved."""
     groups: dict[str, dict[str, float]]
     """`episodes` and `success_rate` of each group of queries. Positives are grouped by proof depth."""
     split: str = ""
@@ -68,6 +69,7 @@ class ProverEvaluation:
         ]
 
 
+@functools.lru_cache(maxsize=8)
 def sample_held_out_queries(
     environment: ProofEnvironment, max_queries: int | None, seed: int = 0
 ) -> SampledQuery:
@@ -130,7 +132,31 @@ def evaluate_prover(
 
     proved, lengths, overflow = map_batches(attempt, count, batch_size)
     label, depth = np.asarray(queries.label), np.asarray(queries.depth)
-    return _summarize(proved, lengths, overflow, label, depth, environment.config.split)
+    correct = proved == label
+    masks: dict[str, Bool[np.ndarray, " queries"]] = {
+        f"depth {d}": label & (depth == d) for d in np.unique(depth[label]).tolist() if d >= 0
+    }
+    masks |= {UNPROVABLE: label & (depth < 0), NEGATIVE: ~label}
+
+    def mean(values: np.ndarray, mask: np.ndarray) -> float | None:
+        return float(values[mask].mean()) if mask.any() else None
+
+    rate = float(correct.mean())
+    return ProverEvaluation(
+        episodes=count,
+        success_rate=rate,
+        success_rate_se=math.sqrt(rate * (1 - rate) / (count - 1)) if count > 1 else None,
+        proved_rate=mean(proved, label),
+        false_proof_rate=mean(proved, ~label),
+        overflow_rate=float(overflow.mean()),
+        mean_proof_length=mean(lengths, label & proved),
+        groups={
+            name: {"episodes": int(mask.sum()), "success_rate": float(correct[mask].mean())}
+            for name, mask in masks.items()
+            if mask.any()
+        },
+        split=environment.config.split,
+    )
 
 
 @eqx.filter_jit
@@ -148,39 +174,3 @@ def _attempt(
         environment, eqx.Partial(select_action, network), states, observations, None, limit
     )
     return results.episode_metrics["success_mask"] == queries.label, results.lengths, states.node.overflow
-
-
-def _summarize(
-    proved: Bool[np.ndarray, " queries"],
-    lengths: Int[np.ndarray, " queries"],
-    overflow: Bool[np.ndarray, " queries"],
-    label: Bool[np.ndarray, " queries"],
-    depth: Int[np.ndarray, " queries"],
-    split: str,
-) -> ProverEvaluation:
-    correct = proved == label
-    masks: dict[str, Bool[np.ndarray, " queries"]] = {
-        f"depth {d}": label & (depth == d) for d in np.unique(depth[label]).tolist() if d >= 0
-    }
-    masks |= {UNPROVABLE: label & (depth < 0), NEGATIVE: ~label}
-
-    def mean(values: np.ndarray, mask: np.ndarray) -> float | None:
-        return float(values[mask].mean()) if mask.any() else None
-
-    rate = float(correct.mean())
-    error = math.sqrt(rate * (1 - rate) / (len(correct) - 1)) if len(correct) > 1 else None
-    return ProverEvaluation(
-        episodes=len(correct),
-        success_rate=rate,
-        success_rate_se=error,
-        proved_rate=mean(proved, label),
-        false_proof_rate=mean(proved, ~label),
-        overflow_rate=float(overflow.mean()),
-        mean_proof_length=mean(lengths, label & proved),
-        groups={
-            name: {"episodes": int(mask.sum()), "success_rate": float(correct[mask].mean())}
-            for name, mask in masks.items()
-            if mask.any()
-        },
-        split=split,
-    )

@@ -62,7 +62,7 @@ class ShortestProofExpert:
         return ()
 
     def _find_paths(self, queries: np.ndarray) -> list[Path | None]:
-        """Return the path of a shortest proof of each query; None if there is no proof."""
+        """Return the path of a shortest proof of each query, or None if there is no proof."""
         missing = {query.tobytes(): query for query in queries if query.tobytes() not in self._paths}
         if missing:
             config, program = self._environment.config, self._environment.program
@@ -88,7 +88,7 @@ def next_action(state: ProofState, path: Path | None, program: Program) -> int |
 
     Args:
         state: A single state.
-        path: Goals on the path of a proof; None if there is no proof.
+        path: Goals on the path of a proof, or None if there is no proof.
         program: Facts and rules.
 
     Returns:

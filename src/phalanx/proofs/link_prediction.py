@@ -1,9 +1,10 @@
 """Link prediction with proofs. Triples are scored by exact proofs, a policy, an embedding, or both."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from jaxtyping import Int32
@@ -27,7 +28,7 @@ from phalanx.kg.evaluation import (
 )
 from phalanx.kg.kge.embedding import KGE, load_kge
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.proof_depths import DEFAULT_MAX_DEPTH, UNDECIDED, compute_proof_depths
+from phalanx.kg.proof_depths import UNDECIDED, compute_proof_depths
 from phalanx.kg.time_limit import TimeLimit, print_to_stderr
 from phalanx.kg.vocabulary import EncodedRule, check_binary
 from phalanx.proofs.config import ProofConfig, Split
@@ -44,7 +45,6 @@ from phalanx.proofs.search.beam import BeamSearchConfig, ProofPolicy, beam_searc
 from phalanx.proofs.vocabulary import ProofVocabulary
 
 EvaluationMode = Literal["exact", "policy", "kge", "hybrid", "learned"]
-MODES: tuple[EvaluationMode, ...] = ("exact", "policy", "kge", "hybrid", "learned")
 POLICY_WEIGHTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 """Candidate values of `HybridConfig.policy_weight`. The best one on validation data is selected."""
 
@@ -92,8 +92,8 @@ class LinkPredictionConfig(Config):
     hybrid: HybridConfig = HybridConfig()
     """Weights of the mode `hybrid`."""
     skip_unprovable: bool = True
-    """Whether to skip the beam search for triples that have no proof within its depth. This does not change
-    scores and saves time, because most corruptions have no proof."""
+    """Skip the beam search for triples that have no proof within its depth. This does not change scores and
+    saves time, because most corruptions have no proof."""
     unproved_score: float = -math.inf
     """Score of triples without a proof in the mode `policy`."""
     batch_size: int | None = Field(default=None, ge=1)
@@ -112,57 +112,31 @@ class LinkPredictionConfig(Config):
     the mode `hybrid`. None uses all validation queries."""
 
 
-@runtime_checkable
-class TripleProbabilities(Protocol):
-    """Protocol of a model with scores and calibrated probabilities of triples, such as `KGE`."""
-
-    def score(self, triples: Any) -> Any:
-        """Return the score of each triple; higher means more likely."""
-
-    def log_probability(self, triples: Any) -> Any:
-        """Return the logarithm of the probability that each triple is true."""
-
-
 @dataclasses.dataclass(frozen=True)
 class ProofLinkPrediction:
-    """A link-prediction task with proofs: a knowledge base, its encoded facts and rules, and the settings.
+    """A link-prediction task with proofs, which creates candidate lists and scorers.
 
-    It creates candidate lists and scorers. Create it with `ProofLinkPrediction.create`.
+    All predicates of the knowledge base must have two arguments.
     """
 
     knowledge_base: KnowledgeBase
+    """Facts, rules and queries."""
     vocabulary: ProofVocabulary
+    """Encodes the atoms of proof states."""
     environment: ProofConfig
     """Settings of the environment that the policy was trained in, which determine a state's successors."""
     config: LinkPredictionConfig
     """Settings of the evaluation."""
-    program: Program
-    """Encoded facts and rules."""
     kge_action: KGE | None = None
     """The embedding that can close ground goals in a search. None unless the policy was trained with one."""
 
-    @classmethod
-    def create(
-        cls,
-        knowledge_base: KnowledgeBase,
-        vocabulary: ProofVocabulary,
-        environment: ProofConfig,
-        config: LinkPredictionConfig | None = None,
-        kge_action: KGE | None = None,
-    ) -> "ProofLinkPrediction":
-        """Create a task. All predicates of the knowledge base must have two arguments.
+    def __post_init__(self) -> None:
+        check_binary(self.vocabulary.kg, "link prediction")
 
-        Args:
-            knowledge_base: Facts, rules and queries.
-            vocabulary: Encodes the atoms of proof states.
-            environment: Settings of the environment that the policy was trained in.
-            config: Settings of the evaluation. None uses the defaults.
-            kge_action: The embedding that can close ground goals in a search. None means no embedding.
-        """
-        check_binary(vocabulary.kg, "link prediction")
-        program = Program.from_knowledge_base(knowledge_base, vocabulary)
-        config = config or LinkPredictionConfig()
-        return cls(knowledge_base, vocabulary, environment, config, program, kge_action)
+    @functools.cached_property
+    def program(self) -> Program:
+        """The encoded facts and rules, indexed for resolution."""
+        return Program.from_knowledge_base(self.knowledge_base, self.vocabulary)
 
     @property
     def rules(self) -> tuple[EncodedRule, ...]:
@@ -209,21 +183,37 @@ class ProofLinkPrediction:
         )
 
     def policy_scorer(self, policy: ProofPolicy) -> TripleScorer:
-        """Return the scorer of the mode `policy`: the log-probability of the best proof of a beam search."""
-        # A triple without a proof from facts and rules may have one with goals that an embedding closes.
+        """Return the scorer of the mode `policy`: the log-probability of the best proof of a beam search.
+
+        If `config.skip_unprovable` is true, triples that have no proof within the depth of the search are not
+        searched.
+        """
         config = self.config
-        skip = config.skip_unprovable and config.max_depth_seconds != 0 and self.kge_action is None
-        return policy_scorer(
-            self.environment,
-            self.program,
-            policy,
-            config.beam,
-            rules=self.rules if skip else None,
-            kge=self.kge_action,
-            max_depth_seconds=config.max_depth_seconds,
-            unproved_score=config.unproved_score,
-            batch_size=config.batch_size,
-        )
+        # With skip_unary_actions, a search can find proofs with more steps than its depth. A triple without a
+        # proof from facts and rules may have one with goals that an embedding closes.
+        is_bounded = not self.environment.skip_unary_actions and self.kge_action is None
+
+        def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
+            depths = self.depths(triples) if config.skip_unprovable and is_bounded else None
+            searched = np.arange(len(triples))
+            if depths is not None:
+                searched = np.flatnonzero((depths >= 0) | (depths == UNDECIDED))
+            found = beam_search(
+                self.environment,
+                self.program,
+                policy,
+                triples[searched] + 1,
+                config.beam,
+                kge=self.kge_action,
+                batch_size=config.batch_size,
+            )
+            proved, log_prob = np.zeros(len(triples), bool), np.full(len(triples), -np.inf)
+            length = np.full(len(triples), -1, np.int64)
+            proved[searched], log_prob[searched], length[searched] = found[:3]
+            scores = np.where(proved, log_prob, config.unproved_score)
+            return TripleScores(score=scores, proved=proved, log_prob=log_prob, length=length)
+
+        return score
 
     def select_hybrid_weights(self, search: TripleScorer, embedding: TripleScorer) -> HybridConfig:
         """Return the weights of the mode `hybrid`.
@@ -239,8 +229,7 @@ class ProofLinkPrediction:
             return weights
         if not self.knowledge_base.valid:
             return weights.model_copy(update={"policy_weight": 0.0})
-        candidates = self.candidates(self.queries("valid", self.config.max_fit_queries))
-        found, scored = score_candidates(search, candidates), score_candidates(embedding, candidates)
+        candidates, found, scored = self._score_validation_queries(search, embedding)
         choices = [weights.model_copy(update={"policy_weight": weight}) for weight in POLICY_WEIGHTS]
 
         def mrr(choice: HybridConfig) -> float:
@@ -260,11 +249,14 @@ class ProofLinkPrediction:
             search: Scorer that searches for proofs.
             embedding: Scorer with log-probabilities.
         """
+        candidates, found, scored = self._score_validation_queries(search, embedding)
+        return fit_combination(candidates, compute_features(found, scored), self.vocabulary.kg)
+
+    def _score_validation_queries(
+        self, search: TripleScorer, embedding: TripleScorer
+    ) -> tuple[CandidateLists, TripleScores, TripleScores]:
         candidates = self.candidates(self.queries("valid", self.config.max_fit_queries))
-        features = compute_features(
-            score_candidates(search, candidates), score_candidates(embedding, candidates)
-        )
-        return fit_combination(candidates, features, self.vocabulary.kg)
+        return candidates, score_candidates(search, candidates), score_candidates(embedding, candidates)
 
 
 def evaluate_proofs(
@@ -272,7 +264,7 @@ def evaluate_proofs(
     link_prediction: ProofLinkPrediction,
     *,
     policy: ProofPolicy | None = None,
-    kge: TripleProbabilities | None = None,
+    kge: Any = None,
     combination: ScoreCombination | None = None,
     split: str = "test",
 ) -> LinkPredictionResult:
@@ -286,17 +278,40 @@ def evaluate_proofs(
             exact if there is no policy.
         link_prediction: The knowledge base and the settings.
         policy: The policy. Required for the mode `policy`.
-        kge: The embedding. Required for the modes `kge`, `hybrid` and `learned`.
+        kge: The embedding, which is a `KGE` or another object with the methods `score` and `log_probability`.
+            Required for the modes `kge`, `hybrid` and `learned`.
         combination: Weights of the mode `learned`. None fits them on the validation split.
         split: `valid`, `test` or `train`.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
-    queries = link_prediction.queries(split, link_prediction.config.max_queries)
+    if mode not in (modes := get_args(EvaluationMode)):
+        raise ValueError(f"mode must be one of {', '.join(modes)}, got {mode!r}")
+    if mode == "policy" and policy is None:
+        raise ValueError("mode 'policy' needs a policy")
+    if mode in ("kge", "hybrid", "learned") and kge is None:
+        raise ValueError(f"mode {mode!r} needs a knowledge-graph embedding")
+    config, embedding = link_prediction.config, embedding_scorer(kge)
+    search = exact_scorer(
+        link_prediction.knowledge_base.triples("train"),
+        link_prediction.rules,
+        max_rounds=config.max_rounds,
+        max_seconds=config.max_chaining_seconds,
+    )
+    if policy is not None and mode != "exact":
+        search = link_prediction.policy_scorer(policy)
+    scorer = embedding if mode == "kge" else search
+    if mode == "hybrid":
+        weights = config.hybrid
+        if policy is not None:
+            weights = link_prediction.select_hybrid_weights(search, embedding)
+        scorer = hybrid_scorer(search, embedding, weights)
+    elif mode == "learned":
+        combination = combination or link_prediction.fit_combination(search, embedding)
+        scorer = combination.scorer(search, embedding)
+    queries = link_prediction.queries(split, config.max_queries)
     return evaluate_candidates(
-        _make_scorer(mode, link_prediction, policy, kge, combination),
+        scorer,
         link_prediction.candidates(queries),
-        ties=link_prediction.config.ties,
+        ties=config.ties,
         depths=link_prediction.depths(queries),
         vocabulary=link_prediction.vocabulary.kg,
         split=split,
@@ -321,8 +336,8 @@ def evaluate_with_config(
         environment: Settings of the environment that the policy was trained in.
         knowledge_base: Knowledge base of the run. It is not used if `config.dataset` is set.
         vocabulary: Vocabulary that the policy was trained with.
-        policy: The policy; None if the run did not train one.
-        kge: The embedding; None if the run did not train one. It is not used if `config.kge` is set.
+        policy: The policy, or None if the run did not train one.
+        kge: The embedding, or None if the run did not train one. It is not used if `config.kge` is set.
         kge_action: The embedding that can close ground goals in a search. None means no embedding.
     """
     mode = config.mode or ("kge" if policy is None else "policy")
@@ -340,7 +355,7 @@ def evaluate_with_config(
             kge = load_kge(config.kge, vocabulary.kg)
         if kge is None:
             raise ValueError(f"mode={mode} needs an embedding: set kge to a run of `phalanx train kge`")
-    link_prediction = ProofLinkPrediction.create(
+    link_prediction = ProofLinkPrediction(
         knowledge_base, vocabulary, environment, config, None if policy is None else kge_action
     )
     return evaluate_proofs(mode, link_prediction, policy=policy, kge=kge, split=config.split)
@@ -358,151 +373,60 @@ def _check_same_names(trained: ProofVocabulary, given: ProofVocabulary, dataset:
             )
 
 
-def _make_scorer(
-    mode: EvaluationMode,
-    link_prediction: ProofLinkPrediction,
-    policy: ProofPolicy | None,
-    kge: TripleProbabilities | None,
-    combination: ScoreCombination | None,
-) -> TripleScorer:
-    config = link_prediction.config
-    exact = exact_scorer(
-        link_prediction.knowledge_base.triples("train"),
-        link_prediction.rules,
-        limit=config.max_rounds,
-        max_seconds=config.max_chaining_seconds,
-    )
-    if mode == "exact":
-        return exact
-    if mode == "policy":
-        if policy is None:
-            raise ValueError("mode 'policy' needs a policy")
-        return link_prediction.policy_scorer(policy)
-    if kge is None:
-        raise ValueError(f"mode {mode!r} needs a knowledge-graph embedding")
-    embedding = embedding_scorer(kge)
-    if mode == "kge":
-        return embedding
-    search = exact if policy is None else link_prediction.policy_scorer(policy)
-    if mode == "hybrid":
-        weights = config.hybrid
-        if policy is not None:
-            weights = link_prediction.select_hybrid_weights(search, embedding)
-        return hybrid_scorer(search, embedding, weights)
-    combination = combination or link_prediction.fit_combination(search, embedding)
-    return combination.scorer(search, embedding)
-
-
-def policy_scorer(
-    config: ProofConfig,
-    program: Program,
-    policy: ProofPolicy,
-    beam: BeamSearchConfig | None = None,
-    *,
-    rules: Sequence[EncodedRule] | None = None,
-    kge: KGE | None = None,
-    max_depth_seconds: float | None = None,
-    unproved_score: float = -math.inf,
-    batch_size: int | None = None,
-) -> TripleScorer:
-    """Return a scorer that searches for proofs with a policy.
-
-    The score of a triple is the log-probability of the best proof that a beam search finds.
-
-    Args:
-        config: Settings of the proof environment, which determine the successors of a state.
-        program: Facts and rules.
-        policy: The policy.
-        beam: Settings of the beam search. None uses the defaults.
-        rules: Rules encoded with the ids of `Vocabulary`. If they are given, the search is skipped for
-            triples that have no proof within its depth.
-        kge: An embedding that can close ground goals without a proof. None means no embedding.
-        max_depth_seconds: Time limit in seconds for finding triples without a proof. Triples for which this
-            is not decided are searched. None means no limit.
-        unproved_score: Score of triples without a proof.
-        batch_size: Number of queries that are searched at a time. None uses as many as fit into memory.
-    """
-    settings = BeamSearchConfig() if beam is None else beam
-    # With skip_unary_actions, a search can find proofs with more steps than its depth.
-    skips = rules is not None and not config.skip_unary_actions and can_chain(rules)
-    facts = program.facts - 1
-
-    def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
-        searched = np.arange(len(triples))
-        if skips and rules is not None:
-            time_limit = TimeLimit(max_depth_seconds, print_to_stderr)
-            depths = compute_proof_depths(triples, facts, rules, settings.max_depth, time_limit)
-            searched = np.flatnonzero((depths >= 0) | (depths == UNDECIDED))
-        queries = triples[searched] + 1
-        found = beam_search(config, program, policy, queries, settings, kge=kge, batch_size=batch_size)
-        proved, log_prob = np.zeros(len(triples), bool), np.full(len(triples), -np.inf)
-        length = np.full(len(triples), -1, np.int64)
-        proved[searched], log_prob[searched], length[searched] = found.proved, found.log_prob, found.length
-        scores = np.where(proved, log_prob, unproved_score)
-        return TripleScores(score=scores, proved=proved, log_prob=log_prob, length=length)
-
-    return score
-
-
 def exact_scorer(
     facts: Int32[np.ndarray, "facts 3"],
     rules: Sequence[EncodedRule],
     *,
-    by: Literal["rounds", "depth"] = "rounds",
-    limit: int | None = None,
+    max_rounds: int | None = None,
     max_seconds: float | None = None,
 ) -> TripleScorer:
-    """Return a scorer that ranks triples by exact proofs.
+    """Return a scorer that prefers triples that follow after fewer rounds of forward chaining.
+
+    It raises `ValueError` for triples that are facts, because forward chaining cannot exclude a fact from its
+    own proof.
 
     Args:
         facts: Encoded ground atoms.
         rules: Encoded rules. All variables of a head must occur in the body.
-        by: `rounds` prefers fewer rounds of forward chaining, and `depth` prefers proofs with fewer steps.
-            With `rounds`, triples that are facts raise `ValueError`, because forward chaining cannot exclude
-            a fact from its own proof.
-        limit: Maximum number of rounds or steps. None means that chaining continues until nothing new
-            follows, or that proofs have at most `DEFAULT_MAX_DEPTH` steps.
+        max_rounds: Maximum number of rounds. None continues until nothing new follows.
         max_seconds: Time limit in seconds. Triples that are not proved within it count as not proved, and a
             message is printed. None means no limit.
     """
-    if by not in ("rounds", "depth"):
-        raise ValueError(f"by must be rounds or depth, got {by!r}")
 
     def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
         time_limit = TimeLimit(max_seconds, print_to_stderr)
-        if by == "depth":
-            max_depth = DEFAULT_MAX_DEPTH if limit is None else limit
-            found = compute_proof_depths(triples, facts, rules, max_depth, time_limit)
-        else:
-            found = chaining_rounds(triples, facts, rules, limit, time_limit)
-            if len(is_fact := np.flatnonzero(found == 0)):
-                raise ValueError(
-                    f"{triples[is_fact[0]].tolist()} is a fact, and rounds of forward chaining cannot "
-                    "exclude it from its own proof; use by='depth'"
-                )
-        proved = found > 0
-        scores = np.where(proved, -found.astype(np.float64), -np.inf)
-        return TripleScores(score=scores, proved=proved, length=np.where(proved, found, -1).astype(np.int64))
+        rounds = chaining_rounds(triples, facts, rules, max_rounds, time_limit)
+        if len(is_fact := np.flatnonzero(rounds == 0)):
+            raise ValueError(
+                f"{triples[is_fact[0]].tolist()} is a fact, and rounds of forward chaining cannot exclude it "
+                "from its own proof"
+            )
+        proved = rounds > 0
+        scores = np.where(proved, -rounds.astype(np.float64), -np.inf)
+        length = np.where(proved, rounds, -1).astype(np.int64)
+        return TripleScores(score=scores, proved=proved, length=length)
 
     return score
 
 
 _TRIPLES_PER_BATCH = 1 << 14
+"""Number of triples that an embedding scores at a time. Batches are padded, so that it is compiled once."""
 
 
-def embedding_scorer(embedding: TripleProbabilities) -> TripleScorer:
-    """Return a scorer that provides the scores and log-probabilities of an embedding."""
+def embedding_scorer(embedding: Any) -> TripleScorer:
+    """Return a scorer that provides the scores and log-probabilities of an embedding.
+
+    Args:
+        embedding: A `KGE`, or another object with the methods `score` and `log_probability`.
+    """
 
     def score(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
-        scores, log_probability = np.empty(len(triples)), np.empty(len(triples))
-        for start in range(0, len(triples), _TRIPLES_PER_BATCH):
-            batch = triples[start : start + _TRIPLES_PER_BATCH]
-            # Batches have a fixed size, so that the embedding is compiled once.
-            padded = np.zeros((_TRIPLES_PER_BATCH, 3), np.int32)
-            padded[: len(batch)] = batch
-            rows = slice(start, start + len(batch))
-            scores[rows] = np.asarray(embedding.score(padded))[: len(batch)]
-            log_probability[rows] = np.asarray(embedding.log_probability(padded))[: len(batch)]
+        padded = np.pad(triples, ((0, -len(triples) % _TRIPLES_PER_BATCH), (0, 0)))
+        batches = padded.reshape(-1, _TRIPLES_PER_BATCH, 3)
+        scores, log_probability = (
+            np.concatenate([np.empty(0), *map(function, batches)])[: len(triples)]
+            for function in (embedding.score, embedding.log_probability)
+        )
         return TripleScores(score=scores, log_probability=log_probability)
 
     return score

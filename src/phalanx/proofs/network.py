@@ -13,13 +13,14 @@ from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
+from phalanx.core.vector import broadcast_unbatched
 from phalanx.kg.kge.models import complex_conjugate, complex_product
 from phalanx.nn.distributions import MaskedCategorical
 from phalanx.nn.layers import Dense
 from phalanx.proofs.state import ProofObservation
 from phalanx.proofs.vocabulary import ProofVocabulary
 
-AtomEmbeddingKind = Literal["transe", "complex", "rotate", "mlp"]
+AtomEmbedding = Literal["transe", "complex", "rotate", "mlp"]
 StatePooling = Literal["mean", "sum", "attention"]
 _CHUNK_SIZE = 256
 """Number of successors that are embedded at a time."""
@@ -35,7 +36,7 @@ class ProofNetworkConfig(Config):
         "depth": "num_layers",
     }
 
-    atom_embedding: AtomEmbeddingKind = "transe"
+    atom_embedding: AtomEmbedding = "transe"
     """How an atom is embedded from its predicate and terms: like a triple in TransE (`transe`), ComplEx
     (`complex`) or RotatE (`rotate`), or with an `mlp`. Predicates with three arguments need `mlp`."""
     state_pooling: StatePooling = "mean"
@@ -45,7 +46,7 @@ class ProofNetworkConfig(Config):
     num_layers: int = Field(default=2, ge=1)
     """Number of layers of the actor. The critic has one more, which computes the value."""
     separate_critic: bool = True
-    """Whether the critic has its own embeddings instead of sharing those of the actor."""
+    """Give the critic its own embeddings instead of sharing those of the actor."""
     temperature: float | None = Field(default=None, gt=0)
     """Number by which the logits are divided. None uses the square root of `embedding_dim`."""
 
@@ -66,18 +67,17 @@ class AtomRows(NamedTuple):
     """
 
     predicate: Float[Array, "*states atoms predicate_dim"]
-    first: Float[Array, "*states atoms dim"]
-    second: Float[Array, "*states atoms dim"]
-    third: Float[Array, "*states atoms dim"] | None = None
-    """Rows of the third terms; None if atoms have two terms."""
+    terms: tuple[Float[Array, "*states atoms dim"], ...]
+    """Rows of the first and second terms and, if atoms have three terms, of the third terms."""
 
 
 class EmbeddingTables(eqx.Module):
     """Embedding tables of predicates and of terms (constants and variables). Row 0 is padding and not used.
 
+    For `rotate`, the rows of predicates are angles and have half as many numbers.
+
     Args:
-        kind: How atoms are embedded, which determines the initial scale.
-        dim: Size of a row. For `rotate`, predicates have half as many numbers, which are angles.
+        config: Settings of the network. How atoms are embedded determines the initial scale.
         vocabulary: Provides the numbers of predicates and terms.
         key: PRNG key for the initial parameters.
     """
@@ -85,7 +85,8 @@ class EmbeddingTables(eqx.Module):
     predicates: Float[Array, "predicates predicate_dim"]
     terms: Float[Array, "terms dim"]
 
-    def __init__(self, kind: AtomEmbeddingKind, dim: int, vocabulary: ProofVocabulary, *, key: Key) -> None:
+    def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
+        kind, dim = config.atom_embedding, config.embedding_dim
         # The number of indices is larger than the numbers of predicates and constants: states also contain
         # `_kge` predicates and variables.
         num_predicates, num_terms = vocabulary.num_predicate_embeddings, vocabulary.num_constant_embeddings
@@ -100,18 +101,17 @@ class EmbeddingTables(eqx.Module):
     def look_up(self, goals: Int32[Array, "*states atoms atom"]) -> AtomRows:
         """Return the rows of the predicates and terms of some atoms. For padding, this is row 0."""
         terms = (self.terms[goals[..., column]] for column in range(1, goals.shape[-1]))
-        return AtomRows(self.predicates[goals[..., 0]], *terms)
+        return AtomRows(self.predicates[goals[..., 0]], tuple(terms))
 
     def add_rows(self, goals: Int32[Array, "*states atoms atom"], rows: AtomRows) -> "EmbeddingTables":
         """Return tables in which values are added to the rows that `look_up` returns, except for padding."""
-        sizes = [len(self.predicates), *[len(self.terms)] * (goals.shape[-1] - 1)]
-        out_of_range = jnp.array(sizes, jnp.int32)
-        indices = jnp.where(goals > 0, goals, out_of_range)
+        sizes = [len(self.predicates), *[len(self.terms)] * len(rows.terms)]
+        # Padding becomes an index that is out of range and dropped.
+        indices = jnp.where(goals > 0, goals, jnp.array(sizes, jnp.int32))
         predicates = self.predicates.at[indices[..., 0]].add(rows.predicate, mode="drop")
-        terms = self.terms.at[indices[..., 1]].add(rows.first, mode="drop")
-        terms = terms.at[indices[..., 2]].add(rows.second, mode="drop")
-        if rows.third is not None:
-            terms = terms.at[indices[..., 3]].add(rows.third, mode="drop")
+        terms = self.terms
+        for column, added in enumerate(rows.terms, 1):
+            terms = terms.at[indices[..., column]].add(added, mode="drop")
         return eqx.tree_at(lambda tables: (tables.predicates, tables.terms), self, (predicates, terms))
 
 
@@ -129,38 +129,29 @@ class StateComposition(eqx.Module):
     `True`, `False` and `End` have no terms. Except with `mlp`, their embedding is that of the predicate.
 
     Args:
-        atom_embedding: How an atom is embedded.
-        state_pooling: How the embeddings of atoms are pooled.
-        dim: Size of the embeddings.
+        config: Settings of the network.
         arity: Number of terms of an atom: 2 or 3.
         key: PRNG key for the initial parameters.
     """
 
     layers: tuple[Dense, ...]
     attention: tuple[Dense, ...]
-    atom_embedding: AtomEmbeddingKind = eqx.field(static=True)
+    atom_embedding: AtomEmbedding = eqx.field(static=True)
     state_pooling: StatePooling = eqx.field(static=True)
 
-    def __init__(
-        self,
-        atom_embedding: AtomEmbeddingKind,
-        state_pooling: StatePooling,
-        dim: int,
-        arity: int = 2,
-        *,
-        key: Key,
-    ) -> None:
-        if arity > 2 and atom_embedding != "mlp":
+    def __init__(self, config: ProofNetworkConfig, arity: int = 2, *, key: Key) -> None:
+        dim = config.embedding_dim
+        self.atom_embedding, self.state_pooling = config.atom_embedding, config.state_pooling
+        if arity > 2 and self.atom_embedding != "mlp":
             raise ValueError(
-                f"atom_embedding={atom_embedding} supports at most two arguments, but this knowledge base "
-                "has a predicate with three; set network.atom_embedding=mlp"
+                f"atom_embedding={self.atom_embedding} supports at most two arguments, but this knowledge "
+                "base has a predicate with three; set network.atom_embedding=mlp"
             )
-        self.atom_embedding, self.state_pooling = atom_embedding, state_pooling
         self.layers, self.attention = (), ()
-        if atom_embedding == "mlp":
+        if self.atom_embedding == "mlp":
             keys = jax.random.split(jax.random.fold_in(key, 0))
             self.layers = Dense((1 + arity) * dim, dim, key=keys[0]), Dense(dim, dim, key=keys[1])
-        if state_pooling == "attention":
+        if self.state_pooling == "attention":
             keys = jax.random.split(jax.random.fold_in(key, 1))
             self.attention = Dense(dim, 1, key=keys[0]), Dense(dim, dim, key=keys[1])
 
@@ -174,13 +165,14 @@ class StateComposition(eqx.Module):
     def _embed_atoms(
         self, rows: AtomRows, goals: Int32[Array, "*states atoms atom"]
     ) -> Float[Array, "*states atoms dim"]:
-        zero = jnp.zeros(rows.first.shape[-1])
+        zero = jnp.zeros(rows.terms[0].shape[-1])
         one = zero.at[: len(zero) // 2].set(1.0)
         # Values of missing terms, with which an atom is embedded as its predicate.
-        neutral_terms = {"transe": (zero, zero), "complex": (one, one), "rotate": (one, zero)}
-        neutral = neutral_terms.get(self.atom_embedding, (zero, zero))
-        first = jnp.where(goals[..., 1, None] > 0, rows.first, neutral[0])
-        second = jnp.where(goals[..., 2, None] > 0, rows.second, neutral[1])
+        neutral = {"complex": (one, one), "rotate": (one, zero)}.get(self.atom_embedding, (zero, zero, zero))
+        first, second, *third = (
+            jnp.where(goals[..., column, None] > 0, term, neutral[column - 1])
+            for column, term in enumerate(rows.terms, 1)
+        )
         match self.atom_embedding:
             case "transe":
                 return first + rows.predicate - second
@@ -191,9 +183,7 @@ class StateComposition(eqx.Module):
                 return complex_product(first, rotation) - second
             case "mlp":
                 inner, outer = self.layers
-                parts = [rows.predicate, first, second]
-                if rows.third is not None:
-                    parts.append(jnp.where(goals[..., 3, None] > 0, rows.third, zero))
+                parts = [rows.predicate, first, second, *third]
                 return outer(jax.nn.gelu(inner(jnp.concatenate(parts, axis=-1))))
 
     def _pool(
@@ -212,24 +202,20 @@ class StateComposition(eqx.Module):
 
 
 class StateEmbedding(eqx.Module):
-    """Embeds states, which are lists of goals, as vectors. See `StateComposition` for the arguments."""
+    """Embeds states, which are lists of goals, as vectors.
+
+    Args:
+        config: Settings of the network.
+        vocabulary: Provides the numbers of predicates and terms.
+        key: PRNG key for the initial parameters.
+    """
 
     tables: EmbeddingTables
     composition: StateComposition
 
-    def __init__(
-        self,
-        atom_embedding: AtomEmbeddingKind,
-        state_pooling: StatePooling,
-        dim: int,
-        vocabulary: ProofVocabulary,
-        *,
-        key: Key,
-    ) -> None:
-        self.tables = EmbeddingTables(atom_embedding, dim, vocabulary, key=key)
-        self.composition = StateComposition(
-            atom_embedding, state_pooling, dim, vocabulary.arity, key=jax.random.fold_in(key, 0)
-        )
+    def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
+        self.tables = EmbeddingTables(config, vocabulary, key=key)
+        self.composition = StateComposition(config, vocabulary.arity, key=jax.random.fold_in(key, 0))
 
     def __call__(self, goals: Int32[Array, "*states atoms atom"]) -> Float[Array, "*states dim"]:
         return self.composition(self.tables.look_up(goals), goals)
@@ -243,7 +229,7 @@ def score_successors(
 ) -> Float[Array, " states"]:
     """Return the inner product of `target` with the embedding of each successor.
 
-    Under `vmap`, the successors of the whole batch are packed without padding and embedded in chunks. The
+    Under `vmap`, the successors of the entire batch are packed without padding and embedded in chunks. The
     gradient is computed in the same way. The cost therefore depends only on the number of actual successors.
 
     Args:
@@ -263,10 +249,7 @@ def score_successors(
     def _(
         size: int, batched: Any, arrays: PyTree, target: Array, successors: Array, count: Array
     ) -> tuple[Array, bool]:
-        def broadcast(leaf: Array, has_axis: bool) -> Array:
-            return leaf if has_axis else jnp.broadcast_to(leaf, (size, *leaf.shape))
-
-        rows = [broadcast(*pair) for pair in zip((target, successors, count), batched[1:], strict=True)]
+        rows = broadcast_unbatched((target, successors, count), tuple(batched[1:]), size)
         if not any(jax.tree.leaves(batched[0])):
             return score_batch(arrays, *rows), True
         # Each row has its own network.
@@ -277,10 +260,7 @@ def score_successors(
     return score_row(arrays, target, successors, count)
 
 
-BatchScorer = Callable[[PyTree, Array, Array, Array], Array]
-
-
-def _batch_scorer(structure: Any) -> BatchScorer:
+def _batch_scorer(structure: Any) -> Callable[[PyTree, Array, Array, Array], Array]:
     """Return a batched, differentiable version of `score_successors`.
 
     The returned function takes the arrays of the embedding and a batch of targets, successors and counts.
@@ -407,7 +387,7 @@ class ProofNetwork(eqx.Module):
     goals, successors and action mask of an observation are used.
 
     Args:
-        config: The settings.
+        config: Settings of the network.
         vocabulary: Provides the numbers of predicates and terms.
         key: PRNG key for the initial parameters.
     """
@@ -421,10 +401,10 @@ class ProofNetwork(eqx.Module):
     def __init__(self, config: ProofNetworkConfig, vocabulary: ProofVocabulary, *, key: Key) -> None:
         keys = jax.random.split(key, 4)
         dim, num_layers = config.embedding_dim, config.num_layers
-        settings = config.atom_embedding, config.state_pooling, dim, vocabulary
-        self.embedding = StateEmbedding(*settings, key=keys[0])
+        self.embedding = StateEmbedding(config, vocabulary, key=keys[0])
         self.actor = FeedForward((dim,) * (num_layers + 1), key=keys[1])
-        self.critic_embedding = StateEmbedding(*settings, key=keys[2]) if config.separate_critic else None
+        separate = config.separate_critic
+        self.critic_embedding = StateEmbedding(config, vocabulary, key=keys[2]) if separate else None
         self.critic = FeedForward((*(dim,) * (num_layers + 1), 1), key=keys[3], last_scale=0.1)
         self.temperature = math.sqrt(dim) if config.temperature is None else config.temperature
 

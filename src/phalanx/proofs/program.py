@@ -1,4 +1,4 @@
-"""Programs: encoded facts and rules, indexed for resolution."""
+"""Programs, which are encoded facts and rules that are indexed for resolution."""
 
 import dataclasses
 import functools
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from phalanx.core.backends import BackendFunction
 from phalanx.core.fingerprint import Fingerprinted
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.vocabulary import EncodedAtom, EncodedRule
@@ -79,13 +80,13 @@ class Program(Fingerprinted, StateIndices):
     """
 
     facts: np.ndarray
-    """int32 [facts, 1 + arity]: facts, sorted and unique."""
+    """Facts as int32 [facts, 1 + arity], sorted and unique."""
     heads: np.ndarray
-    """int32 [rules, 1 + arity]: rule heads, sorted by predicate and otherwise in the given order."""
+    """Rule heads as int32 [rules, 1 + arity], sorted by predicate and otherwise in the given order."""
     bodies: np.ndarray
-    """int32 [rules, longest body, 1 + arity]: rule bodies, padded with rows of zeros."""
+    """Rule bodies as int32 [rules, longest body, 1 + arity], padded with rows of zeros."""
     rule_order: np.ndarray
-    """int32 [rules]: position of each rule in the list passed to `create`."""
+    """Position of each rule in the list passed to `create`, as int32 [rules]."""
     num_predicates: int
     """Number of predicates of the knowledge base."""
     num_constants: int
@@ -141,13 +142,11 @@ class Program(Fingerprinted, StateIndices):
             if body:
                 bodies[row, : len(body)] = body
         unique = np.unique(facts.astype(np.int32), axis=0).reshape(-1, 1 + arity)
-        for array in (unique, heads, bodies, order):
-            array.setflags(write=False)
         return cls(unique, heads, bodies, order, num_predicates, num_constants)
 
     @property
     def arity(self) -> int:
-        """Number of terms of an atom: 2 or 3."""
+        """Number of terms of an atom, which is 2 or 3."""
         return self.facts.shape[1] - 1
 
     @property
@@ -157,33 +156,32 @@ class Program(Fingerprinted, StateIndices):
 
     @functools.cached_property
     def rule_start(self) -> np.ndarray:
-        """int32 [predicates + 2]: index of the first rule of each head predicate, and the number of rules.
+        """Index of the first rule of each head predicate, followed by the number of rules.
 
-        Predicate 0 is padding and has no rules.
+        The array is int32 [predicates + 2]. Predicate 0 is padding and has no rules.
         """
         return np.searchsorted(self.heads[:, 0], np.arange(self.num_predicates + 2)).astype(np.int32)
 
     @functools.cached_property
     def arrays(self) -> ProgramArrays:
         """The program on the device. The arrays are concrete even while JAX is tracing."""
-        with jax.ensure_compile_time_eval():
-            return ProgramArrays(*jax.tree.map(jnp.asarray, self._host_arrays()))
-
-    def _host_arrays(self) -> tuple[Any, ...]:
         facts, arguments = self.facts, range(1, 1 + self.arity)
-        # A gather needs at least one row.
-        blank = np.zeros((1, self.arity), np.int32)
+        sizes = self.num_predicates, self.num_constants
+        starts = [row_offsets(facts[:, 0], facts[:, side], *sizes) for side in arguments]
         # The facts are sorted, and a stable sort keeps that order for equal arguments.
         orders = [np.lexsort((facts[:, side], facts[:, 0])) for side in arguments]
-        ordered = np.stack([facts[order, 1:] if len(facts) else blank for order in orders])
-        heads = self.heads[:, 1:] if len(self.heads) else blank
-        bodies = self.bodies if len(self.bodies) else np.zeros((1, self.max_body, 1 + self.arity), np.int32)
-        starts = [
-            row_offsets(facts[:, 0], facts[:, side], self.num_predicates, self.num_constants)
-            for side in arguments
-        ]
-        fact_set = FactSet.create(facts, self.num_constants)
-        return (np.stack(starts), ordered, fact_set, self.rule_start, heads, bodies)
+        # A gather needs at least one row.
+        blank = np.zeros((1, self.arity), np.int32)
+        blank_body = np.zeros((1, self.max_body, 1 + self.arity), np.int32)
+        with jax.ensure_compile_time_eval():
+            return ProgramArrays(
+                starts=jnp.asarray(np.stack(starts)),
+                facts=jnp.asarray(np.stack([facts[order, 1:] if len(facts) else blank for order in orders])),
+                fact_set=FactSet.create(facts, self.num_constants),
+                rule_start=jnp.asarray(self.rule_start),
+                heads=jnp.asarray(self.heads[:, 1:] if len(self.heads) else blank),
+                bodies=jnp.asarray(self.bodies if len(self.bodies) else blank_body),
+            )
 
     @property
     def native(self) -> Any:
@@ -194,20 +192,22 @@ class Program(Fingerprinted, StateIndices):
     def _native_owner(self) -> list[Any]:
         extension = require_native("proof search with the native backend")
         key = int.from_bytes(bytes.fromhex(self.fingerprint)[:8], "little", signed=True)
-        owner = [
-            extension.ProofProgram(
-                key, self.facts, self.heads, self.bodies, self.num_predicates, self.num_constants
-            )
-        ]
+        sizes = self.num_predicates, self.num_constants
+        owner = [extension.ProofProgram(key, self.facts, self.heads, self.bodies, *sizes)]
         # Compiled functions keep their program until the process exits, when the extension would report a
         # leak.
         weakref.finalize(self, owner.clear)
         return owner
 
     @functools.cached_property
-    def compiled(self) -> dict[Any, Any]:
-        """Cache of compiled expansion functions for this program."""
-        return {}
+    def expand(self) -> BackendFunction:
+        """Function that expands nodes with this program, with its compiled versions.
+
+        Use `phalanx.proofs.backends.expand` to call it.
+        """
+        from phalanx.proofs.backends import native, xla
+
+        return BackendFunction(functools.partial(native.expand, self), functools.partial(xla.expand, self))
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -266,7 +266,7 @@ def _hash(salt: Any, key: Any, others: Any, side: int, size: int) -> Any:
 
 
 def _build_cuckoo_table(facts: np.ndarray, num_constants: int) -> tuple[np.ndarray, np.uint32]:
-    """Assign every fact to its slot in one of two hash tables; return the tables and the salt."""
+    """Assign every fact to its slot in one of two hash tables, and return the tables and the salt."""
     keys = (facts[:, 0].astype(np.int64) * num_constants + facts[:, 1]).astype(np.uint32)
     others = facts[:, 2:].astype(np.uint32)
     size = 1 << max(2, int(np.ceil(np.log2(max(len(facts), 1) / 0.8))))

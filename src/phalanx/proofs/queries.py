@@ -7,7 +7,6 @@ and for embedding training because it runs inside the compiled environment and m
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -51,7 +50,7 @@ class KnownArrays(eqx.Module):
     fact_set: FactSet
     """Set of all known triples."""
     one_domain: bool = eqx.field(static=True)
-    """Whether all constants are in one domain."""
+    """True if all constants are in one domain."""
     search_steps: int = eqx.field(static=True)
     """Maximum number of steps of a binary search among the values of a (predicate, other argument)."""
 
@@ -65,11 +64,11 @@ class NegativeSampler(Fingerprinted):
     """
 
     triples: np.ndarray
-    """int32 [triples, 1 + arity]: known triples, sorted and unique."""
+    """Known triples as int32 [triples, 1 + arity], sorted and unique."""
     domains: np.ndarray
-    """int32 [constants + 1]: domain of each constant. A replacement is always in the same domain."""
+    """Domain of each constant, as int32 [constants + 1]. A replacement is always in the same domain."""
     arities: np.ndarray
-    """int32 [predicates + 1]: number of arguments of each predicate. An encoded atom can have more terms."""
+    """Number of arguments of each predicate, as int32 [predicates + 1]. Encoded atoms can have more terms."""
 
     @property
     def num_predicates(self) -> int:
@@ -107,10 +106,7 @@ class NegativeSampler(Fingerprinted):
             )
         check_atoms(triples, num_predicates, num_constants)
         unique = np.unique(triples.astype(np.int32), axis=0).reshape(-1, triples.shape[1])
-        own_domains, own_arities = np.array(domains, np.int32), np.array(arities, np.int32)
-        for array in (unique, own_domains, own_arities):
-            array.setflags(write=False)
-        return cls(unique, own_domains, own_arities)
+        return cls(unique, np.array(domains, np.int32), np.array(arities, np.int32))
 
     @functools.cached_property
     def arrays(self) -> KnownArrays:
@@ -123,26 +119,17 @@ class NegativeSampler(Fingerprinted):
         first_position = np.cumsum(sizes) - sizes
         ranges = np.zeros((num_constants + 1, 2), np.int32)
         ranges[1:] = np.stack([first_position, sizes], axis=1)[domain_number.reshape(-1)]
-        starts, positions = [], []
-        predicate = self.triples[:, 0]
-        has_three_terms = self.triples.shape[1] > 3
-        for replaced, other in ((1, 2), (2, 1)):
-            if has_three_terms:
-                starts.append(np.zeros(1, np.int32))
-                positions.append(np.zeros(1, np.int32))
-                continue
-            # An atom with one argument has no other argument: all atoms of its predicate share one entry.
-            given = np.where(self.arities[predicate] == 1, 1, self.triples[:, other])
-            found = position_of[self.triples[:, replaced]]
-            by_given = np.lexsort((found, given, predicate))
-            starts.append(row_offsets(predicate, given, self.num_predicates, num_constants))
-            # The binary search needs at least one entry.
-            positions.append(found[by_given] if len(by_given) else np.zeros(1, np.int32))
-        most = 0 if has_three_terms else int(max(np.diff(start).max() for start in starts))
+        # The binary search needs at least one entry, also if it is not used.
+        starts, positions = np.zeros((2, 1), np.int32), np.zeros((2, max(len(self.triples), 1)), np.int32)
+        if self.triples.shape[1] == 3:
+            sides = [self._index_side(position_of, *sides) for sides in ((1, 2), (2, 1))]
+            starts = np.stack([start for start, _ in sides])
+            positions[:, : len(self.triples)] = [values for _, values in sides]
+        most = int(np.diff(starts).max(initial=0))
         with jax.ensure_compile_time_eval():
             return KnownArrays(
-                jnp.asarray(np.stack(starts)),
-                jnp.asarray(np.stack(positions)),
+                jnp.asarray(starts),
+                jnp.asarray(positions),
                 jnp.asarray(order + 1, jnp.int32),
                 jnp.asarray(ranges),
                 jnp.asarray(self.arities),
@@ -151,12 +138,16 @@ class NegativeSampler(Fingerprinted):
                 search_steps=most.bit_length(),
             )
 
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Digest of the triples, domains and arities."""
-        return hashlib.sha256(
-            self.triples.tobytes() + self.domains.tobytes() + self.arities.tobytes()
-        ).hexdigest()
+    def _index_side(
+        self, position_of: np.ndarray, replaced: int, other: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return `starts` and `positions` of `KnownArrays` for one side, given the columns of both sides."""
+        predicate = self.triples[:, 0]
+        # An atom with one argument has no other argument: all atoms of its predicate share one entry.
+        given = np.where(self.arities[predicate] == 1, 1, self.triples[:, other])
+        found = position_of[self.triples[:, replaced]]
+        starts = row_offsets(predicate, given, self.num_predicates, len(self.domains) - 1)
+        return starts, found[np.lexsort((found, given, predicate))]
 
     def __repr__(self) -> str:
         return f"NegativeSampler({len(self.triples)} known triples)"
@@ -183,7 +174,7 @@ def corrupt(
         bits: Random integers.
 
     Returns:
-        The corruption, and whether there is one. If there is none, the returned triple must not be used.
+        The corruption, and True if there is one. If there is none, the returned triple must not be used.
     """
     if len(triple) > 3:
         return _corrupt_three_terms(known, corruption, triple, bits)
@@ -211,7 +202,7 @@ def _corrupt_three_terms(
     `either` replaces one random argument.
 
     Returns:
-        The first of several samples that is not known, and whether there is one.
+        The first of several samples that is not known, and True if there is one.
     """
     last = known.arities[atom[0]] - 1
     argument = jnp.minimum(jnp.arange(len(atom) - 1), last)
@@ -267,7 +258,7 @@ def _replace_side(
 ) -> tuple[Int32[Array, " atom"], Bool[Array, ""]]:
     """Replace one side of a triple by a random free position.
 
-    Returns the new triple, and whether there is a free position.
+    Returns the new triple, and True if there is a free position.
     """
     rank = (bits % jnp.maximum(free.size, 1).astype(jnp.uint32)).astype(jnp.int32)
     # There are `position - low - (index - begin)` free positions before the known position at `index`.
@@ -321,9 +312,9 @@ class SampledQuery(NamedTuple):
     atom: Int32[Array, "*batch atom"]
     """The encoded query."""
     label: Bool[Array, "*batch"]
-    """Whether the query is true (positive). A true query is not used as a fact in its own proof."""
+    """True for a positive, which is a true query. It is not used as a fact in its own proof."""
     depth: Int32[Array, "*batch"]
-    """Proof depth of the query; -1 if it is not known, and for negatives."""
+    """Proof depth of the query, or -1 if it is not known or the query is a negative."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -331,9 +322,9 @@ class QuerySet(Fingerprinted):
     """The true queries of a split. Instances are compared by content and are static under `jit`."""
 
     positives: np.ndarray
-    """int32 [queries, 1 + arity]: encoded queries."""
+    """Encoded queries as int32 [queries, 1 + arity]."""
     depths: np.ndarray
-    """int32 [queries]: proof depths; -1 if a query has no proof or its depth is not known."""
+    """Proof depths as int32 [queries], or -1 if a query has no proof or its depth is not known."""
 
     @classmethod
     def create(
@@ -344,10 +335,7 @@ class QuerySet(Fingerprinted):
             depths = np.full(len(positives), -1, np.int32)
         if len(depths) != len(positives):
             raise ValueError(f"got {len(depths)} depths for {len(positives)} queries")
-        arrays = np.array(positives, np.int32), np.array(depths, np.int32)
-        for array in arrays:
-            array.setflags(write=False)
-        return cls(*arrays)
+        return cls(np.array(positives, np.int32), np.array(depths, np.int32))
 
     def __len__(self) -> int:
         return len(self.positives)
@@ -365,10 +353,8 @@ class QuerySet(Fingerprinted):
                 "depths, or add depth files"
             )
         low = -1 if config.min_depth is None else config.min_depth
-        kept = self.depths >= low
-        if config.max_depth is not None:
-            kept &= self.depths <= config.max_depth
-        order = np.flatnonzero(kept)
+        high = np.inf if config.max_depth is None else config.max_depth
+        order = np.flatnonzero((self.depths >= low) & (self.depths <= high))
         if config.depth_weights:
             weighted = [depth for depth, weight in config.depth_weights if weight > 0]
             order = order[np.isin(self.depths[order], weighted)]
@@ -388,11 +374,6 @@ class QuerySet(Fingerprinted):
         """Queries and depths on the device. The arrays are concrete even while JAX is tracing."""
         with jax.ensure_compile_time_eval():
             return jnp.asarray(self.positives), jnp.asarray(self.depths)
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Digest of the queries and depths."""
-        return hashlib.sha256(self.positives.tobytes() + self.depths.tobytes()).hexdigest()
 
     def __repr__(self) -> str:
         return f"QuerySet({len(self)} queries)"

@@ -18,7 +18,6 @@ from phalanx.kg.rendering import (
     NEXT_GOAL,
     PROVED,
     RUNNING,
-    BoxStyle,
     box_width,
     draw_badge,
     draw_box,
@@ -76,7 +75,12 @@ def proof_frames(states: Sequence[ProofState], vocabulary: ProofVocabulary) -> l
     frames = []
     for index, (goals, num_actions, predicates, query, status, step) in enumerate(fields):
         names = _goal_names(query.atom[None], vocabulary)
-        outcome = _outcome(int(goals[0, 0]), int(status), could_give_up, vocabulary)
+        outcome = "out of steps" if status == TRUNCATED else "running"
+        if goals[0, 0] == vocabulary.true_index:
+            outcome = "proved"
+        elif goals[0, 0] == vocabulary.false_index:
+            # If giving up is offered, False is not among the other successors.
+            outcome = "given up" if could_give_up else "failed"
         details = "true" if query.label else "false"
         details += f" · depth {query.depth}" if query.label and query.depth >= 0 else ""
         if outcome == "running":
@@ -88,15 +92,6 @@ def proof_frames(states: Sequence[ProofState], vocabulary: ProofVocabulary) -> l
 
 def _goal_names(rows: Any, vocabulary: ProofVocabulary) -> tuple[str, ...]:
     return tuple(map(str, vocabulary.decode_state(np.asarray(rows))))
-
-
-def _outcome(first: int, status: int, could_give_up: bool, vocabulary: ProofVocabulary) -> str:
-    if first == vocabulary.true_index:
-        return "proved"
-    if first == vocabulary.false_index:
-        # If giving up is offered, False is not among the other successors.
-        return "given up" if could_give_up else "failed"
-    return "out of steps" if status == TRUNCATED else "running"
 
 
 def render_episodes(
@@ -125,6 +120,7 @@ def render_episodes(
 
 _STATUS_STYLES = {"running": RUNNING, "proved": PROVED}
 _END_TEXTS = {"True": "✓ nothing left to prove", "False": "✕ False"}
+_END_STYLES = {_END_TEXTS["True"]: PROVED, _END_TEXTS["False"]: FAILED}
 
 
 def draw_frame(frame: ProofFrame) -> draw.Drawing:
@@ -167,7 +163,8 @@ def _draw_row(
     for row, boxes in enumerate(lines):
         for text, x, width in boxes:
             is_first = next(counter) == 0
-            style = _box_style(frame.status if is_current else "running", text, is_first)
+            is_next = is_first and (not is_current or frame.status == "running")
+            style = _END_STYLES.get(text, NEXT_GOAL if is_next else GOAL)
             kind = "goal" + " next" * is_first
             group.append(
                 draw_box(text, MARGIN + 34 + x, y + _LINE_HEIGHT * row, width, 30, style, class_=kind)
@@ -175,16 +172,8 @@ def _draw_row(
     return group
 
 
-def _box_style(status: str, text: str, is_first: bool) -> BoxStyle:
-    if text == _END_TEXTS["True"]:
-        return PROVED
-    if text == _END_TEXTS["False"]:
-        return FAILED
-    return NEXT_GOAL if is_first and status == "running" else GOAL
-
-
 def _wrap_boxes(goals: Sequence[str]) -> list[list[tuple[str, float, float]]]:
-    """Arrange the boxes of goals in lines; return the text, left edge and width of each box of each line."""
+    """Arrange the boxes of goals in lines, and return the text, left edge and width of each box."""
     lines: list[list[tuple[str, float, float]]] = [[]]
     x = 0.0
     for goal in goals:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.io.atomic import atomic_write
-from phalanx.io.checksum import CorruptFileError, read_verified_json, write_json
+from phalanx.io.checksum import read_verified_json, write_json
 from phalanx.kg.evaluation import CandidateLists, TripleScorer, TripleScores
 from phalanx.kg.vocabulary import Vocabulary
 
@@ -84,7 +84,7 @@ class ScoreCombination:
     mean: Float64[np.ndarray, " features"]
     """Mean of each feature, for standardization."""
     scale: Float64[np.ndarray, " features"]
-    """Standard deviation of each feature, for standardization; 1 for constant features."""
+    """Standard deviation of each feature, for standardization, or 1 for constant features."""
     shared: Float64[np.ndarray, " features"]
     """Weights that all relations share."""
     by_relation: Float64[np.ndarray, "relations features"]
@@ -93,7 +93,7 @@ class ScoreCombination:
     def score(
         self, relation: Int[np.ndarray, " triples"], features: Float64[np.ndarray, "triples features"]
     ) -> Float64[np.ndarray, " triples"]:
-        """Return the scores of triples; higher means more likely.
+        """Return the scores of triples. A higher score means that a triple is more likely to be true.
 
         Args:
             relation: Relation id of each triple.
@@ -114,30 +114,19 @@ class ScoreCombination:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the combination to a JSON file."""
-        record = {
-            "format": _FILE_FORMAT,
-            "features": FEATURES,
-            "relations": self.relations,
-            "mean": self.mean.tolist(),
-            "scale": self.scale.tolist(),
-            "shared": self.shared.tolist(),
-            "by_relation": self.by_relation.tolist(),
-        }
+        arrays = {name: np.asarray(value).tolist() for name, value in vars(self).items()}
         with atomic_write(path, "w", checksum=True) as file:
-            write_json(file, record, indent=1)
+            write_json(file, {"format": _FILE_FORMAT, "features": FEATURES, **arrays}, indent=1)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary) -> "ScoreCombination":
         """Load a combination. Raises `ValueError` unless its relations are those of the vocabulary."""
+        record = read_verified_json(path, "fit it again")
+        names = ("mean", "scale", "shared", "by_relation")
         try:
-            record = read_verified_json(path, "fit it again")
-            file_format = record["format"]
-            names, features = tuple(record["relations"]), record["features"]
-            arrays = [
-                np.array(record[name], np.float64) for name in ("mean", "scale", "shared", "by_relation")
-            ]
-        except CorruptFileError:
-            raise
+            file_format, features = record["format"], record["features"]
+            relations = tuple(record["relations"])
+            arrays = [np.array(record[name], np.float64) for name in names]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is not a saved combination: {error!r}") from error
         if file_format != _FILE_FORMAT:
@@ -147,14 +136,13 @@ class ScoreCombination:
             )
         if tuple(features) != FEATURES:
             raise ValueError(f"{path} has the features {features}, expected {list(FEATURES)}: fit it again")
-        if names != vocabulary.predicates:
+        if relations != vocabulary.predicates:
             raise ValueError(f"{path} was fitted for other relations than {', '.join(vocabulary.predicates)}")
-        shapes = [(len(FEATURES),)] * 3 + [(len(names), len(FEATURES))]
-        if [array.shape for array in arrays] != shapes:
-            raise ValueError(
-                f"{path} has arrays of shape {[array.shape for array in arrays]}, expected {shapes}"
-            )
-        return cls(names, *arrays)
+        shapes = [array.shape for array in arrays]
+        expected = [(len(FEATURES),)] * 3 + [(len(relations), len(FEATURES))]
+        if shapes != expected:
+            raise ValueError(f"{path} has arrays of shape {shapes}, expected {expected}")
+        return cls(relations, *arrays)
 
 
 def compute_features(
@@ -207,74 +195,53 @@ def fit_combination(
     mean, scale = features.mean(axis=0), features.std(axis=0)
     # Rounding gives a constant column a small deviation, too.
     scale = np.where(scale > 1e-9 * (1 + np.abs(mean)), scale, 1.0)
-    model = _ConditionalLogit(
-        candidates, (features - mean) / scale, vocabulary.num_predicates, shared_penalty, relation_penalty
-    )
-    weights = model.fit()
-    return ScoreCombination(vocabulary.predicates, mean, scale, weights[0], weights[1:])
+    x, first, list_index = (features - mean) / scale, candidates.starts[:-1], candidates.list_index
+    # All triples of a list have the same relation.
+    relation = candidates.triples[:, 0].astype(np.int64)
+    # Row 0 contains the shared weights, followed by one row per relation.
+    penalty = np.full((vocabulary.num_predicates + 1, 1), relation_penalty)
+    penalty[0] = shared_penalty
 
-
-class _ConditionalLogit:
-    """Penalized conditional logit model. All triples of a list have the same relation."""
-
-    def __init__(
-        self,
-        candidates: CandidateLists,
-        x: np.ndarray,
-        num_relations: int,
-        shared_penalty: float,
-        relation_penalty: float,
-    ) -> None:
-        self.x, self.starts, self.list_index = x, candidates.starts, candidates.list_index
-        self.first = candidates.starts[:-1]
-        self.relation = candidates.triples[:, 0].astype(np.int64)
-        self.penalty = np.full((num_relations + 1, 1), relation_penalty)
-        self.penalty[0] = shared_penalty
-
-    def _loss(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+    def loss_of(weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the penalized loss, and the softmax probability of each candidate within its list."""
-        value = np.einsum("cf,cf->c", self.x, (weights[0] + weights[1:])[self.relation])
-        value -= np.maximum.reduceat(value, self.first)[self.list_index]
+        value = np.einsum("cf,cf->c", x, (weights[0] + weights[1:])[relation])
+        value -= np.maximum.reduceat(value, first)[list_index]
         power = np.exp(value)
-        total = np.add.reduceat(power, self.first)
-        loss = float(np.sum(np.log(total) - value[self.first]))
-        return loss + float(np.sum(self.penalty * weights**2)) / 2, power / total[self.list_index]
+        total = np.add.reduceat(power, first)
+        loss = float(np.sum(np.log(total) - value[first]))
+        return loss + float(np.sum(penalty * weights**2)) / 2, power / total[list_index]
 
-    def fit(self) -> np.ndarray:
-        """Return the fitted weights. Row 0 contains the shared weights, followed by one row per relation."""
-        rows, width = self.penalty.shape[0], self.x.shape[1]
-        weights = np.zeros((rows, width))
-        loss, probability = self._loss(weights)
-        for _ in range(_MAX_NEWTON_STEPS):
-            gradient, hessian = self._derivatives(weights, probability)
-            step = np.linalg.solve(hessian, gradient.reshape(-1)).reshape(rows, width)
-            decrease = float(np.sum(step * gradient))
-            if decrease < 1e-9 * (1 + abs(loss)):
-                break
-            size = 1.0
-            while True:
-                new_loss, new_probability = self._loss(weights - size * step)
-                if new_loss <= loss - 1e-4 * size * decrease or size < 1e-6:
-                    break
-                size /= 2
-            weights, loss, probability = weights - size * step, new_loss, new_probability
-        return weights
-
-    def _derivatives(self, weights: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows, width = weights.shape
-        gradient = self.penalty * weights
-        hessian = np.zeros((rows, width, rows, width))
-        expected = np.add.reduceat(self.x * probability[:, None], self.first, axis=0)
-        for number in np.unique(self.relation).tolist():
-            mask, lists = self.relation == number, self.relation[self.first] == number
-            slope = np.sum(expected[lists] - self.x[self.first[lists]], axis=0)
-            x = self.x[mask]
-            covariance = (x * probability[mask, None]).T @ x - expected[lists].T @ expected[lists]
-            gradient[0] += slope
-            gradient[number + 1] += slope
+    def derivatives(weights: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gradient and the Hessian of the penalized loss, the latter as a square matrix."""
+        gradient = penalty * weights
+        hessian = np.zeros((*weights.shape, *weights.shape))
+        expected = np.add.reduceat(x * probability[:, None], first, axis=0)
+        for number in np.unique(relation).tolist():
+            mask, lists = relation == number, relation[first] == number
+            slope = np.sum(expected[lists] - x[first[lists]], axis=0)
+            rows, means = x[mask], expected[lists]
+            covariance = (rows * probability[mask, None]).T @ rows - means.T @ means
             for one in (0, number + 1):
+                gradient[one] += slope
                 for other in (0, number + 1):
                     hessian[one, :, other] += covariance
-        flat = hessian.reshape(rows * width, rows * width)
-        flat[np.diag_indices_from(flat)] += np.repeat(self.penalty[:, 0], width)
+        flat = hessian.reshape(weights.size, weights.size)
+        flat[np.diag_indices_from(flat)] += np.repeat(penalty[:, 0], weights.shape[1])
         return gradient, flat
+
+    weights = np.zeros((len(penalty), x.shape[1]))
+    loss, probability = loss_of(weights)
+    for _ in range(_MAX_NEWTON_STEPS):
+        gradient, hessian = derivatives(weights, probability)
+        step = np.linalg.solve(hessian, gradient.reshape(-1)).reshape(weights.shape)
+        decrease = float(np.sum(step * gradient))
+        if decrease < 1e-9 * (1 + abs(loss)):
+            break
+        size = 1.0
+        while True:
+            new_loss, new_probability = loss_of(weights - size * step)
+            if new_loss <= loss - 1e-4 * size * decrease or size < 1e-6:
+                break
+            size /= 2
+        weights, loss, probability = weights - size * step, new_loss, new_probability
+    return ScoreCombination(vocabulary.predicates, mean, scale, weights[0], weights[1:])

@@ -14,15 +14,28 @@ from phalanx.proofs.queries import SampledQuery
 TERMINATED, TRUNCATED = 1, 2
 
 
+class ExpandSettings(NamedTuple):
+    """Settings of `phalanx.proofs.backends.expand`, which are static under `jit`."""
+
+    max_skipped_states: int
+    """Maximum number of states with a single successor that one step skips."""
+    end_proof_action: bool
+    """Add the end action, which gives up, as the last successor."""
+    prune_visited: bool
+    """Remove successors that the episode has already visited."""
+    restart: bool
+    """Clear the visited states first, at the start of an episode."""
+
+
 class ExpandRequest(NamedTuple):
-    """Which nodes of a batch to expand, and their queries."""
+    """Selects the nodes of a batch to expand, and contains the query of each node."""
 
     where: Bool[Array, "*batch"]
     """Mask of the nodes to expand. The other nodes are not changed."""
     query: Int32[Array, "*batch atom"]
     """Query of each node."""
     exclude_query: Bool[Array, "*batch"]
-    """Whether the query must not be used as a fact, so that it does not prove itself."""
+    """True if the query must not be used as a fact, so that it does not prove itself."""
 
 
 class SearchNode(NamedTuple):
@@ -40,7 +53,7 @@ class SearchNode(NamedTuple):
     num_visited: Int32[Array, "*batch"]
     """Number of visited states."""
     overflow: Bool[Array, "*batch"]
-    """Whether successors were cut off because there were more than `max_actions`."""
+    """True if successors were cut off because there were more than `max_actions`."""
     num_too_long: Int32[Array, "*batch"]
     """Number of successors that were removed because they had more than `max_goals` goals."""
     num_skipped: Int32[Array, "*batch"]
@@ -96,18 +109,13 @@ class ProofState(eqx.Module):
         return self.node.num_actions
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Shape of the batch; empty for a single state."""
-        return self.status.shape
-
-    @property
     def action_mask(self) -> Bool[Array, "*batch actions"]:
         """Mask of the legal actions."""
         return jnp.arange(self.successors.shape[-3]) < self.num_actions[..., None]
 
     @property
     def episode_done(self) -> Any:
-        """Whether the episode has ended."""
+        """True if the episode has ended."""
         return self.status != 0
 
     def __getitem__(self, index: Any) -> "ProofState":
@@ -128,9 +136,9 @@ class ProofObservation(eqx.Module):
     action_mask: Bool[Array, "*batch actions"]
     """Mask of the legal actions."""
     label: Bool[Array, "*batch"]
-    """Whether the query is true. For bookkeeping only."""
+    """True if the query is true, and False if it is a corruption. For bookkeeping only."""
     depth: Int32[Array, "*batch"]
-    """Proof depth of the query; -1 if it is not known, and for negatives. For bookkeeping only."""
+    """Proof depth of the query, or -1 if it is not known or the query is a negative. For bookkeeping only."""
     step_count: Int32[Array, "*batch"]
     """Number of steps taken in this episode. For bookkeeping only."""
 

@@ -2,12 +2,11 @@
 
 import difflib
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from phalanx.core.vector import host_rows, read_actions
 from phalanx.proofs.state import ProofState
 from phalanx.proofs.vocabulary import END, ProofVocabulary
 
@@ -59,23 +58,6 @@ def observation_text(state: ProofState, vocabulary: ProofVocabulary, max_steps: 
         f"Choices:\n{choices}\n\n"
         "Answer with the number of a choice, or with its text."
     )
-
-
-def observation_texts(states: ProofState, vocabulary: ProofVocabulary, max_steps: int) -> list[str]:
-    """Describe each state of a batch; see `observation_text`."""
-    return [observation_text(row, vocabulary, max_steps) for row in host_rows(states, np.asarray)]
-
-
-def parse_actions(
-    texts: Sequence[str], states: ProofState, vocabulary: ProofVocabulary
-) -> tuple[list[int] | None, list[str]]:
-    """Parse one answer for each state of a batch.
-
-    Returns:
-        The actions and an error message for each answer; see `phalanx.core.vector.read_actions`.
-    """
-    rows = zip(texts, host_rows(states, np.asarray), strict=True)
-    return read_actions(parse_action, ((text, row, vocabulary) for text, row in rows))
 
 
 def parse_action(text: str, state: ProofState, vocabulary: ProofVocabulary) -> int:

@@ -129,7 +129,7 @@ class ProofVocabulary(StateIndices):
     @property
     def num_predicate_embeddings(self) -> int:
         """Number of rows of an embedding table with all predicates and padding."""
-        return max(self.predicate_names) + 1
+        return len(self.predicate_indices) + 1
 
     @property
     def num_constant_embeddings(self) -> int:
@@ -138,12 +138,12 @@ class ProofVocabulary(StateIndices):
 
     @functools.cached_property
     def constant_domains(self) -> Int32[np.ndarray, " constants_and_one"]:
-        """Domain number of each constant; 0 for padding and for constants that are not in any domain."""
+        """Domain number of each constant, or 0 for padding and for constants that are not in any domain."""
         return np.concatenate([[0], self.kg.entity_domains]).astype(np.int32)
 
     @functools.cached_property
     def predicate_arities(self) -> Int32[np.ndarray, " predicates_and_one"]:
-        """Number of arguments of each predicate; 0 for padding."""
+        """Number of arguments of each predicate, or 0 for padding."""
         return np.array([0, *(self.kg.arities[name] for name in self.predicates)], np.int32)
 
     def encode_atom(self, atom: Atom) -> EncodedAtom:
@@ -154,14 +154,10 @@ class ProofVocabulary(StateIndices):
         """Encode ground atoms as rows (predicate, terms), in the given order."""
         return self.kg.encode(atoms) + np.int32(1)
 
-    def encode_rule(self, rule: Rule) -> EncodedRule:
-        """Encode a rule. Variables are -1, -2, ... in order of first occurrence, starting with the head."""
-        head, body = self.kg.encode_rule(rule)
-        return _shift(head), tuple(map(_shift, body))
-
     def encode_rules(self, rules: Iterable[Rule]) -> tuple[EncodedRule, ...]:
-        """Encode several rules."""
-        return tuple(self.encode_rule(rule) for rule in rules)
+        """Encode rules. Variables are -1, -2, ... in order of first occurrence, starting with the head."""
+        encoded = self.kg.encode_rules(rules)
+        return tuple((_shift(head), tuple(map(_shift, body))) for head, body in encoded)
 
     def decode_atom(self, row: Iterable[SupportsInt]) -> Atom:
         """Convert an encoded atom to an `Atom`. Variables are named `_1`, `_2`, ..."""

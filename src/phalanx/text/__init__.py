@@ -1,39 +1,20 @@
 """Environments with text observations and text actions."""
 
 from phalanx.text.env import (
-    EpisodeId,
-    TextEnvironment,
-    TextInfo,
-    TextRewards,
-    TextStep,
-    TextVectorEnvironment,
-    TextVectorStep,
+    EpisodeId as EpisodeId,
+    TextEnvironment as TextEnvironment,
+    TextInfo as TextInfo,
+    TextRewards as TextRewards,
+    TextStep as TextStep,
+    TextVectorEnvironment as TextVectorEnvironment,
+    TextVectorStep as TextVectorStep,
 )
 from phalanx.text.env_spec import (
-    TextEnvConfig,
-    make_text_env,
-    make_text_vector_env,
-    parse_env_spec,
-    text_env_factory,
+    TextEnvConfig as TextEnvConfig,
+    make_text_env as make_text_env,
+    make_text_vector_env as make_text_vector_env,
+    parse_env_spec as parse_env_spec,
+    text_env_factory as text_env_factory,
 )
-from phalanx.text.splits import Split, split_of
-from phalanx.text.wrapper import TextVectorWrapper, TextWrapper
-
-__all__ = [
-    "EpisodeId",
-    "Split",
-    "TextEnvConfig",
-    "TextEnvironment",
-    "TextInfo",
-    "TextRewards",
-    "TextStep",
-    "TextVectorEnvironment",
-    "TextVectorStep",
-    "TextVectorWrapper",
-    "TextWrapper",
-    "make_text_env",
-    "make_text_vector_env",
-    "parse_env_spec",
-    "split_of",
-    "text_env_factory",
-]
+from phalanx.text.splits import Split as Split, split_of as split_of
+from phalanx.text.wrapper import TextVectorWrapper as TextVectorWrapper, TextWrapper as TextWrapper

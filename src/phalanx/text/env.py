@@ -32,9 +32,11 @@ class TextInfo(NamedTuple):
     error: str = ""
     """Error message for the model if the answer is not a valid action. Empty if it is valid."""
     solved: bool = False
-    """Whether the episode has ended successfully."""
+    """True if the episode has ended successfully."""
     terminated: bool = False
+    """True if the episode has ended because it was solved or lost."""
     truncated: bool = False
+    """True if the episode has ended because of a limit on answers."""
 
 
 class TextStep(NamedTuple):
@@ -43,18 +45,24 @@ class TextStep(NamedTuple):
     text: str
     """Text that tells the model the outcome of its answer and the new state, without repeating the rules."""
     reward: float
+    """Reward of the answer."""
     done: bool
-    """Whether the episode has ended."""
+    """True if the episode has ended."""
     info: TextInfo
+    """Outcome of the answer."""
 
 
 class TextVectorStep(NamedTuple):
     """Results of one step of a batch of text environments. Each field has one item per environment."""
 
     texts: list[str]
+    """Texts that tell the model the outcome of its answers."""
     rewards: NDArray[np.float32]
+    """Rewards of the answers."""
     dones: NDArray[np.bool_]
+    """True for the episodes that have ended."""
     infos: list[TextInfo]
+    """Outcomes of the answers."""
 
     @classmethod
     def stack(cls, steps: Sequence[TextStep]) -> "TextVectorStep":
@@ -88,7 +96,7 @@ class TextEnvironment(abc.ABC):
     """
 
     blocking: bool = True
-    """Whether a step can take long (JAX, network), in which case a server should run it in a thread."""
+    """True if a step can take long, because it uses JAX or the network. A server then runs it in a thread."""
 
     @abc.abstractmethod
     def reset(self, seed: int) -> str:
@@ -134,6 +142,7 @@ class EpisodeId(NamedTuple):
     task: str
     """One of the `tasks` of the vector environment."""
     seed: int
+    """Seed from which the task generates the episode."""
 
 
 class TextVectorEnvironment:
@@ -195,9 +204,7 @@ class TextVectorEnvironment:
                 self._created[task].append(self._factories[task]())
             self.environments.append(self._created[task][used[task]])
             used[task] += 1
-        self._episodes = list(episodes)
-        self._first_prompts = self._reset_rows(range(len(episodes)), self._episodes)
-        return list(self._first_prompts)
+        return self._reset_all(episodes)
 
     def reset_where(self, mask: Sequence[bool] | NDArray[np.bool_], seeds: Sequence[int]) -> list[str]:
         """Start new episodes of the same tasks in some rows, and return the prompts of all rows.
@@ -307,6 +314,12 @@ class TextVectorEnvironment:
             for environment in environments:
                 environment.close()
 
+    def _reset_all(self, episodes: Sequence[EpisodeId]) -> list[str]:
+        """Start one episode in each of `environments`, and return the prompts."""
+        self._episodes = list(episodes)
+        self._first_prompts = self._reset_rows(range(len(episodes)), self._episodes)
+        return list(self._first_prompts)
+
     def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
         """Start episodes in some rows and return their prompts."""
         return [self.environments[row].reset(seed) for row, (_, seed) in zip(rows, episodes, strict=True)]
@@ -315,8 +328,8 @@ class TextVectorEnvironment:
         """Return the episode keys of some seeds, without affecting running episodes."""
         environment = self._factories[task]()
         try:
-            prompts = ((environment.reset(seed), environment) for seed in seeds)
-            return [environment.episode_key or prompt for prompt, environment in prompts]
+            prompts = (environment.reset(seed) for seed in seeds)
+            return [environment.episode_key or prompt for prompt in prompts]
         finally:
             environment.close()
 

@@ -29,7 +29,7 @@ from .grpo import (
     grpo_loss as grpo_loss,
     turn_advantages as turn_advantages,
 )
-from .kge import KGEConfig as KGEConfig, KGEState as KGEState, KGETrainer as KGETrainer
+from .kge import KGEConfig as KGEConfig, KGETrainer as KGETrainer
 from .optimizer import OptimizerConfig as OptimizerConfig
 from .policy_algorithm import PolicyAlgorithm as PolicyAlgorithm
 from .ppo import (

@@ -33,6 +33,7 @@ class TrainState(eqx.Module):
     params: PyTree
     """Trained parameters. Another run can use them as its initial parameters."""
     opt_state: optax.OptState
+    """State of the optimizer."""
     step: Int[Array, ""]
     """Number of completed updates."""
     sharded_fields: ClassVar[tuple[str, ...]] = ()
@@ -63,6 +64,7 @@ class Progress:
     update: int
     """Number of completed updates."""
     num_updates: int
+    """Number of updates at the end of the run."""
     seconds: float
     """Time spent in updates, in seconds."""
     counts: Mapping[str, int]
@@ -81,20 +83,22 @@ class TrainResult:
     update: int
     """Number of completed updates."""
     interrupted: bool
-    """Whether the run was stopped before its last update."""
+    """True if the run was stopped before its last update."""
     signal: int | None
     """Number of the signal that stopped the run. None if no signal was received."""
     seconds: float
     """Time spent in updates, in seconds. Includes updates before the run was resumed."""
     counts: Mapping[str, int]
+    """Sum of `UpdateResult.counts` over all updates and seeds."""
     evaluations: list[dict[str, Any]]
     """Records of the evaluations during this call of `train`."""
-    first: Progress | None
+    state: Any = None
+    """Final `TrainState`. None if there are several seeds."""
+    first: Progress | None = None
     """Progress after the first update of this call of `train`. None if there was no update."""
-    last: Progress | None
-    state: Any = dataclasses.field(repr=False)
-    """Final `TrainState`; None if there are several seeds."""
-    seeds: "Sequence[TrainResult]" = dataclasses.field(default=(), repr=False)
+    last: Progress | None = None
+    """Progress after the last update of this call of `train`. None if there was no update."""
+    seeds: "Sequence[TrainResult]" = ()
     """Results of the individual seeds. Empty if there is only one seed."""
 
     def __repr__(self) -> str:
@@ -141,7 +145,7 @@ class Algorithm(abc.ABC, Generic[State]):
         self.config: Any = config
         self.environment: Any = environment
         self.mesh = DeviceMesh() if mesh is None else mesh
-        self.num_updates = config.num_updates
+        self.num_updates: int = getattr(config, config.num_updates_setting)
 
     @classmethod
     def for_evaluation(cls: type[AnyAlgorithm], config: Any) -> AnyAlgorithm:
@@ -229,7 +233,7 @@ class Algorithm(abc.ABC, Generic[State]):
             state: State with the parameters to evaluate.
             settings: Section `evaluation` of the config or, in `phalanx eval`, settings of the class that
                 `eval_settings_type` returns.
-            final: Whether this is the last evaluation of a run, which may take longer.
+            final: True for the last evaluation of a run, which may take longer, and in `phalanx eval`.
 
         Returns:
             The results, for example one for greedy and one for sampled actions.
@@ -271,11 +275,12 @@ class Algorithm(abc.ABC, Generic[State]):
         """Return a few lines of text that describe the result of a run."""
         if result.first is None or result.last is None:
             return []
-        known = [name for name in self.headline if name in result.first.metrics]
+        first, last = result.first, result.last
         return [
-            f"{name.replace('_', ' ').capitalize()}: {result.first.metrics[name]:.3f} at update "
-            f"{result.first.update}, {result.last.metrics[name]:.3f} at {result.last.update}"
-            for name in known
+            f"{name.replace('_', ' ').capitalize()}: {first.metrics[name]:.3f} at update {first.update}, "
+            f"{last.metrics[name]:.3f} at {last.update}"
+            for name in self.headline
+            if name in first.metrics
         ]
 
     def with_seed(self: AnyAlgorithm, seed: int) -> AnyAlgorithm:
@@ -284,8 +289,11 @@ class Algorithm(abc.ABC, Generic[State]):
         Algorithms with mutable state, such as threads or buffers, override this method to reset that state.
         """
         other = copy.copy(self)
-        other.config = self.config.model_copy(update={"seed": seed, "num_seeds": 1})
+        other.config = self._config_with_seed(seed)
         return other
+
+    def _config_with_seed(self, seed: int) -> Any:
+        return self.config.model_copy(update={"seed": seed, "num_seeds": 1})
 
     def close(self) -> None:
         """Release threads, connections and other resources."""
@@ -326,10 +334,9 @@ def load_algorithm(name: str) -> type[Algorithm]:
     elif ":" in name:
         found = import_object(name)
     else:
-        near = difflib.get_close_matches(name, ALGORITHMS, 1)
-        hint = (
-            f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(ALGORITHMS)}, or name a file"
-        )
+        hint = f"choose from {', '.join(ALGORITHMS)}, or name a file"
+        for near in difflib.get_close_matches(name, ALGORITHMS, 1):
+            hint = f"did you mean {near!r}?"
         raise ValueError(f"unknown algorithm {name!r}; {hint}")
     if not inspect.isclass(found) or not issubclass(found, Algorithm):
         raise ValueError(f"{name!r} is not a subclass of phalanx.training.Algorithm")

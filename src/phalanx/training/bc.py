@@ -64,12 +64,15 @@ class BCConfig(PolicyConfig):
     minibatch_size: int = Field(default=256, ge=1)
     """Maximum number of labeled steps per gradient step."""
     expert_prob: float = Field(default=1.0, ge=0, le=1)
-    """Initial probability that the expert acts in a step instead of the policy."""
+    """Probability at the start of the run that the expert acts in a step instead of the policy. The expert
+    labels every step in either case."""
     expert_prob_end: float = Field(default=0.1, ge=0, le=1)
-    """Final probability that the expert acts in a step. If `expert_prob` and `expert_prob_end` are both 1,
-    only the expert acts, as in behavior cloning without DAgger."""
+    """Probability that the expert acts in a step after the first `expert_anneal_fraction` of the run. If
+    `expert_prob` and `expert_prob_end` are both 1, only the expert acts, as in behavior cloning without
+    DAgger."""
     expert_anneal_fraction: float = Field(default=0.2, ge=0, le=1)
-    """Fraction of the run in which the probability changes linearly to `expert_prob_end`."""
+    """Fraction of the run, from its start, in which the probability changes linearly from `expert_prob` to
+    `expert_prob_end`."""
     optimizer: OptimizerConfig = OptimizerConfig(
         learning_rate=3e-3, end_learning_rate=1e-4, lr_schedule="cosine", max_grad_norm=1.0, eps=1e-5
     )
@@ -174,7 +177,7 @@ class BC(PolicyAlgorithm[BCState]):
         )
 
     def _next_tasks(self, update: int) -> tuple[Environment, np.random.Generator]:
-        """Return the result of `prepare_tasks` for an update, and start to prepare the next update."""
+        """Return the result of `prepare_tasks` for an update, and start to prepare that of the next one."""
         prepared = self._prepared.pop(update, None)
         if update + 1 < self.num_updates:
             self._worker = self._worker or concurrent.futures.ThreadPoolExecutor(1, "refresh-tasks")
@@ -199,13 +202,18 @@ class BC(PolicyAlgorithm[BCState]):
         rng: np.random.Generator,
         update: int,
     ) -> tuple[Steps, dict[str, np.ndarray]]:
-        """Run episodes with the policy and the expert. Returns labeled steps and episode statistics."""
+        """Run episodes in which the policy or the expert acts.
+
+        Returns:
+            The labeled steps, and the episode statistics with shape `[num_steps, num_envs]`.
+        """
         config = self.config
         expert, expert_prob = environment.expert(), config.expert_prob_at(update)
         assert expert is not None
         reset_key, key = jax.random.split(key)
         states, observations = self._jit_reset(environment, reset_key)
-        memory, lengths = expert.init(states), jnp.zeros(config.num_envs, jnp.int32)
+        memory = expert.init(states)
+        lengths, returns = jnp.zeros(config.num_envs, jnp.int32), jnp.zeros(config.num_envs)
         seen, labeled, ended = [], [], []
         for step_key in jax.random.split(key, config.num_steps):
             own = self._jit_act(network, observations, step_key)
@@ -215,8 +223,12 @@ class BC(PolicyAlgorithm[BCState]):
             labeled.append(labels)
             first = jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], labels.actions)
             acts &= labels.mask[:, 0]
-            states, observations, lengths, actions, episodes = self._jit_step(
-                environment, states, observations, lengths, own, first, acts, step_key
+            states, observations, actions, episodes = self._jit_step(
+                environment, states, observations, lengths, returns, own, first, acts, step_key
+            )
+            is_running = ~episodes["episode_mask"]
+            lengths, returns = (
+                episodes[name] * is_running for name in ("episode_lengths", "episode_returns")
             )
             memory = expert.advance(memory, labels, actions, np.asarray(episodes["episode_mask"]))
             ended.append(jax.tree.map(np.asarray, episodes))
@@ -241,19 +253,27 @@ class BC(PolicyAlgorithm[BCState]):
         states: PyTree,
         observations: PyTree,
         lengths: Int32[Array, " batch"],
+        returns: Float[Array, " batch"],
         own: PyTree,
         expert: PyTree,
         expert_acts: Bool[Array, " batch"],
         key: Key,
-    ) -> tuple[PyTree, PyTree, Int32[Array, " batch"], PyTree, dict[str, Array]]:
+    ) -> tuple[PyTree, PyTree, PyTree, dict[str, Array]]:
         """Take one step in each environment and reset environments whose episode has ended.
 
-        Where `expert_acts` is true, the action is taken from `expert`, otherwise from `own`, the actions of
-        the policy.
+        Args:
+            environment: Environment with the tasks of this update.
+            states: States of the environments.
+            observations: Observations of these states.
+            lengths: Number of steps so far in the current episode of each environment.
+            returns: Sum of the rewards so far in the current episode of each environment.
+            own: Actions of the policy.
+            expert: Actions of the expert.
+            expert_acts: Whether to take the expert's action in each environment.
+            key: Key for resetting environments.
 
-        Returns: The states, the observations, the lengths of the current episodes, the actions that were
-        taken, and
-            the episode statistics.
+        Returns:
+            The new states and observations, the actions that were taken, and the episode statistics.
         """
 
         def choose(mine: Array, theirs: Array) -> Array:
@@ -262,16 +282,15 @@ class BC(PolicyAlgorithm[BCState]):
 
         actions = jax.tree.map(choose, own, expert)
         states, observations, rewards, done, info = environment.batch_step(states, actions)
-        lengths = lengths + 1
         keys = jax.random.split(jax.random.fold_in(key, 1), done.shape[0])
         states, observations = environment.batch_reset_where(done, keys, states, observations)
         episodes = {
             "episode_mask": done,
-            "episode_returns": rewards,
-            "episode_lengths": lengths,
+            "episode_returns": returns + rewards,
+            "episode_lengths": lengths + 1,
             **environment.episode_metrics(info),
         }
-        return environment.detach_names(states), observations, jnp.where(done, 0, lengths), actions, episodes
+        return environment.detach_names(states), observations, actions, episodes
 
     def _learn(
         self, steps: Steps, params: PyTree, opt_state: optax.OptState, update: Int32[Array, ""]

@@ -31,6 +31,7 @@ from phalanx.io.checksum import (
 )
 from phalanx.io.untrusted import read_yaml
 from phalanx.training.config import CheckpointConfig
+from phalanx.training.distributed import with_key_type_of, without_key_type
 from phalanx.training.run_dir import CHECKPOINTS, CONFIG, METADATA, read_metadata
 
 _LOG = logging.getLogger("phalanx.training")
@@ -97,8 +98,7 @@ class Checkpointer:
     Args:
         run: Run folder.
         config: Settings for which checkpoints to keep. None means the default settings.
-        read_only: Whether to only read checkpoints. Files that a training process is writing are then not
-            touched.
+        read_only: Never change or remove files, for example because another process is training the run.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Checkpointer:
             self._verified.discard(step)
             self._scores.pop(step, None)
         # Orbax rejects empty arrays.
-        arrays = {name: _without_key_type(leaf) for name, leaf in named(state).items() if leaf.size}
+        arrays = {name: without_key_type(leaf) for name, leaf in named(state).items() if leaf.size}
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(arrays), metadata=ocp.args.JsonSave(dict(metadata))
         )
@@ -448,26 +448,16 @@ def named(tree: PyTree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="-"): leaf for path, leaf in leaves}
 
 
-def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _without_key_type(leaf: Any) -> Any:
-    """Convert a PRNG key to an integer array, because Orbax does not save key types. Keep other arrays."""
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
 def _restore_target(leaf: Any) -> Any:
-    array = _without_key_type(leaf)
+    array = without_key_type(leaf)
     if isinstance(array, jax.Array):
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
     return np.asarray(array)
 
 
 def _restore_placement(array: Any, like: Any) -> Any:
-    if isinstance(like, jax.Array) and not like.committed and not _is_key(array):
+    """Return a restored array with the key type of `like`, committed to a device only if `like` is."""
+    if array is not like and isinstance(like, jax.Array) and not like.committed:
         # Orbax commits arrays to a device, and programs would be compiled again for committed arrays.
         array = jnp.asarray(np.asarray(array))
-    if _is_key(like) and not _is_key(array):
-        return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
-    return array
+    return with_key_type_of(like, array)

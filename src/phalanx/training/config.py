@@ -25,6 +25,7 @@ from phalanx.training.optimizer import OptimizerConfig
 AnyRunConfig = TypeVar("AnyRunConfig", bound="RunConfig")
 AnyPolicyConfig = TypeVar("AnyPolicyConfig", bound="PolicyConfig")
 AnyTextConfig = TypeVar("AnyTextConfig", bound="TextRunConfig")
+AnyConfigWithEnv = TypeVar("AnyConfigWithEnv", "PolicyConfig", "TextRunConfig")
 
 OPTIMIZER_ALIASES = {
     "lr": "optimizer.learning_rate",
@@ -49,11 +50,15 @@ class CheckpointConfig(Config):
     """Evaluation metric, such as `success_rate`. The checkpoint with the best value is kept in addition to
     the newest ones. None keeps only the newest ones."""
     best_mode: Literal["max", "min"] = "max"
-    """Whether higher (`max`) or lower (`min`) values of `best_metric` are better."""
+    """Direction of `best_metric`: `max` if higher values are better, `min` if lower values are better."""
 
 
 class RunConfig(Config):
     """Base class for the settings of a training run. Algorithms add their own settings in subclasses."""
+
+    num_updates_setting: ClassVar[str] = "num_updates"
+    """Name of the setting that determines the number of updates. It is the only setting that can change when
+    a run is extended."""
 
     seed: int = Field(default=0, ge=0)
     """Seed of the initial parameters, the episodes and the order of samples."""
@@ -89,7 +94,8 @@ class RunConfig(Config):
             inherited: Settings taken over from the run that the initial parameters come from.
         """
         if env is not None:
-            raise ValueError(f"{cls.__name__} has no setting env.id, so no environment can be chosen")
+            hint = "; set dataset=PATH" if "dataset" in cls.model_fields else ""
+            raise ValueError(f"{cls.__name__} has no setting env.id, so no environment can be chosen{hint}")
         return load_config(cls, preset, overrides, settings=inherited)
 
 
@@ -121,8 +127,7 @@ class PolicyConfig(RunConfig):
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> "PolicyConfig":
-        if self.optimizer.name != "adamw" or self.optimizer.grad_accum_steps != 1:
-            raise ValueError("optimizer: only adamw without gradient accumulation is supported here")
+        self.optimizer.check_supported("adamw")
         return self
 
     @classmethod
@@ -136,24 +141,19 @@ class PolicyConfig(RunConfig):
     ) -> AnyPolicyConfig:
         algorithm_config = cls.algorithm_config or cls
         preset_values = {} if preset is None else read_preset(algorithm_config, preset)
-        values = [preset_values, inherited or {}, parse_overrides(overrides)]
-        name = choose_environment(env, values)
-        if not name:
-            if isinstance(preset_values.get("env"), Mapping):
-                # A run with an environment that was passed as an object.
-                return cast(
-                    AnyPolicyConfig, load_config(algorithm_config, preset, overrides, settings=inherited)
-                )
+        name = choose_environment(env, [preset_values, inherited or {}, parse_overrides(overrides)])
+        if not name and not isinstance(preset_values.get("env"), Mapping):
             raise ValueError("no environment was chosen: set env.id (--env), such as env.id=arc")
+        if not name:
+            # The preset is the config of a run whose environment was passed as an object.
+            return cast(AnyPolicyConfig, load_config(algorithm_config, preset, overrides, settings=inherited))
         full_name, environment = environment_class(name)
-        composed = config_class(algorithm_config, environment)
         if preset is None and inherited is None:
             preset = default_preset(algorithm_config, full_name)
-        config = load_config(composed, preset, overrides, settings=inherited)
-        return cast(
-            AnyPolicyConfig,
-            config.model_copy(update={"env": config.env.model_copy(update={"id": full_name})}),
+        config = load_config(
+            config_class(algorithm_config, environment), preset, overrides, settings=inherited
         )
+        return cast(AnyPolicyConfig, _with_env_id(config, full_name))
 
     @property
     def environment_settings(self) -> Any:
@@ -210,36 +210,28 @@ class TextRunConfig(RunConfig):
         name = name or algorithm_config.model_fields["env"].default.id
         composed = text_config_class(algorithm_config, env_config_class(name))
         config = load_config(composed, preset, overrides, settings=inherited)
-        env_config = config.env.model_copy(update={"id": name})
-        return cast(AnyTextConfig, config.model_copy(update={"env": env_config}))
+        return cast(AnyTextConfig, _with_env_id(config, name))
+
+
+def _with_env_id(config: PolicyConfig | TextRunConfig, name: str) -> RunConfig:
+    return config.model_copy(update={"env": config.env.model_copy(update={"id": name})})
 
 
 @functools.cache
 def text_config_class(
-    algorithm_config: type[AnyTextConfig], section: type[TextEnvConfig]
-) -> type[AnyTextConfig]:
+    algorithm_config: type[TextRunConfig], section: type[TextEnvConfig]
+) -> type[TextRunConfig]:
     """Derive a config class of an algorithm whose section `env` has the settings of a text environment.
 
     Args:
         algorithm_config: Config class of the algorithm.
         section: Class of the section `env`.
     """
-    description = algorithm_config.model_fields["env"].description
-    composed = create_model(
-        algorithm_config.__name__,
-        __base__=algorithm_config,
-        __module__=__name__,
-        __doc__=algorithm_config.__doc__,
-        env=(section, Field(default=section(), description=description)),
-    )
-    composed.algorithm_config = algorithm_config
-    return composed
+    return _derive_class(algorithm_config, algorithm_config.__name__, {"env": (section, section())})
 
 
 @functools.cache
-def config_class(
-    algorithm_config: type[AnyPolicyConfig], environment: type[Environment]
-) -> type[AnyPolicyConfig]:
+def config_class(algorithm_config: type[PolicyConfig], environment: type[Environment]) -> type[PolicyConfig]:
     """Derive a config class of an algorithm that has the settings of an environment.
 
     The sections `env`, `network` and `evaluation` become the environment's `config_type`, `network_config`
@@ -252,19 +244,30 @@ def config_class(
     if environment.network_config is not None:
         sections["network"] = (environment.network_config, environment.network_config())
     sections["evaluation"] = (environment.evaluation_config, environment.evaluation_config())
-    docs = {name: algorithm_config.model_fields[name].description for name in sections}
+    name = f"{environment.__name__}{algorithm_config.__name__}"
+    composed = _derive_class(algorithm_config, name, sections)
+    composed.environment_type = environment
+    return composed
+
+
+def _derive_class(
+    algorithm_config: type[AnyConfigWithEnv], name: str, sections: Mapping[str, tuple[type[Config], Any]]
+) -> type[AnyConfigWithEnv]:
+    """Derive a config class with other sections.
+
+    Args:
+        algorithm_config: Class to derive from.
+        name: Name of the new class.
+        sections: Class and default value of each replaced section. A default of `...` makes it required.
+    """
     fields: dict[str, Any] = {
-        name: (cls, Field(default=default, description=docs[name]))
-        for name, (cls, default) in sections.items()
+        section: (cls, Field(default=default, description=algorithm_config.model_fields[section].description))
+        for section, (cls, default) in sections.items()
     }
     composed = create_model(
-        f"{environment.__name__}{algorithm_config.__name__}",
-        __base__=algorithm_config,
-        __module__=__name__,
-        __doc__=algorithm_config.__doc__,
-        **fields,
+        name, __base__=algorithm_config, __module__=__name__, __doc__=algorithm_config.__doc__, **fields
     )
-    composed.algorithm_config, composed.environment_type = algorithm_config, environment
+    composed.algorithm_config = algorithm_config
     return composed
 
 
@@ -279,14 +282,13 @@ def choose_environment(env: str | None, values: Sequence[Mapping[str, Any]]) -> 
     Raises:
         ValueError: If `--env` and an override of `env.id` contradict each other.
     """
-    names = [value["env"].get("id") for value in values if isinstance(value.get("env"), Mapping)]
-    given = [name for name in names if name]
-    overridden = values[-1].get("env") if values else None
+    sections = [value.get("env") for value in values]
+    ids = [section.get("id") if isinstance(section, Mapping) else None for section in sections]
     if env is not None:
-        if isinstance(overridden, Mapping) and overridden.get("id") not in (None, env):
-            raise ValueError(f"--env {env} and env.id={overridden['id']} contradict each other; give one")
+        if ids[-1] not in (None, env):
+            raise ValueError(f"--env {env} and env.id={ids[-1]} contradict each other; give one")
         return env
-    return str(given[-1]) if given else ""
+    return next((str(name) for name in reversed(ids) if name), "")
 
 
 def default_preset(algorithm_config: type[Config], environment: str) -> str | None:

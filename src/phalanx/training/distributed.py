@@ -1,4 +1,8 @@
-"""Training on several devices and processes, with all operations that communicate between them."""
+"""`DeviceMesh`: runs the compiled programs of an algorithm on several devices and processes.
+
+It decides which part of the arrays each device holds, and combines the results of all devices. Data of other
+processes is sent and received by a `ProcessGroup`.
+"""
 
 import dataclasses
 import functools
@@ -11,12 +15,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxtyping import Array, Float, PyTree
 
-from phalanx.training.processes import Processes
+from phalanx.training.process_group import ProcessGroup
 
 AXIS = "shards"
 AnyState = TypeVar("AnyState", bound=Any)
 
-_processes = Processes(0, 1)
+_process_group = ProcessGroup(0, 1)
+"""Processes that `initialize` connected. Until then, only this process."""
 
 
 def initialize(coordinator: str, num_processes: int, process_id: int) -> None:
@@ -27,10 +32,10 @@ def initialize(coordinator: str, num_processes: int, process_id: int) -> None:
         num_processes: Number of processes.
         process_id: Index of this process, counted from 0.
     """
-    global _processes
-    if _processes.count > 1:
+    global _process_group
+    if _process_group.size > 1:
         raise ValueError("this process is already connected to others")
-    _processes = Processes.join(coordinator, num_processes, process_id)
+    _process_group = ProcessGroup.join(coordinator, num_processes, process_id)
 
 
 class DeviceMesh:
@@ -41,14 +46,15 @@ class DeviceMesh:
 
     Args:
         devices: Devices of this process to use. None means all of them.
-        processes: Connected processes. None means those connected by `initialize`, or only this process.
+        processes: Processes of the training run. None means those that `initialize` connected; if it was
+            not called, only this process.
     """
 
     def __init__(
-        self, devices: Sequence[jax.Device] | None = None, processes: Processes | None = None
+        self, devices: Sequence[jax.Device] | None = None, processes: ProcessGroup | None = None
     ) -> None:
         self._devices = devices
-        self.processes = _processes if processes is None else processes
+        self.processes = _process_group if processes is None else processes
 
     @functools.cached_property
     def devices(self) -> tuple[jax.Device, ...]:
@@ -57,7 +63,7 @@ class DeviceMesh:
 
     @property
     def is_first_process(self) -> bool:
-        """Whether this is the first process, which writes the files of the run."""
+        """True in the first process, which writes the files of the run."""
         return self.processes.rank == 0
 
     @functools.cached_property
@@ -72,7 +78,7 @@ class DeviceMesh:
             num_shards: Number of shards.
             settings: Description of the settings that determine this number, for the error message.
         """
-        count = len(self.devices) * self.processes.count
+        count = len(self.devices) * self.processes.size
         if num_shards % count:
             what = f"{count} processes" if len(self.devices) == 1 else f"{count} devices"
             raise ValueError(
@@ -82,7 +88,7 @@ class DeviceMesh:
 
     def local_slice(self, size: int) -> slice:
         """Return the slice of an axis with `size` entries that belongs to this process."""
-        part = size // self.processes.count
+        part = size // self.processes.size
         return slice(self.processes.rank * part, (self.processes.rank + 1) * part)
 
     def shard(self, tree: PyTree) -> PyTree:
@@ -118,11 +124,7 @@ class DeviceMesh:
 
         Every device receives the result. All processes must call this method.
         """
-        if self.processes.count > 1:
-            leaves, structure = jax.tree.flatten(tree)
-            gathered = self.processes.gather_all([np.asarray(leaf) for leaf in leaves], [0] * len(leaves))
-            tree = jax.tree.unflatten(structure, map(_to_device, gathered))
-        return self.replicate(tree)
+        return self.replicate(self._gather_from_processes(tree))
 
     def sum_in_order(self, rows: Float[Array, "shards size"]) -> Float[Array, " size"]:
         """Sum the rows of all devices and processes in a fixed order. All processes must call this method.
@@ -136,9 +138,7 @@ class DeviceMesh:
 
         All processes must call it at the same time.
         """
-        if self.processes.count == 1 or not state.sharded_fields:
-            return state
-        parts = {name: jax.tree.map(self._gather_leaf, getattr(state, name)) for name in state.sharded_fields}
+        parts = {name: self._gather_from_processes(getattr(state, name)) for name in state.sharded_fields}
         return dataclasses.replace(state, **parts)
 
     def shard_state(self, state: AnyState) -> AnyState:
@@ -146,7 +146,7 @@ class DeviceMesh:
 
         This is the inverse of `gather_state`.
         """
-        if self._mesh is None and self.processes.count == 1:
+        if self._mesh is None and self.processes.size == 1:
             return state
 
         def part(leaf: Array) -> Array:
@@ -166,7 +166,8 @@ class DeviceMesh:
 
         All processes must call this method with the same number of flags.
         """
-        return np.any(self.processes.gather(np.asarray(flags)[None]), axis=0).tolist()
+        [gathered] = self.processes.gather([np.asarray(flags)[None]])
+        return np.any(gathered, axis=0).tolist()
 
     def check_agreement(self, what: str, digest: str) -> None:
         """Raise ValueError if the processes have different digests. All processes must call this method.
@@ -182,11 +183,15 @@ class DeviceMesh:
                     f"process {rank} and process 0 differ in {what}; start all of them with the same command"
                 )
 
-    def _gather_leaf(self, leaf: Array) -> Array:
-        if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return _to_device(self.processes.gather(np.asarray(leaf)))
-        data = self.processes.gather(np.asarray(jax.random.key_data(leaf)))
-        return jax.random.wrap_key_data(_to_device(data), impl=jax.random.key_impl(leaf))
+    def _gather_from_processes(self, tree: PyTree) -> PyTree:
+        """Concatenate the arrays of all processes along the first axis."""
+        if self.processes.size == 1:
+            return tree
+        leaves, structure = jax.tree.flatten(tree)
+        gathered = self.processes.gather([np.asarray(without_key_type(leaf)) for leaf in leaves])
+        # The memory must not be shared with NumPy, because programs may reuse the memory of their arguments.
+        arrays = jax.device_put(gathered, may_alias=False)
+        return jax.tree.unflatten(structure, map(with_key_type_of, leaves, arrays))
 
 
 def unreplicate(tree: PyTree) -> PyTree:
@@ -237,9 +242,17 @@ def _sum_rows(rows: Float[Array, "shards size"]) -> Float[Array, " size"]:
     return functools.reduce(jnp.add, rows)
 
 
-def _to_device(array: np.ndarray) -> Array:
-    """Copy an array to the default device.
+def without_key_type(leaf: Any) -> Any:
+    """Convert PRNG keys to integers, because NumPy and Orbax do not have key types. Return others as is."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
-    The memory is never shared with the NumPy array, because programs may reuse the memory of their arguments.
-    """
-    return jax.device_put(array, may_alias=False)
+
+def with_key_type_of(like: Any, leaf: Any) -> Any:
+    """Convert integers to PRNG keys if `like` has keys. This is the inverse of `without_key_type`."""
+    if not _is_key(like) or _is_key(leaf):
+        return leaf
+    return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(like))
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -3,14 +3,15 @@
 Each update samples `num_prompts` episodes, lets the model attempt each of them `num_generations` times, and
 compares the rewards within each group of attempts. Names follow TRL's `GRPOConfig`.
 
-Variants: `importance_sampling_level="sequence"` is GSPO (Zheng et al., 2025, arXiv:2507.18071).
-    `advantage_granularity="turn"` compares an answer with other answers to the same prompt, as in GiGPO (Feng
-    et al., 2025, arXiv:2505.10978). `epsilon_high > epsilon` and the mean of the loss over tokens are from
-    DAPO (Yu et
-al., 2025, arXiv:2503.14476).
+Some settings select variants from other papers. `importance_sampling_level="sequence"` is GSPO (Zheng et al.,
+2025, arXiv:2507.18071). `advantage_granularity="turn"` compares an answer with other answers to the same
+prompt, as in GiGPO (Feng et al., 2025, arXiv:2505.10978). `epsilon_high > epsilon` and the mean of the loss
+over tokens are from DAPO (Yu et al., 2025, arXiv:2503.14476).
 """
 
+import collections
 import concurrent.futures
+import itertools
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped]
-from jaxtyping import Array, Bool, Float, Float32, Int32, PyTree
+from jaxtyping import Array, Bool, Float, Int32, PyTree
 from pydantic import Field
 
 from phalanx.config import Config
@@ -102,7 +103,7 @@ class GRPOConfig(TextRunConfig):
     max_completion_length: int = Field(default=64, ge=1)
     """Maximum number of generated tokens per answer."""
     legal_actions_only: bool = False
-    """Whether to restrict generation to legal actions in multi-turn environments."""
+    """Generate only legal actions, in environments that can list them, such as multi-turn puzzles."""
 
     num_prompts: int = Field(default=16, ge=1)
     """Number of episodes per update. Each episode is attempted `num_generations` times."""
@@ -122,7 +123,7 @@ class GRPOConfig(TextRunConfig):
     tokens. With `sequence`, all tokens of a completion share the geometric mean of their ratios, and the loss
     is a mean over completions."""
     scale_rewards: bool = True
-    """Whether to divide advantages by the standard deviation of the rewards in their group."""
+    """Divide advantages by the standard deviation of the rewards in their group."""
     advantage_granularity: Literal["episode", "turn"] = "episode"
     """Granularity of the advantages. With `episode`, all turns of an attempt share the advantage of its total
     reward. With `turn`, the advantage of a turn compares its return with those of all turns with the same
@@ -142,8 +143,8 @@ class GRPOConfig(TextRunConfig):
     """Number of rows per forward and backward pass. An optimizer step sums the gradients of all
     microbatches."""
     async_rollouts: bool = False
-    """Whether to run the rollouts of the next update while training on the current ones. The rollouts then
-    come from parameters that are one update old, which the importance ratio corrects."""
+    """Run the rollouts of the next update while training on the current ones. The rollouts then come from
+    parameters that are one update old, which the importance ratio corrects."""
 
     sampling: SamplingConfig = SamplingConfig()
     """Settings for sampling completions. The temperature must be above 0."""
@@ -204,7 +205,7 @@ def turn_advantages(
         prompts: For each attempt, the prompt of each turn.
         rewards: For each attempt, the reward of each turn.
         gamma: Discount factor per turn.
-        scale_rewards: Whether to divide by the standard deviation of the returns.
+        scale_rewards: Divide by the standard deviation of the returns.
 
     Returns:
         For each attempt, the advantage of each turn.
@@ -212,29 +213,22 @@ def turn_advantages(
     >>> turn_advantages([["a", "b"], ["a"]], [[0.0, 1.0], [0.0]], scale_rewards=False)
     [[0.5, 0.0], [-0.5]]
     """
-    returns = [discounted_returns(attempt, gamma) for attempt in rewards]
-    turns_by_prompt: dict[Hashable, list[tuple[int, int]]] = {}
-    for attempt, attempt_prompts in enumerate(prompts):
+    turns_by_prompt: dict[Hashable, list[tuple[int, int]]] = collections.defaultdict(list)
+    returns: list[list[float]] = []
+    for attempt, (attempt_prompts, attempt_rewards) in enumerate(zip(prompts, rewards, strict=True)):
         for turn, prompt in enumerate(attempt_prompts):
-            turns_by_prompt.setdefault(prompt, []).append((attempt, turn))
+            turns_by_prompt[prompt].append((attempt, turn))
+        # The return of a turn is the discounted sum of its reward and all later ones.
+        backward = itertools.accumulate(
+            reversed(attempt_rewards), lambda later, reward: reward + gamma * later
+        )
+        returns.append([*backward][::-1])
     advantages = [[0.0] * len(attempt) for attempt in rewards]
     for turns in turns_by_prompt.values():
         group = np.array([[returns[attempt][turn] for attempt, turn in turns]])
         for (attempt, turn), advantage in zip(turns, group_advantages(group, scale_rewards)[0], strict=True):
             advantages[attempt][turn] = float(advantage)
     return advantages
-
-
-def discounted_returns(rewards: Sequence[float], gamma: float) -> list[float]:
-    """Compute the discounted sum of each reward and all later ones.
-
-    >>> discounted_returns([0.0, 0.0, 1.0], 0.5)
-    [0.25, 0.5, 1.0]
-    """
-    returns, future = [0.0] * len(rewards), 0.0
-    for turn in reversed(range(len(rewards))):
-        returns[turn] = future = rewards[turn] + gamma * future
-    return returns
 
 
 # Completions and packing
@@ -265,16 +259,14 @@ def merge_duplicates(completions: Sequence[Completion], max_per_prompt: int = 0)
     >>> one.advantage, one.weight
     (0.5, 2.0)
     """
-    duplicates: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Completion]] = {}
+    duplicates: dict[Any, list[Completion]] = collections.defaultdict(list)
     for completion in completions:
-        ids = (tuple(completion.prompt_ids), tuple(completion.completion_ids))
-        duplicates.setdefault(ids, []).append(completion)
-    by_prompt: dict[tuple[int, ...], list[Completion]] = {}
+        duplicates[tuple(completion.prompt_ids), tuple(completion.completion_ids)].append(completion)
+    by_prompt: dict[Any, list[Completion]] = collections.defaultdict(list)
     for (prompt_ids, _), equal in duplicates.items():
         weight = sum(completion.weight for completion in equal)
         advantage = sum(completion.advantage * completion.weight for completion in equal) / weight
-        merged = equal[0]._replace(advantage=advantage, weight=weight)
-        by_prompt.setdefault(prompt_ids, []).append(merged)
+        by_prompt[prompt_ids].append(equal[0]._replace(advantage=advantage, weight=weight))
     return [kept for group in by_prompt.values() for kept in _keep_extremes(group, max_per_prompt)]
 
 
@@ -293,99 +285,71 @@ def _keep_extremes(group: list[Completion], max_count: int) -> list[Completion]:
     return kept
 
 
-class PackedCompletions(NamedTuple):
-    """Packed rows of prompts with their completions."""
-
-    input_ids: Int32[np.ndarray, "rows tokens"]
-    segment_ids: Int32[np.ndarray, "rows tokens"]
-    position_ids: Int32[np.ndarray, "rows tokens"]
-    completion_mask: Float32[np.ndarray, "rows tokens"]
-    """1 for tokens of completions, 0 for prompts and padding."""
-    old_logps: Float32[np.ndarray, "rows tokens"]
-    advantages: Float32[np.ndarray, "rows tokens"]
-    weight: Float32[np.ndarray, "rows tokens"]
-    """Weight of the completion that the token belongs to."""
-    token_mask: Bool[np.ndarray, "rows tokens vocab"] | None = None
-    """Whether each token of the vocabulary could be sampled at each position. False in padding. None if all
-    tokens could be sampled at all positions."""
-
-
 def pack_completions(
     completions: Sequence[Completion], max_length: int, num_rows: int, vocab_size: int = 0
-) -> list[PackedCompletions]:
-    """Pack completions into microbatches of `num_rows` rows. The last rows may be empty.
+) -> list[dict[str, np.ndarray]]:
+    """Pack prompts with their completions into microbatches of `num_rows` rows. The last rows may be empty.
 
     Args:
         completions: Completions of at most `max_length` tokens, including their prompts.
         max_length: Length of a row in tokens.
         num_rows: Number of rows per microbatch.
         vocab_size: Size of the vocabulary. Required only if a completion has `allowed_token_ids`.
+
+    Returns:
+        The arrays of each microbatch, with shape `[rows, tokens]`. They are those of a `TokenBatch`, whose
+        `loss_mask` selects the tokens of completions, and `old_logps`, `advantages` and `weight`. If a
+        completion has `allowed_token_ids`, there is also `token_mask` with shape `[rows, tokens, vocab]`,
+        which is true for the tokens of the vocabulary that could be sampled at each position.
     """
-    lengths = [len(completion.prompt_ids) + len(completion.completion_ids) for completion in completions]
     if not completions:
         return []
+    has_token_mask = any(completion.allowed_token_ids for completion in completions)
+    samples, lengths = [], []
+    for index, completion in enumerate(completions):
+        num_prompt, num_completion = len(completion.prompt_ids), len(completion.completion_ids)
+        is_completion = np.repeat(np.array([0, 1], np.int8), [num_prompt, num_completion])
+        columns: dict[str, np.ndarray] = {
+            "old_logps": np.pad(np.asarray(completion.old_logps, np.float32), (num_prompt, 0)),
+            "advantages": is_completion * np.float32(completion.advantage),
+            "weight": is_completion * np.float32(completion.weight),
+        }
+        if has_token_mask:
+            columns["token_mask"] = np.ones((num_prompt + num_completion, vocab_size), bool)
+            for row, token_ids in zip(
+                columns["token_mask"][num_prompt:], completion.allowed_token_ids, strict=False
+            ):
+                row[:] = False
+                row[token_ids] = True
+        input_ids = [*completion.prompt_ids, *completion.completion_ids]
+        samples.append(Sample(str(index), input_ids, is_completion, columns))
+        lengths.append(len(input_ids))
     if max(lengths) > max_length:
         raise ValueError(
             f"a prompt with its completion has {max(lengths)} tokens, more than max_length={max_length}; "
             f"set max_length={max(lengths)}"
         )
-    has_token_mask = any(completion.allowed_token_ids for completion in completions)
-    samples = [
-        _completion_sample(index, completion, vocab_size if has_token_mask else None)
-        for index, completion in enumerate(completions)
-    ]
     layout = assign_packs(lengths, PackingConfig(max_length=max_length))
     microbatches = []
     for first in range(0, len(layout), num_rows):
         rows = layout.slice_rows(first, min(first + num_rows, len(layout)))
         spec = BatchSpec(0, first // num_rows, 0, packed=True, layout=rows, samples=samples)
-        microbatches.append(collate(spec, num_rows=num_rows))
-    return [
-        PackedCompletions(
-            input_ids=batch.input_ids,
-            segment_ids=batch.segment_ids,
-            position_ids=batch.position_ids,
-            completion_mask=batch.loss_mask.astype(np.float32),
-            **batch.columns,
-        )
-        for batch in microbatches
-    ]
-
-
-def _completion_sample(index: int, completion: Completion, vocab_size: int | None) -> Sample:
-    """Return a prompt with its completion as a sample. Additional columns are zero for the prompt."""
-    num_prompt, num_completion = len(completion.prompt_ids), len(completion.completion_ids)
-    is_completion = np.repeat(np.array([0, 1], np.int8), [num_prompt, num_completion])
-    columns: dict[str, np.ndarray] = {
-        "old_logps": np.concatenate(
-            [np.zeros(num_prompt, np.float32), np.asarray(completion.old_logps, np.float32)]
-        ),
-        "advantages": is_completion * np.float32(completion.advantage),
-        "weight": is_completion * np.float32(completion.weight),
-    }
-    if vocab_size is not None:
-        token_mask = np.ones((num_prompt + num_completion, vocab_size), bool)
-        for position, token_ids in enumerate(completion.allowed_token_ids, num_prompt):
-            token_mask[position] = False
-            token_mask[position, token_ids] = True
-        columns["token_mask"] = token_mask
-    input_ids = [*completion.prompt_ids, *completion.completion_ids]
-    return Sample(str(index), input_ids, is_completion, columns)
+        microbatches.append(collate(spec, num_rows=num_rows).arrays())
+    return microbatches
 
 
 # Loss
 
 
 def completion_logps(
-    model: LanguageModel, batch: PackedCompletions, temperature: Float[Array, ""]
+    model: LanguageModel, batch: Mapping[str, Array], temperature: Float[Array, ""]
 ) -> Float[Array, "rows targets"]:
     """Compute the log-probability of each token except the first of each row, at the given temperature."""
-    input_ids = jnp.asarray(batch.input_ids)
-    logits = model(input_ids, jnp.asarray(batch.segment_ids), jnp.asarray(batch.position_ids))[:, :-1]
-    if batch.token_mask is not None:
+    logits = model(batch["input_ids"], batch["segment_ids"], batch["position_ids"])[:, :-1]
+    if "token_mask" in batch:
         # Completions that were sampled among legal actions are trained among them, too.
-        logits = jnp.where(jnp.asarray(batch.token_mask)[:, 1:], logits, MASKED_LOGIT)
-    return token_logps(logits / temperature, input_ids[:, 1:])
+        logits = jnp.where(batch["token_mask"][:, 1:], logits, MASKED_LOGIT)
+    return token_logps(logits / temperature, batch["input_ids"][:, 1:])
 
 
 def grpo_loss(
@@ -475,13 +439,18 @@ class RolloutBatch(NamedTuple):
     conversations: list[list[Conversation]]
 
     @property
+    def all_conversations(self) -> list[Conversation]:
+        """Conversations of all episodes as one list."""
+        return [conversation for group in self.conversations for conversation in group]
+
+    @property
     def rewards(self) -> Float[np.ndarray, "prompts generations"]:
         """Total reward of each conversation."""
         return np.array([[one.total_reward for one in group] for group in self.conversations])
 
     @property
     def solved(self) -> Bool[np.ndarray, "prompts generations"]:
-        """Whether each conversation solved its episode."""
+        """True for conversations that solved their episode."""
         return np.array([[one.solved for one in group] for group in self.conversations])
 
     def to_json(self) -> dict[str, Any]:
@@ -541,7 +510,7 @@ class GRPO(Algorithm[GRPOState]):
         return GRPOState(params, self._optimizer.init(params), jnp.int32(0), copy_params(params))
 
     def with_seed(self, seed: int) -> "GRPO":
-        return type(self)(self.config.model_copy(update={"seed": seed}))
+        return type(self)(self._config_with_seed(seed))
 
     @property
     def _compilation_key(self) -> tuple[Any, ...]:
@@ -556,7 +525,7 @@ class GRPO(Algorithm[GRPOState]):
 
     def policy(self, state: GRPOState) -> LMPolicy:
         """Return the language model as a policy that samples with the settings of training."""
-        return self._lm_policy(self.model(state.params))
+        return self._lm_policy(state.params)
 
     @classmethod
     def eval_settings_type(cls, config: Any, env: str | None = None) -> type[Config]:
@@ -578,14 +547,14 @@ class GRPO(Algorithm[GRPOState]):
 
     def update(self, state: GRPOState) -> tuple[GRPOState, UpdateResult]:
         """Run rollouts, compute advantages and train on the completions."""
-        start_time, step = time.process_time(), int(state.step)
-        batch = self._pending or self._rollout(state.params, self._sample_episodes(step), step)
+        start_time, step, num_prompts = time.process_time(), int(state.step), self.config.num_prompts
+        batch = self._pending or self._rollout(state.params, self._curriculum.sample(step, num_prompts), step)
         retry_fraction = self._curriculum.num_retries(batch.episodes) / len(batch.episodes)
         self._curriculum.record(batch.episodes, batch.solved)
         completions = self._completions(batch)
         if self.config.async_rollouts:
             # A training step reuses the memory of the parameters, so the rollouts get a copy.
-            params, episodes = copy_params(state.params), self._sample_episodes(step + 1)
+            params, episodes = copy_params(state.params), self._curriculum.sample(step + 1, num_prompts)
             with concurrent.futures.ThreadPoolExecutor(1, "phalanx-rollout") as executor:
                 pending = executor.submit(self._rollout, params, episodes, step + 1)
                 state, metrics = self.train_step(state, completions)
@@ -593,7 +562,7 @@ class GRPO(Algorithm[GRPOState]):
         else:
             state, metrics = self.train_step(state, completions)
 
-        conversations = [conversation for group in batch.conversations for conversation in group]
+        conversations = batch.all_conversations
         turns = [turn for conversation in conversations for turn in conversation.turns]
         is_informative = np.any(group_advantages(batch.rewards, scale_rewards=False) != 0, axis=1)
         metrics |= {
@@ -617,22 +586,17 @@ class GRPO(Algorithm[GRPOState]):
         }
         return state, UpdateResult(metrics, episodes_log, counts)
 
-    def _sample_episodes(self, step: int) -> list[EpisodeId]:
-        return self._curriculum.sample(step, self.config.num_prompts)
-
     def _rollout(self, params: PyTree, episodes: list[EpisodeId], step: int) -> RolloutBatch:
         """Attempt each episode `num_generations` times."""
-        size, policy = self.config.num_generations, self._lm_policy(self.model(params))
-        key = jax.random.fold_in(jax.random.key(self.config.seed), step)
+        size, key = self.config.num_generations, jax.random.fold_in(jax.random.key(self.seed), step)
         attempts = [episode for episode in episodes for _ in range(size)]
-        conversations = rollout(policy, self.environment, attempts, key)
+        conversations = rollout(self._lm_policy(params), self.environment, attempts, key)
         groups = [conversations[first : first + size] for first in range(0, len(conversations), size)]
         return RolloutBatch(episodes, groups)
 
     def _completions(self, batch: RolloutBatch) -> list[Completion]:
         """Convert the turns of all conversations to completions with advantages."""
-        config = self.config
-        conversations = [conversation for group in batch.conversations for conversation in group]
+        config, conversations = self.config, batch.all_conversations
         if config.advantage_granularity == "turn":
             prompts = [[turn.prompt for turn in one.turns] for one in conversations]
             rewards = [[turn.reward for turn in one.turns] for one in conversations]
@@ -644,9 +608,7 @@ class GRPO(Algorithm[GRPOState]):
                 for one, advantage in zip(conversations, by_attempt.flat, strict=True)
             ]
         return [
-            Completion(
-                turn.prompt_ids, turn.completion_ids, turn.logps, float(advantage), turn.allowed_token_ids
-            )
+            Completion(turn.prompt_ids, turn.completion_ids, turn.logps, advantage, turn.allowed_token_ids)
             for one, turn_values in zip(conversations, advantages, strict=True)
             for turn, advantage in zip(one.turns, turn_values, strict=True)
             if is_usable_state(turn.state_key, "train")
@@ -682,50 +644,49 @@ class GRPO(Algorithm[GRPOState]):
         params, opt_state = state.params, state.opt_state
         iterations: list[dict[str, float]] = []
         for _ in range(config.num_iterations if microbatches else 0):
-            gradients = self._zeros(params)
-            sums, logp_diff_max = dict[str, float](), 0.0
+            gradients, parts = jax.tree.map(jnp.zeros_like, params), []
             for microbatch in microbatches:
-                gradients, metrics = self._add_gradients(
+                gradients, part = self._add_gradients(
                     gradients, params, state.ref_params, microbatch, num_items
                 )
-                logp_diff_max = max(logp_diff_max, float(metrics.pop("logp_diff_max")))
-                sums = {name: sums.get(name, 0.0) + float(value) for name, value in metrics.items()}
+                parts.append({name: float(value) for name, value in part.items()})
             params, opt_state, gradient_norm = self._apply_gradients(params, opt_state, gradients)
-            iterations.append(sums | {"logp_diff_max": logp_diff_max, "gradient_norm": float(gradient_norm)})
-        means: dict[str, Any] = {
-            name: float(np.mean([metrics[name] for metrics in iterations]))
-            for name in (iterations or [{}])[0]
+            sums = {name: sum(part[name] for part in parts) for name in parts[0]}
+            sums["logp_diff_max"] = max(part["logp_diff_max"] for part in parts)
+            iterations.append(sums | {"gradient_norm": float(gradient_norm)})
+        metrics: dict[str, Any] = {
+            # Before the first step, the difference is only rounding, unless sampler and learner disagree.
+            "sampling_logp_diff_max": iterations[0]["logp_diff_max"] if iterations else 0.0,
+            "gradient_steps": len(iterations),
+            "trained_tokens": sum(len(one.prompt_ids) + len(one.completion_ids) for one in trained),
         }
-        # Before the first step, the difference is only rounding, unless sampler and learner disagree.
-        means["sampling_logp_diff_max"] = iterations[0]["logp_diff_max"] if iterations else 0.0
-        means["gradient_steps"] = len(iterations)
-        means["trained_tokens"] = sum(
-            len(completion.prompt_ids) + len(completion.completion_ids) for completion in trained
-        )
-        return GRPOState(params, opt_state, state.step + 1, state.ref_params), means
+        for name in iterations[0] if iterations else ():
+            metrics[name] = float(np.mean([iteration[name] for iteration in iterations]))
+        return GRPOState(params, opt_state, state.step + 1, state.ref_params), metrics
 
     def loss(
         self,
         params: PyTree,
         ref_params: PyTree,
-        batch: PackedCompletions,
+        batch: Mapping[str, Any],
         num_items: Float[Array, ""],
     ) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """Compute `grpo_loss` of a microbatch."""
+        """Compute `grpo_loss` of a microbatch that `pack_completions` returned."""
         config, temperature = self.config, jnp.float32(self.config.sampling.temperature)
         logps = completion_logps(self.model(params), batch, temperature)
         ref_logps = None
         if config.beta:
             ref_logps = jax.lax.stop_gradient(completion_logps(self.model(ref_params), batch, temperature))
         # Values of a token are at its own index, and `logps` start with the second token.
+        targets = {name: array[:, 1:] for name, array in batch.items()}
         return grpo_loss(
             logps,
-            jnp.asarray(batch.old_logps)[:, 1:],
+            targets["old_logps"],
             ref_logps,
-            jnp.asarray(batch.advantages)[:, 1:],
-            jnp.asarray(batch.completion_mask)[:, 1:],
-            jnp.asarray(batch.weight)[:, 1:],
-            jnp.asarray(batch.segment_ids)[:, 1:],
+            targets["advantages"],
+            targets["loss_mask"].astype(jnp.float32),
+            targets["weight"],
+            targets["segment_ids"],
             num_items,
             epsilon=config.epsilon,
             epsilon_high=config.epsilon_high,
@@ -733,17 +694,13 @@ class GRPO(Algorithm[GRPOState]):
             importance_sampling_level=config.importance_sampling_level,
         )
 
-    @jit_method
-    def _zeros(self, params: PyTree) -> PyTree:
-        return jax.tree.map(jnp.zeros_like, params)
-
     @jit_method(donate=("gradients",))
     def _add_gradients(
         self,
         gradients: PyTree,
         params: PyTree,
         ref_params: PyTree,
-        batch: PackedCompletions,
+        batch: Mapping[str, Any],
         num_items: Float[Array, ""],
     ) -> tuple[PyTree, dict[str, Array]]:
         def loss(params: PyTree) -> tuple[Array, dict[str, Array]]:
@@ -759,10 +716,10 @@ class GRPO(Algorithm[GRPOState]):
         updates, opt_state = self._optimizer.update(gradients, opt_state, params)
         return optax.apply_updates(params, updates), opt_state, optax.tree.norm(gradients)
 
-    def _lm_policy(self, model: LanguageModel) -> LMPolicy:
+    def _lm_policy(self, params: PyTree) -> LMPolicy:
         config = self.config
         return LMPolicy(
-            model,
+            self.model(params),
             self.tokenizer,
             config.sampling,
             config.max_completion_length,
@@ -802,10 +759,6 @@ class GRPO(Algorithm[GRPOState]):
         if "pending_rollouts" in saved:
             path = folder / _PENDING_ROLLOUTS / saved["pending_rollouts"]
             self._pending = RolloutBatch.from_json(read_verified_json(path))
-
-    def export(self, state: GRPOState, folder: Path) -> None:
-        # The run loop does not call `close` itself.
-        self.close()
 
     def close(self) -> None:
         self.environment.close()

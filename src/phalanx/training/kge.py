@@ -24,7 +24,6 @@ from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
 from phalanx.kg.evaluation import (
-    KnownAnswers,
     count_ranks,
     expected_sampled_mrr,
     mean_reciprocal_rank,
@@ -34,15 +33,15 @@ from phalanx.kg.joins import expand_ranges
 from phalanx.kg.kge.embedding import KGE, RUN_FOLDER, calibrate, save_kge
 from phalanx.kg.kge.models import EmbeddingModel, KGEModelConfig
 from phalanx.kg.knowledge_base import GENERATED, KnowledgeBase
-from phalanx.kg.triple_index import HEAD, TAIL, TripleIndex
+from phalanx.kg.triple_index import TripleIndex, directed_queries
 from phalanx.logging.config import LoggingConfig
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.link_prediction import LinkPredictionConfig, evaluate_with_config
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult, jit_method
 from phalanx.training.checkpoints import CheckpointRef, open_checkpoint
-from phalanx.training.config import AnyRunConfig, CheckpointConfig, RunConfig
-from phalanx.training.optimizer import ScheduleName
+from phalanx.training.config import OPTIMIZER_ALIASES, CheckpointConfig, RunConfig
+from phalanx.training.optimizer import OptimizerConfig, make_optimizer
 from phalanx.training.run import count_parameters
 from phalanx.training.warm_start import load_params
 
@@ -51,19 +50,6 @@ _NUM_SAMPLED = 100
 """Number of candidates in the metric `mrr_100`."""
 _MASKED = -1e9
 """Logit of a masked candidate."""
-
-
-class KGEOptimizerConfig(Config):
-    """Settings of the optimizer and the learning-rate schedule."""
-
-    name: Literal["adam", "adagrad"] = "adam"
-    """Optimizer."""
-    learning_rate: float = Field(default=0.01, gt=0)
-    """Learning rate at the start."""
-    end_learning_rate: float = Field(default=0.0, ge=0)
-    """Learning rate at the end. Not used if `lr_schedule` is `constant`."""
-    lr_schedule: ScheduleName = "linear"
-    """Shape of the decay from `learning_rate` to `end_learning_rate`."""
 
 
 class KGEEvaluationConfig(EvaluationConfig):
@@ -84,11 +70,8 @@ class KGEConfig(RunConfig):
     """
 
     preset_group = "kge"
-    aliases: ClassVar[Mapping[str, str]] = {
-        "num_epochs": "num_updates",
-        "lr": "optimizer.learning_rate",
-        "learning_rate": "optimizer.learning_rate",
-    }
+    aliases: ClassVar[Mapping[str, str]] = OPTIMIZER_ALIASES
+    num_updates_setting = "num_epochs"
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "kge.model": "model.name",
         "kge.dim": "model.embedding_dim",
@@ -101,7 +84,7 @@ class KGEConfig(RunConfig):
         "kge.learning_rate": "optimizer.learning_rate",
         "kge.learning_rate_end": "optimizer.end_learning_rate",
         "kge.schedule": "optimizer.lr_schedule",
-        "kge.epochs": "num_updates",
+        "kge.epochs": "num_epochs",
         "kge.negatives": "num_negatives",
         "kge.regularization": "regularization_weight",
         **{
@@ -111,7 +94,8 @@ class KGEConfig(RunConfig):
                 *("regularizer", "batch_size", "seed"),
             )
         },
-        "epochs": "num_updates",
+        "epochs": "num_epochs",
+        "num_updates": "num_epochs",
         "negatives": "num_negatives",
         "regularization": "regularization_weight",
     }
@@ -121,8 +105,10 @@ class KGEConfig(RunConfig):
     built-in one."""
     seed: int = Field(default=0, ge=0)
     """Seed of the initial embeddings, the order of triples, the negatives and dropout."""
-    num_updates: int = Field(default=100, ge=1)
-    """Number of epochs over the training triples."""
+    num_updates: ClassVar[None] = None  # type: ignore[misc]  # removes the field of `RunConfig`
+    num_epochs: int = Field(default=100, ge=1)
+    """Number of passes over the training triples. Each one is an update of the run, with one optimizer step
+    per minibatch."""
     batch_size: int = Field(default=512, ge=1)
     """Maximum number of triples in a minibatch. Each triple has two queries, one for its tail and one for its
     head."""
@@ -144,27 +130,17 @@ class KGEConfig(RunConfig):
     """Weight of the penalty. 0 disables it."""
     model: KGEModelConfig = KGEModelConfig()
     """Settings of the embedding model."""
-    optimizer: KGEOptimizerConfig = KGEOptimizerConfig()
-    """Settings of the optimizer and the learning rate."""
+    optimizer: OptimizerConfig = OptimizerConfig(
+        learning_rate=0.01, end_learning_rate=0.0, lr_schedule="linear", max_grad_norm=None
+    )
+    """Settings of the optimizer (`adamw` or `adagrad`) and the learning rate, which changes with every
+    optimizer step."""
     evaluation: KGEEvaluationConfig = KGEEvaluationConfig()
     """Settings of evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=20, keep=1, best_metric="mrr_100")
     """Settings of checkpoints, with intervals in epochs. The best checkpoint is exported."""
     logging: LoggingConfig = LoggingConfig(log_frequency=1, sample_frequency=0)
     """Settings for logging metrics."""
-
-    @classmethod
-    def load(
-        cls: type[AnyRunConfig],
-        preset: str | Path | None = None,
-        overrides: Sequence[str] = (),
-        *,
-        env: str | None = None,
-        inherited: Mapping[str, Any] | None = None,
-    ) -> AnyRunConfig:
-        if env is not None:
-            raise ValueError("embeddings are trained without an environment: set dataset=PATH")
-        return super().load(preset, overrides, inherited=inherited)
 
     @model_validator(mode="before")
     @classmethod
@@ -175,7 +151,8 @@ class KGEConfig(RunConfig):
         return values
 
     @model_validator(mode="after")
-    def _check_loss(self) -> "KGEConfig":
+    def _check_settings(self) -> "KGEConfig":
+        self.optimizer.check_supported("adamw", "adagrad")
         if self.adversarial_temperature and (self.loss != "bce" or not self.num_negatives):
             raise ValueError(
                 "adversarial_temperature weights sampled negatives of the bce loss: set loss=bce and "
@@ -222,10 +199,8 @@ class TrainingTriples:
             raise ValueError(f"triples must have ids below {limits.tolist()}")
         self.triples = np.unique(triples, axis=0).astype(np.int32)
         self.num_relations, self.num_entities = num_relations, num_entities
-        self._answers = [
-            (index := TripleIndex(self.triples, column), index.ranges(self.triples))
-            for column in (TAIL, HEAD)
-        ]
+        self._index = TripleIndex(self.triples, num_entities)
+        self._starts, self._counts = self._index.ranges(directed_queries(self.triples)[0])
         self._capacity = 0
 
     def __len__(self) -> int:
@@ -265,13 +240,10 @@ class TrainingTriples:
         if len(candidates):
             columns = np.full(self.num_entities, -1)
             columns[candidates] = np.arange(len(candidates))
-        found = []
-        for side, (index, (starts, counts)) in enumerate(self._answers):
-            query, positions = expand_ranges(starts[rows], counts[rows])
-            column = columns[index.entities[positions]]
-            pairs = np.stack([query + side * len(rows), column], axis=1)
-            found.append(pairs[column >= 0])
-        return np.concatenate(found).astype(np.int32)
+        queries = np.concatenate([rows, rows + len(self)])
+        query, positions = expand_ranges(self._starts[queries], self._counts[queries])
+        column = columns[self._index.answers[positions]]
+        return np.stack([query, column], axis=1)[column >= 0].astype(np.int32)
 
     def _pad(self, known: list[np.ndarray], num_negatives: int) -> Int32[np.ndarray, "steps capacity 2"]:
         """Stack the known answers of all minibatches, padded to the same size.
@@ -404,12 +376,8 @@ class KGEValidation:
         ]
 
 
-class KGEState(TrainState):
-    """Training state of an embedding. The parameters are a `KGE`, and a step is one epoch."""
-
-
-class KGETrainer(Algorithm[KGEState]):
-    """Trains a knowledge-graph embedding.
+class KGETrainer(Algorithm[TrainState]):
+    """Trains a knowledge-graph embedding. The parameters of its state are a `KGE`, and an update is an epoch.
 
     At the end of a run, the embedding of the best epoch is calibrated and exported to the folder `kge` of the
     run. The order of triples, the negatives and dropout depend only on the seed and the number of the epoch,
@@ -447,16 +415,16 @@ class KGETrainer(Algorithm[KGEState]):
         self.exported: tuple[int, KGEValidation] | None = None
         """Epoch and validation result of the exported embedding. None before the export."""
 
-    def init(self, key: Key, params: KGE | None = None) -> KGEState:
+    def init(self, key: Key, params: KGE | None = None) -> TrainState:
         """Create the initial state. The config's seed is used instead of the key."""
         generator = np.random.default_rng(self.seed)
         if params is None:
             params = KGE.create(
                 self.config.model, self.train.num_relations, self.train.num_entities, generator
             )
-        return KGEState(params, self._optimizer().init(params.model), jnp.int32(0))
+        return TrainState(params, self._optimizer().init(params.model), jnp.int32(0))
 
-    def update(self, state: KGEState) -> tuple[KGEState, UpdateResult]:
+    def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
         """Train for one epoch."""
         epoch = int(state.step)
         # In a loop, this generator compiles faster than the default one.
@@ -465,7 +433,9 @@ class KGETrainer(Algorithm[KGEState]):
         return state, UpdateResult({"loss": loss}, counts={"triples": len(self.train)})
 
     @jit_method(donate=("state",))
-    def run_epoch(self, state: KGEState, batches: KGEBatch, key: Key) -> tuple[KGEState, Float[Array, ""]]:
+    def run_epoch(
+        self, state: TrainState, batches: KGEBatch, key: Key
+    ) -> tuple[TrainState, Float[Array, ""]]:
         """Take one optimizer step per minibatch. Returns the new state and the mean loss."""
         config, num_relations, optimizer = self.config, state.params.num_relations, self._optimizer()
 
@@ -481,52 +451,38 @@ class KGETrainer(Algorithm[KGEState]):
         carry = state.params.model, state.opt_state
         (model, opt_state), losses = jax.lax.scan(step, carry, (numbers, batches))
         params = eqx.tree_at(lambda kge: kge.model, state.params, model)
-        return KGEState(params, opt_state, state.step + 1), jnp.mean(losses)
+        return TrainState(params, opt_state, state.step + 1), jnp.mean(losses)
 
     def _optimizer(self) -> optax.GradientTransformation:
-        config, num_steps = self.config.optimizer, self.num_updates * self.steps_per_epoch
-        start, end = config.learning_rate, config.end_learning_rate
-        # Not `lr_schedule` of `optimizer`, which rounds differently: published embeddings would change.
-        match config.lr_schedule:
-            case "constant":
-                schedule = optax.constant_schedule(start)
-            case "linear":
-                schedule = optax.linear_schedule(start, end, num_steps)
-            case "cosine":
-                schedule = optax.cosine_decay_schedule(start, num_steps, alpha=end / start)
-        return optax.adagrad(schedule) if config.name == "adagrad" else optax.adam(schedule)
+        return make_optimizer(self.config.optimizer, self.num_updates * self.steps_per_epoch)
 
-    def policy(self, state: KGEState) -> KGE:
+    def policy(self, state: TrainState) -> KGE:
         """Return the embedding, without calibration."""
         return state.params
 
-    def evaluate(self, state: KGEState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> Sequence[EvaluationResult]:
         """Evaluate the embedding.
 
         During training, validation queries are ranked. With the settings of `phalanx eval`, link prediction
         is evaluated.
         """
         if isinstance(settings, LinkPredictionConfig):
-            return self.evaluate_links(state.params, settings)
+            environment = ProofConfig(dataset=self.config.dataset)
+            vocabulary = ProofVocabulary(self.knowledge_base, environment.max_goals)
+            kge = self._calibrate(state.params)
+            return [evaluate_with_config(settings, environment, self.knowledge_base, vocabulary, kge=kge)]
         return [self.validate(state.params)]
 
     def validate(self, kge: KGE) -> KGEValidation:
         """Rank validation queries among all entities."""
         base = self.knowledge_base
         queries = select_evenly(base.triples("valid"), self.config.evaluation.max_queries)
-        counts = count_ranks(kge, queries, KnownAnswers(base.known_triples, kge.num_entities))
+        counts = count_ranks(kge, queries, base.known_answers)
         return KGEValidation(
             mean_reciprocal_rank(counts, "realistic"), expected_sampled_mrr(counts, _NUM_SAMPLED)
         )
 
-    def evaluate_links(self, kge: KGE, settings: LinkPredictionConfig) -> Sequence[EvaluationResult]:
-        """Evaluate link prediction with an embedding, alone or combined with proofs."""
-        environment = ProofConfig(dataset=self.config.dataset)
-        vocabulary = ProofVocabulary(self.knowledge_base, environment.max_goals)
-        kge = self._calibrate(kge)
-        return (evaluate_with_config(settings, environment, self.knowledge_base, vocabulary, kge=kge),)
-
-    def metadata(self, state: KGEState) -> dict[str, Any]:
+    def metadata(self, state: TrainState) -> dict[str, Any]:
         return {"num_parameters": count_parameters(state.params.model), "num_triples": len(self.train)}
 
     def data_fingerprint(self) -> str:
@@ -535,7 +491,7 @@ class KGETrainer(Algorithm[KGEState]):
         triples = base.triples("train").tobytes() + base.triples("valid").tobytes()
         return hashlib.sha256(names.encode() + triples).hexdigest()[:16]
 
-    def export(self, state: KGEState, folder: Path) -> None:
+    def export(self, state: TrainState, folder: Path) -> None:
         """Calibrate the embedding of the best epoch on the validation queries and write it to `kge/`."""
         epoch, kge, validation = self._best(state, folder)
         self.exported = epoch, validation
@@ -543,7 +499,7 @@ class KGETrainer(Algorithm[KGEState]):
         kge = self._calibrate(kge)
         save_kge(folder / RUN_FOLDER, kge, self.config.model, self.knowledge_base.vocabulary, metadata)
 
-    def _best(self, state: KGEState, folder: Path) -> tuple[int, KGE, KGEValidation]:
+    def _best(self, state: TrainState, folder: Path) -> tuple[int, KGE, KGEValidation]:
         if self.config.checkpoint.best_metric is not None:
             with open_checkpoint(folder, "best") as (_, epoch, metadata):
                 metrics = metadata["metrics"]

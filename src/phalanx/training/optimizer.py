@@ -27,10 +27,10 @@ class OptimizerConfig(Config):
         "accumulate": "grad_accum_steps",
     }
 
-    name: Literal["adamw", "muon"] = "adamw"
-    """Optimizer. `muon` (Jordan et al., 2024) orthogonalizes the updates of the matrices in transformer
-    blocks and uses AdamW for all other parameters. Its updates have about the same size as those of AdamW, so
-    the same learning rate can be used."""
+    name: Literal["adamw", "adagrad", "muon"] = "adamw"
+    """Optimizer. `adamw` is Adam with decoupled weight decay. `muon` (Jordan et al., 2024) orthogonalizes the
+    updates of the matrices in transformer blocks and uses AdamW for all other parameters. Its updates have
+    about the same size as those of AdamW, so the same learning rate can be used."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Peak learning rate, reached after the warm-up."""
     end_learning_rate: float = Field(default=1e-4, ge=0)
@@ -38,17 +38,27 @@ class OptimizerConfig(Config):
     lr_schedule: ScheduleName = "cosine"
     """Shape of the decay from `learning_rate` to `end_learning_rate`."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Number of steps in which the learning rate rises linearly to `learning_rate`."""
+    """Number of optimizer steps in which the learning rate rises linearly to `learning_rate`."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Decoupled weight decay of matrices. Biases and norm scales are not decayed."""
+    """Decoupled weight decay of matrices. Biases and norm scales are not decayed. `adagrad` ignores it."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """Maximum global norm of the gradients. Larger gradients are scaled down. None disables clipping."""
     grad_accum_steps: int = Field(default=1, ge=1)
     """Number of batches per optimizer step. A step is equivalent to a step on one batch with all rows."""
     b2: float = Field(default=0.999, gt=0, lt=1)
-    """Decay rate of Adam's second moment."""
+    """Decay rate of Adam's moving average of squared gradients."""
     eps: float = Field(default=1e-8, gt=0)
     """Value added to the denominator in Adam."""
+
+    def check_supported(self, *names: str) -> None:
+        """Raise ValueError if the optimizer is not in `names`, or if gradients are accumulated.
+
+        Algorithms call it that support only these optimizers and no gradient accumulation.
+        """
+        if self.name not in names or self.grad_accum_steps != 1:
+            raise ValueError(
+                f"optimizer: only {' or '.join(names)} without gradient accumulation is supported here"
+            )
 
 
 def scheduled_value(
@@ -85,13 +95,14 @@ def adam(config: OptimizerConfig) -> optax.GradientTransformation:
     It is for algorithms that apply the learning rate themselves, for example because it changes once per
     update instead of once per optimizer step.
     """
-    clip = (
-        optax.identity() if config.max_grad_norm is None else optax.clip_by_global_norm(config.max_grad_norm)
-    )
-    scale = optax.scale_by_adam(b2=config.b2, eps=config.eps)
-    if not config.weight_decay:
-        return optax.chain(clip, scale)
-    return optax.chain(clip, scale, optax.add_decayed_weights(config.weight_decay, mask=_is_matrix))
+    max_norm = config.max_grad_norm
+    parts = [
+        optax.identity() if max_norm is None else optax.clip_by_global_norm(max_norm),
+        optax.scale_by_adam(b2=config.b2, eps=config.eps),
+    ]
+    if config.weight_decay:
+        parts.append(optax.add_decayed_weights(config.weight_decay, mask=_is_matrix))
+    return optax.chain(*parts)
 
 
 def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTransformation:
@@ -109,6 +120,8 @@ def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTra
             # Scales Muon's updates to the typical size of AdamW's.
             consistent_rms=0.2,
         )
+    elif config.name == "adagrad":
+        optimizer = optax.adagrad(schedule)
     else:
         optimizer = optax.adamw(
             schedule, b2=config.b2, eps=config.eps, weight_decay=config.weight_decay, mask=_is_matrix

@@ -137,7 +137,7 @@ class PolicyAlgorithm(Algorithm[State], Generic[State]):
 
         def mean(records: Sequence[Any]) -> str:
             value = statistics.fmean(record[metric] for record in records)
-            return f"{value:.1%}" if is_rate else f"{value:.3f}"
+            return format(value, ".1%" if is_rate else ".3f")
 
         name = f"{metric.replace('_', ' ').capitalize()} ({last[0]['split']})"
         lines = [f"{name}: {mean(first)} before, {mean(last)} after"]

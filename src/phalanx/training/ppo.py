@@ -227,8 +227,8 @@ def gae(
         rewards: Reward of each step.
         values: Value estimate of the observation before each step.
         next_values: Value estimate of the observation after each step, before any reset.
-        terminated: Whether the episode terminated at each step.
-        done: Whether the episode ended at each step, by termination or truncation.
+        terminated: True where the episode terminated.
+        done: True where the episode ended, by termination or truncation.
         gamma: Discount factor.
         gae_lambda: Lambda of GAE.
 
@@ -334,7 +334,7 @@ class PPO(PolicyAlgorithm[PPOState]):
                 break
         logged = metrics.mean(i + 1) | self.schedule_values(state.step)
         logged |= {"gradient_steps": np.int32(i + 1), "explained_variance": stats.explained_variance}
-        counts = {self.unit: config.num_envs * config.num_steps}
+        counts = {self.unit: config.steps_per_update}
         return (
             PPOState(params, opt_state, state.step + 1, rollout, key),
             UpdateResult(logged, episodes, counts),
@@ -351,9 +351,9 @@ class PPO(PolicyAlgorithm[PPOState]):
     ) -> tuple[RolloutState, PPOBatch, Int32[Array, "gradient_steps shards minibatch"], Episodes]:
         """Collect a rollout, compute advantages and assign samples to minibatches.
 
-        Returns: The new environment states, the samples by shard, the indices of the samples of each
-        minibatch, and
-            the episode statistics with the environment as first axis.
+        Returns:
+            The new environment states, the samples by shard, the indices of the samples of each minibatch,
+            and the episode statistics with the environment as first axis.
         """
         config = self.config
         num_envs = rollout.env_ids.shape[0]

@@ -1,5 +1,6 @@
 """The run loop, which performs updates, logging, evaluations and checkpoints for every algorithm."""
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -7,9 +8,8 @@ import logging
 import numbers
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import jax
@@ -30,9 +30,8 @@ from phalanx.training.checkpoints import (
     intact_checkpoints,
     named,
 )
-from phalanx.training.config import RunConfig
 from phalanx.training.distributed import unreplicate
-from phalanx.training.processes import ProcessLostError
+from phalanx.training.process_group import ProcessLostError
 from phalanx.training.stop_signals import stop_on_signals
 from phalanx.training.warm_start import load_params
 
@@ -65,11 +64,10 @@ def train(
     Args:
         algorithm: Algorithm to train with.
         run_dir: Folder of the run. For a new run, it must be empty or not exist.
-        resume: Whether to continue from the newest checkpoint, with the same result as without the
-            interruption.
-        auto_resume: Whether to start the run or, if it has a checkpoint, to continue it. If it is finished,
-            its result is returned without training.
-        extend: Whether to continue a run with more updates than it was started with.
+        resume: Continue from the newest checkpoint, with the same result as without the interruption.
+        auto_resume: Start the run or, if it has a checkpoint, continue it. If it is finished, return its
+            result without training.
+        extend: Continue a run with more updates than it was started with.
         init_from: Run to take the initial parameters from, as `RUN`, `RUN@STEP` or `RUN@best`. None to create
             new parameters.
         handlers: Function that creates the handlers of the run's logger.
@@ -83,9 +81,10 @@ def train(
     elif resume or extend:
         start = "resume"
     num_seeds = algorithm.config.num_seeds
+    options: dict[str, Any] = {"extend": extend, "handlers": handlers}
     with contextlib.ExitStack() as stack:
         if num_seeds == 1:
-            runs = [Run(algorithm, path, start, extend=extend, init_from=ref, handlers=handlers)]
+            runs = [Run(algorithm, path, start, init_from=ref, **options)]
         else:
             stack.enter_context(_parent_run(algorithm, path, start, extend, ref))
             runs = [
@@ -94,17 +93,15 @@ def train(
                     path / f"seed_{number}",
                     # A seed may have been stopped before its first checkpoint, when others had one already.
                     "new" if start == "new" else _start_by_status(path / f"seed_{number}"),
-                    extend=extend,
                     init_from=None if ref is None else ref.for_seed(number),
-                    handlers=handlers,
+                    **options,
                 )
                 for number in range(num_seeds)
             ]
         for run in runs:
-            stack.enter_context(run)
+            stack.enter_context(run.open())
         stop = stack.enter_context(stop_on_signals())
-        first: Progress | None = None
-        last: Progress | None = None
+        first = last = None
         while True:
             stopped, *overdue = algorithm.mesh.any_process(
                 (stop.signal is not None, *(run.is_overdue for run in runs))
@@ -124,8 +121,8 @@ def train(
 
 
 def _start_by_status(run_dir: Path) -> Start:
-    status = run_dirs.run_status(run_dir)
-    return "new" if status == "new" else "restart" if status == "no_checkpoint" else "resume"
+    starts: dict[str, Start] = {"new": "new", "no_checkpoint": "restart"}
+    return starts.get(run_dirs.run_status(run_dir), "resume")
 
 
 class Run:
@@ -149,39 +146,38 @@ class Run:
         self.seconds = 0.0
         """Time spent in updates, in seconds."""
         self.counts: dict[str, int] = {algorithm.unit: 0}
+        """Sum of `UpdateResult.counts` over all updates."""
         self.evaluations: list[dict[str, Any]] = []
+        """Records of the evaluations since the run was opened."""
         self.last: Progress | None = None
         self._exhausted = self._is_open = False
         self._metrics: dict[str, float] | None = None
         """Metrics of the last evaluation. None if the current state has not been evaluated."""
         self._failures: dict[str, int] = {}
+        """Number of failed writes to the disk, by description."""
         self._logger: ExperimentLogger | None = None
-        self._stack = contextlib.ExitStack()
+        """Logger of the first process. None in other processes."""
 
-    def __enter__(self) -> "Run":
+    @contextlib.contextmanager
+    def open(self) -> Iterator["Run"]:
+        """Create or resume the run, and release its resources at the end of the context."""
         with contextlib.ExitStack() as stack:
             try:
                 self._open(stack)
-            except BaseException:
-                if self._is_open:
-                    self._write_metadata({"status": "failed"})
-                raise
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._stack:
-            self.algorithm.close()
-            if error is not None:
+                yield self
+            except BaseException as error:
+                if not self._is_open:
+                    raise
                 lost = isinstance(error, ProcessLostError)
                 self._write_metadata({"status": "interrupted" if lost else "failed"})
-            for what, times in self._failures.items():
-                if times > 1:
-                    _LOG.warning("%s, %d times in this run", what, times)
-        if isinstance(error, ProcessLostError):
-            raise ProcessLostError(f"{error}; {self._resume_hint()}") from error
+                if lost:
+                    raise ProcessLostError(f"{error}; {self._resume_hint()}") from error
+                raise
+            finally:
+                self.algorithm.close()
+                for what, times in self._failures.items():
+                    if times > 1:
+                        _LOG.warning("%s, %d times in this run", what, times)
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         algorithm, config = self.algorithm, self.algorithm.config
@@ -195,18 +191,19 @@ class Run:
         if self.init_from is not None and not resuming:
             params, metadata["init_from"] = load_params(self.init_from, state.params)
             state = algorithm.init(jax.random.key(algorithm.seed), params)
-        if self.mesh.is_first_process:
+        is_first = self.mesh.is_first_process
+        if is_first:
             if self.start == "new":
                 run_dirs.create_run(self.run_dir, config, metadata)
             stack.enter_context(lock_folder(self.run_dir))
             remove_stale_temporaries(self.run_dir)
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, config.checkpoint))
         self.mesh.wait_for_all()
-        if not self.mesh.is_first_process:
+        if not is_first:
             self._checkpoints = stack.enter_context(Checkpointer(self.run_dir, read_only=True))
         self.state = self._restore(state) if resuming else state
         self._first_update = self.update
-        if self.mesh.is_first_process:
+        if is_first:
             self._logger = ExperimentLogger(config.logging, self.handlers(self.run_dir, config))
             stack.callback(self._logger.close)
             self._logger.log_config(config, self._metadata())
@@ -218,7 +215,7 @@ class Run:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the last checkpoint is older than `checkpoint.minutes`."""
+        """True if the last checkpoint is older than `checkpoint.minutes`."""
         minutes = self.algorithm.config.checkpoint.minutes
         return minutes is not None and time.monotonic() - self._saved_at >= 60 * minutes
 
@@ -226,7 +223,7 @@ class Run:
         """Run one update, log it, and evaluate and save a checkpoint if these are due.
 
         Args:
-            overdue: Whether to save a checkpoint because the last one is too old.
+            overdue: Save a checkpoint after this update, because the last one is too old.
 
         Returns:
             The progress. None if there is no update left.
@@ -242,8 +239,8 @@ class Run:
             self._exhausted = True
             return None
         self._metrics = None
-        self.last, speed = self._count(result, began)
-        self._log(result, speed)
+        self.last = self._count(result, began)
+        self._log(result, self.last)
         if self.update < total:  # `finish` evaluates and saves the last update
             is_best = every > 0 and self.update % every == 0 and self._evaluate(final=False)
             if is_best or overdue or self.update % config.checkpoint.every == 0:
@@ -272,51 +269,41 @@ class Run:
             seconds=self.seconds,
             counts=dict(self.counts),
             evaluations=self.evaluations,
-            first=None,
-            last=self.last,
             state=self.state,
         )
 
-    def _count(self, result: UpdateResult, began: float) -> tuple[Progress, dict[str, Any]]:
-        """Wait until an update is computed and add its counts to the totals.
+    def _count(self, result: UpdateResult, began: float) -> Progress:
+        """Wait until an update is computed, add its counts to the totals and return the progress.
 
         Args:
             result: Result of the update.
             began: Value of `time.perf_counter()` at the start of the update.
-
-        Returns:
-            The progress, and the counts, throughput and time to log.
         """
-        unit, own = self.algorithm.unit, unreplicate(result)
+        own = unreplicate(result)
         headline, counts = jax.device_get((_headline(own, self.algorithm.headline), own.counts))
         seconds = time.perf_counter() - began
         self.update += 1
         self.seconds += seconds
         for name, count in counts.items():
             self.counts[name] = self.counts.get(name, 0) + int(count)
-        rate = int(counts[unit]) / seconds
-        known = {} if self.last is None else self.last.metrics
-        progress = Progress(
-            self.update,
-            self.algorithm.num_updates,
-            self.seconds,
-            dict(self.counts),
-            rate,
-            {**known, **{name: float(value) for name, value in headline.items()}},
-        )
-        logged = {f"{unit}_per_second": rate, "seconds": self.seconds}
-        return progress, {**self.counts, **logged}
+        rate = int(counts[self.algorithm.unit]) / seconds
+        metrics = {} if self.last is None else dict(self.last.metrics)
+        metrics |= {name: float(value) for name, value in headline.items()}
+        num_updates = self.algorithm.num_updates
+        return Progress(self.update, num_updates, self.seconds, dict(self.counts), rate, metrics)
 
-    def _log(self, result: UpdateResult, speed: Mapping[str, Any]) -> None:
+    def _log(self, result: UpdateResult, progress: Progress) -> None:
         """Log metrics and sampled episodes when they are due."""
         if self._logger is None:
             return
+        rate = {f"{self.algorithm.unit}_per_second": progress.per_second, "seconds": progress.seconds}
 
         def sampled_episodes() -> list[dict[str, Any]]:
             key = jax.random.fold_in(jax.random.key(self.algorithm.seed), self.update)
             return self.algorithm.sample_episodes(unreplicate(self.state), key, self.update)
 
-        self._logger.log_batch_step(batch_data(unreplicate(result), speed, self.update), sampled_episodes)
+        data = batch_data(unreplicate(result), {**progress.counts, **rate}, self.update)
+        self._logger.log_batch_step(data, sampled_episodes)
 
     def _evaluate(self, *, final: bool) -> bool:
         """Evaluate the policy and log the results.
@@ -324,7 +311,7 @@ class Run:
         Every process evaluates, so that no process has to wait for another one at the next update.
 
         Returns:
-            Whether `checkpoint.best_metric` has its best value so far.
+            True if `checkpoint.best_metric` has its best value so far.
         """
         settings = self.algorithm.config.evaluation
         results = self.algorithm.evaluate(unreplicate(self.state), settings, final)
@@ -365,9 +352,8 @@ class Run:
 
     def _metadata(self) -> dict[str, Any]:
         """Return the entries of `run.json` that describe the model and the algorithm."""
-        algorithm, state = self.algorithm, unreplicate(self.state)
-        size = count_parameters(state.params)
-        return {"num_parameters": size, **algorithm.metadata(state)}
+        state = unreplicate(self.state)
+        return {"num_parameters": count_parameters(state.params), **self.algorithm.metadata(state)}
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
         if self.mesh.is_first_process and self.run_dir.is_dir():
@@ -395,7 +381,12 @@ class Run:
         before = run_dirs.read_config(self.run_dir, type(config))
         state = self.mesh.gather_state(state)
         for step, metadata in intact_checkpoints(self._checkpoints, self.run_dir):
-            self._check_checkpoint(step, metadata, before)
+            check_metadata(self.run_dir, step, metadata, before)
+            if metadata["data"] != algorithm.data_fingerprint():
+                raise ValueError(
+                    f"the data has changed since checkpoint {step} of {self.run_dir} was saved: restore the "
+                    "data that it was trained on, or start a new run with another --out"
+                )
             try:
                 state = self._checkpoints.restore(step, state)
                 algorithm.restore_host_state(self.run_dir, metadata["host_state"])
@@ -412,14 +403,6 @@ class Run:
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
         self._metrics = metadata["metrics"]
         return self.mesh.shard_state(state)
-
-    def _check_checkpoint(self, step: int, metadata: Mapping[str, Any], before: RunConfig) -> None:
-        check_metadata(self.run_dir, step, metadata, before)
-        if metadata["data"] != self.algorithm.data_fingerprint():
-            raise ValueError(
-                f"the data has changed since checkpoint {step} of {self.run_dir} was saved: restore the data "
-                "that it was trained on, or start a new run with another --out"
-            )
 
     def _resume_hint(self) -> str:
         with Checkpointer(self.run_dir, read_only=True) as checkpoints:
@@ -460,11 +443,10 @@ def _parent_run(
             yield
         finally:
             seeds = [run_dir / f"seed_{number}" for number in range(config.num_seeds)]
-            existing = [
-                run_dirs.read_metadata(seed) for seed in seeds if (seed / run_dirs.METADATA).is_file()
-            ]
+            existing = [seed for seed in seeds if (seed / run_dirs.METADATA).is_file()]
             with contextlib.suppress(OSError):
-                run_dirs.write_metadata(run_dir, _combine_metadata(existing))
+                combined = _combine_metadata([run_dirs.read_metadata(seed) for seed in existing])
+                run_dirs.write_metadata(run_dir, combined)
 
 
 def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -472,9 +454,8 @@ def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
     own = {"format", "phalanx", "name", "machine", "command", "commit", "jax", "started", "updated"}
     own |= {"init_from", "extended"}
     combined = {name: value for name, value in (seeds[0] if seeds else {}).items() if name not in own}
-    summed = ("seconds", *(name for name in combined if name.endswith(("steps", "tokens", "triples"))))
-    for name in summed:
-        if name in combined:
+    for name in combined:
+        if name.endswith(("seconds", "steps", "tokens", "triples")):
             combined[name] = sum(seed.get(name, 0) for seed in seeds)
     states = {seed.get("status") for seed in seeds}
     order = ("failed", "interrupted", "running", "finished")
@@ -484,38 +465,37 @@ def _combine_metadata(seeds: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _combine_progress(seeds: list[Progress]) -> Progress:
     """Combine the progress of several seeds. Counts are summed, and metrics are averaged."""
-    names = seeds[0].metrics
+    names = [name for name in seeds[0].metrics if all(name in seed.metrics for seed in seeds)]
     return Progress(
         min(seed.update for seed in seeds),
         seeds[0].num_updates,
         sum(seed.seconds for seed in seeds),
-        {name: sum(seed.counts[name] for seed in seeds) for name in seeds[0].counts},
+        _sum_counts(seeds),
         # The seeds take turns.
         statistics.harmonic_mean([seed.per_second for seed in seeds]),
-        {
-            name: statistics.fmean(seed.metrics[name] for seed in seeds)
-            for name in names
-            if all(name in seed.metrics for seed in seeds)
-        },
+        {name: statistics.fmean(seed.metrics[name] for seed in seeds) for name in names},
     )
+
+
+def _sum_counts(seeds: Sequence[Progress | TrainResult]) -> dict[str, int]:
+    total: collections.Counter[str] = collections.Counter()
+    for seed in seeds:
+        total.update(seed.counts)
+    return dict(total)
 
 
 def _combine_results(run_dir: Path, seeds: list[TrainResult]) -> TrainResult:
     """Combine the results of several seeds. Counts and times are summed."""
-    names = {name for seed in seeds for name in seed.counts}
     return TrainResult(
         run_dir=run_dir,
         update=min(seed.update for seed in seeds),
         interrupted=any(seed.interrupted for seed in seeds),
         signal=seeds[0].signal,
         seconds=sum(seed.seconds for seed in seeds),
-        counts={name: sum(seed.counts.get(name, 0) for seed in seeds) for name in sorted(names)},
+        counts=_sum_counts(seeds),
         evaluations=[
             {**record, "seed": number} for number, seed in enumerate(seeds) for record in seed.evaluations
         ],
-        first=None,
-        last=None,
-        state=None,
         seeds=seeds,
     )
 

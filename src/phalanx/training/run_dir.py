@@ -169,10 +169,11 @@ def read_config(folder: str | os.PathLike[str], cls: type[AnyConfig]) -> AnyConf
 
 def extend_config(before: AnyConfig, now: AnyConfig) -> AnyConfig:
     """Return `before` with the number of updates of `now`. Raises ValueError if the number would decrease."""
-    old, new = before.num_updates, now.num_updates
+    name = before.num_updates_setting
+    old, new = getattr(before, name), getattr(now, name)
     if new < old:
-        raise ValueError(f"num_updates is {old}: a run can be extended, but not shortened to {new}")
-    return load_config(type(before), None, [f"num_updates={new}"], base=before)
+        raise ValueError(f"{name} is {old}: a run can be extended, but not shortened to {new}")
+    return load_config(type(before), None, [f"{name}={new}"], base=before)
 
 
 def extend_run(run: Path, config: Config, before: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ examples, and fits the network to all examples. The network learns two things: w
 state continues a proof, and whether a state leads to a proof at all.
 """
 
-import dataclasses
 import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped, unused-ignore]
 from jaxtyping import Array, Bool, Float, Int32
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from phalanx.config import Config
 from phalanx.core.environment import Key
-from phalanx.core.evaluation import EvaluationConfig, EvaluationResult
+from phalanx.core.evaluation import EvaluationConfig, EvaluationRecord
 from phalanx.io.atomic import atomic_write
 from phalanx.io.checksum import read_verified
 from phalanx.kg.atoms import Atom, Rule
@@ -53,7 +52,8 @@ from phalanx.proofs.search.heuristics import (
 from phalanx.proofs.vocabulary import ProofVocabulary
 from phalanx.training.algorithm import Algorithm, TrainResult, TrainState, UpdateResult
 from phalanx.training.checkpoints import CheckpointRef
-from phalanx.training.config import CheckpointConfig, RunConfig
+from phalanx.training.config import OPTIMIZER_ALIASES, CheckpointConfig, RunConfig
+from phalanx.training.optimizer import OptimizerConfig, adam, lr_schedule
 from phalanx.training.run_dir import read_config
 from phalanx.training.trained_policy import restore_state
 
@@ -67,13 +67,6 @@ class HeuristicNetworkConfig(Config):
 
     hidden_dim: int = Field(default=32, ge=1)
     """Size of the predicate embeddings and of the hidden layers."""
-
-
-class HeuristicOptimizerConfig(Config):
-    """Settings of Adam."""
-
-    learning_rate: float = Field(default=0.005, gt=0)
-    """Learning rate, constant during an update."""
 
 
 class HeuristicEvaluationConfig(EvaluationConfig):
@@ -96,11 +89,7 @@ class HeuristicEvaluationConfig(EvaluationConfig):
 class HeuristicConfig(RunConfig):
     """Settings for training a search heuristic."""
 
-    aliases: ClassVar[Mapping[str, str]] = {
-        "num_rounds": "num_updates",
-        "lr": "optimizer.learning_rate",
-        "learning_rate": "optimizer.learning_rate",
-    }
+    aliases: ClassVar[Mapping[str, str]] = {"num_rounds": "num_updates", **OPTIMIZER_ALIASES}
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "dataset": "env.dataset",
         "environment": "env",
@@ -143,12 +132,20 @@ class HeuristicConfig(RunConfig):
     """Number of queries that are searched in parallel."""
     network: HeuristicNetworkConfig = HeuristicNetworkConfig()
     """Settings of the network."""
-    optimizer: HeuristicOptimizerConfig = HeuristicOptimizerConfig()
-    """Settings of the optimizer."""
+    optimizer: OptimizerConfig = OptimizerConfig(
+        learning_rate=0.005, lr_schedule="constant", max_grad_norm=None
+    )
+    """Settings of Adam and the learning rate, which changes once per update. Each update starts with a new
+    optimizer state."""
     evaluation: HeuristicEvaluationConfig = HeuristicEvaluationConfig()
     """Settings of evaluations on validation queries."""
     checkpoint: CheckpointConfig = CheckpointConfig(every=1, keep=1)
     """Settings of checkpoints."""
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> "HeuristicConfig":
+        self.optimizer.check_supported("adamw")
+        return self
 
     @property
     def search(self) -> BestFirstConfig:
@@ -169,11 +166,13 @@ class HeuristicData(NamedTuple):
     train: Int32[np.ndarray, "queries atom"]
     """Encoded training queries."""
     valid: Int32[np.ndarray, "queries atom"]
-    """Encoded validation queries."""
+    """Encoded validation queries, of which an evaluation uses the first ones."""
     first_heuristic: Heuristic
     """Heuristic of the searches in the first update, which is not learned."""
     knowledge_base: KnowledgeBase | None = None
+    """Knowledge base of the queries. None if the program was created in another way."""
     vocabulary: ProofVocabulary | None = None
+    """Names of the encoded predicates and constants. None if they are not known."""
 
     @classmethod
     def from_config(cls, config: HeuristicConfig) -> "HeuristicData":
@@ -230,7 +229,7 @@ def _select_queries(
         train, valid = train[num_held_out:], train[:num_held_out]
     if not len(train):
         raise ValueError(f"{base.name} has no fact whose predicate is the head of a rule")
-    return train, valid[np.sort(generator.permutation(len(valid))[: config.evaluation.num_queries])]
+    return train, valid[generator.permutation(len(valid))]
 
 
 class FoundProof(NamedTuple):
@@ -240,31 +239,13 @@ class FoundProof(NamedTuple):
     path: Int32[np.ndarray, "steps goals atom"]
     dead_ends: Int32[np.ndarray, "states goals atom"]
 
-    @classmethod
-    def from_search(
-        cls, result: SearchResult, queries: Int32[np.ndarray, "queries atom"], number: int
-    ) -> "FoundProof":
-        """Return the proof of query `number` of a search, which must have been proved."""
-        assert result.trace is not None
-        path, dead_ends = (
-            np.stack(result.trace.paths[number]),
-            result.trace.dead_ends[number][-_MAX_DEAD_ENDS:],
-        )
-        return cls(queries[number], path, np.stack(dead_ends) if dead_ends else path[:0])
 
-
-class ChoiceExample(NamedTuple):
-    """Features of the successors of an expanded state, and the index of the one that continues the proof."""
+class Choice(NamedTuple):
+    """Training example: the features of the successors of an expanded state, one of which is on a proof."""
 
     features: GoalFeatures
     chosen: int
-
-
-class HeuristicExamples(NamedTuple):
-    """Training examples from all proofs found so far."""
-
-    choices: list[ChoiceExample]
-    dead_ends: list[GoalFeatures]
+    """Index of the successor that continues the proof."""
 
 
 class HeuristicBatch(NamedTuple):
@@ -275,57 +256,50 @@ class HeuristicBatch(NamedTuple):
     """Index of the group of siblings (successors of the same state) that a state belongs to. -1 for dead ends
     and padding."""
     is_chosen: Bool[np.ndarray, " rows"]
-    """Whether the state is the sibling that continues the proof."""
+    """True for the sibling that continues the proof."""
     value: Int32[np.ndarray, " rows"]
     """1 if the state leads to a proof, 0 if it is a dead end, and -1 if neither is known."""
 
 
 def sample_minibatches(
-    examples: HeuristicExamples, generator: np.random.Generator
+    choices: Sequence[Choice], dead_ends: Sequence[GoalFeatures], generator: np.random.Generator
 ) -> Iterator[HeuristicBatch]:
     """Iterate over all choices in random order, in minibatches that are filled up with dead ends.
 
     All siblings of a choice are in the same minibatch. The rare choices with too many siblings for a
     minibatch are left out.
     """
-    choices = generator.permutation(len(examples.choices)).tolist()
-    dead_ends = generator.permutation(len(examples.dead_ends)).tolist()
-    while choices:
+    choice_order = generator.permutation(len(choices)).tolist()
+    dead_end_order = generator.permutation(len(dead_ends)).tolist()
+    while choice_order:
         parts: list[GoalFeatures] = []
-        group: list[int] = []
-        is_chosen: list[bool] = []
-        value: list[int] = []
-        used, number = 0, 0
-        while choices and used + _num_rows(examples.choices[choices[-1]].features) <= ROWS_PER_BATCH * 3 // 4:
-            example = examples.choices[choices.pop()]
-            size = _num_rows(example.features)
-            parts.append(example.features)
-            group += [number] * size
-            number += 1
-            chosen = [index == example.chosen for index in range(size)]
-            is_chosen += chosen
-            value += [1 if each else -1 for each in chosen]
+        labels: list[np.ndarray] = []  # columns: group, is_chosen, value
+        used = 0
+        while choice_order:
+            features, chosen = choices[choice_order[-1]]
+            size = len(features.predicates)
+            if used + size > ROWS_PER_BATCH * 3 // 4:
+                break
+            choice_order.pop()
+            rows = np.tile((len(parts), 0, -1), (size, 1))
+            rows[chosen, 1:] = 1
+            parts.append(features)
+            labels.append(rows)
             used += size
         if not parts:
-            choices.pop()
+            choice_order.pop()
             continue
-        while dead_ends and used + _num_rows(examples.dead_ends[dead_ends[-1]]) <= ROWS_PER_BATCH:
-            features = examples.dead_ends[dead_ends.pop()]
-            size = _num_rows(features)
-            parts.append(features)
-            group, is_chosen, value = group + [-1] * size, is_chosen + [False] * size, value + [0] * size
+        while (
+            dead_end_order
+            and used + (size := len(dead_ends[dead_end_order[-1]].predicates)) <= ROWS_PER_BATCH
+        ):
+            parts.append(dead_ends[dead_end_order.pop()])
+            labels.append(np.tile((-1, 0, 0), (size, 1)))
             used += size
-        padding = ROWS_PER_BATCH - used
-        yield HeuristicBatch(
-            pad_features(GoalFeatures(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))),
-            np.array(group + [-1] * padding, np.int32),
-            np.array(is_chosen + [False] * padding),
-            np.array(value + [-1] * padding, np.int32),
-        )
-
-
-def _num_rows(features: GoalFeatures) -> int:
-    return len(features.predicates)
+        labels.append(np.tile((-1, 0, -1), (ROWS_PER_BATCH - used, 1)))
+        group, is_chosen, value = np.concatenate(labels).astype(np.int32).T
+        features = GoalFeatures(*(np.concatenate(leaves) for leaves in zip(*parts, strict=True)))
+        yield HeuristicBatch(pad_features(features), group, is_chosen.astype(bool), value)
 
 
 # Loss and optimizer step
@@ -351,59 +325,36 @@ def heuristic_loss(network: HeuristicNetwork, batch: HeuristicBatch) -> Float[Ar
 
 @eqx.filter_jit
 def _optimizer_step(
-    network: HeuristicNetwork, opt_state: Any, batch: HeuristicBatch, learning_rate: float
+    network: HeuristicNetwork,
+    opt_state: Any,
+    batch: HeuristicBatch,
+    optimizer: optax.GradientTransformation,
+    learning_rate: Float[Array, ""],
 ) -> tuple[HeuristicNetwork, Any, Float[Array, ""]]:
     batch = jax.tree.map(jnp.asarray, batch)
     loss, gradients = eqx.filter_value_and_grad(heuristic_loss)(network, batch)
-    updates, opt_state = optax.adam(learning_rate).update(gradients, opt_state)
+    updates, opt_state = optimizer.update(gradients, opt_state, network)
+    updates = jax.tree.map(lambda leaf: -learning_rate * leaf, updates)
     return eqx.apply_updates(network, updates), opt_state, loss
 
 
-# Evaluation
-
-
-@dataclasses.dataclass(frozen=True)
-class HeuristicEvaluation:
-    """Results of searching for proofs of the validation queries."""
-
-    num_queries: int
-    num_proved: int
-    num_expansions: int
-    """Total number of expanded nodes over all queries."""
-    proofs_per_expansion: float
-    baselines: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """Number of proofs per expansion with heuristics that are not learned, by name. Empty after the first
-    update."""
-
-    def as_record(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        values = dataclasses.asdict(self)
-        if not values["baselines"]:
-            del values["baselines"]
-        return {"split": "valid", "mode": "heuristic", **values}
-
-    def describe(self) -> list[str]:
-        """Describe the result in one line."""
-        line = (
-            f"Validation: {self.num_proved} of {self.num_queries} queries proved, "
-            f"{self.proofs_per_expansion:.3f} proofs per expanded node"
-        )
-        baselines = ", ".join(f"{name} {value:.3f}" for name, value in self.baselines.items())
-        return [f"{line} ({baselines})" if baselines else line]
+def _describe(record: Mapping[str, Any]) -> str:
+    baselines = ", ".join(f"{name} {value:.3f}" for name, value in record["baselines"].items())
+    return (
+        f"Validation: {record['num_proved']} of {record['num_queries']} queries proved, "
+        f"{record['proofs_per_expansion']:.3f} proofs per expanded node ({baselines})"
+    )
 
 
 # The algorithm
 
 
-class HeuristicState(TrainState):
-    """Training state of a heuristic. The proofs found so far are saved in a separate file."""
-
-
-class HeuristicTrainer(Algorithm[HeuristicState]):
+class HeuristicTrainer(Algorithm[TrainState]):
     """Trains a heuristic for best-first search on proofs that its own searches find.
 
-    The queries of an update and the order of its minibatches depend only on the seed and the number of the
-    update, so a resumed run has the same result.
+    The parameters of its state are a `HeuristicNetwork`. The proofs found so far are saved in a separate
+    file. The queries of an update and the order of its minibatches depend only on the seed and the number of
+    the update, so a resumed run has the same result.
 
     Args:
         config: Settings of the run.
@@ -414,6 +365,7 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
     name = "heuristic"
     config_type = HeuristicConfig
     evaluation_config = HeuristicEvaluationConfig
+    eval_config = HeuristicEvaluationConfig
     unit = "queries"
     headline = ("proved_rate", "proofs_per_expansion")
 
@@ -421,10 +373,13 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
         super().__init__(config)
         self.data = HeuristicData.from_config(config) if data is None else data
         self._order = np.random.default_rng(config.seed).permutation(len(self.data.train))
+        self._optimizer = adam(config.optimizer)
         self._proofs: list[FoundProof] = []
-        self._examples = HeuristicExamples([], [])
+        self._choices: list[Choice] = []
+        self._dead_ends: list[GoalFeatures] = []
+        self._baselines: dict[HeuristicEvaluationConfig, dict[str, float]] = {}
 
-    def init(self, key: Key, params: HeuristicNetwork | None = None) -> HeuristicState:
+    def init(self, key: Key, params: HeuristicNetwork | None = None) -> TrainState:
         """Create the initial state. The config's seed is used instead of the key."""
         if params is None:
             params = HeuristicNetwork(
@@ -432,9 +387,9 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
                 self.config.network.hidden_dim,
                 key=jax.random.PRNGKey(self.seed),
             )
-        return HeuristicState(params, (), jnp.int32(0))
+        return TrainState(params, (), jnp.int32(0))
 
-    def update(self, state: HeuristicState) -> tuple[HeuristicState, UpdateResult]:
+    def update(self, state: TrainState) -> tuple[TrainState, UpdateResult]:
         """Search for proofs of training queries, and fit the network to all proofs found so far."""
         config, update, network = self.config, int(state.step), state.params
         heuristic = self.heuristic(network) if update else self.data.first_heuristic
@@ -443,39 +398,37 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
         queries = self.data.train[rows]
         result = best_first_search(config.env, self.data.program, heuristic, queries, config.search)
         assert result.trace is not None
-        self._add_proofs([FoundProof.from_search(result, queries, number) for number in result.trace.paths])
+        for number, states in result.trace.paths.items():
+            path, dead_ends = np.stack(states), result.trace.dead_ends[number][-_MAX_DEAD_ENDS:]
+            self._add_proof(FoundProof(queries[number], path, np.stack(dead_ends) if dead_ends else path[:0]))
         metrics: dict[str, Any] = {}
-        if self._examples.choices:
-            network, metrics["loss"] = self._fit(network, np.random.default_rng((config.seed, update)))
+        if self._choices:
+            network, metrics["loss"] = self._fit(network, update)
         metrics |= {
             "proved_rate": float(result.proved.mean()),
             "proofs_per_expansion": result.proofs_per_expansion(),
             "num_proofs": float(len(self._proofs)),
         }
         counts = {"queries": len(result.proved), "expansions": int(result.expansions.sum())}
-        return HeuristicState(network, (), state.step + 1), UpdateResult(metrics, counts=counts)
+        return TrainState(network, (), state.step + 1), UpdateResult(metrics, counts=counts)
 
-    def _fit(
-        self, network: HeuristicNetwork, generator: np.random.Generator
-    ) -> tuple[HeuristicNetwork, float]:
+    def _fit(self, network: HeuristicNetwork, update: int) -> tuple[HeuristicNetwork, float]:
         """Fit the network to all examples. Returns the network and the mean loss of the last epoch."""
-        learning_rate = self.config.optimizer.learning_rate
-        opt_state = optax.adam(learning_rate).init(eqx.filter(network, eqx.is_array))
-        losses: list[Any] = []
-        for _ in range(self.config.update_epochs):
+        config, generator = self.config, np.random.default_rng((self.seed, update))
+        learning_rate = lr_schedule(config.optimizer, self.num_updates)(update)
+        opt_state = self._optimizer.init(eqx.filter(network, eqx.is_array))
+        for _ in range(config.update_epochs):
             losses = []
-            for batch in sample_minibatches(self._examples, generator):
-                network, opt_state, loss = _optimizer_step(network, opt_state, batch, learning_rate)
+            for batch in sample_minibatches(self._choices, self._dead_ends, generator):
+                network, opt_state, loss = _optimizer_step(
+                    network, opt_state, batch, self._optimizer, learning_rate
+                )
                 losses.append(loss)
         return network, float(np.mean(jax.device_get(losses)))
 
-    def _add_proofs(self, proofs: Sequence[FoundProof]) -> None:
-        self._proofs += proofs
-        for proof in proofs:
-            self._add_examples(proof)
-
-    def _add_examples(self, proof: FoundProof) -> None:
-        """Add the choices on the path of a proof and the dead ends of its search to the examples."""
+    def _add_proof(self, proof: FoundProof) -> None:
+        """Store a proof, and add the choices on its path and the dead ends of its search to the examples."""
+        self._proofs.append(proof)
         program, features = self.data.program, self.data.features
         path, query = proof.path, np.repeat(proof.query[None], len(proof.path), axis=0)
         successors, num_successors, _ = compute_successors(
@@ -487,20 +440,14 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
             chosen = np.flatnonzero((rows == path[step + 1]).all(axis=(1, 2)))
             owner, depth = np.zeros(len(rows), np.int64), np.array([step])
             batch = SuccessorBatch(rows, owner, path[step : step + 1], query[:1], depth)
-            self._examples.choices.append(ChoiceExample(features(batch), int(chosen[0])))
-        if len(proof.dead_ends):
-            owner = np.arange(len(proof.dead_ends))
+            self._choices.append(Choice(features(batch), int(chosen[0])))
+        if count := len(proof.dead_ends):
             # The parents of dead ends are not stored; the dead ends themselves take their place.
-            batch = SuccessorBatch(
-                proof.dead_ends,
-                owner,
-                proof.dead_ends,
-                np.repeat(query[:1], len(owner), 0),
-                np.zeros_like(owner),
-            )
-            self._examples.dead_ends.append(features(batch))
+            goals, queries = proof.dead_ends, np.repeat(query[:1], count, axis=0)
+            batch = SuccessorBatch(goals, np.arange(count), goals, queries, np.zeros(count, np.int64))
+            self._dead_ends.append(features(batch))
 
-    def policy(self, state: HeuristicState) -> HeuristicNetwork:
+    def policy(self, state: TrainState) -> HeuristicNetwork:
         """Return the trained network."""
         return state.params
 
@@ -523,41 +470,40 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
             max_expansions: Maximum number of nodes to expand per query. None uses `config.max_expansions`.
             max_depth: Maximum number of steps of a proof. None uses `config.max_depth`.
         """
-        search = self.config.search
         limits = {"max_expansions": max_expansions, "max_depth": max_depth}
         changed = {name: value for name, value in limits.items() if value is not None}
-        search = search.model_copy(update=changed)
+        search = self.config.search.model_copy(update=changed)
         return best_first_search(self.config.env, self.data.program, heuristic, queries, search)
 
-    def evaluate(self, state: HeuristicState, settings: Config, final: bool) -> list[EvaluationResult]:
-        """Evaluate the heuristic on the validation queries, as `validate` does."""
-        return [self.validate(state)]
+    def evaluate(self, state: TrainState, settings: Config, final: bool) -> list[EvaluationRecord]:
+        """Search for proofs of validation queries with the trained heuristic and with baselines.
 
-    def validate(self, state: HeuristicState) -> HeuristicEvaluation:
-        """Search for proofs of the validation queries.
-
-        Before the first update, the search is repeated with heuristics that are not learned, as baselines.
+        The baselines are heuristics that are not learned. Their results are numbers of proofs per expansion.
         """
-        max_expansions = self.config.evaluation.max_expansions
-        result = self.search(self.heuristic(state.params), self.data.valid, max_expansions)
-        baselines: dict[str, float] = {}
-        if int(state.step) == 0:
+        assert isinstance(settings, HeuristicEvaluationConfig)
+        queries = self.data.valid[: settings.num_queries]
+        result = self.search(self.heuristic(state.params), queries, settings.max_expansions)
+        if settings not in self._baselines:
             others: dict[str, Heuristic] = {
                 "uniform": UniformHeuristic(self.seed),
                 "confidence": ConfidenceHeuristic(self.data.features.confidence),
             }
-            for name, other in others.items():
-                found = self.search(other, self.data.valid, max_expansions)
-                baselines[name] = found.proofs_per_expansion()
-        return HeuristicEvaluation(
-            num_queries=len(self.data.valid),
-            num_proved=int(result.proved.sum()),
-            num_expansions=int(result.expansions.sum()),
-            proofs_per_expansion=result.proofs_per_expansion(),
-            baselines=baselines,
-        )
+            self._baselines[settings] = {
+                name: self.search(other, queries, settings.max_expansions).proofs_per_expansion()
+                for name, other in others.items()
+            }
+        record = {
+            "split": "valid",
+            "mode": "heuristic",
+            "num_queries": len(queries),
+            "num_proved": int(result.proved.sum()),
+            "num_expansions": int(result.expansions.sum()),
+            "proofs_per_expansion": result.proofs_per_expansion(),
+            "baselines": self._baselines[settings],
+        }
+        return [EvaluationRecord(record, (_describe(record),))]
 
-    def metadata(self, state: HeuristicState) -> dict[str, Any]:
+    def metadata(self, state: TrainState) -> dict[str, Any]:
         program = self.data.program
         return {"num_facts": len(program.facts), "num_rules": len(program.heads)}
 
@@ -591,28 +537,20 @@ class HeuristicTrainer(Algorithm[HeuristicState]):
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             names = ("queries", "path_lengths", "num_dead_ends", "goals")
             queries, lengths, counts, goals = (arrays[name] for name in names)
-        proofs, start = [], 0
-        for query, length, count in zip(queries, lengths.tolist(), counts.tolist(), strict=True):
-            middle, end = start + length, start + length + count
-            proofs.append(FoundProof(query, goals[start:middle], goals[middle:end]))
-            start = end
-        self._add_proofs(proofs)
+        parts = np.split(goals, np.cumsum(np.stack([lengths, counts], axis=1)))
+        for query, path, dead_ends in zip(queries, parts[0::2], parts[1::2], strict=False):
+            self._add_proof(FoundProof(query, path, dead_ends))
 
     def with_seed(self, seed: int) -> "HeuristicTrainer":
         """Return a copy of the algorithm with another seed and without any proofs."""
-        return HeuristicTrainer(self.config.model_copy(update={"seed": seed, "num_seeds": 1}))
+        return HeuristicTrainer(self._config_with_seed(seed))
 
     def summarize(self, result: TrainResult) -> list[str]:
-        records = [record for record in result.evaluations if record["mode"] == "heuristic"]
-        if not records:
+        if not result.evaluations:
             return []
-        last, first = records[-1], records[0]
-        fields = {field.name: last[field.name] for field in dataclasses.fields(HeuristicEvaluation)[:4]}
-        lines = HeuristicEvaluation(**fields).describe()
-        if first is not last:
-            others = {"untrained": first["proofs_per_expansion"], **first.get("baselines", {})}
-            lines[0] += f"; {', '.join(f'{name} {value:.3f}' for name, value in others.items())}"
-        return lines
+        first, last = result.evaluations[0], result.evaluations[-1]
+        baselines = {"untrained": first["proofs_per_expansion"], **last["baselines"]}
+        return [_describe({**last, "baselines": baselines})]
 
 
 def load_heuristic(run: str | Path) -> tuple[HeuristicTrainer, LearnedHeuristic]:

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -104,14 +104,15 @@ class SFTDataConfig(Config):
     max_length: int = Field(default=512, ge=8)
     """Length of a row in tokens. Longer samples are skipped."""
     packing: bool = True
-    """Whether to pack several samples into a row."""
+    """Pack several samples into a row. If false, every sample has its own row."""
     packing_buffer_size: int = Field(default=64, ge=1)
     """Number of rows that are packed and shuffled together. A larger buffer leaves less padding and shuffles
     better, but takes longer to fill before the first update."""
     num_eval_samples: int = Field(default=64, ge=0)
     """Number of samples that are used for evaluation only. Not used with a plan."""
     repeat: bool = True
-    """Whether to train on a file of samples repeatedly, in a different order each time, instead of once."""
+    """Train on a file of samples repeatedly, in a different order each time. If false, training ends after
+    one pass."""
 
     @model_validator(mode="after")
     def _check_sources(self) -> "SFTDataConfig":
@@ -384,7 +385,7 @@ class SFT(Algorithm[TrainState]):
         return TrainState(params, self._optimizer.init(params), jnp.int32(0))
 
     def with_seed(self, seed: int) -> "SFT":
-        return type(self)(self.config.model_copy(update={"seed": seed}))
+        return type(self)(self._config_with_seed(seed))
 
     @property
     def _compilation_key(self) -> tuple[Any, ...]:
@@ -427,37 +428,26 @@ class SFT(Algorithm[TrainState]):
         Returns:
             The new state and the metrics.
         """
-        first, *others = map(_token_arrays, batches)
-        if not others:
-            return self._train_on_batch(state, first)
-        total = self._gradients(state.params, first)
-        for arrays in others:
-            total = self._add_gradients(total, state.params, arrays)
-        return self._train_on_gradients(state, total)
+        if len(batches) == 1:
+            return self._train_on_batch(state, _token_arrays(batches[0]))
+        total = None
+        for batch in batches:
+            total = self._add_gradients(total, state.params, _token_arrays(batch))
+        return self._apply_gradients(state, total)
 
     @jit_method(donate=("state",))
     def _train_on_batch(self, state: TrainState, batch: TokenArrays) -> tuple[TrainState, dict[str, Array]]:
-        return self._apply_gradients(state, loss_and_grads(state.params, self._structure, batch))
-
-    @jit_method
-    def _gradients(self, params: PyTree, batch: TokenArrays) -> tuple[PyTree, LossSums]:
-        return loss_and_grads(params, self._structure, batch)
+        total = loss_and_grads(state.params, self._structure, batch)
+        return self._apply_gradients.traced(state, total)
 
     @jit_method(donate=("total",))
     def _add_gradients(
-        self, total: tuple[PyTree, LossSums], params: PyTree, batch: TokenArrays
+        self, total: tuple[PyTree, LossSums] | None, params: PyTree, batch: TokenArrays
     ) -> tuple[PyTree, LossSums]:
-        added: tuple[PyTree, LossSums] = jax.tree.map(
-            jnp.add, total, loss_and_grads(params, self._structure, batch)
-        )
-        return added
+        added = loss_and_grads(params, self._structure, batch)
+        return added if total is None else jax.tree.map(jnp.add, total, added)
 
     @jit_method(donate=("state",))
-    def _train_on_gradients(
-        self, state: TrainState, total: tuple[PyTree, LossSums]
-    ) -> tuple[TrainState, dict[str, Array]]:
-        return self._apply_gradients(state, total)
-
     def _apply_gradients(
         self, state: TrainState, total: tuple[PyTree, LossSums]
     ) -> tuple[TrainState, dict[str, Array]]:
@@ -481,29 +471,21 @@ class SFT(Algorithm[TrainState]):
             return evaluate_language_model(self.policy(state), settings, self.config.prompt_format)
         num_episodes = self.config.evaluation.num_episodes
         episodes = evaluation_records(self.policy(state), self.text_env, num_episodes)
-        return [*map(EvaluationRecord, self._loss_records(state)), *episodes]
-
-    def eval_loss(self, params: PyTree, batch: TokenBatch) -> LossSums:
-        """Compute the loss of a batch without updating the parameters."""
-        return self._eval_loss(params, _token_arrays(batch))
+        if not self._eval_batches:
+            return episodes
+        sums = [self._eval_loss(state.params, _token_arrays(batch)) for batch in self._eval_batches]
+        loss, num_correct, num_tokens = np.asarray(jax.device_get(sums), np.float64).sum(axis=0).tolist()
+        record = {
+            "split": "test",
+            "mode": "next token",
+            "loss": loss / max(num_tokens, 1),
+            "mean_token_accuracy": num_correct / max(num_tokens, 1),
+        }
+        return [EvaluationRecord(record), *episodes]
 
     @jit_method
     def _eval_loss(self, params: PyTree, batch: TokenArrays) -> LossSums:
         return sft_loss(eqx.combine(params, self._structure), batch)
-
-    def _loss_records(self, state: TrainState) -> list[dict[str, Any]]:
-        if not self._eval_batches:
-            return []
-        sums = [self.eval_loss(state.params, batch) for batch in self._eval_batches]
-        total = max(sum(float(one.num_tokens) for one in sums), 1.0)
-        return [
-            {
-                "split": "test",
-                "mode": "next token",
-                "loss": sum(float(one.loss) for one in sums) / total,
-                "mean_token_accuracy": sum(float(one.num_correct) for one in sums) / total,
-            }
-        ]
 
     def sample_episodes(self, state: TrainState, key: Key, update: int) -> list[dict[str, Any]]:
         """Run one validation episode of each task and return the records."""
@@ -522,7 +504,6 @@ class SFT(Algorithm[TrainState]):
 
     def close(self) -> None:
         """Close environments and their connections."""
-        super().close()
         if isinstance(self.data.plan, StreamingPlan):
             self.data.plan.close()
         if (env := self.__dict__.get("text_env")) is not None:
@@ -660,37 +641,33 @@ def _open_env(config: SFTConfig) -> SFTData:
     """Open a stream of samples from an environment. Evaluation samples are from the validation split."""
     data, env = config.data, config.env
     _check_vocab_size(load_tokenizer(config.tokenizer).vocab_size, config)
-    samples = _env_samples(config)
-    with contextlib.closing(samples("validation")) as stream:
-        fitting = (sample for sample in stream if sample.length <= data.max_length)
-        eval_samples = list(itertools.islice(fitting, data.num_eval_samples))
-    settings = (env.model_dump_json(), config.tokenizer, config.prompt_format, data.behavior_policy)
-    source = IterableSource(
-        lambda start: _skip(samples("train"), start),
-        fingerprint=f"{settings} {data.random_move_prob} {data.mixture} {config.seed}",
-    )
-    return _stream_data(source, config, eval_samples)
-
-
-def _skip(samples: Generator[Sample, None, None], count: int) -> Iterator[Sample]:
-    with contextlib.closing(samples):
-        yield from itertools.islice(samples, count, None)
-
-
-def _env_samples(config: SFTConfig) -> Callable[[Split], Generator[Sample, None, None]]:
-    data, env = config.data, config.env
     if not env.id:
         raise ValueError("no training data: choose an environment (--env), or set data.plan or data.samples")
     tasks = env.make().tasks  # raises if the spec is wrong
     known = {task.partition(":")[0] for task in tasks} | set(group_members("puzzles"))
     if unknown := data.mixture.keys() - known:
         raise ValueError(f"data.mixture has {sorted(unknown)[0]!r}, which is not a kind of puzzle")
-    return lambda split: generate_expert_samples(
-        functools.partial(env.make, config.prompt_format),
-        config.tokenizer,
-        seed=config.seed,
-        split=split,
-        random_move_prob=data.random_move_prob,
-        behavior_policy=data.behavior_policy,
-        mixture=data.mixture,
+
+    def samples(split: Split, start: int = 0) -> Generator[Sample, None, None]:
+        stream = generate_expert_samples(
+            functools.partial(env.make, config.prompt_format),
+            config.tokenizer,
+            seed=config.seed,
+            split=split,
+            random_move_prob=data.random_move_prob,
+            behavior_policy=data.behavior_policy,
+            mixture=data.mixture,
+        )
+        with contextlib.closing(stream):
+            yield from itertools.islice(stream, start, None)
+
+    stream = samples("validation")
+    fitting = (sample for sample in stream if sample.length <= data.max_length)
+    eval_samples = list(itertools.islice(fitting, data.num_eval_samples))
+    stream.close()
+    settings = (env.model_dump_json(), config.tokenizer, config.prompt_format, data.behavior_policy)
+    source = IterableSource(
+        functools.partial(samples, "train"),
+        fingerprint=f"{settings} {data.random_move_prob} {data.mixture} {config.seed}",
     )
+    return _stream_data(source, config, eval_samples)

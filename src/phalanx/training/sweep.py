@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from phalanx.io.lock import lock_folder
 from phalanx.logging import read_records
@@ -28,6 +28,9 @@ SamplerName = Literal["grid", "random", "tpe"]
 Goal = Literal["max", "min"]
 Space = Mapping[str, Any]
 """Search space of a sweep: Optuna distributions by name of the setting."""
+StartTrial = Callable[[Sequence[str], Path], Any]
+"""Function that starts `phalanx` with the given arguments and appends its output to the given file. It
+returns an object with the methods `poll`, `wait` and `terminate` of `subprocess.Popen`."""
 _POLL_SECONDS = 0.05
 _RANGE = re.compile(r"(uniform|loguniform|integers)\(([^,()]+),([^,()]+)\)")
 
@@ -144,7 +147,7 @@ class Sweep:
         seed: Seed of the sampler.
         metric: Evaluation or training metric to rank trials by. None means the first of `DEFAULT_METRICS`
             that the trials have.
-        goal: Whether to maximize (`max`) or minimize (`min`) the metric. None means `min` if the name of the
+        goal: Maximize (`max`) or minimize (`min`) the metric. None means `min` if the name of the
             metric ends in `loss`, and `max` otherwise.
     """
 
@@ -201,13 +204,13 @@ class Sweep:
         """Trials that have been started, in order of their numbers."""
         return self._trials()
 
-    def run(self, launcher: "Launcher", jobs: int, on_end: Callable[[SweepTrial, int], None]) -> int | None:
+    def run(self, start: StartTrial, jobs: int, on_end: Callable[[SweepTrial, int], None]) -> int | None:
         """Run all trials that are not complete.
 
         SIGINT and SIGTERM are passed on to the running trials, which save and stop.
 
         Args:
-            launcher: Launcher that starts the trials.
+            start: Function that starts a trial, such as `start_process`.
             jobs: Maximum number of trials that run at the same time.
             on_end: Function that is called with a trial and its exit code when the trial ends.
 
@@ -217,15 +220,14 @@ class Sweep:
         self._open_study()
         with lock_folder(self.folder, "sweep.lock"), stop_on_signals() as stop:
             unfinished = self._trials("RUNNING")
-            running: list[tuple[SweepTrial, TrialProcess]] = []
+            running: list[tuple[SweepTrial, Any]] = []
             try:
                 while True:
                     while stop.signal is None and len(running) < jobs:
                         trial = unfinished.pop(0) if unfinished else self._ask()
                         if trial is None:
                             break
-                        process = launcher.start(self._arguments(trial), self.log_path(trial))
-                        running.append((trial, process))
+                        running.append((trial, start(self._arguments(trial), self.log_path(trial))))
                     if not running:
                         return stop.signal
                     if stop.signal is not None:
@@ -282,11 +284,8 @@ class Sweep:
             return self._study
         optuna = _import_optuna()
         path = self.folder / STUDY
-        if (
-            not path.is_file()
-            and self.folder.exists()
-            and (not self.folder.is_dir() or any(self.folder.iterdir()))
-        ):
+        is_used = self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir()))
+        if is_used and not path.is_file():
             raise ValueError(f"{self.folder} already exists and is not a sweep; choose another --out")
         self.folder.mkdir(parents=True, exist_ok=True)
         journal = optuna.storages.journal.JournalFileBackend(str(path))
@@ -394,64 +393,18 @@ def _last_metrics_of_seed(run: Path) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items() if type(value) in (int, float)}
 
 
-@runtime_checkable
-class TrialProcess(Protocol):
-    """Interface of a trial that was started, which `subprocess.Popen` implements."""
-
-    def poll(self) -> int | None:
-        """Return the exit code, or None while the trial is running."""
-
-    def wait(self) -> int:
-        """Wait until the trial ends and return its exit code."""
-
-    def terminate(self) -> None:
-        """Ask the trial to save a checkpoint and stop."""
-
-
-@runtime_checkable
-class Launcher(Protocol):
-    """Interface of objects that start trials."""
-
-    num_slots: int
-    """Default number of trials that run at the same time."""
-
-    def start(self, arguments: Sequence[str], log: Path) -> TrialProcess:
-        """Start `phalanx` with the given arguments and append its output to the file `log`."""
-
-
-class LocalLauncher:
-    """Starts trials as processes on this machine."""
-
-    num_slots = 1
-
-    def start(self, arguments: Sequence[str], log: Path) -> TrialProcess:
-        """Start a trial in a new process."""
-        return _start_process(arguments, log, Path.cwd())
-
-
-class RayLauncher:
-    """Starts trials as tasks of a Ray cluster. Every task uses one CPU.
+@contextlib.contextmanager
+def connect_to_ray(address: str) -> Iterator[tuple[StartTrial, int]]:
+    """Connect to a Ray cluster, whose tasks run trials. Every task uses one CPU.
 
     All machines of the cluster must have Phalanx installed and share the folder of the sweep.
-    """
-
-    def __init__(self, ray: Any) -> None:
-        self._ray, self._train = ray, ray.remote(num_cpus=1, max_retries=0)(_run_task)
-        self.num_slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
-
-    def start(self, arguments: Sequence[str], log: Path) -> TrialProcess:
-        """Start a trial in a Ray task."""
-        task = self._train.remote(list(arguments), str(log.resolve()), str(Path.cwd()))
-        return _RayTask(self._ray, task)
-
-
-@contextlib.contextmanager
-def connect_to_ray(address: str) -> Iterator[RayLauncher]:
-    """Connect to a Ray cluster and yield its launcher.
 
     Args:
         address: Address `HOST:PORT` of the cluster, or `auto` for a cluster on this machine that was started
             with `ray start --head`.
+
+    Yields:
+        A function that starts trials, and the number of CPUs of the cluster.
 
     Raises:
         ValueError: If Ray is not installed or the connection fails.
@@ -461,13 +414,18 @@ def connect_to_ray(address: str) -> Iterator[RayLauncher]:
     try:
         ray = require_ray("run trials on Ray")
         with ray_cluster(address):
-            yield RayLauncher(ray)
+            run_task = ray.remote(num_cpus=1, max_retries=0)(_run_task)
+
+            def start(arguments: Sequence[str], log: Path) -> _RayTask:
+                return _RayTask(ray, run_task.remote(list(arguments), str(log.resolve()), str(Path.cwd())))
+
+            yield start, max(1, int(ray.cluster_resources().get("CPU", 1)))
     except (ImportError, WorkerError) as error:
         raise ValueError(str(error)) from error
 
 
 class _RayTask:
-    """A trial in a Ray task."""
+    """A trial in a Ray task, with the methods of a `StartTrial` result."""
 
     def __init__(self, ray: Any, reference: Any) -> None:
         self._ray, self._reference = ray, reference
@@ -494,7 +452,7 @@ def _run_task(arguments: list[str], log: str, folder: str) -> int:
 
     If the task is canceled, the trial saves a checkpoint and stops.
     """
-    process = _start_process(arguments, Path(log), Path(folder))
+    process = start_process(arguments, Path(log), Path(folder))
     try:
         # Ray cancels a task with an exception between two Python instructions, which `wait` would not see.
         while process.poll() is None:
@@ -504,7 +462,16 @@ def _run_task(arguments: list[str], log: str, folder: str) -> int:
     return process.wait()
 
 
-def _start_process(arguments: Sequence[str], log: Path, folder: Path) -> "subprocess.Popen[bytes]":
+def start_process(
+    arguments: Sequence[str], log: Path, folder: Path | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start `phalanx` as a process on this machine.
+
+    Args:
+        arguments: Arguments of `phalanx`.
+        log: File to which the output is appended.
+        folder: Working directory. None means the current one.
+    """
     with log.open("ab") as file:
         return subprocess.Popen(
             [sys.executable, "-m", "phalanx", *arguments],

@@ -69,7 +69,7 @@ class Policy:
         Args:
             num_episodes: Number of episodes.
             seed: Seed of the episodes, and of the actions if they are sampled.
-            greedy: Whether to take the most probable actions instead of sampling.
+            greedy: Take the most probable actions instead of sampling.
             environment: Environment to run in, with the observations and actions of the run's environment.
                 None means the environment of the run.
         """
@@ -134,10 +134,10 @@ def load_policy(run: str | Path) -> Any:
         run: Run folder, optionally with a checkpoint: `RUN`, `RUN@STEP` or `RUN@best`. For a run with several
             seeds, the first seed is loaded. Load another one with its folder, such as `RUN/seed_1`.
 
-    Returns: A `Policy` for PPO, behavior cloning and other policy algorithms. Only its parameters are read,
-    and its
-        environment is created on first use. For other algorithms, the result of `Algorithm.policy`, which is
-        an `LMPolicy` for SFT and GRPO and a `KGE` for embeddings.
+    Returns:
+        A `Policy` for PPO, behavior cloning and other policy algorithms. Only its parameters are read, and
+        its environment is created on first use. For other algorithms, the result of `Algorithm.policy`, which
+        is an `LMPolicy` for SFT and GRPO and a `KGE` for embeddings.
     """
     ref = CheckpointRef.parse(str(run)).for_seed(0)
     algorithm_type, config = read_run(ref.run)

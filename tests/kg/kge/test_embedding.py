@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from phalanx.kg.evaluation import (
-    KnownAnswers,
     count_ranks,
     expected_reciprocal_rank,
     expected_sampled_mrr,
@@ -24,6 +23,7 @@ from phalanx.kg.kge.embedding import (
     read_kge_metadata,
     save_kge,
 )
+from phalanx.kg.triple_index import TripleIndex
 from tests.helpers.file_damage import write_json
 from tests.helpers.small_kge import ANN, BOB, CAT, DAN, LIKES, PARENT, TRAIN, VALID, four_people
 
@@ -147,7 +147,7 @@ class Table:
 def test_ranks_leave_known_answers_out_and_count_half_of_the_ties() -> None:
     query = np.array([(PARENT, ANN, BOB)], np.int32)
     # Tails: Ann and Cat score higher, but Cat is known: rank 2. Heads: Cat ties with Ann: rank 1.5.
-    counts = count_ranks(Table(), query, KnownAnswers(TRAIN, 4))
+    counts = count_ranks(Table(), query, TripleIndex(TRAIN, 4))
     mrr = mean_reciprocal_rank(counts, "realistic")
     assert mrr == pytest.approx((1 / 2 + 1 / 1.5) / 2)
     assert counts.num_candidates.tolist() == [2, 3]

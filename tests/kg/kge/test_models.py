@@ -9,7 +9,6 @@ import pytest
 from pydantic import ValidationError
 
 from phalanx.kg.kge import KGE, KGEModelConfig
-from phalanx.proofs.embedding_action import has_kge_score, kge_scores
 
 ENTITIES, RELATIONS = 5, 3
 TRIPLES = np.array(list(product(range(3), range(5), range(5))), np.int32)
@@ -104,21 +103,6 @@ def test_probabilities_follow_the_scores_and_their_logarithm_tells_likely_triple
     np.testing.assert_allclose(likely, 1 / (1 + np.exp(-np.asarray(kge.score(TRIPLES)))), rtol=1e-5)
     surest = kge.log_probability_of_scores(jnp.array([20.0, 30.0]))
     assert surest[0] < surest[1] < 0
-
-
-def test_atoms_of_a_state_are_scored_with_their_twins_and_without_what_has_no_score() -> None:
-    kge = embedding(name="distmult", reciprocal=False)
-    twin, true, variable = 2 + RELATIONS + 3, RELATIONS + 1, ENTITIES + 1
-    state = jnp.array(
-        [[[2, 1, 5], [twin, 1, 5], [true, 0, 0]], [[2, 1, variable], [twin + 1, 4, 4], [0, 0, 0]]], jnp.int32
-    )
-    expected = np.asarray(kge.score(np.array([(1, 0, 4), (2, 3, 3)], np.int32)))
-    np.testing.assert_array_equal(has_kge_score(kge, state), [[True, True, False], [False, True, False]])
-    np.testing.assert_allclose(
-        kge_scores(kge, state, default=-7.0),
-        [[expected[0], expected[0], -7.0], [-7.0, expected[1], -7.0]],
-        rtol=1e-6,
-    )
 
 
 @pytest.mark.parametrize("model", ["distmult", "complex", "rotate"])

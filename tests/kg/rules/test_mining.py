@@ -7,7 +7,7 @@ import pytest
 
 from phalanx.kg import MiningConfig, RulePredictor, RuleSet, evaluate_link_prediction, mine_rules
 from phalanx.kg.atoms import Atom, parse_atom, parse_rule
-from phalanx.kg.evaluation import KnownAnswers, LinkPredictionResult, RankCounts, count_ranks
+from phalanx.kg.evaluation import LinkPredictionResult, RankCounts, count_ranks
 from phalanx.kg.formats import read_rules
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.predictor_ensemble import best_per_relation
@@ -48,7 +48,7 @@ def lines(rules: RuleSet) -> dict[str, tuple[int, ...]]:
 
 def counts_of(rules: RuleSet, data: KnowledgeBase, aggregation: str = "maxplus") -> RankCounts:
     """The rank counts of the test queries."""
-    known = KnownAnswers(data.known_triples, data.vocabulary.num_entities)
+    known = data.known_answers
     return count_ranks(RulePredictor.fit(rules, data, aggregation), data.triples("test"), known)
 
 
@@ -184,7 +184,7 @@ def test_the_reference_finds_the_same_rules_as_the_extension(settings, monkeypat
 def test_the_reference_ranks_like_the_extension(seed, monkeypatch) -> None:
     data = random_base(seed)
     rules = mine_rules(data, max_length=2, min_support=1)
-    known = KnownAnswers(data.known_triples, data.vocabulary.num_entities)
+    known = data.known_answers
     pairs = np.array([(0, 1), (3, 2)], np.int32)
 
     def everything() -> list[np.ndarray]:

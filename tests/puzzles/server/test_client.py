@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from phalanx.puzzles.server import PuzzleClient, PuzzleClientConfig, PuzzleDifficulty, PuzzleGame
-from phalanx.puzzles.server.client import HINT_LIMIT, backoff_delays
+from phalanx.puzzles.server.client import HINT_LIMIT, backoff_delay
 from phalanx.puzzles.server.protocol import (
     CommandError,
     NoPuzzleError,
@@ -278,8 +278,12 @@ def test_server_without_greeting_is_an_error() -> None:
 
 
 def test_pauses_double_up_to_the_limit_and_are_the_same_for_the_same_seed() -> None:
-    assert list(backoff_delays(4, 0.1, 0.3, 0.0, random.Random(0))) == [0.1, 0.2, 0.3, 0.3]
-    first, again = (list(backoff_delays(50, 0.1, 2.0, 0.5, random.Random(7))) for _ in range(2))
+    def delays(count: int, seed: int, **settings: float) -> list[float]:
+        config, rng = PuzzleClientConfig(retry_delay=0.1, **settings), random.Random(seed)
+        return [backoff_delay(config, attempt, rng) for attempt in range(1, count + 1)]
+
+    assert delays(4, 0, max_retry_delay=0.3, retry_jitter=0.0) == [0.1, 0.2, 0.3, 0.3]
+    first, again = (delays(50, 7, max_retry_delay=2.0, retry_jitter=0.5) for _ in range(2))
     assert first == again
     assert all(1.0 <= delay <= 2.0 for delay in first[5:]) and len(set(first)) == 50
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from phalanx.puzzles.server import PuzzleClientConfig, PuzzleServerEnvironment, PuzzleServerVectorEnvironment
-from phalanx.puzzles.server.env import PuzzleServerConfig
+from phalanx.puzzles.server.env import PuzzleServerEnvConfig
 from phalanx.puzzles.server.protocol import PuzzleGame, allowed_moves, move_format
 from phalanx.text import EpisodeId, make_text_env, make_text_vector_env
 from tests.helpers.puzzle_server import running_server
@@ -128,7 +128,7 @@ def test_every_game_allows_the_moves_that_its_prompt_and_its_hints_name() -> Non
 
 def test_several_games_are_tasks_with_seed_ranges_as_splits() -> None:
     with toy_server() as server:
-        config = PuzzleServerConfig(
+        config = PuzzleServerEnvConfig(
             address=f"127.0.0.1:{server.port}", games=("toy", "sudoku:easy"), num_connections=2
         )
         with PuzzleServerVectorEnvironment.from_config(config) as batch:
@@ -142,9 +142,9 @@ def test_several_games_are_tasks_with_seed_ranges_as_splits() -> None:
             with pytest.raises(ValueError, match="expected 1 to 2 episodes, got 3"):
                 batch.reset([1, 2, 3])
     with pytest.raises(ValueError, match="address must be HOST:PORT"):
-        PuzzleServerVectorEnvironment.from_config(PuzzleServerConfig(address="here"))
+        PuzzleServerVectorEnvironment.from_config(PuzzleServerEnvConfig(address="here"))
     with pytest.raises(ValueError, match="num_connections"):
-        PuzzleServerConfig.model_validate({"connections": 3})
+        PuzzleServerEnvConfig.model_validate({"connections": 3})
 
 
 def test_games_are_created_by_name() -> None:

@@ -142,9 +142,10 @@ def test_an_episode_ends_when_it_is_given_up_lost_or_too_long() -> None:
         ):
             spec = EpisodeSpec(0, "toy", PuzzleDifficulty.HARD, 1)
             server.scripts["reveal 1 1"] = mine
+            config = CollectConfig(use_hints=False, max_steps=5)
             policies = [lambda *_: None, lambda *_: "reveal 1 1", obey]
             for policy in policies:
-                episode = await rollout_episode(client, spec, policy=policy, use_hints=False, max_steps=5)
+                episode = await rollout_episode(client, spec, config, policy=policy)
                 assert episode.difficulty == 0.9
                 last = episode.steps[-1].reward if episode.steps else None
                 found.append((len(episode.steps), episode.status, last))
@@ -288,7 +289,7 @@ def test_a_silent_server_ends_the_stream_at_the_deadline_in_words() -> None:
         server = ScriptedServer()
         server.always[f"toy easy {episode_seed(4, 0)}"] = silence
         async with scripted_server(server):
-            client = PuzzleClientConfig(host="127.0.0.1", port=server.port, read_timeout=0.2, deadline=0.5)
+            client = PuzzleClientConfig(host="127.0.0.1", port=server.port, read_timeout=0.2, deadline=0.35)
             config = toy(server, use_hints=False, client=client)
             stream = PuzzleSampleStream(config, policy=obey, max_episodes=3)
             with pytest.raises(PuzzleServerUnavailableError, match="did not answer"):
@@ -335,7 +336,7 @@ def test_settings_that_cannot_be_played_are_refused_in_words() -> None:
         PuzzleSampleStream(CollectConfig(games=("einstein",)))
     with pytest.raises(ValueError, match="use_hints=False needs a policy"):
         PuzzleSampleStream(CollectConfig(use_hints=False))
-    with pytest.raises(ValidationError, match="at least one game"):
+    with pytest.raises(ValidationError, match="at least 1 item"):
         CollectConfig(games=())
     with pytest.raises(ValidationError, match=r"'sud\$' is not a valid name of a game"):
         CollectConfig(games=("sud$",))

@@ -12,17 +12,7 @@ from phalanx.arc.actions import KernelAction
 from phalanx.arc.backends import native, xla
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.reward import StepInfo
-from phalanx.arc.state import (
-    CLIPBOARD,
-    HEIGHT,
-    PAIR,
-    SOLVED_PAIRS,
-    TASK,
-    WIDTH,
-    WORKING,
-    ArcState,
-    replace_fields,
-)
+from phalanx.arc.state import SIZE, WORKING, ArcState, Register, replace_fields
 from phalanx.arc.task_buffer import TaskArrays
 from phalanx.core.backends import BackendFunction
 
@@ -88,14 +78,12 @@ def replace_grid(
         height: Height of the new working grid.
         width: Width of the new working grid.
     """
-    boards = state.boards.at[WORKING:CLIPBOARD].set(planes)
-    registers = state.registers.at[jnp.array([HEIGHT, WIDTH])].set(jnp.array([height, width], jnp.int32))
-    task, pair, heights, widths = (registers[which, None] for which in (TASK, PAIR, HEIGHT, WIDTH))
-    index = xla.pair_index(tasks, task, pair)
-    working = boards[WORKING:CLIPBOARD, :, None]
-    similarity = xla.compute_similarity(config, tasks, working, heights, widths, index)[0]
-    solved = jnp.where(similarity == 1.0, jnp.int32(1) << registers[PAIR], 0)
-    registers = registers.at[SOLVED_PAIRS].set(solved)
+    size = jnp.stack([height, width]).astype(jnp.int32)
+    index = xla.pair_index(tasks, state.task_index[None], state.pair_index[None])
+    similarity = xla.compute_similarity(config, tasks, planes[..., None], size[:1], size[1:], index)[0]
+    solved = jnp.where(similarity == 1.0, jnp.int32(1) << state.pair_index, 0)
+    registers = state.registers.at[SIZE].set(size).at[Register.SOLVED_PAIRS].set(solved)
+    boards = state.boards.at[WORKING].set(planes)
     return replace_fields(state, boards=boards, registers=registers, similarity=similarity)
 
 
@@ -104,7 +92,7 @@ Merged = tuple[TaskArrays, tuple[Any, ...], Callable[[Any], Any]]
 
 def _merge_for_step(tasks: TaskArrays, action: KernelAction, state: ArcState) -> Merged:
     merged, first = _merge_task_buffers(tasks, state.similarity.shape[0])
-    task = state.registers[:, TASK]
+    task = state.task_index
     # -1 for a task that an environment's own buffer has no space for.
     moved = jnp.where((task >= 0) & (task < tasks.table.shape[1]), task + first, -1)
 
@@ -123,7 +111,7 @@ def _merge_for_reset(
 
     def restore(results: tuple[ArcState, Array]) -> tuple[ArcState, Array]:
         new, new_grid = results
-        task = new.registers[:, TASK]
+        task = new.task_index
         return _replace_task(new, jnp.where(mask, task - first, task)), new_grid
 
     return merged, (mask, start_bits, state, grid), restore
@@ -141,7 +129,7 @@ def _merge_task_buffers(tasks: TaskArrays, batch: int) -> tuple[TaskArrays, Arra
 
 
 def _replace_task(state: ArcState, task: Array) -> ArcState:
-    return replace_fields(state, registers=state.registers.at[:, TASK].set(task))
+    return replace_fields(state, registers=state.registers.at[:, Register.TASK].set(task))
 
 
 _step = BackendFunction(native.step, xla.step, merge_groups=_merge_for_step)

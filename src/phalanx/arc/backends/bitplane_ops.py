@@ -10,7 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
 
+from phalanx.arc.bitplanes import low_bits
+
 Bits = UInt32[Array, "*planes rows batch"]
+Mask = UInt32[Array, "rows batch"]
+SquarePlanes = UInt32[Array, "planes side batch"]
 ZERO = np.uint32(0)
 
 
@@ -25,11 +29,6 @@ class BoundingBox(NamedTuple):
     empty: Bool[Array, " batch"]
 
 
-def low_bits(count: Int32[Array, " batch"]) -> UInt32[Array, " batch"]:
-    """Return integers whose lowest `count` bits are set. Counts may be 0 to 31."""
-    return (jnp.uint32(1) << count.astype(jnp.uint32)) - 1
-
-
 def rows_below(limit: Int32[Array, " batch"], rows: int) -> Bool[Array, "rows batch"]:
     """Return a mask of the rows whose index is below `limit`."""
     return jnp.arange(rows, dtype=jnp.int32)[:, None] < limit
@@ -40,7 +39,7 @@ def area(height: Int32[Array, " batch"], width: Int32[Array, " batch"], rows: in
     return jnp.where(rows_below(height, rows), low_bits(width), ZERO)
 
 
-def bounding_box(mask: UInt32[Array, "rows batch"]) -> BoundingBox:
+def bounding_box(mask: Mask) -> BoundingBox:
     """Compute the bounding box of each mask."""
     rows = mask.shape[0]
     index = jnp.arange(rows, dtype=jnp.int32)[:, None]
@@ -61,7 +60,7 @@ def reverse_columns(bits: Bits, side: int) -> Bits:
     return ((bits >> 16) | (bits << 16)) >> (32 - side)
 
 
-def transpose(bits: UInt32[Array, "planes side batch"]) -> UInt32[Array, "planes side batch"]:
+def transpose(bits: SquarePlanes) -> SquarePlanes:
     """Transpose each plane, by exchanging blocks of decreasing size."""
     planes, side, batch = bits.shape
     block = side // 2
@@ -75,9 +74,7 @@ def transpose(bits: UInt32[Array, "planes side batch"]) -> UInt32[Array, "planes
     return bits
 
 
-def roll(
-    bits: UInt32[Array, "planes side batch"], down: Int32[Array, " batch"], right: Int32[Array, " batch"]
-) -> UInt32[Array, "planes side batch"]:
+def roll(bits: SquarePlanes, down: Int32[Array, " batch"], right: Int32[Array, " batch"]) -> SquarePlanes:
     """Shift the planes of each environment cyclically, by `down` rows and `right` columns."""
     side = bits.shape[1]
     source = (jnp.arange(side, dtype=jnp.int32)[:, None] - down) & (side - 1)
@@ -88,14 +85,12 @@ def roll(
     return rolled & jnp.uint32((1 << side) - 1)
 
 
-def count_cells(mask: UInt32[Array, "rows batch"]) -> Int32[Array, " batch"]:
+def count_cells(mask: Mask) -> Int32[Array, " batch"]:
     """Count the set cells of each mask."""
     return jnp.sum(jax.lax.population_count(mask).astype(jnp.int32), axis=0)
 
 
-def flood(
-    open_cells: UInt32[Array, "rows batch"], seed: UInt32[Array, "rows batch"]
-) -> UInt32[Array, "rows batch"]:
+def flood(open_cells: Mask, seed: Mask) -> Mask:
     """Compute the 4-connected component that contains the seed, within the open cells of each environment.
 
     All environments sweep down and up row by row until no region grows. Most regions need two or three

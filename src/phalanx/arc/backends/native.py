@@ -17,28 +17,16 @@ def step(
     config: ArcConfig, tasks: TaskArrays, action: KernelAction, state: ArcState
 ) -> tuple[ArcState, Int8[Array, "batch rows columns"], StepInfo]:
     """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
-    rows, columns = config.grid_shape
-    grid_shape = (rows, columns) if config.observation.working_grid else (0, 0)
+    grid_shape = config.grid_shape if config.observation.working_grid else (0, 0)
     episode = config.episode
     # In the order of the C++ struct `Rules`. One array is decoded faster than five attributes.
-    rules = np.array(
-        [
-            columns,
-            episode.max_episode_steps,
-            config.action.operation_bits,
-            episode.mode == "evaluation",
-            episode.require_submit,
-        ],
-        np.int64,
-    )
-    flag, number, count = (jax.ShapeDtypeStruct((), kind) for kind in (bool, jnp.float32, jnp.int32))
+    limits = (config.grid_shape[1], episode.max_episode_steps, config.action.operation_bits)
+    rules = np.array([*limits, episode.mode == "evaluation", episode.require_submit], np.int64)
+    info_types = (jnp.float32, jnp.int32, jnp.int32, bool, bool, bool, bool)
+    info_shapes = [jax.ShapeDtypeStruct((), kind) for kind in info_types]
     boards, registers, similarity, grids, *results = ffi_call(
         "phalanx_arc_step",
-        (
-            *_row_shapes(state),
-            jax.ShapeDtypeStruct(grid_shape, jnp.int8),
-            *(number, count, count, flag, flag, flag, flag),
-        ),
+        (*_row_shapes(state), jax.ShapeDtypeStruct(grid_shape, jnp.int8), *info_shapes),
         (tasks.pairs, tasks.sizes, tasks.table),
         (*action, state.boards, state.registers, state.similarity),
         num_aliased=3,

@@ -1,6 +1,8 @@
 """Step and reset in XLA, for a batch with one axis. All operations are bit arithmetic, so they run on any
 device."""
 
+import functools
+import operator
 from collections.abc import Callable
 
 import jax
@@ -10,32 +12,18 @@ from jaxtyping import Array, Bool, Float32, Int8, Int32, UInt32
 
 from phalanx.arc.actions import KernelAction
 from phalanx.arc.backends import bitplane_ops as ops
-from phalanx.arc.bitplanes import NUM_PLANES, area_bits, fit_rows, pack_mask, unpack_cells
+from phalanx.arc.backends.bitplane_ops import Mask
+from phalanx.arc.bitplanes import NUM_PLANES, area_bits, fit_rows, low_bits, pack_mask, unpack_cells
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.operations import NUM_COLORS, NUM_OPERATIONS, Operation as Op
 from phalanx.arc.reward import StepInfo
-from phalanx.arc.state import (
-    CLIPBOARD,
-    HEIGHT,
-    LAST_OPERATION,
-    NUM_BOARDS,
-    PAIR,
-    SELECTION,
-    SOLVED_PAIRS,
-    STATUS,
-    STEP_COUNT,
-    TASK,
-    TERMINATED,
-    TRUNCATED,
-    WIDTH,
-    ArcState,
-    replace_fields,
-)
+from phalanx.arc.state import NUM_BOARDS, SELECTION, ArcState, Status, replace_fields
 from phalanx.arc.task_buffer import MAX_PAIRS, TaskArrays
+from phalanx.core.vector import select_rows
 
 Ints = Int32[Array, " batch"]
 Flags = Bool[Array, " batch"]
-Planes = UInt32[Array, "batch 4 rows"]
+Planes = UInt32[Array, "planes rows batch"]
 
 
 def step(
@@ -43,68 +31,47 @@ def step(
 ) -> tuple[ArcState, Int8[Array, "batch rows columns"], StepInfo]:
     """Advance every state of a batch by one step; see `phalanx.arc.backends.step`."""
     operation = action.operation
-    registers = state.registers.T
+    task, old_pair, old_height, old_width, step_count, status, solved_pairs, last = state.registers.T
     boards = state.boards.transpose(1, 2, 0)
     rows = boards.shape[1]
     raw, valid = _raw_selection(config, action, rows)
-    running = registers[STATUS] == 0
-    acts = running & valid & _fits(config, tasks, registers)
+    running = status == Status.RUNNING
+    acts = running & valid & _fits(config, tasks, task, old_pair, old_height, old_width)
+    pair, switched = _next_pair(config, tasks, operation, task, old_pair, solved_pairs)
+    index = pair_index(tasks, task, pair)
 
-    area = ops.area(registers[HEIGHT], registers[WIDTH], rows)
+    # The size of the working grid changes if it is resized or replaced by the input.
+    from_input = switched | _is_any(operation, Op.COPY_INPUT, Op.RESET_PAIR)
+    input_height, input_width, _, _ = _pair_sizes(config, tasks, index)
+    box = ops.bounding_box(raw)
+    resized = (operation == Op.RESIZE) & ~box.empty
+    height = jnp.where(from_input, input_height, jnp.where(resized, box.bottom + 1, old_height))
+    width = jnp.where(from_input, input_width, jnp.where(resized, box.right + 1, old_width))
+    area, new_area = ops.area(old_height, old_width, rows), ops.area(height, width, rows)
+
     selection = raw & area
-    pair, switched = _next_pair(config, tasks, operation, registers)
-    height, width, from_input = _next_size(config, tasks, operation, raw, registers, pair, switched)
-    new_area = ops.area(height, width, rows)
-
     working, clipboard, written = _transform(config, operation, boards, selection, area)
     working = _fill(operation, working, selection, area, acts)
-    index = pair_index(tasks, registers[TASK], pair)
     inputs = fit_rows(tasks.pairs[index, 0], rows).transpose(1, 2, 0)
     working = jnp.where(from_input, inputs, working & new_area)
-
     moved = (operation >= Op.MOVE_UP) & (operation <= Op.FLIP_VERTICAL)
     selected = jnp.where(moved, written, raw & new_area)
-    new_boards = jnp.concatenate([working, clipboard, selected[None]])
-    boards = jnp.where(acts, new_boards, boards)
+    boards = jnp.where(acts, jnp.concatenate([working, clipboard, selected[None]]), boards)
 
     score = compute_similarity(config, tasks, working, height, width, index)
     similarity = jnp.where(acts, score, state.similarity)
-    improvement = similarity - state.similarity
     submitted = acts & (operation == Op.SUBMIT)
     finished = (score == 1.0) & acts
-    solved = finished & (submitted if config.episode.require_submit else True)
-    step_count = registers[STEP_COUNT] + running
-    terminated = submitted | solved
+    terminated = submitted | (finished & (not config.episode.require_submit))
+    step_count = step_count + running
     overdue = running & ~terminated & (step_count >= config.episode.max_episode_steps)
-    status = jnp.where(terminated, TERMINATED, jnp.where(overdue, TRUNCATED, registers[STATUS]))
-    solved_pairs = registers[SOLVED_PAIRS] | jnp.where(finished, jnp.int32(1) << pair, 0)
-    new_registers = jnp.stack(
-        [
-            registers[TASK],
-            jnp.where(acts, pair, registers[PAIR]),
-            jnp.where(acts, height, registers[HEIGHT]),
-            jnp.where(acts, width, registers[WIDTH]),
-            step_count,
-            status,
-            solved_pairs,
-            jnp.where(acts, operation, registers[LAST_OPERATION]),
-        ],
-        axis=-1,
-    )
-
-    new = replace_fields(
-        state, boards=boards.transpose(2, 0, 1), registers=new_registers, similarity=similarity
-    )
-    info = StepInfo(
-        similarity=similarity,
-        similarity_improvement=improvement,
-        operation_type=jnp.where(acts, operation, -1),
-        step_count=step_count,
-        episode_done=status != 0,
-        terminated=status == TERMINATED,
-        truncated=status == TRUNCATED,
-        solved=(status == TERMINATED) & (similarity == 1.0),
-    )
+    status = jnp.where(terminated, Status.TERMINATED, jnp.where(overdue, Status.TRUNCATED, status))
+    solved_pairs = solved_pairs | jnp.where(finished, jnp.int32(1) << pair, 0)
+    changes = ((pair, old_pair), (height, old_height), (width, old_width), (operation, last))
+    pair, height, width, last = (jnp.where(acts, new, old) for new, old in changes)
+    registers = jnp.stack([task, pair, height, width, step_count, status, solved_pairs, last], axis=-1)
+    new = replace_fields(state, boards=boards.transpose(2, 0, 1), registers=registers, similarity=similarity)
+    info = StepInfo.after_step(state.similarity, new, jnp.where(acts, operation, -1))
     return new, _unpack_grids(config, new), info
 
 
@@ -133,11 +100,7 @@ def reset(
     registers = jnp.stack([task, pair, height, width, zero, zero, solved, zero - 1], axis=-1)
     boards = jnp.pad(working, [(0, 0), (0, NUM_BOARDS - NUM_PLANES), (0, 0)])
     new = replace_fields(state, boards=boards, registers=registers, similarity=similarity)
-
-    def choose(new: Array, old: Array) -> Array:
-        return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
-
-    return jax.tree.map(choose, (new, _unpack_grids(config, new)), (state, grid))
+    return select_rows(mask, (new, _unpack_grids(config, new)), (state, grid))
 
 
 def _unpack_grids(config: ArcConfig, state: ArcState) -> Int8[Array, "batch rows columns"]:
@@ -145,36 +108,30 @@ def _unpack_grids(config: ArcConfig, state: ArcState) -> Int8[Array, "batch rows
     if not config.observation.working_grid:
         return jnp.zeros((state.similarity.shape[0], 0, 0), jnp.int8)
     rows, columns = config.grid_shape
-    width = jnp.clip(state.registers[:, WIDTH], 0, columns)
-    inside = area_bits(state.registers[:, HEIGHT], width, rows)
+    inside = area_bits(state.height, jnp.clip(state.width, 0, columns), rows)
     return unpack_cells(state.boards[:, :NUM_PLANES], inside, columns)
 
 
-def _raw_selection(
-    config: ArcConfig, action: KernelAction, rows: int
-) -> tuple[UInt32[Array, "rows batch"], Flags]:
+def _raw_selection(config: ArcConfig, action: KernelAction, rows: int) -> tuple[Mask, Flags]:
     """Return the mask of the selected cells of the canvas, and whether each action is valid."""
     operation = action.operation
-    bits = config.action.operation_bits
-    table = np.array([bits >> k & 1 for k in range(NUM_OPERATIONS)], bool)
+    legal = jnp.asarray(config.action.operation_mask)
     valid = (operation >= 0) & (operation < NUM_OPERATIONS)
-    valid &= jnp.asarray(table)[jnp.clip(operation, 0, NUM_OPERATIONS - 1)]
+    valid &= legal[jnp.clip(operation, 0, NUM_OPERATIONS - 1)]
     if action.mask.size:
         return pack_mask(action.mask).T, valid
-    columns = config.dataset.max_grid_width
     top, bottom = jnp.minimum(action.r1, action.r2), jnp.maximum(action.r1, action.r2)
     left, right = jnp.minimum(action.c1, action.c2), jnp.maximum(action.c1, action.c2)
-    valid &= (top >= 0) & (bottom < rows) & (left >= 0) & (right < columns)
-    row_bits = ops.low_bits(right + 1) & ~ops.low_bits(left)
+    valid &= (top >= 0) & (bottom < rows) & (left >= 0) & (right < config.dataset.max_grid_width)
+    row_bits = low_bits(right + 1) & ~low_bits(left)
     in_rows = ops.rows_below(bottom + 1, rows) & ~ops.rows_below(top, rows)
     return jnp.where(in_rows, row_bits, ops.ZERO), valid
 
 
-def _fits(config: ArcConfig, tasks: TaskArrays, registers: Int32[Array, "8 batch"]) -> Flags:
+def _fits(config: ArcConfig, tasks: TaskArrays, task: Ints, pair: Ints, height: Ints, width: Ints) -> Flags:
     """Return whether the registers are valid for these tasks and this canvas. They may not be, because a
     state may come from another environment."""
     rows, columns = config.grid_shape
-    task, pair, height, width = (registers[which] for which in (TASK, PAIR, HEIGHT, WIDTH))
     first, demos, tests = _table_row(tasks, task).T
     # Each value is checked before they are added, so no sum can overflow.
     bounded = (demos >= 0) & (demos <= MAX_PAIRS) & (tests >= 0) & (tests <= MAX_PAIRS)
@@ -202,21 +159,18 @@ def _pair_sizes(config: ArcConfig, tasks: TaskArrays, index: Ints) -> Int32[Arra
 
 
 def _next_pair(
-    config: ArcConfig, tasks: TaskArrays, operation: Ints, registers: Int32[Array, "8 batch"]
+    config: ArcConfig, tasks: TaskArrays, operation: Ints, task: Ints, pair: Ints, solved_pairs: Ints
 ) -> tuple[Ints, Flags]:
     """Return the index of the current pair after the operation, and whether the operation is a switch to
     another pair."""
-    row = _table_row(tasks, registers[TASK])
-    pair = registers[PAIR]
+    _, demos, tests = _table_row(tasks, task).T
     demo = _is_any(operation, Op.NEXT_DEMO_PAIR, Op.PREVIOUS_DEMO_PAIR, Op.FIRST_UNSOLVED_DEMO_PAIR)
-    first = jnp.where(demo, 0, row[:, 1])
-    count = jnp.where(demo, row[:, 1], row[:, 2])
+    first, count = jnp.where(demo, 0, demos), jnp.where(demo, demos, tests)
     here = (pair >= first) & (pair < first + count)
     size = jnp.maximum(count, 1)
     following = jnp.where(here, first + (pair - first + 1) % size, first)
     preceding = jnp.where(here, first + (pair - first - 1) % size, first + count - 1)
-    candidates = (ops.low_bits(first + count) & ~ops.low_bits(first)).astype(jnp.uint32)
-    unsolved = candidates & ~registers[SOLVED_PAIRS].astype(jnp.uint32)
+    unsolved = low_bits(first + count) & ~low_bits(first) & ~solved_pairs.astype(jnp.uint32)
     earliest = jax.lax.population_count((unsolved & (~unsolved + 1)) - 1).astype(jnp.int32)
 
     forward = _is_any(operation, Op.NEXT_DEMO_PAIR, Op.NEXT_TEST_PAIR)
@@ -229,33 +183,9 @@ def _next_pair(
     return jnp.where(switches, target, pair), switches
 
 
-def _next_size(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    operation: Ints,
-    raw: UInt32[Array, "rows batch"],
-    registers: Int32[Array, "8 batch"],
-    pair: Ints,
-    switched: Flags,
-) -> tuple[Ints, Ints, Flags]:
-    """Return the height and width of the working grid after the operation, and whether the operation replaces
-    the grid by the input."""
-    from_input = switched | _is_any(operation, Op.COPY_INPUT, Op.RESET_PAIR)
-    size = _pair_sizes(config, tasks, pair_index(tasks, registers[TASK], pair))
-    box = ops.bounding_box(raw)
-    resized = (operation == Op.RESIZE) & ~box.empty
-    height = jnp.where(resized, box.bottom + 1, registers[HEIGHT])
-    width = jnp.where(resized, box.right + 1, registers[WIDTH])
-    return jnp.where(from_input, size[0], height), jnp.where(from_input, size[1], width), from_input
-
-
 def _transform(
-    config: ArcConfig,
-    operation: Ints,
-    boards: UInt32[Array, "10 rows batch"],
-    selection: UInt32[Array, "rows batch"],
-    area: UInt32[Array, "rows batch"],
-) -> tuple[UInt32[Array, "4 rows batch"], UInt32[Array, "5 rows batch"], UInt32[Array, "rows batch"]]:
+    config: ArcConfig, operation: Ints, boards: UInt32[Array, "10 rows batch"], selection: Mask, area: Mask
+) -> tuple[UInt32[Array, "4 rows batch"], UInt32[Array, "5 rows batch"], Mask]:
     """Apply the operations that move, rotate, flip, copy, cut, paste or clear an object.
 
     All of these share one sequence: transform the object, roll it to its new position, and write it.
@@ -267,7 +197,7 @@ def _transform(
     rows = boards.shape[1]
     # Larger than the canvas, so that there is always a free row and column and a move cannot wrap around.
     side = 1 << max(config.grid_shape).bit_length()
-    working, clipboard = boards[:NUM_PLANES], boards[CLIPBOARD:SELECTION]
+    working, clipboard = boards[:NUM_PLANES], boards[NUM_PLANES:SELECTION]
     nothing_selected = jnp.all(selection == 0, axis=0)
     target = jnp.where(nothing_selected, area, selection)
     box = ops.bounding_box(target)
@@ -286,12 +216,11 @@ def _transform(
     source = _where_any(mirrors, lambda planes: ops.reverse_columns(planes, side), source)
     source = _where_any(flips_rows, lambda planes: planes[:, ::-1], source)
     down, right = _distances(operation, box, side)
-    rolled = _where_any(moves | pastes | copies, lambda planes: ops.roll(planes, down, right), source)[
-        :, :rows
-    ]
+    rolled = _where_any(moves | pastes | copies, lambda planes: ops.roll(planes, down, right), source)
+    rolled = rolled[:, :rows]
     # Cells that a rotation or a paste pushes over the far edge reappear before the corner: remove them.
     wraps = rotates | pastes
-    after_corner = jnp.where(ops.rows_below(box.top, rows), ops.ZERO, ~ops.low_bits(box.left))
+    after_corner = jnp.where(ops.rows_below(box.top, rows), ops.ZERO, ~low_bits(box.left))
     rolled = jnp.where(wraps, rolled & after_corner, rolled)
 
     written = jnp.where(moves | pastes, rolled[NUM_PLANES] & area, ops.ZERO)
@@ -301,11 +230,7 @@ def _transform(
     return working, jnp.where(copies, rolled, clipboard), written
 
 
-def _where_any(
-    mask: Flags,
-    change: Callable[[UInt32[Array, "planes side batch"]], UInt32[Array, "planes side batch"]],
-    planes: UInt32[Array, "planes side batch"],
-) -> UInt32[Array, "planes side batch"]:
+def _where_any(mask: Flags, change: Callable[[Planes], Planes], planes: Planes) -> Planes:
     """Apply `change` to the environments for which `mask` is set, and skip it if there are none.
 
     Skipping saves time in small batches. It also prevents XLA from fusing one stage into the next, which
@@ -317,35 +242,27 @@ def _where_any(
 def _distances(operation: Ints, box: ops.BoundingBox, side: int) -> tuple[Ints, Ints]:
     """Return the number of rows and columns by which the transformed object must be rolled."""
     last = side - 1
-    zero = jnp.zeros_like(operation)
-    one = zero + 1
-    table = {
-        Op.MOVE_UP: (-one, zero),
-        Op.MOVE_DOWN: (one, zero),
-        Op.MOVE_LEFT: (zero, -one),
-        Op.MOVE_RIGHT: (zero, one),
+    table: dict[Op, tuple[Ints | int, Ints | int]] = {
+        Op.MOVE_UP: (-1, 0),
+        Op.MOVE_DOWN: (1, 0),
+        Op.MOVE_LEFT: (0, -1),
+        Op.MOVE_RIGHT: (0, 1),
         Op.ROTATE_CLOCKWISE: (box.top - box.left, box.left + box.bottom - last),
         Op.ROTATE_COUNTERCLOCKWISE: (box.top + box.right - last, box.left - box.top),
-        Op.FLIP_HORIZONTAL: (zero, box.left + box.right - last),
-        Op.FLIP_VERTICAL: (box.top + box.bottom - last, zero),
+        Op.FLIP_HORIZONTAL: (0, box.left + box.right - last),
+        Op.FLIP_VERTICAL: (box.top + box.bottom - last, 0),
         Op.COPY: (-box.top, -box.left),
         Op.CUT: (-box.top, -box.left),
         Op.PASTE: (box.top, box.left),
     }
-    down, right = zero, zero
+    down = right = jnp.zeros_like(operation)
     for which, (rows, columns) in table.items():
         down = jnp.where(operation == which, rows, down)
         right = jnp.where(operation == which, columns, right)
     return down, right
 
 
-def _fill(
-    operation: Ints,
-    working: UInt32[Array, "4 rows batch"],
-    selection: UInt32[Array, "rows batch"],
-    area: UInt32[Array, "rows batch"],
-    acts: Flags,
-) -> UInt32[Array, "4 rows batch"]:
+def _fill(operation: Ints, working: Planes, selection: Mask, area: Mask, acts: Flags) -> Planes:
     """Apply fills and flood fills. A fill changes the selected cells; a flood fill changes the region of
     equal color around the single selected cell."""
     floods = (operation >= Op.FLOOD_FILL_0) & (operation <= Op.FLOOD_FILL_9)
@@ -357,21 +274,12 @@ def _fill(
         open_cells = open_cells & jnp.where(has, working[plane], ~working[plane])
     region = ops.flood(open_cells, seed)
     filled = jnp.where(operation <= Op.FILL_9, selection, region)
-    color = operation % 10
-    planes = [
-        (working[plane] & ~filled) | jnp.where((color >> plane) & 1 != 0, filled, ops.ZERO)
-        for plane in range(NUM_PLANES)
-    ]
-    return jnp.stack(planes)
+    color_bits = (operation % 10 >> jnp.arange(NUM_PLANES)[:, None]) & 1 != 0
+    return (working & ~filled) | jnp.where(color_bits[:, None], filled, ops.ZERO)
 
 
 def compute_similarity(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    working: UInt32[Array, "4 rows batch"],
-    height: Ints,
-    width: Ints,
-    index: Ints,
+    config: ArcConfig, tasks: TaskArrays, working: Planes, height: Ints, width: Ints, index: Ints
 ) -> Float32[Array, " batch"]:
     """Compute the similarity of working grids to the outputs of pairs: the number of equal cells divided by
     the number of cells that belong to either grid."""
@@ -386,20 +294,12 @@ def compute_similarity(
 
 
 def _is_any(operation: Ints, *operations: Op) -> Flags:
-    found = operation == operations[0]
-    for other in operations[1:]:
-        found |= operation == other
-    return found
+    return functools.reduce(operator.or_, (operation == other for other in operations))
 
 
 def _first_grid(
-    config: ArcConfig,
-    tasks: TaskArrays,
-    task: Ints,
-    pair: Ints,
-    noise: UInt32[Array, " batch"],
-    rows: int,
-) -> tuple[Planes, Ints, Ints]:
+    config: ArcConfig, tasks: TaskArrays, task: Ints, pair: Ints, noise: UInt32[Array, " batch"], rows: int
+) -> tuple[UInt32[Array, "batch 4 rows"], Ints, Ints]:
     """Return the bit-planes, the height and the width of the initial working grid of episodes."""
     index = pair_index(tasks, task, pair)
     height, width, _, _ = _pair_sizes(config, tasks, index)
@@ -425,7 +325,7 @@ def _first_grid(
 
 def _random_planes(
     noise: UInt32[Array, " batch"], height: Ints, width: Ints, rows: int, columns: int
-) -> Planes:
+) -> UInt32[Array, "batch 4 rows"]:
     """Compute pseudorandom colors from 32 bits of noise. Each cell's color is a hash (the finalizer of
     MurmurHash3)."""
     cell = jnp.arange(rows, dtype=jnp.uint32)[:, None] * 32 + jnp.arange(columns, dtype=jnp.uint32)

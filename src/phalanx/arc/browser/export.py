@@ -2,6 +2,7 @@
 tasks."""
 
 import base64
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,16 +11,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
+from phalanx.arc.browser.report_panel import FILE_NAME, OBSERVED_GRIDS
 from phalanx.arc.config import ArcConfig
 from phalanx.arc.evaluation_mode import PAIR_SWITCHES
 from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork
 from phalanx.arc.operations import operation_name
 from phalanx.arc.rendering.palette import ARC
-from phalanx.arc.tasks import ArcTask, GridPair
+from phalanx.arc.tasks import ArcTask, Grid
 from phalanx.io.atomic import atomic_write
 
-FILE_NAME = "browser_policy.json"
-"""Name of the exported file in the run folder."""
 MAX_PARAMETERS = 150_000
 """Maximum number of parameters of an exported policy. It limits the size of the page."""
 MAX_TASKS = 200
@@ -42,11 +42,9 @@ def export_agent(network: Any, config: ArcConfig, tasks: Iterable[ArcTask], fold
     """
     if not isinstance(network, ColorEquivariantNetwork):
         return
-    reason = _unsupported_reason(network, config)
-    if reason is None:
+    record = {"format": 1, "unsupported_reason": _unsupported_reason(network, config)}
+    if record["unsupported_reason"] is None:
         record = agent_record(network, config, tasks)
-    else:
-        record = {"format": 1, "unsupported_reason": reason}
     with atomic_write(folder / FILE_NAME, "w") as file:
         json.dump(record, file, separators=(",", ":"))
 
@@ -56,13 +54,8 @@ def agent_record(
 ) -> dict[str, Any]:
     """Convert a policy and example tasks to a JSON record. Its fields are described in
     `docs/file_formats.md`."""
-    observation = config.observation
-    grids = {
-        "working": True,
-        "input": observation.input_grid,
-        "clipboard": observation.clipboard,
-        "selected": observation.selected,
-    }
+    seen = config.observation
+    is_observed = (True, seen.input_grid, seen.clipboard, seen.selected)
     weights = np.concatenate([np.asarray(leaf, "<f4").ravel() for leaf in _arrays(network)])
     return {
         "format": 1,
@@ -70,7 +63,7 @@ def agent_record(
         "max_steps": config.episode.max_episode_steps,
         "selection": config.action.selection_format,
         "operations": [{"id": number, "name": operation_name(number)} for number in network.ids],
-        "sees": [name for name, is_observed in grids.items() if is_observed],
+        "sees": list(itertools.compress(OBSERVED_GRIDS, is_observed)),
         "palette": list(ARC.colors),
         "network": {
             "width": network.colors.shape[1],
@@ -116,14 +109,11 @@ def _puzzles(tasks: Iterable[ArcTask]) -> list[dict[str, Any]]:
             if cells > MAX_CELLS or len(records) == MAX_TASKS:
                 return records
             name = task.id if len(task.tests) == 1 else f"{task.id}, test {number + 1}"
-            records.append({"task": name, "family": task.family, **_rows(pair)})
+            grids = {"input": _rows(pair.input), "output": _rows(pair.output)}
+            records.append({"task": name, "family": task.family, **grids})
     return records
 
 
-def _rows(pair: GridPair) -> dict[str, list[str] | None]:
-    """Convert the input and output of a pair to strings of digits, one per row."""
-    grids = {"input": pair.input, "output": pair.output}
-    return {
-        name: None if grid is None else ["".join(map(str, row)) for row in np.asarray(grid).tolist()]
-        for name, grid in grids.items()
-    }
+def _rows(grid: Grid | None) -> list[str] | None:
+    """Convert a grid to strings of digits, one per row. None, for a secret output, stays None."""
+    return None if grid is None else ["".join(map(str, row)) for row in grid.tolist()]

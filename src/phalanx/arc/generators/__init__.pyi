@@ -17,7 +17,6 @@ from .generate import (
     find_family as find_family,
     generate_task as generate_task,
     generate_tasks as generate_tasks,
-    list_families as list_families,
     register_family as register_family,
 )
 from .placement import chance as chance, palette as palette, pick as pick

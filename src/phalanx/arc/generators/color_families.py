@@ -1,8 +1,8 @@
 """Task families in which objects or regions change their color.
 
-Each function samples the rule of one task and returns a function that samples pairs; see `RuleSampler`. The
-docstrings also prove that the generated solutions are shortest. "Color growth" refers to the lower bound that
-`least_operations` computes.
+Each function samples pairs of one family. A function that is decorated with `rule_family` first samples the
+rule that all pairs of a task share. The docstrings also prove that the generated solutions are shortest.
+"Color growth" refers to the lower bound that `least_operations` computes.
 """
 
 import itertools
@@ -15,14 +15,20 @@ from phalanx.arc.generators.family import (
     Rect,
     blank,
     flood,
+    pair_family,
     point,
-    transpose_if,
+    rule_family,
 )
 from phalanx.arc.generators.placement import GRAY, FreeCells, blob, chance, least_operations, palette, pick
 from phalanx.arc.operations import Operation
 from phalanx.arc.tasks import Grid
 
 
+@rule_family(
+    "Objects of some colors take new colors, by a mapping that the demonstrations show.",
+    point_solvable=True,
+    needs_demos=True,
+)
 def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """Sample a rule that replaces some colors by other colors.
 
@@ -53,64 +59,58 @@ def recolor(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     return pair
 
 
-def swap_colors(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that exchanges the colors of two objects. The objects do not touch.
+@pair_family("Two objects exchange their colors.", transpose="pair", point_solvable=True)
+def swap_colors(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+    """Sample a pair in which two objects that do not touch exchange their colors.
 
     Solution: one flood fill per object. It is shortest because the objects have different sizes, so one of
     the colors becomes more frequent. If there is a single operation, it must be a fill or flood fill with
     this color, because a paste needs a copy before it. But such an operation does not write the other color,
     which the other object needs.
     """
-
-    def pair() -> GridPairBuilder | None:
-        return transpose_if(draw, height, width, chance(rng, 0.5))
-
-    def draw(rows: int, cols: int) -> GridPairBuilder | None:
-        first, second = palette(rng, 2)
-        before = blank(rows, cols)
-        # An empty row separates the objects.
-        border = pick(rng, 1, rows - 2)
-        side = (max(rows, cols) + 1) // 2
-        here = blob(rng, before[:border], FreeCells(border, cols), first, side)
-        there = blob(rng, before[border + 1 :], FreeCells(rows - border - 1, cols), second, side)
-        is_first, is_second = before == first, before == second
-        if here is None or there is None or is_first.sum() == is_second.sum():
-            return None
-        after = before.copy()
-        after[is_first], after[is_second] = second, first
-        row, col = there
-        return GridPairBuilder(before, after, (flood(second, *here), flood(first, row + border + 1, col)))
-
-    return pair
+    first, second = palette(rng, 2)
+    before = blank(rows, cols)
+    # An empty row separates the objects.
+    border = pick(rng, 1, rows - 2)
+    side = (max(rows, cols) + 1) // 2
+    here = blob(rng, before[:border], FreeCells(border, cols), first, side)
+    there = blob(rng, before[border + 1 :], FreeCells(rows - border - 1, cols), second, side)
+    is_first, is_second = before == first, before == second
+    if here is None or there is None or is_first.sum() == is_second.sum():
+        return None
+    after = before.copy()
+    after[is_first], after[is_second] = second, first
+    row, col = there
+    return GridPairBuilder(before, after, (flood(second, *here), flood(first, row + border + 1, col)))
 
 
-def count_to_color(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule whose output is a single cell. The color of the cell is the number of objects.
+@pair_family("The output is one cell: its color is the number of objects.", point_solvable=True)
+def count_to_color(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+    """Sample a pair whose output is a single cell. The color of the cell is the number of objects.
 
     Solution: fill the top-left cell and resize the grid. It is shortest because only Resize changes the size.
     Resize alone would keep the color of the top-left cell, which is wrong: the objects never have the color
     that equals their number.
     """
-
-    def pair() -> GridPairBuilder | None:
-        pitch = pick(rng, 2, max(2, min(4, min(height, width) // 3)))
-        rows, cols = (height + 1) // pitch, (width + 1) // pitch
-        top, left = pick(rng, 0, height + 1 - rows * pitch), pick(rng, 0, width + 1 - cols * pitch)
-        count = pick(rng, 1, min(9, rows * cols))
-        (color,) = palette(rng, 1, exclude=(count,))
-        before = blank(height, width)
-        for slot in rng.permutation(rows * cols)[:count].tolist():
-            r, c = top + slot // cols * pitch, left + slot % cols * pitch
-            before[r : r + pick(rng, 1, pitch - 1), c : c + pick(rng, 1, pitch - 1)] = color
-        after = np.full((1, 1), count, np.int8)
-        return GridPairBuilder(before, after, (point(count, 0, 0), point(Operation.RESIZE, 0, 0)))
-
-    return pair
+    pitch = pick(rng, 2, max(2, min(4, min(height, width) // 3)))
+    rows, cols = (height + 1) // pitch, (width + 1) // pitch
+    top, left = pick(rng, 0, height + 1 - rows * pitch), pick(rng, 0, width + 1 - cols * pitch)
+    count = pick(rng, 1, min(9, rows * cols))
+    (color,) = palette(rng, 1, exclude=(count,))
+    before = blank(height, width)
+    for slot in rng.permutation(rows * cols)[:count].tolist():
+        r, c = top + slot // cols * pitch, left + slot % cols * pitch
+        before[r : r + pick(rng, 1, pitch - 1), c : c + pick(rng, 1, pitch - 1)] = color
+    after = np.full((1, 1), count, np.int8)
+    return GridPairBuilder(before, after, (point(count, 0, 0), point(Operation.RESIZE, 0, 0)))
 
 
-def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that fills the inside of every closed ring with the color of the ring. Open rings do not
-    change.
+@pair_family(
+    "The inside of a closed ring takes the color of the ring; open rings do not change.", point_solvable=True
+)
+def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+    """Sample a pair in which the inside of every closed ring is filled with the color of the ring. Open rings
+    do not change.
 
     Solution: one flood fill per closed ring. It is shortest because every ring has a different color, which
     becomes more frequent, so there must be one operation per ring (color growth). Three rings are used only
@@ -121,32 +121,28 @@ def fill_enclosed(rng: np.random.Generator, height: int, width: int) -> PairSamp
     most = 1 if small < 7 else 2 if small < 16 else 3
     # Minimum and maximum size of the rings, by their number.
     sides = {1: (3, small), 2: (3, small // 2), 3: (7, max(7, 2 * small // 5))}
-
-    def pair() -> GridPairBuilder | None:
-        count = pick(rng, 1, most)
-        colors = palette(rng, count + 1)
-        before = blank(height, width)
-        site = FreeCells(height, width, gap=1)
-        interiors = []
-        for color in colors[:count]:
-            low, high = sides[count]
-            box = site.place(rng, pick(rng, low, high), pick(rng, low, high))
-            if box is None:
-                return None
-            _ring(rng, before, box, color)
-            interiors.append(Rect(box.r1 + 1, box.c1 + 1, box.r2 - 1, box.c2 - 1))
-        after = before.copy()
-        solution = []
-        for inner, color in zip(interiors, colors, strict=False):
-            after[inner.cells] = color
-            solution.append(flood(color, inner.r1, inner.c1))
-        if small >= 8 and chance(rng, 0.5):
-            _open_ring(rng, (before, after), site, colors[-1])
-        if count > 2 and least_operations(before, after) < count:
+    count = pick(rng, 1, most)
+    colors = palette(rng, count + 1)
+    before = blank(height, width)
+    site = FreeCells(height, width, gap=1)
+    interiors = []
+    for color in colors[:count]:
+        low, high = sides[count]
+        box = site.place(rng, pick(rng, low, high), pick(rng, low, high))
+        if box is None:
             return None
-        return GridPairBuilder(before, after, tuple(solution))
-
-    return pair
+        _ring(rng, before, box, color)
+        interiors.append(Rect(box.r1 + 1, box.c1 + 1, box.r2 - 1, box.c2 - 1))
+    after = before.copy()
+    solution = []
+    for inner, color in zip(interiors, colors, strict=False):
+        after[inner.cells] = color
+        solution.append(flood(color, inner.r1, inner.c1))
+    if small >= 8 and chance(rng, 0.5):
+        _open_ring(rng, (before, after), site, colors[-1])
+    if count > 2 and least_operations(before, after) < count:
+        return None
+    return GridPairBuilder(before, after, tuple(solution))
 
 
 def _ring(rng: np.random.Generator, grid: Grid, box: Rect, color: int) -> None:
@@ -172,44 +168,42 @@ def _open_ring(rng: np.random.Generator, grids: tuple[Grid, Grid], site: FreeCel
         grid[box.r1 + 1, box.c1 + 1 : box.c2] = 0
 
 
-def fill_rooms(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule in which gray walls divide the grid into rooms, and a room that contains a colored cell
-    is filled with its color.
+@pair_family(
+    "Gray walls separate rooms; a room with a colored cell takes its color.",
+    transpose="pair",
+    point_solvable=True,
+)
+def fill_rooms(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+    """Sample a pair in which gray walls divide the grid into rooms, and every room that contains a colored
+    cell is filled with its color.
 
     Solution: one flood fill per colored cell. It is shortest because the colors are different, and each of
     them grows from one cell to a room, so there must be one operation per color (color growth). Pairs with a
     smaller lower bound, which have many small rooms, are not used.
     """
-    most = min(5, 1 + min(height, width) // 3)
-
-    def pair() -> GridPairBuilder | None:
-        return transpose_if(draw, height, width, chance(rng, 0.5))
-
-    def draw(rows: int, cols: int) -> GridPairBuilder | None:
-        before = blank(rows, cols)
-        for _ in range(pick(rng, 1, 2 if cols >= 8 else 1)):
-            before[:, pick(rng, 1, cols - 2)] = GRAY
-        if rows >= 5 and cols >= 5 and chance(rng, 0.7):
-            before[pick(rng, 2, rows - 3), :] = GRAY
-        rooms = _rooms(before)
-        if len(rooms) < 2:
-            return None
-        count = pick(rng, 1, min(most, len(rooms)))
-        colors = palette(rng, count, exclude=(GRAY,))
-        after = before.copy()
-        solution = []
-        for index, color in zip(rng.permutation(len(rooms)).tolist(), colors, strict=False):
-            room = rooms[index]
-            # With a colored cell in a corner, the rest of the room stays connected.
-            r, c = (room.r1, room.r2)[pick(rng, 0, 1)], (room.c1, room.c2)[pick(rng, 0, 1)]
-            before[r, c] = color
-            after[room.cells] = color
-            solution.append(flood(color, room.r1 + room.r2 - r, room.c1 + room.c2 - c))
-        if count > 2 and least_operations(before, after) < count:
-            return None
-        return GridPairBuilder(before, after, tuple(solution))
-
-    return pair
+    most = min(5, 1 + min(rows, cols) // 3)
+    before = blank(rows, cols)
+    for _ in range(pick(rng, 1, 2 if cols >= 8 else 1)):
+        before[:, pick(rng, 1, cols - 2)] = GRAY
+    if rows >= 5 and cols >= 5 and chance(rng, 0.7):
+        before[pick(rng, 2, rows - 3), :] = GRAY
+    rooms = _rooms(before)
+    if len(rooms) < 2:
+        return None
+    count = pick(rng, 1, min(most, len(rooms)))
+    colors = palette(rng, count, exclude=(GRAY,))
+    after = before.copy()
+    solution = []
+    for index, color in zip(rng.permutation(len(rooms)).tolist(), colors, strict=False):
+        room = rooms[index]
+        # With a colored cell in a corner, the rest of the room stays connected.
+        r, c = (room.r1, room.r2)[pick(rng, 0, 1)], (room.c1, room.c2)[pick(rng, 0, 1)]
+        before[r, c] = color
+        after[room.cells] = color
+        solution.append(flood(color, room.r1 + room.r2 - r, room.c1 + room.c2 - c))
+    if count > 2 and least_operations(before, after) < count:
+        return None
+    return GridPairBuilder(before, after, tuple(solution))
 
 
 def _rooms(walls: Grid) -> list[Rect]:

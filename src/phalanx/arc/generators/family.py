@@ -1,9 +1,10 @@
 """Base class of task families, and functions that create pairs with their solutions."""
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -39,11 +40,6 @@ class Rect(NamedTuple):
         """Index that selects the cells of the box in a grid."""
         return slice(self.r1, self.r2 + 1), slice(self.c1, self.c2 + 1)
 
-    @property
-    def transposed(self) -> "Rect":
-        """The box with rows and columns exchanged."""
-        return Rect(self.c1, self.r1, self.c2, self.r2)
-
 
 class GridPairBuilder(NamedTuple):
     """A generated pair, with a shortest solution that turns the input into the output."""
@@ -51,6 +47,7 @@ class GridPairBuilder(NamedTuple):
     input: Grid
     output: Grid
     solution: Solution
+    """Steps of the solution."""
 
 
 def blank(height: int, width: int) -> Grid:
@@ -93,31 +90,15 @@ _TRANSPOSED_OPERATIONS = {
 def transpose_pair(draft: GridPairBuilder) -> GridPairBuilder:
     """Exchange the rows and columns of a pair. The solution is transposed too. It is still shortest, because
     every operation has a transposed counterpart."""
-    return GridPairBuilder(
-        np.ascontiguousarray(draft.input.T),
-        np.ascontiguousarray(draft.output.T),
-        tuple(
-            SolutionStep(
-                int(_TRANSPOSED_OPERATIONS.get(Operation(s.operation), s.operation)), s.c1, s.r1, s.c2, s.r2
-            )
-            for s in draft.solution
-        ),
+    solution = tuple(
+        SolutionStep(
+            int(_TRANSPOSED_OPERATIONS.get(Operation(s.operation), s.operation)), s.c1, s.r1, s.c2, s.r2
+        )
+        for s in draft.solution
     )
-
-
-def transpose_if(
-    draw: Callable[[int, int], GridPairBuilder | None], height: int, width: int, transposed: bool
-) -> GridPairBuilder | None:
-    """Draw a pair, and exchange its rows and columns if `transposed` is True.
-
-    Args:
-        draw: Function that draws a pair, given the height and width of the input.
-        height: Height of the resulting input.
-        width: Width of the resulting input.
-        transposed: Whether to draw a pair of size `width` x `height` and transpose it.
-    """
-    draft = draw(width, height) if transposed else draw(height, width)
-    return transpose_pair(draft) if transposed and draft is not None else draft
+    return GridPairBuilder(
+        np.ascontiguousarray(draft.input.T), np.ascontiguousarray(draft.output.T), solution
+    )
 
 
 PairSampler = Callable[[], GridPairBuilder | None]
@@ -127,13 +108,17 @@ RuleSampler = Callable[[np.random.Generator, int, int], PairSampler]
 """Function that samples the rule of a task and returns a function that samples pairs. Its arguments are a
 random generator, and the height and width of the inputs."""
 
+PairFunction = Callable[[np.random.Generator, int, int], GridPairBuilder | None]
+"""Function that samples a pair, given a random generator and the height and width of the input. It returns
+None if the attempt failed and should be repeated."""
+
 _MAX_ATTEMPTS = 500
 """Number of consecutive attempts without a new pair after which generation fails."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskFamily:
-    """A family of generated tasks. The docstring of its `sample_rule` function describes the rule and
+    """A family of generated tasks. The docstring of its `sample_rule` function describes the pairs and
     explains why the generated solutions are shortest."""
 
     name: str
@@ -143,9 +128,9 @@ class TaskFamily:
     sample_rule: RuleSampler
     """Function that samples the rule of one task."""
     point_solvable: bool = False
-    """Whether every step of every solution selects a single cell."""
+    """True if every step of every solution selects a single cell."""
     needs_demos: bool = False
-    """Whether each task has a different rule, which can only be inferred from its demonstrations."""
+    """True if each task has a different rule, which can only be inferred from its demonstrations."""
     min_size: int = 3
     """Minimum height and width of the grids."""
 
@@ -170,13 +155,13 @@ class TaskFamily:
                 raise ValueError(
                     f"{self.name}: {side} must be between {self.min_size} and {MAX_GRID_SIDE}, got {size}"
                 )
-        pair = self.sample_rule(rng, height, width)
+        sample_pair = self.sample_rule(rng, height, width)
         drafts: dict[bytes, GridPairBuilder] = {}
         attempts = 0
         while len(drafts) < num_pairs and attempts < _MAX_ATTEMPTS:
-            draft = pair()
+            draft = sample_pair()
             attempts += 1
-            if draft is not None and (half is None or half_of(draft.input) == half):
+            if draft is not None and half in (None, half_of(draft.input)):
                 cells = draft.input.tobytes()
                 if cells not in drafts:
                     drafts[cells] = draft
@@ -193,3 +178,44 @@ def half_of(grid: Grid) -> int:
     """Assign a grid to half 0 or 1 by its hash. Training tasks use one half and evaluation tasks the other,
     so that the splits never share an input."""
     return hashlib.blake2b(grid.tobytes(), digest_size=1).digest()[0] & 1
+
+
+def rule_family(description: str, **options: bool) -> Callable[[RuleSampler], TaskFamily]:
+    """Create a decorator that turns a `RuleSampler` into a task family with the name of the function.
+
+    Args:
+        description: Description of the family.
+        options: Other fields of `TaskFamily`.
+    """
+    return lambda sample_rule: TaskFamily(sample_rule.__name__, description, sample_rule, **options)
+
+
+def pair_family(
+    description: str, *, transpose: Literal["never", "task", "pair"] = "never", **options: bool
+) -> Callable[[PairFunction], TaskFamily]:
+    """Create a decorator that turns a function that samples single pairs into a task family with the name of
+    the function.
+
+    Args:
+        description: Description of the family.
+        transpose: Exchange the rows and columns of the sampled pairs with a probability of one half: `task`
+            decides for all pairs of a task, and `pair` for each pair on its own.
+        options: Other fields of `TaskFamily`.
+    """
+
+    def decorate(sample_pair: PairFunction) -> TaskFamily:
+        @functools.wraps(sample_pair)
+        def sample_rule(rng: np.random.Generator, height: int, width: int) -> PairSampler:
+            transpose_task = transpose == "task" and rng.random() < 0.5
+
+            def pair() -> GridPairBuilder | None:
+                if not transpose_task and (transpose != "pair" or rng.random() >= 0.5):
+                    return sample_pair(rng, height, width)
+                draft = sample_pair(rng, width, height)
+                return None if draft is None else transpose_pair(draft)
+
+            return pair
+
+        return TaskFamily(sample_pair.__name__, description, sample_rule, **options)
+
+    return decorate

@@ -1,6 +1,7 @@
 """The registry of task families, and functions that generate tasks from a seed."""
 
 import difflib
+import itertools
 import zlib
 from collections.abc import Sequence
 from typing import Literal
@@ -13,7 +14,7 @@ from phalanx.arc.generators import (
     line_families as lines,
     motion_families as motion,
 )
-from phalanx.arc.generators.family import GridPairBuilder, TaskFamily
+from phalanx.arc.generators.family import TaskFamily
 from phalanx.arc.tasks import ArcTask, GridPair
 
 GeneratedSplit = Literal["training", "evaluation"]
@@ -31,95 +32,26 @@ _SEED_NAMES = {"recolor": "recolour"}
 """Old names of renamed families. The random generator is still seeded with them, so that the generated tasks
 stay the same."""
 
-_TABLE = (
-    TaskFamily(
-        "recolor",
-        "Objects of some colors take new colors, by a mapping that the demonstrations show.",
+FAMILIES: dict[str, TaskFamily] = {
+    family.name: family
+    for family in (
         coloring.recolor,
-        point_solvable=True,
-        needs_demos=True,
-    ),
-    TaskFamily(
-        "fill_enclosed",
-        "The inside of a closed ring takes the color of the ring; open rings do not change.",
         coloring.fill_enclosed,
-        point_solvable=True,
-    ),
-    TaskFamily(
-        "complete_symmetry",
-        "Missing cells of a symmetric picture are restored.",
         lines.complete_symmetry,
-        point_solvable=True,
-    ),
-    TaskFamily(
-        "move_until_hit",
-        "An object moves in the direction of its red side until it hits a gray wall or the side of the grid.",
         motion.move_until_hit,
-    ),
-    TaskFamily(
-        "mirror",
-        "Every object is mirrored in its box, along the axis that the demonstrations show.",
         motion.mirror,
-        needs_demos=True,
-    ),
-    TaskFamily(
-        "rotate",
-        "Every object is rotated by 90 degrees, in the direction that the demonstrations show.",
         motion.rotate,
-        needs_demos=True,
-    ),
-    TaskFamily(
-        "crop_to_object",
-        "The grid is cropped to the object.",
         motion.crop_to_object,
-    ),
-    TaskFamily(
-        "extend_line",
-        "Lines that start at one side continue to the other side, or to a gray cell.",
         lines.extend_line,
-    ),
-    TaskFamily(
-        "count_to_color",
-        "The output is one cell: its color is the number of objects.",
         coloring.count_to_color,
-        point_solvable=True,
-    ),
-    TaskFamily(
-        "draw_border",
-        "A rectangle gets rings around it, in the colors that the demonstrations show.",
         lines.draw_border,
-        needs_demos=True,
-    ),
-    TaskFamily(
-        "gravity",
-        "Rectangles in the air fall to the ground.",
         motion.gravity,
-    ),
-    TaskFamily(
-        "denoise",
-        "Wrong cells are removed from bands of one color each.",
         lines.denoise,
-    ),
-    TaskFamily(
-        "swap_colors",
-        "Two objects exchange their colors.",
         coloring.swap_colors,
-        point_solvable=True,
-    ),
-    TaskFamily(
-        "fill_rooms",
-        "Gray walls separate rooms; a room with a colored cell takes its color.",
         coloring.fill_rooms,
-        point_solvable=True,
-    ),
-    TaskFamily(
-        "stamp",
-        "A copy of the object appears at every gray cell.",
         motion.stamp,
-    ),
-)
-
-FAMILIES: dict[str, TaskFamily] = {family.name: family for family in _TABLE}
+    )
+}
 """All task families by name."""
 
 
@@ -130,15 +62,6 @@ def register_family(family: TaskFamily) -> TaskFamily:
         raise ValueError(f"there already is a task family {family.name!r}; choose another name")
     FAMILIES[family.name] = family
     return family
-
-
-def list_families() -> list[str]:
-    """Return the names of all task families.
-
-    >>> list_families()[:2]
-    ['recolor', 'fill_enclosed']
-    """
-    return list(FAMILIES)
 
 
 def find_family(name: str) -> TaskFamily:
@@ -181,16 +104,11 @@ def generate_task(
     >>> task.id, task.demos[0].input.shape, len(task.solutions)
     ('recolor-000017', (3, 4), 4)
     """
-    heights = (min_size, max_size) if height is None else (height, height)
-    widths = (min_size, max_size) if width is None else (width, width)
-    chosen = find_family(family)
-    _check_pairs(num_demos, num_tests)
     if height is None or width is None:
         _check_range("size", min_size, max_size)
-    for side, fixed in (("height", height), ("width", width)):
-        if fixed is not None and not MIN_GRID_SIDE <= fixed <= MAX_GRID_SIDE:
-            raise ValueError(f"{side} must be between {MIN_GRID_SIDE} and {MAX_GRID_SIDE}, got {fixed}")
-    return _build(chosen, seed, heights, widths, num_demos, num_tests)
+    heights = (min_size, max_size) if height is None else (height, height)
+    widths = (min_size, max_size) if width is None else (width, width)
+    return _build(find_family(family), seed, heights, widths, num_demos, num_tests)
 
 
 def generate_tasks(
@@ -234,21 +152,13 @@ def generate_tasks(
     most = TASKS_PER_SEED * len(chosen)
     if not 1 <= num_tasks <= most:
         raise ValueError(f"num_tasks must be between 1 and {most}, got {num_tasks}")
-    _check_pairs(num_demos, num_tests)
     _check_range("height", min_height, max_height)
     _check_range("width", min_width, max_width)
+    heights, widths = (min_height, max_height), (min_width, max_width)
     first = 2 * TASKS_PER_SEED * seed + _SPLITS.index(split)
-    return [
-        _build(
-            chosen[index % len(chosen)],
-            first + 2 * (index // len(chosen)),
-            (min_height, max_height),
-            (min_width, max_width),
-            num_demos,
-            num_tests,
-        )
-        for index in range(num_tasks)
-    ]
+    seeds = (first + 2 * (index // len(chosen)) for index in range(num_tasks))
+    pairs = zip(itertools.cycle(chosen), seeds, strict=False)
+    return [_build(family, seed, heights, widths, num_demos, num_tests) for family, seed in pairs]
 
 
 def _build(
@@ -259,6 +169,10 @@ def _build(
     num_demos: int,
     num_tests: int,
 ) -> ArcTask:
+    if num_demos < 0 or num_tests < 0 or num_demos + num_tests < 1:
+        raise ValueError(
+            f"a task needs at least one pair, got num_demos={num_demos} and num_tests={num_tests}"
+        )
     if seed < 0:
         raise ValueError(f"seed must not be negative, got {seed}")
     # The name is part of the seed, so that families do not use the same random numbers.
@@ -267,7 +181,10 @@ def _build(
     height = _draw_side(rng, family, "height", heights)
     width = _draw_side(rng, family, "width", widths)
     drafts = family.generate(rng, height, width, num_demos + num_tests, half=seed % 2)
-    pairs = tuple(_frozen(draft) for draft in drafts)
+    for draft in drafts:
+        draft.input.setflags(write=False)
+        draft.output.setflags(write=False)
+    pairs = tuple(GridPair(draft.input, draft.output) for draft in drafts)
     return ArcTask(
         id=f"{family.name}-{seed:06d}",
         demos=pairs[:num_demos],
@@ -284,22 +201,9 @@ def _draw_side(rng: np.random.Generator, family: TaskFamily, side: str, sizes: t
     return int(rng.integers(low, high + 1))
 
 
-def _frozen(draft: GridPairBuilder) -> GridPair:
-    for grid in (draft.input, draft.output):
-        grid.setflags(write=False)
-    return GridPair(draft.input, draft.output)
-
-
 def _check_range(side: str, low: int, high: int) -> None:
     if not MIN_GRID_SIDE <= low <= high <= MAX_GRID_SIDE:
         raise ValueError(
             f"min_{side} and max_{side} must satisfy {MIN_GRID_SIDE} <= min <= max <= {MAX_GRID_SIDE}, "
             f"got {low} and {high}"
-        )
-
-
-def _check_pairs(num_demos: int, num_tests: int) -> None:
-    if num_demos < 0 or num_tests < 0 or num_demos + num_tests < 1:
-        raise ValueError(
-            f"a task needs at least one pair, got num_demos={num_demos} and num_tests={num_tests}"
         )

@@ -1,8 +1,8 @@
 """Task families in which lines are extended, borders are drawn, or pictures are restored.
 
-Each function samples the rule of one task and returns a function that samples pairs; see `RuleSampler`. The
-docstrings also prove that the generated solutions are shortest. "Color growth" refers to the lower bound that
-`least_operations` computes.
+Each function samples pairs of one family. A function that is decorated with `rule_family` first samples the
+rule that all pairs of a task share. The docstrings also prove that the generated solutions are shortest.
+"Color growth" refers to the lower bound that `least_operations` computes.
 """
 
 import numpy as np
@@ -14,8 +14,9 @@ from phalanx.arc.generators.family import (
     blank,
     fill,
     flood,
+    pair_family,
     point,
-    transpose_if,
+    rule_family,
 )
 from phalanx.arc.generators.placement import (
     GRAY,
@@ -29,43 +30,41 @@ from phalanx.arc.generators.placement import (
 from phalanx.arc.tasks import Grid, SolutionStep
 
 
-def extend_line(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that extends lines from one side of the grid to the other side, or until a gray cell.
+@pair_family("Lines that start at one side continue to the other side, or to a gray cell.", transpose="pair")
+def extend_line(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+    """Sample a pair in which lines are extended from one side of the grid to the other side, or until a gray
+    cell.
 
     Solution: one fill per line. It is shortest because every line has a different color, which becomes more
     frequent. For one or two lines, it follows that there must be one operation per line. Three or four lines
     are used only if they grow so much that no copies and pastes could replace a fill (color growth).
     """
-
-    def pair() -> GridPairBuilder | None:
-        return transpose_if(draw, height, width, chance(rng, 0.5))
-
-    def draw(rows: int, cols: int) -> GridPairBuilder | None:
-        count = pick(rng, 1, min(4, rows - 1, 1 + cols // 3))
-        before = blank(rows, cols)
-        after = before.copy()
-        solution = []
-        lanes = rng.permutation(rows)[:count].tolist()
-        for row, color in zip(lanes, palette(rng, count, exclude=(GRAY,)), strict=True):
-            end = cols
-            if cols >= 5 and chance(rng, 0.3):
-                end = pick(rng, 3, cols - 1)
-            start = 2
-            rightwards = chance(rng, 0.5)
-            for grid, reach in ((before, start), (after, end)):
-                line = grid[row] if rightwards else grid[row, ::-1]
-                line[:reach] = color
-                if end < cols:
-                    line[end] = GRAY
-            first, last = (start, end - 1) if rightwards else (cols - end, cols - 1 - start)
-            solution.append(fill(color, Rect(row, first, row, last)))
-        if count > 2 and least_operations(before, after) < count:
-            return None
-        return GridPairBuilder(before, after, tuple(solution))
-
-    return pair
+    count = pick(rng, 1, min(4, rows - 1, 1 + cols // 3))
+    before = blank(rows, cols)
+    after = before.copy()
+    solution = []
+    lanes = rng.permutation(rows)[:count].tolist()
+    for row, color in zip(lanes, palette(rng, count, exclude=(GRAY,)), strict=True):
+        end = cols
+        if cols >= 5 and chance(rng, 0.3):
+            end = pick(rng, 3, cols - 1)
+        start = 2
+        rightwards = chance(rng, 0.5)
+        for grid, reach in ((before, start), (after, end)):
+            line = grid[row] if rightwards else grid[row, ::-1]
+            line[:reach] = color
+            if end < cols:
+                line[end] = GRAY
+        first, last = (start, end - 1) if rightwards else (cols - end, cols - 1 - start)
+        solution.append(fill(color, Rect(row, first, row, last)))
+    if count > 2 and least_operations(before, after) < count:
+        return None
+    return GridPairBuilder(before, after, tuple(solution))
 
 
+@rule_family(
+    "A rectangle gets rings around it, in the colors that the demonstrations show.", needs_demos=True
+)
 def draw_border(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """Sample a rule that draws one to three rings around a rectangle, with the same colors in every pair.
 
@@ -136,46 +135,40 @@ def _one_operation(before: Grid, after: Grid, color: int) -> SolutionStep | None
     return None
 
 
-def complete_symmetry(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that restores one to three missing cells of a symmetric picture.
+@pair_family("Missing cells of a symmetric picture are restored.", transpose="task", point_solvable=True)
+def complete_symmetry(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+    """Sample a pair in which one to three missing cells of a symmetric picture are restored.
 
     Solution: one fill per missing cell. It is shortest because the missing cells have different colors, so
     one or two of them need one operation each (color growth). Three cells could be restored by two operations
     only if these were a copy (or cut) and a paste. Pairs for which a copy and a paste suffice are not used,
     and a cut would leave empty cells, which the output does not have.
     """
-    across = chance(rng, 0.5)
-    small = min(height, width)
+    small = min(rows, cols)
     most = 1 if small < 4 else 2 if small < 6 else 3
-
-    def pair() -> GridPairBuilder | None:
-        return transpose_if(draw, height, width, across)
-
-    def draw(rows: int, cols: int) -> GridPairBuilder | None:
-        colors = palette(rng, pick(rng, 2, 5))
-        half = picture(rng, rows, (cols + 1) // 2, colors)
-        after = np.concatenate([half, half[:, : cols // 2][:, ::-1]], axis=1)
-        before = after.copy()
-        lost: dict[int, tuple[int, int]] = {}
-        wanted = pick(rng, 1, most)
-        for _ in range(3 * wanted):
-            if len(lost) == wanted:
-                break
-            r, c = pick(rng, 0, rows - 1), pick(rng, 0, cols - 1)
-            partner = cols - 1 - c
-            color = int(after[r, c])
-            if c != partner and before[r, partner] != 0 and color not in lost:
-                before[r, c] = 0
-                lost[color] = r, c
-        if not lost or (len(lost) > 2 and one_paste_suffices(before, after)):
-            return None
-        return GridPairBuilder(before, after, tuple(point(color, *cell) for color, cell in lost.items()))
-
-    return pair
+    colors = palette(rng, pick(rng, 2, 5))
+    half = picture(rng, rows, (cols + 1) // 2, colors)
+    after = np.concatenate([half, half[:, : cols // 2][:, ::-1]], axis=1)
+    before = after.copy()
+    lost: dict[int, tuple[int, int]] = {}
+    wanted = pick(rng, 1, most)
+    for _ in range(3 * wanted):
+        if len(lost) == wanted:
+            break
+        r, c = pick(rng, 0, rows - 1), pick(rng, 0, cols - 1)
+        partner = cols - 1 - c
+        color = int(after[r, c])
+        if c != partner and before[r, partner] != 0 and color not in lost:
+            before[r, c] = 0
+            lost[color] = r, c
+    if not lost or (len(lost) > 2 and one_paste_suffices(before, after)):
+        return None
+    return GridPairBuilder(before, after, tuple(point(color, *cell) for color, cell in lost.items()))
 
 
-def denoise(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that removes noise: the grid consists of bands of one color each, and some cells have a
+@pair_family("Wrong cells are removed from bands of one color each.", transpose="pair")
+def denoise(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+    """Sample a pair in which noise is removed from bands of one color each. Noise consists of cells with a
     wrong color.
 
     Solution: one fill per band. It is shortest because the color of every band becomes more frequent, so one
@@ -183,26 +176,19 @@ def denoise(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     if these were a copy (or cut) and a paste. Pairs for which a copy and a paste suffice are not used, and a
     cut would leave empty cells, which the output does not have.
     """
-
-    def pair() -> GridPairBuilder | None:
-        return transpose_if(draw, height, width, chance(rng, 0.5))
-
-    def draw(rows: int, cols: int) -> GridPairBuilder | None:
-        count = pick(rng, 1, min(3, rows - 1))
-        *colors, noise = palette(rng, count + 1)
-        cuts = sorted((rng.permutation(rows - 1)[: count - 1] + 1).tolist())
-        after = np.zeros((rows, cols), np.int8)
-        before = after.copy()
-        solution = []
-        for color, top, bottom in zip(colors, [0, *cuts], [*cuts, rows], strict=True):
-            after[top:bottom] = color
-            before[top:bottom] = color
-            cells = (bottom - top) * cols
-            wrong = (rng.random(pick(rng, 1, max(1, cells // 6))) * cells).astype(int)
-            before[top + wrong // cols, wrong % cols] = noise
-            solution.append(fill(color, Rect(top, 0, bottom - 1, cols - 1)))
-        if count > 2 and one_paste_suffices(before, after):
-            return None
-        return GridPairBuilder(before, after, tuple(solution))
-
-    return pair
+    count = pick(rng, 1, min(3, rows - 1))
+    *colors, noise = palette(rng, count + 1)
+    cuts = sorted((rng.permutation(rows - 1)[: count - 1] + 1).tolist())
+    after = np.zeros((rows, cols), np.int8)
+    before = after.copy()
+    solution = []
+    for color, top, bottom in zip(colors, [0, *cuts], [*cuts, rows], strict=True):
+        after[top:bottom] = color
+        before[top:bottom] = color
+        cells = (bottom - top) * cols
+        wrong = (rng.random(pick(rng, 1, max(1, cells // 6))) * cells).astype(int)
+        before[top + wrong // cols, wrong % cols] = noise
+        solution.append(fill(color, Rect(top, 0, bottom - 1, cols - 1)))
+    if count > 2 and one_paste_suffices(before, after):
+        return None
+    return GridPairBuilder(before, after, tuple(solution))

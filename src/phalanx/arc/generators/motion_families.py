@@ -1,20 +1,19 @@
 """Task families in which objects are moved, mirrored, rotated, cropped or copied.
 
-Each function samples the rule of one task and returns a function that samples pairs; see `RuleSampler`. The
-docstrings also prove that the generated solutions are shortest. "Color growth" refers to the lower bound that
-`least_operations` computes.
+Each function samples pairs of one family. The docstrings also prove that the generated solutions are
+shortest. "Color growth" refers to the lower bound that `least_operations` computes.
 """
 
 import numpy as np
 
 from phalanx.arc.generators.family import (
     GridPairBuilder,
-    PairSampler,
     Rect,
     blank,
+    pair_family,
     point,
     select,
-    transpose_if,
+    transpose_pair,
 )
 from phalanx.arc.generators.placement import GRAY, FreeCells, chance, palette, pick, picture
 from phalanx.arc.operations import Operation
@@ -24,9 +23,12 @@ HEAD = 2
 """Color (red) of the front side of a moving object."""
 
 
-def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that moves an object in the direction of its red side until it hits a gray wall or the
-    side of the grid.
+@pair_family(
+    "An object moves in the direction of its red side until it hits a gray wall or the side of the grid."
+)
+def move_until_hit(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+    """Sample a pair in which an object moves in the direction of its red side until it hits a gray wall or
+    the side of the grid.
 
     Solution: one move if the distance is one cell; otherwise, a cut and a paste.
 
@@ -37,45 +39,38 @@ def move_until_hit(rng: np.random.Generator, height: int, width: int) -> PairSam
     movement to along it; if head and tail are single cells, it would put them side by side instead of one
     behind the other.
     """
+    backwards, downwards = chance(rng, 0.5), chance(rng, 0.5)
+    lanes, length = (width, height) if downwards else (height, width)
+    end = length
+    if length >= 4 and chance(rng, 0.6):
+        end = pick(rng, 3, length - 1)
+    distance = pick(rng, 1, end - 2)
+    first = pick(rng, 0, lanes - 1)
+    last = pick(rng, first, min(lanes - 1, first + lanes // 3))
+    (color,) = palette(rng, 1, exclude=(HEAD, GRAY))
 
-    def pair() -> GridPairBuilder | None:
-        backwards, downwards = chance(rng, 0.5), chance(rng, 0.5)
-        lanes, length = (width, height) if downwards else (height, width)
-        end = length
-        if length >= 4 and chance(rng, 0.6):
-            end = pick(rng, 3, length - 1)
-        distance = pick(rng, 1, end - 2)
-        first = pick(rng, 0, lanes - 1)
-        last = pick(rng, first, min(lanes - 1, first + lanes // 3))
-        (color,) = palette(rng, 1, exclude=(HEAD, GRAY))
-
-        grids = blank(lanes, length), blank(lanes, length)
-        tails = end - distance - 2, end - 2
-        for grid, tail in zip(grids, tails, strict=True):
-            grid[first : last + 1, tail] = color
-            grid[first : last + 1, tail + 1] = HEAD
-            if end < length:
-                grid[:, end] = GRAY
-        if backwards:
-            grids = grids[0][:, ::-1], grids[1][:, ::-1]
-            tails = length - 2 - tails[0], length - 2 - tails[1]
-        here, there = (Rect(first, tail, last, tail + 1) for tail in tails)
-        if downwards:
-            grids = grids[0].T, grids[1].T
-            here, there = here.transposed, there.transposed
-        if distance == 1:
-            forward = Operation.MOVE_DOWN if downwards else Operation.MOVE_RIGHT
-            backward = Operation.MOVE_UP if downwards else Operation.MOVE_LEFT
-            solution: Solution = (select(backward if backwards else forward, here),)
-        else:
-            solution = select(Operation.CUT, here), point(Operation.PASTE, there.r1, there.c1)
-        return GridPairBuilder(np.ascontiguousarray(grids[0]), np.ascontiguousarray(grids[1]), solution)
-
-    return pair
+    grids = blank(lanes, length), blank(lanes, length)
+    tails = end - distance - 2, end - 2
+    for grid, tail in zip(grids, tails, strict=True):
+        grid[first : last + 1, tail] = color
+        grid[first : last + 1, tail + 1] = HEAD
+        if end < length:
+            grid[:, end] = GRAY
+    if backwards:
+        grids = grids[0][:, ::-1], grids[1][:, ::-1]
+        tails = length - 2 - tails[0], length - 2 - tails[1]
+    here, there = (Rect(first, tail, last, tail + 1) for tail in tails)
+    if distance == 1:
+        solution: Solution = (select(Operation.MOVE_LEFT if backwards else Operation.MOVE_RIGHT, here),)
+    else:
+        solution = select(Operation.CUT, here), point(Operation.PASTE, there.r1, there.c1)
+    draft = GridPairBuilder(np.ascontiguousarray(grids[0]), np.ascontiguousarray(grids[1]), solution)
+    return transpose_pair(draft) if downwards else draft
 
 
-def gravity(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule by which rectangles fall to the ground.
+@pair_family("Rectangles in the air fall to the ground.")
+def gravity(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+    """Sample a pair in which one or two rectangles fall to the ground.
 
     Solution: for each rectangle, one vertical flip of the box from its top to the ground.
 
@@ -86,29 +81,30 @@ def gravity(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     of the rectangle and the ground, but the tops are different. A rotation would take the lowest row of its
     result from a single column, but both rectangles have cells in the lowest row.
     """
-
-    def pair() -> GridPairBuilder | None:
-        count = pick(rng, 1, 2 if min(height, width) >= 4 else 1)
-        edges = sorted(rng.permutation(width + 1)[: 2 * count].tolist())
-        before, after = blank(height, width), blank(height, width)
-        solution, tops, distances = [], set(), set()
-        for color, left, right in zip(palette(rng, count), edges[::2], edges[1::2], strict=True):
-            tall = pick(rng, 1, max(1, height // 3))
-            top = pick(rng, 0, height - tall - 1)
-            before[top : top + tall, left:right] = color
-            after[height - tall :, left:right] = color
-            solution.append(select(Operation.FLIP_VERTICAL, Rect(top, left, height - 1, right - 1)))
-            tops.add(top)
-            distances.add(height - tall - top)
-        if len(tops) < count or len(distances) < count:
-            return None
-        return GridPairBuilder(before, after, tuple(solution))
-
-    return pair
+    count = pick(rng, 1, 2 if min(height, width) >= 4 else 1)
+    edges = sorted(rng.permutation(width + 1)[: 2 * count].tolist())
+    before, after = blank(height, width), blank(height, width)
+    solution, tops, distances = [], set(), set()
+    for color, left, right in zip(palette(rng, count), edges[::2], edges[1::2], strict=True):
+        tall = pick(rng, 1, max(1, height // 3))
+        top = pick(rng, 0, height - tall - 1)
+        before[top : top + tall, left:right] = color
+        after[height - tall :, left:right] = color
+        solution.append(select(Operation.FLIP_VERTICAL, Rect(top, left, height - 1, right - 1)))
+        tops.add(top)
+        distances.add(height - tall - top)
+    if len(tops) < count or len(distances) < count:
+        return None
+    return GridPairBuilder(before, after, tuple(solution))
 
 
-def mirror(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that mirrors every object, either horizontally or vertically.
+@pair_family(
+    "Every object is mirrored in its box, along the axis that the demonstrations show.",
+    transpose="task",
+    needs_demos=True,
+)
+def mirror(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+    """Sample a pair in which every object is mirrored horizontally.
 
     Solution: one flip per object.
 
@@ -117,26 +113,24 @@ def mirror(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     one color only, a paste needs a copy before it, and a flip is the only operation that exchanges the ends
     of a row. But a flip has one axis, and the axes of the two objects are different.
     """
-    across = chance(rng, 0.5)
-
-    def pair() -> GridPairBuilder | None:
-        return transpose_if(draw, height, width, across)
-
-    def draw(rows: int, cols: int) -> GridPairBuilder | None:
-        boxes = _objects(rng, rows, cols, square=False)
-        if len(boxes) == 2 and boxes[0].c1 + boxes[0].c2 == boxes[1].c1 + boxes[1].c2:
-            return None
-        before = _pictures(rng, rows, cols, boxes)
-        after = before.copy()
-        for box in boxes:
-            after[box.cells] = before[box.cells][:, ::-1]
-        return GridPairBuilder(before, after, tuple(select(Operation.FLIP_HORIZONTAL, box) for box in boxes))
-
-    return pair
+    boxes = _objects(rng, rows, cols, square=False)
+    if len(boxes) == 2 and boxes[0].c1 + boxes[0].c2 == boxes[1].c1 + boxes[1].c2:
+        return None
+    before = _pictures(rng, rows, cols, boxes)
+    after = before.copy()
+    for box in boxes:
+        after[box.cells] = before[box.cells][:, ::-1]
+    return GridPairBuilder(before, after, tuple(select(Operation.FLIP_HORIZONTAL, box) for box in boxes))
 
 
-def rotate(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that rotates every object by 90 degrees. The top-left corner of its box stays in place.
+@pair_family(
+    "Every object is rotated by 90 degrees, in the direction that the demonstrations show.",
+    transpose="task",
+    needs_demos=True,
+)
+def rotate(rng: np.random.Generator, rows: int, cols: int) -> GridPairBuilder | None:
+    """Sample a pair in which every object is rotated clockwise by 90 degrees. The top-left corner of its box
+    stays in place.
 
     Solution: one rotation per object.
 
@@ -147,31 +141,23 @@ def rotate(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     + c + h were the same for both, where (r, c) is the top-left corner of an object and h is its height. Such
     pairs are not used.
     """
-    across = chance(rng, 0.5)
-
-    def pair() -> GridPairBuilder | None:
-        return transpose_if(draw, height, width, across)
-
-    def draw(rows: int, cols: int) -> GridPairBuilder | None:
-        # Each object gets a square area, so that it can be rotated; the object itself may be narrower.
-        boxes = []
-        for room in _objects(rng, rows, cols, square=True):
-            tall, wide = room.height, room.width
-            if chance(rng, 0.5):
-                tall = pick(rng, 2, tall)
-            else:
-                wide = pick(rng, 2, wide)
-            boxes.append(Rect(room.r1, room.c1, room.r1 + tall - 1, room.c1 + wide - 1))
-        if len(boxes) == 2 and len({(b.r1 - b.c1, b.r1 + b.c1 + b.height) for b in boxes}) == 1:
-            return None
-        before = _pictures(rng, rows, cols, boxes)
-        after = blank(rows, cols)
-        for box in boxes:
-            turned = Rect(box.r1, box.c1, box.r1 + box.width - 1, box.c1 + box.height - 1)
-            after[turned.cells] = before[box.cells][::-1].T
-        return GridPairBuilder(before, after, tuple(select(Operation.ROTATE_CLOCKWISE, box) for box in boxes))
-
-    return pair
+    # Each object gets a square area, so that it can be rotated; the object itself may be narrower.
+    boxes = []
+    for room in _objects(rng, rows, cols, square=True):
+        tall, wide = room.height, room.width
+        if chance(rng, 0.5):
+            tall = pick(rng, 2, tall)
+        else:
+            wide = pick(rng, 2, wide)
+        boxes.append(Rect(room.r1, room.c1, room.r1 + tall - 1, room.c1 + wide - 1))
+    if len(boxes) == 2 and len({(b.r1 - b.c1, b.r1 + b.c1 + b.height) for b in boxes}) == 1:
+        return None
+    before = _pictures(rng, rows, cols, boxes)
+    after = blank(rows, cols)
+    for box in boxes:
+        turned = Rect(box.r1, box.c1, box.r1 + box.width - 1, box.c1 + box.height - 1)
+        after[turned.cells] = before[box.cells][::-1].T
+    return GridPairBuilder(before, after, tuple(select(Operation.ROTATE_CLOCKWISE, box) for box in boxes))
 
 
 def _objects(rng: np.random.Generator, rows: int, cols: int, *, square: bool) -> list[Rect]:
@@ -202,8 +188,9 @@ def _pictures(rng: np.random.Generator, rows: int, cols: int, boxes: list[Rect])
     return grid
 
 
-def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule whose output is the object alone.
+@pair_family("The grid is cropped to the object.")
+def crop_to_object(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+    """Sample a pair whose output is the object alone.
 
     Solution: copy the object, paste it into the top-left corner, and resize the grid. If the object is one
     cell away from the corner, a move replaces the copy and the paste.
@@ -214,33 +201,27 @@ def crop_to_object(rng: np.random.Generator, height: int, width: int) -> PairSam
     a fill writes only one of them. A paste needs a copy before it, a move has a distance of one cell, and a
     flip or rotation never shifts three corners of a box by the same distance.
     """
-
-    def pair() -> GridPairBuilder | None:
-        tall, wide = pick(rng, 2, max(2, (2 * height) // 3)), pick(rng, 2, max(2, (2 * width) // 3))
-        r, c = pick(rng, 0, height - tall), pick(rng, 0, width - wide)
-        if (r, c) == (0, 0):
-            return None
-        box = Rect(r, c, r + tall - 1, c + wide - 1)
-        first, second, third, *rest = palette(rng, 7)
-        after = picture(rng, tall, wide, [0, *rest])
-        after[0, 0], after[0, -1], after[-1, 0] = first, second, third
-        before = blank(height, width)
-        before[box.cells] = after
-        resize = select(Operation.RESIZE, Rect(0, 0, tall - 1, wide - 1))
-        if r + c == 1:
-            return GridPairBuilder(
-                before, after, (select(Operation.MOVE_UP if r else Operation.MOVE_LEFT, box), resize)
-            )
-        return GridPairBuilder(
-            before, after, (select(Operation.COPY, box), point(Operation.PASTE, 0, 0), resize)
-        )
-
-    return pair
+    tall, wide = pick(rng, 2, max(2, (2 * height) // 3)), pick(rng, 2, max(2, (2 * width) // 3))
+    r, c = pick(rng, 0, height - tall), pick(rng, 0, width - wide)
+    if (r, c) == (0, 0):
+        return None
+    box = Rect(r, c, r + tall - 1, c + wide - 1)
+    first, second, third, *rest = palette(rng, 7)
+    after = picture(rng, tall, wide, [0, *rest])
+    after[0, 0], after[0, -1], after[-1, 0] = first, second, third
+    before = blank(height, width)
+    before[box.cells] = after
+    resize = select(Operation.RESIZE, Rect(0, 0, tall - 1, wide - 1))
+    move: Solution = (select(Operation.MOVE_UP if r else Operation.MOVE_LEFT, box),)
+    if r + c > 1:
+        move = select(Operation.COPY, box), point(Operation.PASTE, 0, 0)
+    return GridPairBuilder(before, after, (*move, resize))
 
 
-def stamp(rng: np.random.Generator, height: int, width: int) -> PairSampler:
-    """Sample a rule that draws a copy of the object at every gray cell. The gray cell becomes the top-left
-    corner of the copy.
+@pair_family("A copy of the object appears at every gray cell.")
+def stamp(rng: np.random.Generator, height: int, width: int) -> GridPairBuilder | None:
+    """Sample a pair whose output has a copy of the object at every gray cell. The gray cell becomes the
+    top-left corner of the copy.
 
     Solution: one copy, and one paste per gray cell. This makes k + 1 operations for k gray cells, where k is
     at most 3.
@@ -251,30 +232,26 @@ def stamp(rng: np.random.Generator, height: int, width: int) -> PairSampler:
     """
     small = min(height, width)
     most = 1 if small < 5 else 2 if small < 7 else 3
-
-    def pair() -> GridPairBuilder | None:
-        copies = pick(rng, 1, most)
-        tall, wide = pick(rng, 1, max(1, height // 3)), pick(rng, 1, max(1, width // 3))
-        if tall * wide <= copies:
-            tall, wide = (1, copies + 1) if chance(rng, 0.5) else (copies + 1, 1)
-        colors = palette(rng, copies + 1, exclude=(GRAY,))
-        pattern = picture(rng, tall, wide, colors)
-        # Every color must occur at least once, so different random cells get one each.
-        pattern.ravel()[rng.permutation(tall * wide)[: copies + 1]] = colors
-        site = FreeCells(height, width, gap=0 if small < 5 else 1)
-        boxes = [site.place(rng, tall, wide) for _ in range(copies + 1)]
-        before, after = blank(height, width), blank(height, width)
-        solution = []
-        for number, box in enumerate(boxes):
-            if box is None:
-                return None
-            after[box.cells] = pattern
-            if number == 0:
-                before[box.cells] = pattern
-                solution.append(select(Operation.COPY, box))
-            else:
-                before[box.r1, box.c1] = GRAY
-                solution.append(point(Operation.PASTE, box.r1, box.c1))
-        return GridPairBuilder(before, after, tuple(solution))
-
-    return pair
+    copies = pick(rng, 1, most)
+    tall, wide = pick(rng, 1, max(1, height // 3)), pick(rng, 1, max(1, width // 3))
+    if tall * wide <= copies:
+        tall, wide = (1, copies + 1) if chance(rng, 0.5) else (copies + 1, 1)
+    colors = palette(rng, copies + 1, exclude=(GRAY,))
+    pattern = picture(rng, tall, wide, colors)
+    # Every color must occur at least once, so different random cells get one each.
+    pattern.ravel()[rng.permutation(tall * wide)[: copies + 1]] = colors
+    site = FreeCells(height, width, gap=0 if small < 5 else 1)
+    boxes = [site.place(rng, tall, wide) for _ in range(copies + 1)]
+    before, after = blank(height, width), blank(height, width)
+    solution = []
+    for number, box in enumerate(boxes):
+        if box is None:
+            return None
+        after[box.cells] = pattern
+        if number == 0:
+            before[box.cells] = pattern
+            solution.append(select(Operation.COPY, box))
+        else:
+            before[box.r1, box.c1] = GRAY
+            solution.append(point(Operation.PASTE, box.r1, box.c1))
+    return GridPairBuilder(before, after, tuple(solution))

@@ -116,11 +116,10 @@ def least_operations(before: Int8[np.ndarray, "r1 c1"], after: Int8[np.ndarray, 
 def _can_grow(had: list[int], has: list[int], operations: int) -> bool:
     """Return whether the bound permits that `operations` fills, copies and pastes change the number of cells
     of each color from `had` to `has`."""
-    for fills in range(operations + 1):
-        factor = GROWTH[operations - fills]
-        if sum(has[c] > factor * had[c] for c in range(1, NUM_COLORS)) <= fills:
-            return True
-    return False
+    return any(
+        sum(has[c] > GROWTH[operations - fills] * had[c] for c in range(1, NUM_COLORS)) <= fills
+        for fills in range(operations + 1)
+    )
 
 
 def one_paste_suffices(before: Int8[np.ndarray, "rows cols"], after: Int8[np.ndarray, "rows cols"]) -> bool:

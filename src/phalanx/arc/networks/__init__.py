@@ -1,13 +1,64 @@
 """Policy networks for ARC, one architecture per module."""
 
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from phalanx.arc.action_distribution import SelectionHead
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.networks.color_equivariant import ColorEquivariantNetwork as ColorEquivariantNetwork
-from phalanx.arc.networks.conv import ArcConvNetwork as ArcConvNetwork
-from phalanx.arc.networks.stem_and_heads import NUM_SELECTED_CELLS, ArcNetworkConfig as ArcNetworkConfig
-from phalanx.arc.networks.transformer import ArcTransformer as ArcTransformer
+from phalanx.config import Config
 from phalanx.core.environment import Key
 
-ArcNetwork = ColorEquivariantNetwork | ArcConvNetwork | ArcTransformer
+
+class ArcNetworkConfig(Config):
+    """Architecture and size of an ARC policy network."""
+
+    renamed_settings: ClassVar[Mapping[str, str]] = {
+        "width": "hidden_dim",
+        "depth": "num_layers",
+        "heads": "num_heads",
+        "patch": "patch_size",
+        "colors": "color_encoding",
+        "places": "selection_head",
+    }
+
+    kind: Literal["color_equivariant", "conv", "transformer"] = "conv"
+    """Architecture. `conv` consists of convolutions, `color_equivariant` of convolutions whose weights are
+    shared by all colors, and `transformer` of self-attention between patches. `color_equivariant` needs the
+    least data."""
+    hidden_dim: int = Field(default=32, ge=4)
+    """Number of features per cell or patch."""
+    num_layers: int = Field(default=3, ge=1)
+    """Number of residual blocks."""
+    num_heads: int = Field(default=4, ge=1)
+    """Number of attention heads, of which `hidden_dim` must be a multiple. Used by `transformer` only."""
+    patch_size: int = Field(default=1, ge=1, le=10)
+    """Side of the square patches into which grids are divided, in cells, 1 to 10. Use 1 for small grids, and
+    3 to 5 for grids of 30x30. `color_equivariant` requires 1."""
+    color_encoding: Literal["embedding", "bits"] = "embedding"
+    """Input encoding of colors. `embedding` learns one vector per color; `bits` learns one vector per bit of
+    the color's number, which takes half as long. Used by `conv` and `transformer` only."""
+    selection_head: SelectionHead = "cells"
+    """Output layer that selects cells. `cells` computes one logit per cell and operation; `axes` computes one
+    logit per row and one per column for each operation; `category_axes` does so for each category of
+    operations (fill, move, ...). `color_equivariant` requires `cells`."""
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _check_kind(cls, value: object) -> object:
+        if value == "planes":
+            raise ValueError("planes was renamed to color_equivariant")
+        return value
+
+
+# After the config, which these modules import.
+from phalanx.arc.networks.color_equivariant import (  # noqa: E402
+    ColorEquivariantNetwork as ColorEquivariantNetwork,
+)
+from phalanx.arc.networks.conv import ArcConvNetwork as ArcConvNetwork  # noqa: E402
+from phalanx.arc.networks.stem_and_heads import ArcNetwork as ArcNetwork  # noqa: E402
+from phalanx.arc.networks.transformer import ArcTransformer as ArcTransformer  # noqa: E402
 
 
 def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> ArcNetwork:
@@ -18,10 +69,9 @@ def create_network(config: ArcNetworkConfig, arc: ArcConfig, key: Key) -> ArcNet
         arc: Settings of the environment.
         key: Random key for the initial parameters.
     """
-    if arc.action.selection_format not in NUM_SELECTED_CELLS:
+    if arc.action.selection_format == "mask":
         raise ValueError(
-            "policies select points or boxes: set action.selection_format to point or bbox, "
-            f"got {arc.action.selection_format!r}"
+            "policies select points or boxes: set action.selection_format to point or bbox, got 'mask'"
         )
     if not arc.observation.working_grid:
         raise ValueError("a policy must see the working grid: set observation.working_grid=true")

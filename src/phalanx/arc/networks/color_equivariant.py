@@ -3,19 +3,21 @@
 The kernels compute the stem, the blocks and their backward pass together, eight examples at a time.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Bool, Float, Int8
 
 from phalanx.arc.action_distribution import ArcDistribution, ArcLogits, CellLogits, joint_operation_logits
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.networks.stem_and_heads import NUM_SELECTED_CELLS, ArcNetworkConfig, Observation, grids_of
+from phalanx.arc.networks import ArcNetworkConfig
+from phalanx.arc.networks.stem_and_heads import NUM_SELECTED_CELLS, ArcNetwork, Observation, grids_of
 from phalanx.arc.operations import NUM_COLORS, Operation
 from phalanx.core.backends import is_cpu_only, register_ffi_targets
 from phalanx.core.environment import Key
@@ -26,6 +28,7 @@ from phalanx.nn.layers import Conv3x3, Dense, pool
 WIDTHS = (8, 12, 16, 24, 32)
 """Values of `hidden_dim` for which the C++ kernels are compiled."""
 _LANES = 8
+"""Number of examples that the C++ kernels compute at a time."""
 
 Grids = Int8[Array, "*batch grids rows columns"]
 BatchedPlanes = Float[Array, "*batch colors rows columns width"]
@@ -38,10 +41,14 @@ class TrunkParams(NamedTuple):
     stem: Float[Array, "marks width"]
     stem_bias: Float[Array, " width"]
     colors: Float[Array, "colors width"]
+    """Learned vector of each color, which is added to the stem's features."""
     convolution: Float[Array, "depth window width width"]
+    """Weights of the 3x3 convolutions."""
     across: Float[Array, "depth pooled width"]
+    """Weights of the layers whose input is pooled over all colors."""
     across_bias: Float[Array, "depth width"]
     context: Float[Array, "depth pooled width"]
+    """Weights of the layers whose input is pooled over all cells."""
     context_bias: Float[Array, "depth width"]
 
 
@@ -50,6 +57,7 @@ _MARKS = 4
 color, is black, has another color, or is outside the grid."""
 
 Planes = Float[Array, "colors rows columns width"]
+Mask = Bool[Array, "rows columns"]
 
 
 class ColorEquivariantBlock(eqx.Module):
@@ -66,14 +74,14 @@ class ColorEquivariantBlock(eqx.Module):
         self.across = Dense(2 * width, width, key=keys[1])
         self.context = Dense(2 * width, width, key=keys[2])
 
-    def __call__(self, planes: Planes, inside: Bool[Array, "rows columns"]) -> Planes:
+    def __call__(self, planes: Planes, inside: Mask) -> Planes:
         around = jax.vmap(self.convolution)(planes)
         across = self.across(_over_colors(planes))
         context = self.context(jax.vmap(pool, (0, None))(planes, inside))
         return planes + jax.nn.relu(around + across + context[:, None, None])
 
 
-class ColorEquivariantNetwork(eqx.Module):
+class ColorEquivariantNetwork(ArcNetwork):
     """Policy network with one plane of features per color. It consists of residual 3x3 convolutions whose
     weights are shared by all colors.
 
@@ -94,8 +102,6 @@ class ColorEquivariantNetwork(eqx.Module):
     that are pooled over the grid."""
     hidden: Dense
     value: Dense
-    ids: tuple[int, ...] = eqx.field(static=True)
-    """Ids of the operations that the config allows."""
     num_selected: int = eqx.field(static=True)
     """Number of cells that an action selects: 1 for a point, 2 for the corners of a box."""
     backend: Backend = eqx.field(static=True)
@@ -115,9 +121,8 @@ class ColorEquivariantNetwork(eqx.Module):
         self.stem = Dense(grids * _MARKS, width, key=keys[0])
         self.colors = jnp.zeros((NUM_COLORS, width))
         self.paint = Dense(width, 2 * self.num_selected, key=keys[1], scale=0.01)
-        self.others = (
-            Dense(2 * width, others * self.num_selected, key=keys[2], scale=0.01) if others else None
-        )
+        outputs = others * self.num_selected
+        self.others = Dense(2 * width, outputs, key=keys[2], scale=0.01) if others else None
         self.operations = Dense(2 * width, 2 + others, key=keys[3], scale=0.01)
         self.hidden = Dense(2 * width, 4 * width, key=keys[4])
         self.value = Dense(4 * width, 1, key=keys[5], scale=0.1)
@@ -127,14 +132,15 @@ class ColorEquivariantNetwork(eqx.Module):
         if native:
             register_ffi_targets()
 
-    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
-        logits, value = self.logits(observation)
-        return ArcDistribution.from_logits(logits, self.ids, observation), value
-
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits of the action distribution and the value for one observation."""
         grids = grids_of(observation)
-        return self._heads(self._trunk(grids, grids[0] >= 0), grids[0] >= 0)
+        inside = grids[0] >= 0
+        if self.backend == "native":
+            return self._heads(trunk(jnp.stack(grids), self._trunk_params()), inside)
+        planes = self.stem(_marks(grids)) + self.colors[:, None, None]
+        for block in self.blocks:
+            planes = block(planes, inside)
+        return self._heads(planes, inside)
 
     def batch(self, observations: Observation) -> tuple[ArcDistribution, Float[Array, " batch"]]:
         """Compute the action distributions and values for a batch of observations.
@@ -145,7 +151,8 @@ class ColorEquivariantNetwork(eqx.Module):
         """
         if self.backend == "xla":
             return jax.vmap(self)(observations)
-        planes = trunk(jax.vmap(lambda seen: jnp.stack(grids_of(seen)))(observations), self._trunk_params())
+        grids = jax.vmap(lambda seen: jnp.stack(grids_of(seen)))(observations)
+        planes = trunk(grids, self._trunk_params())
 
         def finish(planes: Planes, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
             logits, value = self._heads(planes, grids_of(observation)[0] >= 0)
@@ -153,34 +160,16 @@ class ColorEquivariantNetwork(eqx.Module):
 
         return jax.vmap(finish)(planes, observations)
 
-    def _heads(
-        self, planes: Planes, inside: Bool[Array, "rows columns"]
-    ) -> tuple[ArcLogits, Float[Array, ""]]:
+    def _heads(self, planes: Planes, inside: Mask) -> tuple[ArcLogits, Float[Array, ""]]:
         selections = tuple(CellLogits(cells) for cells in self._cells(planes))
         summary = pool(_over_colors(planes)[..., : planes.shape[-1]], inside)
         operations = self._operation_logits(summary) + joint_operation_logits(selections[0], self.ids, inside)
         return ArcLogits(operations, selections), self.value(jax.nn.relu(self.hidden(summary)))[0]
 
-    def _trunk(self, grids: list[Array], inside: Bool[Array, "rows columns"]) -> Planes:
-        if self.backend == "xla":
-            planes = self.stem(_marks(grids)) + self.colors[:, None, None]
-            for block in self.blocks:
-                planes = block(planes, inside)
-            return planes
-        return trunk(jnp.stack(grids), self._trunk_params())
-
     def _trunk_params(self) -> TrunkParams:
         blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.blocks)
-        return TrunkParams(
-            self.stem.weight,
-            self.stem.bias,
-            self.colors,
-            blocks.convolution.weight,
-            blocks.across.weight,
-            blocks.across.bias,
-            blocks.context.weight,
-            blocks.context.bias,
-        )
+        # The fields of `TrunkParams` have the order of these leaves.
+        return TrunkParams(*jax.tree.leaves((self.stem, self.colors, blocks)))
 
     @property
     def _painting(self) -> tuple[int, ...]:
@@ -247,15 +236,8 @@ def _trunk_backward(residuals: Any, cotangent: BatchedPlanes) -> tuple[None, Tru
 trunk.defvjp(_trunk_forward, _trunk_backward)
 
 
-def _sizes(grids: Grids, weights: TrunkParams) -> tuple[tuple[int, ...], int, int, int, int]:
-    """Return the batch shape and the numbers of examples, blocks, cells and features."""
-    batch, (rows, columns) = grids.shape[:-3], grids.shape[-2:]
-    depth, width = weights.convolution.shape[0], weights.convolution.shape[-1]
-    return batch, int(np.prod(batch, dtype=np.int64)), depth, rows * columns, width
-
-
 def _flat(grids: Grids) -> Int8[Array, "samples grids rows columns"]:
-    return grids.reshape(-1, *grids.shape[-3:])
+    return grids.reshape(math.prod(grids.shape[:-3]), *grids.shape[-3:])
 
 
 def _one_call(function: Callable) -> Callable:
@@ -280,32 +262,24 @@ def _one_call(function: Callable) -> Callable:
     return run
 
 
-@_one_call
-def _forward(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes]:
-    batch, samples, _, _, width = _sizes(grids, weights)
-    shape = (NUM_COLORS, *grids.shape[-2:], width)
-    result = jax.ShapeDtypeStruct((samples, *shape), jnp.float32)
-    planes = jax.ffi.ffi_call("phalanx_arc_color_equivariant_forward", result)(_flat(grids), *weights)
-    return (planes.reshape(*batch, *shape),)
+def _run_forward(grids: Grids, weights: TrunkParams, *, with_residuals: bool) -> tuple[Array, ...]:
+    """Return the planes and, if requested, the residuals for the backward pass: the features of every layer,
+    and a mask of the active units."""
+    flat, depth = _flat(grids), weights.convolution.shape[0]
+    shape = (NUM_COLORS, *grids.shape[-2:], weights.convolution.shape[-1])
+    units, layer = -(-len(flat) // _LANES), math.prod(shape)
+    results = [jax.ShapeDtypeStruct((len(flat), *shape), jnp.float32)]
+    target = "phalanx_arc_color_equivariant_forward"
+    if with_residuals:
+        target += "_with_residuals"
+        results.append(jax.ShapeDtypeStruct((units, depth + 1, layer, _LANES), jnp.float32))
+        results.append(jax.ShapeDtypeStruct((units, depth, layer), jnp.uint8))
+    planes, *residuals = jax.ffi.ffi_call(target, results)(flat, *weights)
+    return planes.reshape(*grids.shape[:-3], *shape), *residuals
 
 
-@_one_call
-def _forward_saving(grids: Grids, weights: TrunkParams) -> tuple[BatchedPlanes, Array, Array]:
-    """Return the planes and the residuals for the backward pass: the features of every layer, and a mask of
-    the active units."""
-    batch, samples, depth, cells, width = _sizes(grids, weights)
-    shape = (NUM_COLORS, *grids.shape[-2:], width)
-    units = -(-samples // _LANES)
-    layer = NUM_COLORS * cells * width
-    results = (
-        jax.ShapeDtypeStruct((samples, *shape), jnp.float32),
-        jax.ShapeDtypeStruct((units, depth + 1, layer, _LANES), jnp.float32),
-        jax.ShapeDtypeStruct((units, depth, layer), jnp.uint8),
-    )
-    planes, features, active = jax.ffi.ffi_call(
-        "phalanx_arc_color_equivariant_forward_with_residuals", results
-    )(_flat(grids), *weights)
-    return planes.reshape(*batch, *shape), features, active
+_forward = _one_call(functools.partial(_run_forward, with_residuals=False))
+_forward_saving = _one_call(functools.partial(_run_forward, with_residuals=True))
 
 
 @custom_vmap
@@ -325,10 +299,7 @@ def _backward(
 @_backward.def_vmap
 def _(axis_size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
     # The gradient of each mapped example is a sum over that example only, so there is one call per example.
-    operands = tuple(
-        broadcast_unbatched(value, batched, axis_size)
-        for value, batched in zip(args, in_batched, strict=True)
-    )
+    operands = broadcast_unbatched(args, tuple(in_batched), axis_size)
 
     def one_example(operands: Any) -> tuple[Array, ...]:
         grids, weights, features, active, cotangent = operands

@@ -1,17 +1,17 @@
 """Convolutional policy network."""
 
-import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from phalanx.arc.action_distribution import ArcDistribution, ArcLogits
+from phalanx.arc.action_distribution import ArcLogits
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig, Heads, Observation, Stem, grids_of
+from phalanx.arc.networks import ArcNetworkConfig
+from phalanx.arc.networks.stem_and_heads import ArcNetwork, Heads, Observation, Stem, grids_of
 from phalanx.core.environment import Key
 from phalanx.nn.layers import Conv3x3, Dense, pool
 
 
-class ArcConvNetwork(eqx.Module):
+class ArcConvNetwork(ArcNetwork):
     """Policy network with residual 3x3 convolutions. Each block also adds features that are pooled over the
     entire grid."""
 
@@ -22,19 +22,14 @@ class ArcConvNetwork(eqx.Module):
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 2 + config.num_layers)
-        width = config.hidden_dim
+        self.ids, width = arc.action.operations, config.hidden_dim
         self.stem = Stem(config, arc, key=keys[0])
         self.heads = Heads(config, arc, key=keys[1])
         blocks = [jax.random.split(block_key) for block_key in keys[2:]]
         self.convolutions = tuple(Conv3x3(width, width, key=k[0]) for k in blocks)
         self.contexts = tuple(Dense(2 * width, width, key=k[1]) for k in blocks)
 
-    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
-        logits, value = self.logits(observation)
-        return ArcDistribution.from_logits(logits, self.heads.ids, observation), value
-
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits of the action distribution and the value for one observation."""
         features, inside = self.stem(observation)
         for convolution, context in zip(self.convolutions, self.contexts, strict=True):
             features = features + jax.nn.relu(convolution(features) + context(pool(features, inside)))

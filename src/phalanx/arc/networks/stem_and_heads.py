@@ -1,79 +1,53 @@
 """First and last layers of the ARC policy networks: embeddings of grids, and heads for operations, cells and
 the value."""
 
+import abc
 import math
-from collections.abc import Mapping
-from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int8, Shaped
-from pydantic import Field, field_validator
 
 from phalanx.arc.action_distribution import (
+    ArcDistribution,
     ArcLogits,
     AxisLogits,
     CellLogits,
-    SelectionHead,
     SelectionLogits,
     category_groups,
     joint_operation_logits,
 )
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.observation import ArcObservation
+from phalanx.arc.networks import ArcNetworkConfig
+from phalanx.arc.observation import ArcObservation, Observation
 from phalanx.arc.operations import NUM_COLORS
-from phalanx.config import Config
 from phalanx.core.environment import Key
 from phalanx.nn.layers import Conv3x3, Dense, pool
 
-Observation = ArcObservation | Int8[Array, "rows columns"]
-
+Features = Float[Array, "down across width"]
+"""One vector per patch of cells."""
+Inside = Bool[Array, "down across"]
+"""Mask of the patches that contain a cell of the working grid."""
 NUM_SELECTED_CELLS = {"point": 1, "bbox": 2}
 """Number of cells that an action selects, by selection format: one cell for a point, two corners for a
 box."""
 _COLOR_BITS = 4
 
 
-class ArcNetworkConfig(Config):
-    """Architecture and size of an ARC policy network."""
+class ArcNetwork(eqx.Module):
+    """Base class of the policy networks."""
 
-    renamed_settings: ClassVar[Mapping[str, str]] = {
-        "width": "hidden_dim",
-        "depth": "num_layers",
-        "heads": "num_heads",
-        "patch": "patch_size",
-        "colors": "color_encoding",
-        "places": "selection_head",
-    }
+    ids: tuple[int, ...] = eqx.field(static=True)
+    """Ids of the operations that the config allows, in the order of the operation logits."""
 
-    kind: Literal["color_equivariant", "conv", "transformer"] = "conv"
-    """Architecture. `conv` consists of convolutions, `color_equivariant` of convolutions whose weights are
-    shared by all colors, and `transformer` of self-attention between patches. `color_equivariant` needs the
-    least data."""
-    hidden_dim: int = Field(default=32, ge=4)
-    """Number of features per cell or patch."""
-    num_layers: int = Field(default=3, ge=1)
-    """Number of residual blocks."""
-    num_heads: int = Field(default=4, ge=1)
-    """Number of attention heads, of which `hidden_dim` must be a multiple. Used by `transformer` only."""
-    patch_size: int = Field(default=1, ge=1, le=10)
-    """Side of the square patches into which grids are divided, in cells, 1 to 10. Use 1 for small grids, and
-    3 to 5 for grids of 30x30. `color_equivariant` requires 1."""
-    color_encoding: Literal["embedding", "bits"] = "embedding"
-    """Input encoding of colors. `embedding` learns one vector per color; `bits` learns one vector per bit of
-    the color's number, which takes half as long. Used by `conv` and `transformer` only."""
-    selection_head: SelectionHead = "cells"
-    """Output layer that selects cells. `cells` computes one logit per cell and operation; `axes` computes one
-    logit per row and one per column for each operation; `category_axes` does so for each category of
-    operations (fill, move, ...). `color_equivariant` requires `cells`."""
+    @abc.abstractmethod
+    def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
+        """Compute the logits of the action distribution and the value for one observation."""
 
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _check_kind(cls, value: object) -> object:
-        if value == "planes":
-            raise ValueError("planes was renamed to color_equivariant")
-        return value
+    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
+        logits, value = self.logits(observation)
+        return ArcDistribution.from_logits(logits, self.ids, observation), value
 
 
 def grids_of(observation: Observation) -> list[Int8[Array, "rows columns"]]:
@@ -90,8 +64,11 @@ class GridEmbedding(eqx.Module):
     different for each kind of grid and each position in the patch."""
 
     tables: Float[Array, "inputs width"]
+    """Learned vector of each color, for each grid and each cell of a patch."""
     patch: int = eqx.field(static=True)
+    """Side of a patch in cells."""
     bits: bool = eqx.field(static=True)
+    """Learn one vector per bit of a color's number instead of one per color."""
 
     def __init__(self, grids: int, config: ArcNetworkConfig, *, key: Key) -> None:
         self.patch, self.bits = config.patch_size, config.color_encoding == "bits"
@@ -150,9 +127,7 @@ class Stem(eqx.Module):
         self.embedding = GridEmbedding(grids, config, key=keys[0])
         self.demonstrations = DemonstrationEncoder(config, key=keys[1]) if see.num_demonstrations else None
 
-    def __call__(
-        self, observation: Observation
-    ) -> tuple[Float[Array, "down across width"], Bool[Array, "down across"]]:
+    def __call__(self, observation: Observation) -> tuple[Features, Inside]:
         """Compute the vectors of one observation.
 
         Returns:
@@ -179,8 +154,12 @@ class Heads(eqx.Module):
     hidden: Dense
     value: Dense
     patch: int = eqx.field(static=True)
+    """Side of a patch in cells."""
     ids: tuple[int, ...] = eqx.field(static=True)
+    """Ids of the operations that the config allows."""
     groups: tuple[int, ...] | None = eqx.field(static=True)
+    """For each operation, the group of operations with which it shares its selection logits. None if each
+    operation has its own."""
 
     def __init__(self, config: ArcNetworkConfig, arc: ArcConfig, *, key: Key) -> None:
         keys = jax.random.split(key, 5)
@@ -198,10 +177,7 @@ class Heads(eqx.Module):
         )
 
     def __call__(
-        self,
-        features: Float[Array, "down across width"],
-        inside: Bool[Array, "down across"],
-        working: Int8[Array, "rows columns"],
+        self, features: Features, inside: Inside, working: Int8[Array, "rows columns"]
     ) -> tuple[ArcLogits, Float[Array, ""]]:
         """Compute the logits and the value.
 
@@ -225,11 +201,7 @@ class Heads(eqx.Module):
         return len(self.ids if self.groups is None else set(self.groups))
 
     def _selection_logits(
-        self,
-        layers: tuple[Dense, ...],
-        features: Float[Array, "down across width"],
-        inside: Bool[Array, "down across"],
-        canvas: tuple[int, ...],
+        self, layers: tuple[Dense, ...], features: Features, inside: Inside, canvas: tuple[int, ...]
     ) -> SelectionLogits:
         patch, groups = self.patch, self._num_groups
         if len(layers) == 1:
@@ -237,17 +209,14 @@ class Heads(eqx.Module):
             cells = layers[0](features).reshape(down, across, groups, patch, patch)
             cells = cells.transpose(2, 0, 3, 1, 4).reshape(groups, down * patch, across * patch)
             return CellLogits(cells[:, : canvas[0], : canvas[1]])
-        by_axis = [
-            layer(_max_along(features, inside, 1 - axis)).reshape(-1, groups, patch)
-            for axis, layer in enumerate(layers)
-        ]
-        by_axis = [logits.transpose(1, 0, 2).reshape(groups, -1) for logits in by_axis]
-        return AxisLogits(by_axis[0][:, : canvas[0]], by_axis[1][:, : canvas[1]])
+        by_axis = []
+        for axis, layer in enumerate(layers):
+            logits = layer(_max_along(features, inside, 1 - axis)).reshape(-1, groups, patch)
+            by_axis.append(logits.transpose(1, 0, 2).reshape(groups, -1)[:, : canvas[axis]])
+        return AxisLogits(*by_axis)
 
 
-def _max_along(
-    features: Float[Array, "down across width"], inside: Bool[Array, "down across"], axis: int
-) -> Float[Array, "sides width"]:
+def _max_along(features: Features, inside: Inside, axis: int) -> Float[Array, "sides width"]:
     """Compute the maximum of each feature in every row or column. Only patches in the working grid count,
     except in rows or columns that are entirely outside it.
 

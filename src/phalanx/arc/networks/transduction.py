@@ -3,20 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int8, Int32
+from jaxtyping import Array, Float, Int32
 from pydantic import Field
 
 from phalanx.arc.config import MAX_GRID_SIDE
-from phalanx.arc.networks.transduction_features import (
-    NUM_FLAGS,
-    NUM_SIZES,
-    NUM_VIEWS,
-    flags_of,
-    histogram_of,
-    sizes_of,
-    summarize_input,
-    views_of,
-)
+from phalanx.arc.networks import transduction_features as features
+from phalanx.arc.networks.transduction_features import Grid
 from phalanx.arc.operations import NUM_COLORS
 from phalanx.config import Config
 from phalanx.core.environment import Key
@@ -98,34 +90,33 @@ class TransductionNetwork(eqx.Module):
 
     def __init__(self, config: TransductionNetworkConfig, num_tasks: int, *, key: Key) -> None:
         keys = jax.random.split(key, 6 + config.num_layers)
-        seen = NUM_VIEWS * (_RANKS + 1) + NUM_COLORS + NUM_FLAGS
+        seen = features.NUM_VIEWS * (_RANKS + 1) + NUM_COLORS + features.NUM_FLAGS
         self.tasks = jax.random.normal(keys[0], (num_tasks, config.task_embedding_dim))
-        self.copies = jnp.zeros((num_tasks, NUM_VIEWS)).at[:, 0].set(2.0)
-        self.sizes = jnp.zeros((num_tasks, 2, NUM_SIZES)).at[:, :, 0].set(2.0)
-        self.heads = jnp.zeros((num_tasks, config.hidden_dim, NUM_VIEWS + 2 * NUM_COLORS))
+        self.copies = jnp.zeros((num_tasks, features.NUM_VIEWS)).at[:, 0].set(2.0)
+        self.sizes = jnp.zeros((num_tasks, 2, features.NUM_SIZES)).at[:, :, 0].set(2.0)
+        self.heads = jnp.zeros((num_tasks, config.hidden_dim, features.NUM_VIEWS + 2 * NUM_COLORS))
         self.stem = Dense(seen, config.hidden_dim, key=keys[1], scale=2.0)
         self.stem_film = Dense(config.task_embedding_dim, 2 * config.hidden_dim, key=keys[2], scale=0.3)
-        self.head = Dense(config.hidden_dim, NUM_VIEWS + 2 * NUM_COLORS, key=keys[3], scale=0.1)
+        self.head = Dense(config.hidden_dim, features.NUM_VIEWS + 2 * NUM_COLORS, key=keys[3], scale=0.1)
         self.size_hidden = Dense(config.task_embedding_dim + _NUMBERS, 2 * config.hidden_dim, key=keys[4])
-        self.size_out = Dense(2 * config.hidden_dim, 2 * NUM_SIZES, key=keys[5], scale=0.1)
+        self.size_out = Dense(2 * config.hidden_dim, 2 * features.NUM_SIZES, key=keys[5], scale=0.1)
         blocks = [_Block(config, key=k) for k in keys[6:]]
         self.blocks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
 
-    def size_probs(
-        self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
-    ) -> Float[Array, "2 sides"]:
+    def size_probs(self, grid: Grid, task: Int32[Array, ""]) -> Float[Array, "2 sides"]:
         """Compute the probability of each height and of each width of the output, 0 to 30."""
-        summary = summarize_input(grid)
-        hidden = jax.nn.relu(self.size_hidden(jnp.concatenate([self.tasks[task], histogram_of(summary)])))
-        logits = self.sizes[task] + self.size_out(hidden).reshape(2, NUM_SIZES)
-        sides = sizes_of(summary)
+        summary = features.summarize_input(grid)
+        seen = jnp.concatenate([self.tasks[task], features.histogram_of(summary)])
+        hidden = jax.nn.relu(self.size_hidden(seen))
+        logits = self.sizes[task] + self.size_out(hidden).reshape(2, features.NUM_SIZES)
+        sides = features.sizes_of(summary)
         possible = (sides >= 1) & (sides <= MAX_GRID_SIDE)
         probs = jax.nn.softmax(jnp.where(possible, logits, -1e9), axis=-1)
         values = sides[..., None] == jnp.arange(MAX_GRID_SIDE + 1)
         return jnp.sum(jnp.where(values, probs[..., None], 0.0), axis=1)
 
     def cell_logits(
-        self, grid: Int8[Array, "rows columns"], task: Int32[Array, ""], rows: Array, columns: Array
+        self, grid: Grid, task: Int32[Array, ""], rows: Array, columns: Array
     ) -> Float[Array, "rows columns colors"]:
         """Compute the logits of the color of each output cell.
 
@@ -135,9 +126,9 @@ class TransductionNetwork(eqx.Module):
             rows: Height of the output.
             columns: Width of the output.
         """
-        summary = summarize_input(grid)
-        views = views_of(grid, summary, rows, columns)
-        flags = flags_of(grid, summary)
+        summary = features.summarize_input(grid)
+        views = features.views_of(grid, summary, rows, columns)
+        flags = features.flags_of(grid, summary)
         rank = jnp.where(views >= 0, summary.ranks[jnp.maximum(views, 0)], NUM_COLORS)
         seen = jnp.concatenate(
             [
@@ -151,8 +142,7 @@ class TransductionNetwork(eqx.Module):
         embedded = self.tasks[task]
         scale, shift = jnp.split(self.stem_film(embedded), 2)
         cells = jax.nn.relu(self.stem(seen) * (1 + scale) + shift)
-        r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
-        inside = ((r < rows) & (c < columns)) | (grid >= 0)
+        inside = _rectangle(grid.shape, rows, columns) | (grid >= 0)
 
         def apply_block(cells: Array, block: _Block) -> tuple[Array, None]:
             return jnp.where(inside[..., None], block(cells, inside, embedded), 0.0), None
@@ -160,9 +150,9 @@ class TransductionNetwork(eqx.Module):
         # A scan, because XLA merges parts of unrolled blocks and takes three times as long.
         cells, _ = jax.lax.scan(apply_block, cells, self.blocks)
         out = self.head(cells) + cells @ self.heads[task]
-        copies = out[..., :NUM_VIEWS] + self.copies[task]
-        by_color = out[..., NUM_VIEWS : NUM_VIEWS + NUM_COLORS]
-        by_rank = out[..., NUM_VIEWS + NUM_COLORS :]
+        ends = features.NUM_VIEWS, features.NUM_VIEWS + NUM_COLORS
+        copies, by_color, by_rank = jnp.split(out, ends, axis=-1)
+        copies = copies + self.copies[task]
         shown = (views[..., None] == jnp.arange(NUM_COLORS)).astype(jnp.float32)
         # Not a matrix product, because many tiny ones are slow.
         copied = jnp.sum(copies.transpose(2, 0, 1)[..., None] * shown, axis=0)
@@ -172,10 +162,7 @@ class TransductionNetwork(eqx.Module):
 
 
 def transduction_loss(
-    network: TransductionNetwork,
-    grid: Int8[Array, "rows columns"],
-    answer: Int8[Array, "rows columns"],
-    task: Int32[Array, ""],
+    network: TransductionNetwork, grid: Grid, answer: Grid, task: Int32[Array, ""]
 ) -> tuple[Float[Array, ""], Array]:
     """Compute the loss of one pair: the cross-entropies of the cells' colors, divided by the square root of
     their number, plus those of the output's height and width.
@@ -205,9 +192,7 @@ def transduction_loss(
     return cells + sides, exact
 
 
-def predict_output(
-    network: TransductionNetwork, grid: Int8[Array, "rows columns"], task: Int32[Array, ""]
-) -> Int8[Array, "rows columns"]:
+def predict_output(network: TransductionNetwork, grid: Grid, task: Int32[Array, ""]) -> Grid:
     """Predict the output grid for an input grid. Both are -1 outside the grid.
 
     Args:
@@ -217,5 +202,9 @@ def predict_output(
     """
     rows, columns = jnp.argmax(network.size_probs(grid, task), axis=-1)
     colors = jnp.argmax(network.cell_logits(grid, task, rows, columns), axis=-1).astype(jnp.int8)
-    r, c = jnp.meshgrid(*(jnp.arange(side) for side in grid.shape), indexing="ij")
-    return jnp.where((r < rows) & (c < columns), colors, jnp.int8(-1))
+    return jnp.where(_rectangle(grid.shape, rows, columns), colors, jnp.int8(-1))
+
+
+def _rectangle(shape: tuple[int, ...], rows: Array, columns: Array) -> features.Mask:
+    """Return a mask of the first `rows` rows and `columns` columns of a canvas."""
+    return (jnp.arange(shape[0])[:, None] < rows) & (jnp.arange(shape[1]) < columns)

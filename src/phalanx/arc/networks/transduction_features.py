@@ -14,6 +14,8 @@ from jaxtyping import Array, Bool, Float, Int8, Int32
 from phalanx.arc.operations import NUM_COLORS
 
 Grid = Int8[Array, "rows columns"]
+"""Colors of a grid on a canvas, -1 outside the grid."""
+Mask = Bool[Array, "rows columns"]
 
 NUM_VIEWS = 27
 """Number of views that `views_of` computes."""
@@ -30,7 +32,9 @@ class InputSummary(NamedTuple):
     """Global features of an input grid."""
 
     height: Int32[Array, ""]
+    """Number of rows of the input."""
     width: Int32[Array, ""]
+    """Number of columns of the input."""
     counts: Int32[Array, " colors"]
     """Number of cells of each color."""
     ranks: Int32[Array, " colors"]
@@ -58,14 +62,8 @@ def summarize_input(grid: Grid) -> InputSummary:
         columns.shape[0] - 1 - jnp.argmax(columns[::-1]),
     )
     height, width = inside.any(axis=1).sum(), inside.any(axis=0).sum()
-    return InputSummary(
-        height.astype(jnp.int32),
-        width.astype(jnp.int32),
-        counts.astype(jnp.int32),
-        ranks.astype(jnp.int32),
-        by_rank.astype(jnp.int32),
-        box,
-    )
+    summary = InputSummary(height, width, counts, ranks, by_rank, box)
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.int32), summary)
 
 
 def views_of(
@@ -92,29 +90,14 @@ def views_of(
         index = index % (2 * side)
         return jnp.where(index < side, index, 2 * side - 1 - index)
 
-    positions = [
-        (r, c),
-        (r, w - 1 - c),
-        (h - 1 - r, c),
-        (h - 1 - r, w - 1 - c),
-        (c, r),
-        (h - 1 - c, w - 1 - r),
-        (h - 1 - c, r),
-        (c, w - 1 - r),
-        (r % h, c % w),
-        (mirror(r, h), mirror(c, w)),
-        (r * h // rows, c * w // columns),
-        (r + top, c + left),
-        (r + top, right - c),
-        (bottom - r, c + left),
-        (r + h - rows, c + w - columns),
-        (r, c + columns),
-        (r, c + columns + 1),
-        (r + rows, c),
-        (r + rows + 1, c),
-        (top + bottom - r, c),
-        (r, left + right - c),
-    ]
+    flipped = [(r, c), (r, w - 1 - c), (h - 1 - r, c), (h - 1 - r, w - 1 - c)]
+    transposed = [(c, r), (h - 1 - c, w - 1 - r), (h - 1 - c, r), (c, w - 1 - r)]
+    tiled = [(r % h, c % w), (mirror(r, h), mirror(c, w)), (r * h // rows, c * w // columns)]
+    cropped = [(r + top, c + left), (r + top, right - c), (bottom - r, c + left)]
+    shifted = [(r + h - rows, c + w - columns), (r, c + columns), (r, c + columns + 1)]
+    shifted += [(r + rows, c), (r + rows + 1, c)]
+    mirrored = [(top + bottom - r, c), (r, left + right - c)]
+    positions = [*flipped, *transposed, *tiled, *cropped, *shifted, *mirrored]
     shown = [at(*position) for position in positions]
     constant = [jnp.broadcast_to(summary.by_rank[rank].astype(jnp.int8), grid.shape) for rank in (0, 1)]
     return jnp.stack([*shown, *_rays(grid, summary), *constant])
@@ -148,22 +131,20 @@ def flags_of(grid: Grid, summary: InputSummary) -> Bool[Array, "flags rows colum
     open_to = jax.lax.fori_loop(0, _SPREADS, lambda _, mask: passable & _spread(mask), open_to)
     enclosed = inside & ~drawn & ~open_to[1:-1, 1:-1]
     flags = [enclosed]
-    for mask, same in ((drawn, False), (drawn, True)):
-        sizes = _component_sizes(grid, mask, same)
-        largest, smallest = jnp.max(sizes), jnp.min(jnp.where(mask, sizes, 10_000))
-        flags += [mask & (sizes == largest), mask & (sizes == smallest), mask & (sizes == 1)]
+    for same_color in (False, True):
+        sizes = _component_sizes(grid, drawn, same_color)
+        largest, smallest = jnp.max(sizes), jnp.min(jnp.where(drawn, sizes, 10_000))
+        flags += [drawn & (sizes == size) for size in (largest, smallest, 1)]
     return jnp.stack([*flags, inside])
 
 
-def _component_sizes(
-    grid: Grid, mask: Bool[Array, "rows columns"], same_color: bool
-) -> Int32[Array, "rows columns"]:
+def _component_sizes(grid: Grid, mask: Mask, same_color: bool) -> Int32[Array, "rows columns"]:
     """Compute the size of the 8-connected component to which each cell of a mask belongs; 0 outside the mask.
 
     Args:
         grid: The grid.
         mask: Cells that form the components.
-        same_color: Whether only cells of the same color are connected.
+        same_color: Connect only cells of the same color.
     """
     rows, columns = grid.shape
     steps = [(down, across) for down in (-1, 0, 1) for across in (-1, 0, 1) if down or across]
@@ -184,7 +165,7 @@ def _shift(grid: Array, down: int, across: int, outside: int | bool) -> Array:
     return padded[1 + down : 1 + down + grid.shape[0], 1 + across : 1 + across + grid.shape[1]]
 
 
-def _spread(mask: Bool[Array, "rows columns"]) -> Bool[Array, "rows columns"]:
+def _spread(mask: Mask) -> Mask:
     """Add the 4-connected neighbors of all cells to a mask."""
     near = [_shift(mask, *step, False) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
     return mask | jnp.stack(near).any(axis=0)

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from phalanx.arc.action_distribution import ArcDistribution, ArcLogits
+from phalanx.arc.action_distribution import ArcLogits
 from phalanx.arc.config import ArcConfig
-from phalanx.arc.networks.stem_and_heads import ArcNetworkConfig, Heads, Observation, Stem, grids_of
+from phalanx.arc.networks import ArcNetworkConfig
+from phalanx.arc.networks.stem_and_heads import ArcNetwork, Heads, Observation, Stem, grids_of
 from phalanx.core.environment import Key
 from phalanx.nn.layers import Attention, Dense, LayerNorm
 
@@ -39,7 +40,7 @@ class _Block(eqx.Module):
         return items + self.layers[1](jax.nn.gelu(self.layers[0](self.norms[1](items))))
 
 
-class ArcTransformer(eqx.Module):
+class ArcTransformer(ArcNetwork):
     """Policy network that is a transformer over the patches of the grid, with sinusoidal encodings of rows
     and columns."""
 
@@ -55,17 +56,13 @@ class ArcTransformer(eqx.Module):
                 f"got {config.hidden_dim} and {config.num_heads}"
             )
         keys = jax.random.split(key, 3 + config.num_layers)
+        self.ids = arc.action.operations
         self.stem = Stem(config, arc, key=keys[0])
         self.position = Dense(4 * _FREQUENCIES, config.hidden_dim, key=keys[1])
         self.heads = Heads(config, arc, key=keys[2])
         self.blocks = tuple(_Block(config.hidden_dim, config.num_heads, key=k) for k in keys[3:])
 
-    def __call__(self, observation: Observation) -> tuple[ArcDistribution, Float[Array, ""]]:
-        logits, value = self.logits(observation)
-        return ArcDistribution.from_logits(logits, self.heads.ids, observation), value
-
     def logits(self, observation: Observation) -> tuple[ArcLogits, Float[Array, ""]]:
-        """Compute the logits of the action distribution and the value for one observation."""
         features, inside = self.stem(observation)
         shape = features.shape
         items = (features + self.position(_sinusoids(shape[0], shape[1]))).reshape(-1, shape[2])
@@ -84,6 +81,5 @@ def _sinusoids(rows: int, columns: int) -> Float[Array, "rows columns waves"]:
         return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
     shape = (rows, columns, 2 * _FREQUENCIES)
-    return jnp.concatenate(
-        [np.broadcast_to(along(rows)[:, None], shape), np.broadcast_to(along(columns)[None], shape)], axis=-1
-    )
+    waves = along(rows)[:, None], along(columns)[None]
+    return jnp.concatenate([np.broadcast_to(wave, shape) for wave in waves], axis=-1)

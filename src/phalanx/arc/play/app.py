@@ -32,7 +32,6 @@ from phalanx.arc.play.panes import (
     DemonstrationPane,
     HelpScreen,
     LeaveScreen,
-    Leaving,
     OperationPanel,
     OperationsScreen,
     WorkPane,
@@ -84,7 +83,7 @@ class PlayApp(App[None]):
         tasks: Test pairs to solve, in this order.
         config: Settings of the environment.
         recording: File to which episodes are saved.
-        show_similarity: Whether to show the fraction of correct cells.
+        show_similarity: Show the fraction of correct cells.
         palette: `arc`, or `safe` for color-blind players.
     """
 
@@ -112,7 +111,8 @@ class PlayApp(App[None]):
         self.color = 1
         self.solved: set[int] = set()
         """Indices of the tasks that were solved."""
-        self.saved_steps = self.saved_episodes = 0
+        self.saved_steps = 0
+        """Number of steps of the saved episodes."""
         self._saved: list[ArcState] = []
         """Final states of the saved episodes, so that no episode is saved twice."""
 
@@ -137,7 +137,7 @@ class PlayApp(App[None]):
         self.board.cursor = Cursor()
         self.tool = FILL
         await self.query_one(DemonstrationPane).show(self.session.task.task, self.palette)
-        self._say("Find the rule of the demonstrations. Press ? for the keys.")
+        self._message = "Find the rule of the demonstrations. Press ? for the keys."
         self._draw()
         self.board.focus()
 
@@ -148,26 +148,23 @@ class PlayApp(App[None]):
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether the episode is solved but not saved."""
+        """True if the episode is solved but not saved."""
         return self.session.solved and not self._is_saved()
+
+    @property
+    def saved_episodes(self) -> int:
+        """Number of saved episodes."""
+        return len(self._saved)
 
     def _is_saved(self) -> bool:
         return any(state is self.session.state for state in self._saved)
-
-    def _say(self, message: str) -> None:
-        self._message = message
 
     def _draw(self) -> None:
         """Update the screen."""
         session, view = self.session, self.session.view
         canvas = self.config.grid_shape if self.tool is RESIZE and not session.ended else None
         self.query_one(WorkPane).show(view, self.board.cursor.clip(*(canvas or view.working.shape)), canvas)
-        self._draw_lines()
-
-    def _draw_lines(self) -> None:
-        session, view = self.session, self.session.view
-        family = session.task.task.family
-        title = Text.assemble((view.title, "bold"), f"  {family}" if family else "")
+        title = Text.assemble((view.title, "bold"), f"  {session.task.task.family or ''}".rstrip())
         title.append(f"  step {view.step} of {self.config.episode.max_episode_steps}", "dim")
         if self.show_similarity:
             title.append(f"  {format_percent(view.similarity)} of the cells are correct", "italic")
@@ -178,7 +175,7 @@ class PlayApp(App[None]):
         message.update(Text(self._result_text() or self._message), layout=False)
         named = f" {self.palette.names[self.color]}" if self.tool.has_color else ""
         self.query_one("#tool", Static).update(Text.assemble((self.tool.name, "bold"), named), layout=False)
-        self.query_one(PaletteBar).show(self.color)
+        self.query_one(PaletteBar).color = self.color
         self.query_one(OperationPanel).mark(self.tool)
         self.query_one("#board-frame").border_subtitle = self.board.cursor.text
 
@@ -201,14 +198,14 @@ class PlayApp(App[None]):
         except PlayError as error:
             self.notify(str(error), severity="warning")
         else:
-            self._say(message)
+            self._message = message
             if self.session.solved:
                 self.solved.add(self.index)
         self._draw()
 
     def _operate(self, operation: int, single: bool = False) -> None:
         cursor, shape = self.board.cursor, self.config.grid_shape
-        cells = cursor.single_mask(shape) if single else cursor.mask(shape)
+        cells = (Cursor.at(cursor.row, cursor.col) if single else cursor).mask(shape)
 
         def act() -> None:
             self.session.act(operation, cells)
@@ -241,17 +238,14 @@ class PlayApp(App[None]):
             self._operate(operation)
             return
         self.tool, self.color = chosen[0], self.color if chosen[1] is None else chosen[1]
-        self._say(f"{operation_name(operation)}: click a cell, or press space.")
+        self._message = f"{operation_name(operation)}: click a cell, or press space."
         self._draw()
 
     def action_tool(self, key: str) -> None:
         """Select a tool by its key."""
-        self._choose_tool(next(tool for tool in TOOLS if tool.key == key))
-
-    def _choose_tool(self, tool: Tool) -> None:
-        self.tool = tool
+        self.tool = tool = next(tool for tool in TOOLS if tool.key == key)
         hints = {MOVE: "the arrow keys move the selected cells; esc stops", RESIZE: "select the last cell"}
-        self._say(f"{tool.name}: {hints.get(tool, 'click a cell, or press space')}.")
+        self._message = f"{tool.name}: {hints.get(tool, 'click a cell, or press space')}."
         self._draw()
 
     def action_color(self, color: int) -> None:
@@ -267,12 +261,11 @@ class PlayApp(App[None]):
             direction: `up`, `down`, `left` or `right`.
             extend: Whether to extend the selected box to the new position of the cursor.
         """
-        step = DIRECTIONS[direction]
         if self.tool is MOVE and not extend:
-            self._operate(MOVES[step])
-            return
-        self.board.cursor = self.board.cursor.move(*step, extend)
-        self._draw()
+            self._operate(MOVES[direction])
+        else:
+            self.board.cursor = self.board.cursor.move(*DIRECTIONS[direction], extend)
+            self._draw()
 
     def action_drop(self) -> None:
         """Clear the selection, and switch from a tool without a color to the fill tool."""
@@ -306,11 +299,7 @@ class PlayApp(App[None]):
         """Submit the grid."""
         self._try(self.session.submit, "Submitted.")
 
-    def action_save(self) -> None:
-        """Save the episode."""
-        self._save()
-
-    def _save(self) -> bool:
+    def action_save(self) -> bool:
         """Save the episode. Returns whether the file contains the episode afterward."""
         if self._is_saved():
             self.notify(f"this episode has already been saved to {self.file.path}", severity="warning")
@@ -321,7 +310,7 @@ class PlayApp(App[None]):
             self.notify(f"not saved: {error}", severity="error", timeout=10)
             return False
         self._saved.append(self.session.state)
-        self.saved_episodes, self.saved_steps = self.saved_episodes + 1, self.saved_steps + len(samples)
+        self.saved_steps += len(samples)
         self.notify(f"{format_count(len(samples), 'step')} saved to {self.file.path}")
         self._draw()
         return True
@@ -347,8 +336,8 @@ class PlayApp(App[None]):
     def _before_leaving(self, leave: Callable[[], object]) -> None:
         """Call `leave`. If the episode is solved but not saved, ask the player first."""
 
-        def answered(answer: Leaving | None) -> None:
-            if answer == "leave" or (answer == "save" and self._save()):
+        def answered(answer: str | None) -> None:
+            if answer == "leave" or (answer == "save" and self.action_save()):
                 leave()
 
         if self.is_unsaved:
@@ -375,8 +364,7 @@ class PlayApp(App[None]):
     def on_board_pressed(self, event: Board.Pressed) -> None:
         cursor = self.board.cursor
         if event.ctrl and self.config.action.selection_format == "mask":
-            loose = cursor.loose
-            self.board.cursor = Cursor(event.row, event.col, (event.row, event.col), loose).toggle()
+            self.board.cursor = Cursor(event.row, event.col, (event.row, event.col), cursor.loose).toggle()
             self._draw()
             return
         if cursor.is_single or not cursor.contains(event.row, event.col) or self.tool.single:
@@ -393,12 +381,6 @@ class PlayApp(App[None]):
     def on_palette_bar_chosen(self, event: PaletteBar.Chosen) -> None:
         self.action_color(event.color)
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    async def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         if isinstance(event.option_list, OperationPanel):
-            chosen = event.option_list.entries[event.option_index][2]
-            if isinstance(chosen, Tool):
-                self._choose_tool(chosen)
-            elif chosen == Operation.SUBMIT:
-                self.action_submit()
-            else:
-                self.action_choose(chosen)
+            await self.run_action(event.option_list.entries[event.option_index][2])

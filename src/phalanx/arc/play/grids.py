@@ -1,5 +1,6 @@
 """Widgets that draw grids, including the working grid, which handles the mouse."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -9,11 +10,12 @@ from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.reactive import reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
 from phalanx.arc.play.keys import Cursor
-from phalanx.arc.rendering.palette import ARC, SAFE, Palette, rgb
+from phalanx.arc.rendering.palette import Palette, rgb
 
 Grid = Integer[np.ndarray, "_ _"]
 
@@ -24,21 +26,14 @@ apart."""
 
 # Terminals with 256 colors choose the nearest color themselves, and lighter maroon would become purple. So
 # each color has a standard color, and another one with the same hue for every other cell.
-_ARC_256 = "000000 0087D7 FF0000 00D75F FFD700 AFAFAF FF00AF FF8700 87D7FF 870000"
-_ARC_256_OTHER = "121212 005FD7 D70000 00AF5F D7AF00 9E9E9E D70087 D78700 5FD7FF 5F0000"
-_SAFE_256 = "000000 005FAF D70000 AFD7AF FFFF5F 949494 D700FF FF8700 5FAFFF AF005F"
-_SAFE_256_OTHER = "121212 005F87 AF0000 87D787 D7D75F 808080 AF00D7 D78700 5FAFD7 87005F"
-
-
-def _split_colors(colors: str) -> tuple[str, ...]:
-    return tuple(f"#{color}" for color in colors.split())
-
-
-_OTHER_CELLS = {"arc-256": _split_colors(_ARC_256_OTHER), "safe-256": _split_colors(_SAFE_256_OTHER)}
-_PALETTES_256 = {
-    palette.name: Palette(f"{palette.name}-256", _split_colors(colors), palette.names)
-    for palette, colors in ((ARC, _ARC_256), (SAFE, _SAFE_256))
+_COLORS_256 = {
+    "arc": "000000 0087D7 FF0000 00D75F FFD700 AFAFAF FF00AF FF8700 87D7FF 870000",
+    "arc other": "121212 005FD7 D70000 00AF5F D7AF00 9E9E9E D70087 D78700 5FD7FF 5F0000",
+    "safe": "000000 005FAF D70000 AFD7AF FFFF5F 949494 D700FF FF8700 5FAFFF AF005F",
+    "safe other": "121212 005F87 AF0000 87D787 D7D75F 808080 AF00D7 D78700 5FAFD7 87005F",
 }
+_SPLIT_256 = {name: tuple(f"#{color}" for color in text.split()) for name, text in _COLORS_256.items()}
+_OTHER_CELLS = {f"{name}-256": _SPLIT_256[f"{name} other"] for name in ("arc", "safe")}
 
 
 def terminal_palette(palette: Palette, color_system: str | None) -> Palette:
@@ -49,7 +44,9 @@ def terminal_palette(palette: Palette, color_system: str | None) -> Palette:
         palette: Palette to display.
         color_system: Name of the color system that Rich has detected; None if there are no colors.
     """
-    return palette if color_system in (None, "truecolor") else _PALETTES_256[palette.name]
+    if color_system in (None, "truecolor"):
+        return palette
+    return Palette(f"{palette.name}-256", _SPLIT_256[palette.name], palette.names)
 
 
 def size_at(shape: tuple[int, int], scale: int) -> Size:
@@ -74,9 +71,7 @@ class GridView(Widget):
 
     def __init__(self, cells: Grid, palette: Palette, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.cells = cells
-        self.palette = palette
-        self.scale = 1
+        self.cells, self.palette, self.scale = cells, palette, 1
         self._drawn = Size(0, 0)
 
     @property
@@ -121,12 +116,11 @@ class GridView(Widget):
     def _cells(self, y: int) -> list[Segment]:
         row = y // self.scale
         height, width = self.cells.shape
-        colors = self.cells[row].tolist() if row < height else []
         segments = []
         for col, text in enumerate(self._texts(row, y)):
             if row < height and col < width:
-                style = _cell_style(self.palette, colors[col], (row + col) % 2 == 1, not text.isspace())
-                segments.append(Segment(text, style))
+                color, other = int(self.cells[row, col]), (row + col) % 2 == 1
+                segments.append(Segment(text, _cell_style(self.palette, color, other, not text.isspace())))
             else:
                 segments.append(Segment("·".center(2 * self.scale) if text.isspace() else text, _OUTSIDE))
         return segments
@@ -145,26 +139,27 @@ class Board(GridView, can_focus=True):
     """Widget of the working grid. It draws the selection and posts messages when cells are clicked or
     dragged."""
 
+    @dataclasses.dataclass
     class Pressed(Message):
         """Message that a cell was clicked."""
 
-        def __init__(self, row: int, col: int, ctrl: bool) -> None:
-            super().__init__()
-            self.row, self.col, self.ctrl = row, col, ctrl
+        row: int
+        col: int
+        ctrl: bool
+        """True if the control key was held down."""
 
+    @dataclasses.dataclass
     class Dragged(Message):
-        """Message that the mouse was dragged from one cell to another. It contains the new cursor."""
+        """Message that the mouse was dragged from one cell to another."""
 
-        def __init__(self, cursor: Cursor) -> None:
-            super().__init__()
-            self.cursor = cursor
+        cursor: Cursor
+        """Cursor that selects the box between the two cells."""
 
     def __init__(self, cells: Grid, palette: Palette, *, id: str | None = None) -> None:
         super().__init__(cells, palette, id=id)
         self.cursor = Cursor()
         self.canvas: tuple[int, int] | None = None
         """Height and width of the canvas if cells outside the grid are drawn; None if they are not."""
-        self._seen: tuple[Cursor, tuple[int, int] | None] = (self.cursor, None)
         self._pressed: tuple[int, int] | None = None
         self._dragging = False
 
@@ -182,9 +177,7 @@ class Board(GridView, can_focus=True):
                 is drawn.
         """
         self.cursor, self.canvas = cursor, canvas
-        if self._seen != (cursor, canvas):
-            self._seen = (cursor, canvas)
-            self._redraw()
+        self._redraw()
 
     def region_of(self, row: int, col: int) -> Region:
         """Return the region of a cell in the widget."""
@@ -255,34 +248,25 @@ class PaletteBar(Widget):
     DEFAULT_CSS = "PaletteBar { width: 40; height: 1; }"
     WIDTH = 4
 
+    color = reactive(0)
+    """Color that is marked as selected."""
+
+    @dataclasses.dataclass
     class Chosen(Message):
         """Message that a color was clicked."""
 
-        def __init__(self, color: int) -> None:
-            super().__init__()
-            self.color = color
+        color: int
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self.palette = palette
-        self.color = 0
-
-    def show(self, color: int) -> None:
-        """Mark a color as selected."""
-        if color != self.color:
-            self.color = color
-            self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        return Strip(
-            [
-                Segment(
-                    f"[{number}] " if number == self.color else f" {number}  ",
-                    _style(self.palette.ink(number), color, number == self.color),
-                )
-                for number, color in enumerate(self.palette.colors)
-            ]
-        )
+        segments = []
+        for number, color in enumerate(self.palette.colors):
+            text = f"[{number}] " if number == self.color else f" {number}  "
+            segments.append(Segment(text, _style(self.palette.ink(number), color, number == self.color)))
+        return Strip(segments)
 
     def on_click(self, event: events.Click) -> None:
         if 0 <= event.x < self.WIDTH * len(self.palette.colors):

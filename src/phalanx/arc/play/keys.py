@@ -21,9 +21,9 @@ class Tool:
     """Id of the tool's operation. If the tool has a color, this is the operation for color 0. None for the
     move tool."""
     has_color: bool = False
-    """Whether the tool uses the selected color."""
+    """True if the tool uses the selected color."""
     single: bool = False
-    """Whether the tool is applied to the cursor's cell only, not to the entire selection."""
+    """True if the tool is applied to the cursor's cell only, not to the entire selection."""
 
     def operation(self, color: int) -> int | None:
         """Return the id of the tool's operation for a color; None for the move tool."""
@@ -64,14 +64,16 @@ OPERATION_KEYS: dict[int, str] = {
 """Key that immediately applies each operation to the selection."""
 
 MOVES = {
-    (-1, 0): Operation.MOVE_UP,
-    (1, 0): Operation.MOVE_DOWN,
-    (0, -1): Operation.MOVE_LEFT,
-    (0, 1): Operation.MOVE_RIGHT,
+    "up": Operation.MOVE_UP,
+    "down": Operation.MOVE_DOWN,
+    "left": Operation.MOVE_LEFT,
+    "right": Operation.MOVE_RIGHT,
 }
+"""Operation that moves an object in each direction."""
 MOVING_OPERATIONS = frozenset(range(Operation.MOVE_UP, Operation.FLIP_VERTICAL + 1))
 """Ids of the operations that move an object. The selection moves with it."""
 DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+"""Number of rows and columns by which the cursor moves in each direction."""
 
 
 def tool_for(operation: int) -> tuple[Tool, int | None] | None:
@@ -91,16 +93,14 @@ def key_text(operation: int) -> str:
     return OPERATION_KEYS[operation]
 
 
-def panel_entries() -> list[tuple[str, str, Tool | int]]:
-    """Return the entries of the operation panel. Each consists of a key, a name, and a tool or the id of an
-    operation. There are no entries for single colors."""
-    entries: list[tuple[str, str, Tool | int]] = [(tool.key, tool.name, tool) for tool in TOOLS]
-    shown = {tool.first for tool in TOOLS} | set(MOVES.values())
-    entries += [
-        (OPERATION_KEYS[info.id], info.name, info.id)
-        for info in OPERATIONS[2 * NUM_COLORS :]
-        if info.id not in shown
-    ]
+def panel_entries() -> list[tuple[str, str, str]]:
+    """Return the entries of the operation panel. Each consists of a key, a name, and the action of the
+    application that a click runs. There are no entries for single colors."""
+    entries = [(tool.key, tool.name, f"tool('{tool.key}')") for tool in TOOLS]
+    for info in OPERATIONS[2 * NUM_COLORS :]:
+        if info.id not in {tool.first for tool in TOOLS} | set(MOVES.values()):
+            action = "submit" if info.id == Operation.SUBMIT else f"choose({info.id})"
+            entries.append((OPERATION_KEYS[info.id], info.name, action))
     return entries
 
 
@@ -126,8 +126,8 @@ class Cursor:
     @property
     def box(self) -> tuple[int, int, int, int]:
         """First row, first column, last row and last column of the box between the cursor and the anchor."""
-        (row, col), (other_row, other_col) = (self.row, self.col), self.anchor
-        return min(row, other_row), min(col, other_col), max(row, other_row), max(col, other_col)
+        rows, cols = (self.row, self.anchor[0]), (self.col, self.anchor[1])
+        return min(rows), min(cols), max(rows), max(cols)
 
     @property
     def text(self) -> str:
@@ -140,7 +140,7 @@ class Cursor:
 
     @property
     def is_single(self) -> bool:
-        """Whether only the cursor's cell is selected."""
+        """True if only the cursor's cell is selected."""
         return (self.row, self.col) == self.anchor and not self.loose
 
     def contains(self, row: int, col: int) -> bool:
@@ -160,11 +160,6 @@ class Cursor:
         row, col = self.row + down, self.col + right
         return Cursor(row, col, self.anchor if extend else (row, col), self.loose)
 
-    def drag(self, row: int, col: int) -> "Cursor":
-        """Return the cursor moved to a cell. The anchor stays in place, so the box between them is
-        selected."""
-        return dataclasses.replace(self, row=row, col=col)
-
     def toggle(self) -> "Cursor":
         """Return the cursor with the cells of the box added to the single cells. If all of them are already
         selected, they are removed instead."""
@@ -175,37 +170,27 @@ class Cursor:
 
     def clip(self, height: int, width: int) -> "Cursor":
         """Return the cursor and the selection clipped to a grid of the given size."""
-        row, col = _clamp(self.row, height), _clamp(self.col, width)
-        anchor = (_clamp(self.anchor[0], height), _clamp(self.anchor[1], width))
+        corners = np.clip([(self.row, self.col), self.anchor], 0, (height - 1, width - 1))
+        (row, col), (other_row, other_col) = corners.tolist()
         loose = frozenset((r, c) for r, c in self.loose if r < height and c < width)
-        return Cursor(row, col, anchor, loose)
+        return Cursor(row, col, (other_row, other_col), loose)
 
     def mask(self, shape: tuple[int, int]) -> Bool[np.ndarray, "rows columns"]:
         """Return the mask of the selected cells, with the given shape."""
         cells = np.zeros(shape, bool)
-        if self.loose:
-            for row, col in self.loose:
-                cells[row, col] = True
-            return cells
         top, left, bottom, right = self.box
-        cells[top : bottom + 1, left : right + 1] = True
+        cells[top : bottom + 1, left : right + 1] = not self.loose
+        for cell in self.loose:
+            cells[cell] = True
         return cells
-
-    def single_mask(self, shape: tuple[int, int]) -> Bool[np.ndarray, "rows columns"]:
-        """Return the mask that contains only the cursor's cell, with the given shape."""
-        return Cursor.at(self.row, self.col).mask(shape)
 
     def select_cells(self, cells: Bool[np.ndarray, "rows columns"]) -> "Cursor":
         """Return the cursor with the given cells selected, to which an object has moved. If there are none,
         the cursor is unchanged."""
-        positions: list[tuple[int, int]] = [(row, col) for row, col in np.argwhere(cells).tolist()]
-        if not positions:
+        rows, cols = (indices.tolist() for indices in np.nonzero(cells))
+        if not rows:
             return self
-        rows, cols = zip(*positions, strict=True)
         if self.loose:
-            return Cursor(max(rows), max(cols), (max(rows), max(cols)), frozenset(positions))
+            loose = frozenset(zip(rows, cols, strict=True))
+            return Cursor(max(rows), max(cols), (max(rows), max(cols)), loose)
         return Cursor(max(rows), max(cols), (min(rows), min(cols)))
-
-
-def _clamp(index: int, side: int) -> int:
-    return min(max(index, 0), side - 1)

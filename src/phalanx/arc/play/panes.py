@@ -1,7 +1,7 @@
 """Panes and dialogs of the terminal application, and their styles."""
 
-from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import ClassVar
 
 from rich.table import Table
 from rich.text import Text
@@ -64,9 +64,8 @@ class PairView(Horizontal):
         if pair.output is None:
             raise ValueError("a demonstration must have an output")
         self.grids = (GridView(pair.input, palette), GridView(pair.output, palette))
-        self.shapes = (pair.input.shape, pair.output.shape)
         self.border_title = f"demonstration {number}"
-        self.border_subtitle = " → ".join(f"{height}×{width}" for height, width in self.shapes)
+        self.border_subtitle = " → ".join(_size(grid.cells.shape) for grid in self.grids)
 
     def compose(self) -> Iterator[Widget]:
         yield self.grids[0]
@@ -75,13 +74,8 @@ class PairView(Horizontal):
 
     def size_at(self, scale: int) -> tuple[int, int]:
         """Return the number of terminal columns and lines at a scale, including the border."""
-        sizes = [size_at((height, width), scale) for height, width in self.shapes]
+        sizes = [size_at(grid.shown_shape, scale) for grid in self.grids]
         return sum(size.width for size in sizes) + _ARROW, max(size.height for size in sizes) + _BORDER
-
-    def rescale(self, scale: int) -> None:
-        """Change the scale of both grids."""
-        for grid in self.grids:
-            grid.show(grid.cells, scale)
 
 
 class DemonstrationPane(VerticalScroll, can_focus=False):
@@ -102,19 +96,15 @@ class DemonstrationPane(VerticalScroll, can_focus=False):
         pairs = list(self.query(PairView))
         # The scroll bar takes one column, the border of a pair two.
         width, height = self.size.width - _BORDER - 1, self.size.height
-        scale = _largest_fitting(pairs, width, height)
+        for scale in range(_MAX_SCALE, -1, -1):
+            sizes = [pair.size_at(scale) for pair in pairs]
+            # Demonstrations that are too high can be scrolled.
+            fits_height = scale <= 1 or sum(lines for _, lines in sizes) <= height
+            if fits_height and all(columns <= width for columns, _ in sizes):
+                break
         for pair in pairs:
-            pair.rescale(scale)
-
-
-def _largest_fitting(pairs: Sequence[PairView], width: int, height: int) -> int:
-    for scale in range(_MAX_SCALE, -1, -1):
-        sizes = [pair.size_at(scale) for pair in pairs]
-        if all(columns <= width for columns, _ in sizes) and (
-            scale <= 1 or sum(lines for _, lines in sizes) <= height
-        ):
-            return scale
-    return 0
+            for grid in pair.grids:
+                grid.show(grid.cells, scale)
 
 
 class GridFrame(ScrollableContainer, can_focus=False, inherit_bindings=False):
@@ -128,10 +118,7 @@ class WorkPane(Vertical):
         super().__init__(id="work")
         self.input = GridView(view.input, palette, id="input")
         self.board = Board(view.working, palette, id="board")
-        self.frames = (
-            GridFrame(self.input, id="input-frame"),
-            GridFrame(self.board, id="board-frame"),
-        )
+        self.frames = (GridFrame(self.input, id="input-frame"), GridFrame(self.board, id="board-frame"))
 
     def compose(self) -> Iterator[Widget]:
         yield from self.frames
@@ -179,16 +166,18 @@ class OperationPanel(OptionList, can_focus=False):
 
     def __init__(self) -> None:
         self.entries = panel_entries()
-        super().__init__(*(Option(_entry(key, name), id=key) for key, name, _ in self.entries), id="panel")
+        super().__init__(
+            *(
+                Option(Text.assemble((f"{key:<2}", "bold"), name, no_wrap=True, overflow="ellipsis"), id=key)
+                for key, name, _ in self.entries
+            ),
+            id="panel",
+        )
         self.border_title = "operations"
 
     def mark(self, tool: Tool) -> None:
         """Highlight the current tool."""
-        self.highlighted = next(index for index, entry in enumerate(self.entries) if entry[2] == tool)
-
-
-def _entry(key: str, name: str) -> Text:
-    return Text.assemble((f"{key:<2}", "bold"), name, no_wrap=True, overflow="ellipsis")
+        self.highlighted = self.get_option_index(tool.key)
 
 
 def _size(shape: tuple[int, ...]) -> str:
@@ -270,11 +259,9 @@ def _line(operation: int) -> Table:
     return table
 
 
-Leaving = Literal["save", "leave", "stay"]
-
-
-class LeaveScreen(ModalScreen[Leaving]):
-    """Dialog that asks whether to save a solved episode before leaving it."""
+class LeaveScreen(ModalScreen[str]):
+    """Dialog that asks whether to save a solved episode before leaving it. Its result is `save`, `leave` or
+    `stay`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "answer('save')"),
@@ -292,9 +279,8 @@ class LeaveScreen(ModalScreen[Leaving]):
                 yield Button("Cancel (esc)", id="stay")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        self.action_answer(str(event.button.id))
+        self.dismiss(str(event.button.id))
 
     def action_answer(self, answer: str) -> None:
         """Close the dialog with an answer: `save`, `leave` or `stay`."""
-        answers: dict[str, Leaving] = {"save": "save", "leave": "leave", "stay": "stay"}
-        self.dismiss(answers[answer])
+        self.dismiss(answer)

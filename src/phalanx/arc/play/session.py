@@ -11,7 +11,7 @@ from phalanx.arc.actions import Action, create_bbox_action, create_mask_action, 
 from phalanx.arc.config import ActionConfig, ArcConfig, EpisodeConfig, RewardConfig, SelectionFormat
 from phalanx.arc.env import ArcEnvironment
 from phalanx.arc.functional import arc_reset, arc_step
-from phalanx.arc.operations import NUM_OPERATIONS, Operation
+from phalanx.arc.operations import Operation
 from phalanx.arc.rendering.snapshot import StateSnapshot, snapshot
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask
@@ -121,24 +121,14 @@ class PlaySession:
 
     @property
     def ended(self) -> bool:
-        """Whether the episode has ended, because the grid was submitted or solved or the step limit was
+        """True if the episode has ended, because the grid was submitted or solved or the step limit was
         reached."""
         return self.view.done
 
     @property
     def solved(self) -> bool:
-        """Whether the episode ended with the correct grid."""
+        """True if the episode ended with the correct grid."""
         return self.view.solved
-
-    @property
-    def can_undo(self) -> bool:
-        """Whether there is a step to undo."""
-        return bool(self._steps)
-
-    @property
-    def can_redo(self) -> bool:
-        """Whether there is an undone step to redo."""
-        return bool(self._undone)
 
     def act(self, operation: int, cells: Cells) -> float:
         """Apply an operation to the selected cells, and return the reward.
@@ -152,8 +142,6 @@ class PlaySession:
         """
         if self.ended:
             raise PlayError("the episode has ended. u: undo the last step, r: restart, n: next task")
-        if not 0 <= operation < NUM_OPERATIONS:
-            raise ValueError(f"operations are 0 to {NUM_OPERATIONS - 1}, got {operation}")
         action = self._action(operation, cells)
         state, _, reward, _, _ = arc_step(self.state, action, self.config)
         self._steps.append(_Step(action, state, float(reward)))

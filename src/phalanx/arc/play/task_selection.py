@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from phalanx.arc.config import GENERATED
 from phalanx.arc.datasets import available_datasets, load_tasks
@@ -24,8 +25,8 @@ def select_tasks(
     seed: int = 0,
     data_dir: Path | None = None,
 ) -> list[PlayTask]:
-    """Return the test pairs to solve. They start with the given task, and the other tasks of its source
-    follow.
+    """Return the test pairs to solve, from tasks whose test outputs are all known. They start with the given
+    task, and the other tasks of its source follow.
 
     Args:
         task_id: Id of the first task; empty starts with the first task of the source. If `source` is empty,
@@ -40,53 +41,25 @@ def select_tasks(
         seed: Random seed of generated tasks.
         data_dir: Folder that contains the datasets. If None, $PHALANX_DATA or ~/.cache/phalanx/arc is used.
     """
+    generated: dict[str, Any] = {"max_size": max_size, "num_tasks": NUM_GENERATED, "seed": seed}
     if source:
         split = "training" if source == GENERATED and split == ALL else split
-        tasks = load_tasks(
-            source, split, None, families, max_size, data_dir=data_dir, num_tasks=NUM_GENERATED, seed=seed
-        )
-        return _test_pairs(_start_with(tasks, task_id, source), task_id, source)
-    if task_id in FAMILIES:
-        families, task_id = (task_id,), ""
-    if task_id and not (named := _generated(task_id)):
-        name, tasks = _search(task_id, split, data_dir)
-        return _test_pairs(_start_with(tasks, task_id, name), task_id, name)
-    tasks = load_tasks(GENERATED, "training", None, families, max_size, num_tasks=NUM_GENERATED, seed=seed)
-    return _test_pairs([*named, *tasks] if task_id else tasks, task_id, GENERATED)
-
-
-def _generated(task_id: str) -> list[ArcTask]:
-    """Generate the task with the given id. Returns an empty list if this is not the id of a generated
-    task."""
-    family, _, seed = task_id.rpartition("-")
-    return [generate_task(family, int(seed))] if family in FAMILIES and seed.isdecimal() else []
-
-
-def _search(task_id: str, split: str, data_dir: Path | None) -> tuple[str, list[ArcTask]]:
-    names = [name for name in available_datasets(data_dir) if name != GENERATED]
-    for name in names:
-        tasks = load_tasks(name, split, data_dir=data_dir)
-        if any(task.id == task_id for task in tasks):
-            return name, tasks
-    raise ValueError(
-        f"no task {task_id!r} in {', '.join(names) or 'any dataset'}, and no family of that name; "
-        f"set its dataset or path with --data, or use one of {', '.join(FAMILIES)}"
-    )
-
-
-def _start_with(tasks: list[ArcTask], task_id: str, source: str) -> list[ArcTask]:
-    """Rotate the list of tasks such that the task with the given id comes first."""
-    if not task_id:
-        return tasks
-    ids = [task.id for task in tasks]
-    if task_id not in ids:
-        raise ValueError(f"no task {task_id!r} among the {len(tasks)} selected tasks of {source}")
-    first = ids.index(task_id)
-    return tasks[first:] + tasks[:first]
-
-
-def _test_pairs(tasks: list[ArcTask], task_id: str, source: str) -> list[PlayTask]:
-    """Return the test pairs of the tasks whose test outputs are all known."""
+        tasks = load_tasks(source, split, families=families, data_dir=data_dir, **generated)
+    else:
+        if task_id in FAMILIES:
+            families, task_id = (task_id,), ""
+        named = _generated(task_id)
+        if task_id and not named:
+            source, tasks = _search(task_id, split, data_dir)
+        else:
+            source, tasks = GENERATED, load_tasks(GENERATED, "training", families=families, **generated)
+            tasks = named + tasks
+    if task_id:
+        ids = [task.id for task in tasks]
+        if task_id not in ids:
+            raise ValueError(f"no task {task_id!r} among the {len(tasks)} selected tasks of {source}")
+        first = ids.index(task_id)
+        tasks = tasks[first:] + tasks[:first]
     pairs = [
         PlayTask(task, test)
         for task in tasks
@@ -98,3 +71,23 @@ def _test_pairs(tasks: list[ArcTask], task_id: str, source: str) -> list[PlayTas
     if task_id and pairs[0].task.id != task_id:
         raise ValueError(f"the test outputs of task {task_id!r} are secret, so solutions cannot be checked")
     return pairs
+
+
+def _generated(task_id: str) -> list[ArcTask]:
+    """Generate the task with the given id. Returns an empty list if this is not the id of a generated
+    task."""
+    family, _, seed = task_id.rpartition("-")
+    return [generate_task(family, int(seed))] if family in FAMILIES and seed.isdecimal() else []
+
+
+def _search(task_id: str, split: str, data_dir: Path | None) -> tuple[str, list[ArcTask]]:
+    """Return the name and the tasks of the first dataset that contains the task with the given id."""
+    names = [name for name in available_datasets(data_dir) if name != GENERATED]
+    for name in names:
+        tasks = load_tasks(name, split, data_dir=data_dir)
+        if any(task.id == task_id for task in tasks):
+            return name, tasks
+    raise ValueError(
+        f"no task {task_id!r} in {', '.join(names) or 'any dataset'}, and no family of that name; "
+        f"set its dataset or path with --data, or use one of {', '.join(FAMILIES)}"
+    )

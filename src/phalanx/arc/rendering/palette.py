@@ -18,6 +18,8 @@ class Palette:
     """Color of each cell value, as `#RRGGBB`."""
     names: tuple[str, ...]
     """English names of the colors."""
+    labels: bool = False
+    """Write the digit of the color in each cell."""
 
     def __post_init__(self) -> None:
         if len(self.colors) != NUM_COLORS or len(self.names) != NUM_COLORS:
@@ -36,12 +38,9 @@ def relative_luminance(color: str) -> float:
     >>> relative_luminance("#FFFFFF")
     1.0
     """
-    red, green, blue = (_linear(part / 255) for part in rgb(color))
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _linear(value: float) -> float:
-    return float(value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+    shares = (part / 255 for part in rgb(color))
+    linear = (s / 12.92 if s <= 0.04045 else float(((s + 0.055) / 1.055) ** 2.4) for s in shares)
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def rgb(color: str) -> tuple[int, int, int]:
@@ -76,15 +75,19 @@ SAFE = Palette(
 PALETTES: dict[str, Palette] = {palette.name: palette for palette in (ARC, SAFE)}
 
 
-def palette_named(name: str) -> Palette:
+def palette_named(name: str, labels: bool = False) -> Palette:
     """Return the palette with the given name: `arc` (official colors), or `safe` for color-blind readers.
+
+    Args:
+        name: Name of the palette.
+        labels: Write the digit of the color in each cell.
 
     >>> palette_named("safe").names[3]
     'pale green'
     """
     if name not in PALETTES:
         raise ValueError(f"unknown palette {name!r}; choose from {', '.join(PALETTES)}")
-    return PALETTES[name]
+    return dataclasses.replace(PALETTES[name], labels=True) if labels else PALETTES[name]
 
 
 GRID_EDGE = "#39414F"

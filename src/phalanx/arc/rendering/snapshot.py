@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -110,48 +111,36 @@ def snapshots(states: ArcState, limit: int = 4) -> tuple[StateSnapshot, ...]:
     """Copy the first `limit` states of a batch to the host. A single state is treated as a batch of one."""
     tasks = named_tasks(states)
     columns = jax.device_get(_view(states, limit))
-    return tuple(_one(tasks, *row) for row in zip(*columns, strict=True))
+    rows = zip(*columns.values(), strict=True)
+    return tuple(_one(tasks, dict(zip(columns, row, strict=True))) for row in rows)
 
 
 # One program, because each property on its own would compile several.
 @functools.partial(jax.jit, static_argnums=1)
-def _view(states: ArcState, limit: int) -> tuple[Array, ...]:
-    """Compute the arrays that snapshots of the first `limit` states contain."""
+def _view(states: ArcState, limit: int) -> dict[str, Array]:
+    """Compute the attributes of the first `limit` states from which snapshots are created, by name."""
     batch = len(states.batch_shape)
     few = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[batch:])[:limit], states)
-    grids = (few.input_grid, few.working_grid, few.target_grid, few.selected, few.clipboard)
-    scalars = (few.task_index, few.pair_index, few.last_operation, few.step_count, few.similarity)
-    return *grids, *scalars, few.episode_done, few.solved
+    grids = ("input_grid", "working_grid", "target_grid", "selected", "clipboard")
+    scalars = ("task_index", "pair_index", "last_operation", "similarity", "step_count")
+    return {name: getattr(few, name) for name in (*grids, *scalars, "episode_done", "solved")}
 
 
-def _one(
-    tasks: TaskBuffer,
-    before: np.ndarray,
-    working: np.ndarray,
-    target: np.ndarray,
-    selected: np.ndarray,
-    clipboard: np.ndarray,
-    task_index: np.integer,
-    pair: np.integer,
-    operation: np.integer,
-    step: np.integer,
-    similarity: np.floating,
-    done: np.bool_,
-    solved: np.bool_,
-) -> StateSnapshot:
-    task = tasks[int(task_index)]
+def _one(tasks: TaskBuffer, view: dict[str, Any]) -> StateSnapshot:
+    """Create a snapshot from the attributes of one state, by name."""
+    task, pair, operation = tasks[int(view["task_index"])], view["pair_index"], int(view["last_operation"])
     demos = len(task.demos)
     name = f"demo {pair + 1} of {demos}" if pair < demos else f"test {pair - demos + 1} of {len(task.tests)}"
     return StateSnapshot(
         title=f"{task.id} · {name}",
-        input=as_cells(before),
-        working=as_cells(working),
-        target=as_cells(target),
-        selected=as_mask(selected, working),
-        clipboard=as_cells(clipboard),
-        operation=None if operation < 0 else int(operation),
-        similarity=float(similarity),
-        step=int(step),
-        done=bool(done),
-        solved=bool(solved),
+        input=as_cells(view["input_grid"]),
+        working=as_cells(view["working_grid"]),
+        target=as_cells(view["target_grid"]),
+        selected=as_mask(view["selected"], view["working_grid"]),
+        clipboard=as_cells(view["clipboard"]),
+        operation=None if operation < 0 else operation,
+        similarity=float(view["similarity"]),
+        step=int(view["step_count"]),
+        done=bool(view["episode_done"]),
+        solved=bool(view["solved"]),
     )

@@ -1,6 +1,6 @@
 """Draws grids as SVG blocks, with cells, lines, digits and the outline of the selection."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import drawsvg as draw
 import numpy as np
@@ -11,27 +11,22 @@ from phalanx.arc.rendering.snapshot import Cells, Mask
 from phalanx.svg import MUTED, Number, SvgBlock
 
 
-def cell_size(shape: tuple[int, ...], box: Number, labels: bool = False, largest: Number = 30) -> float:
-    """Compute the side of a cell in pixels such that a grid fits in a square box.
+def cell_size(shapes: Iterable[tuple[int, ...]], box: Number, labels: bool = False) -> float:
+    """Compute the side of a cell in pixels such that each grid fits in a square box.
 
     The result has a minimum, so large grids may exceed the box.
 
     Args:
-        shape: Height and width of the grid.
+        shapes: Height and width of each grid.
         box: Side of the box in pixels.
-        labels: Whether cells contain digits, for which the minimum is larger.
-        largest: Maximum side of a cell in pixels.
+        labels: Reserve space for digits in the cells, by a larger minimum.
     """
-    return float(np.clip(np.floor(2 * box / max(*shape, 1)) / 2, 11 if labels else 4, largest))
+    longest = max(1, *(max(shape) for shape in shapes))
+    return float(np.clip(np.floor(2 * box / longest) / 2, 11 if labels else 4, 30))
 
 
 def grid_block(
-    cells: Cells,
-    side: Number,
-    *,
-    selected: Mask | None = None,
-    palette: Palette = ARC,
-    labels: bool = False,
+    cells: Cells, side: Number, *, selected: Mask | None = None, palette: Palette = ARC
 ) -> SvgBlock:
     """Draw a grid. Cells of -1 are left empty. All cells of one color are a single path, which keeps files
     small.
@@ -41,33 +36,26 @@ def grid_block(
         side: Side of a cell in pixels.
         selected: Mask of cells to outline, or None.
         palette: Colors of the cells.
-        labels: Whether to write a digit in each cell.
     """
     height, width = cells.shape
     if not cells.size:
         return blank_block((1, 1), side, "")
     parts: list[object] = []
     for color in range(NUM_COLORS):
-        runs = list(_runs(cells == color))
-        if runs:
-            area = "".join(
-                f"M{c * side:g} {r * side:g}h{n * side:g}v{side:g}h{-n * side:g}z" for r, c, n in runs
-            )
-            parts.append(
-                draw.Path(
-                    area,
-                    fill=palette.colors[color],
-                    shape_rendering="crispEdges",
-                    class_=f"cells color-{color}",
-                )
-            )
+        area = "".join(
+            f"M{c * side:g} {r * side:g}h{n * side:g}v{side:g}h{-n * side:g}z"
+            for r, c, n in _runs(cells == color)
+        )
+        if area:
+            style = {"shape_rendering": "crispEdges", "class_": f"cells color-{color}"}
+            parts.append(draw.Path(area, fill=palette.colors[color], **style))
     filled = cells >= 0
     # Thin lines between cells, and a stronger line around the grid.
     lines = _edges(filled, side, inner=True)
     if lines:
         parts.append(draw.Path(lines, stroke="#8A8F99", stroke_opacity=0.55, stroke_width=1, fill="none"))
     parts.append(_stroke(_edges(filled, side), GRID_EDGE, 1.2, "rim"))
-    if labels:
+    if palette.labels:
         parts.append(_digits(cells, side, palette))
     if selected is not None and selected.any():
         outline = _edges(selected, side)
@@ -87,24 +75,18 @@ def blank_block(shape: tuple[int, int], side: Number, sign: str) -> SvgBlock:
         sign: Text in the center of the frame; empty for none.
     """
     width, height = max(shape[1] * side, 28), max(shape[0] * side, 28)
-    frame = draw.Rectangle(
-        0.5,
-        0.5,
-        width - 1,
-        height - 1,
-        rx=3,
-        fill="none",
-        stroke=MUTED,
-        stroke_opacity=0.6,
-        stroke_dasharray="4 3",
-    )
-    size = min(height * 0.5, 30)
-    parts: tuple[object, ...] = (frame,)
+    dashes = {"stroke": MUTED, "stroke_opacity": 0.6, "stroke_dasharray": "4 3"}
+    parts = [draw.Rectangle(0.5, 0.5, width - 1, height - 1, rx=3, fill="none", **dashes)]
     if sign:
-        parts += (
-            draw.Text(sign, size, width / 2, height / 2 + size * 0.36, fill=MUTED, text_anchor="middle"),
-        )
-    return SvgBlock(width, height, parts)
+        size = min(height * 0.5, 30)
+        y = height / 2 + size * 0.36
+        parts.append(draw.Text(sign, size, width / 2, y, fill=MUTED, text_anchor="middle"))
+    return SvgBlock(width, height, tuple(parts))
+
+
+def grid_or_blank(cells: Cells | None, side: Number, palette: Palette, shape: tuple[int, int]) -> SvgBlock:
+    """Draw a grid or, if it is None, an empty frame of the given shape with a question mark."""
+    return blank_block(shape, side, "?") if cells is None else grid_block(cells, side, palette=palette)
 
 
 def _stroke(path: str, color: str, width: Number, name: str) -> draw.Path:
@@ -119,9 +101,8 @@ def _digits(cells: Cells, side: Number, palette: Palette) -> draw.Group:
     for (r, c), color in np.ndenumerate(cells):
         if color >= 0:
             x, y = (c + 0.5) * side, (r + 0.5) * side + size * 0.36
-            group.append(
-                draw.Text(str(int(color)), size, round(x, 1), round(y, 1), fill=palette.ink(int(color)))
-            )
+            digit, ink = str(int(color)), palette.ink(int(color))
+            group.append(draw.Text(digit, size, round(x, 1), round(y, 1), fill=ink))
     return group
 
 

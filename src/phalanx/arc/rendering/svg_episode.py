@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import drawsvg as draw
 import jax
@@ -72,6 +73,13 @@ class EpisodeFrame:
         return "solved" if self.solved else "ended" if self.done else "running"
 
     @property
+    def result_text(self) -> str:
+        """Reward and similarity, such as `+0.5 · 75.0%`. Values that are not shown are omitted."""
+        reward = [] if self.reward is None else [format_signed(self.reward)]
+        similarity = [] if self.similarity is None else [format_percent(self.similarity)]
+        return " · ".join(reward + similarity)
+
+    @property
     def selection_text(self) -> str:
         """Description of the selected cells, with rows and columns counted from 0. At the start of the
         episode, the size of the grid."""
@@ -89,40 +97,16 @@ class EpisodeFrame:
         return f"{len(inside)} cells from {top}, {left}"
 
 
-def frame(
-    grid: GridLike,
-    *,
-    selected: MaskLike | None = None,
-    operation: int | None = None,
-    step: int = 0,
-    reward: Number | None = None,
-    similarity: Number | None = None,
-    done: bool = False,
-    solved: bool = False,
-) -> EpisodeFrame:
+def frame(grid: GridLike, *, selected: MaskLike | None = None, **details: Any) -> EpisodeFrame:
     """Create a frame of an episode.
 
     Args:
         grid: Working grid, which may be padded with -1.
         selected: Mask of the selected cells, with the shape of `grid`. None if no cell is selected.
-        operation: Id of the operation; None at the start of the episode.
-        step: Number of steps taken so far.
-        reward: Reward of the step; None if it is not shown.
-        similarity: Similarity to the target after the step; None if it is not shown.
-        done: Whether the episode has ended.
-        solved: Whether the episode has ended with a correct solution.
+        details: Values of the other fields of `EpisodeFrame`, such as `operation` and `reward`.
     """
-    return EpisodeFrame(
-        grid=as_cells(grid),
-        selected=as_mask(selected, grid),
-        step=step,
-        operation=operation,
-        reward=reward,
-        similarity=similarity,
-        done=done,
-        solved=solved,
-        num_selected=0 if selected is None else int(np.sum(selected)),
-    )
+    num_selected = 0 if selected is None else int(np.sum(selected))
+    return EpisodeFrame(as_cells(grid), as_mask(selected, grid), num_selected=num_selected, **details)
 
 
 def episode_frames(
@@ -190,30 +174,19 @@ def _working_grid(observations: PyTree) -> Int8[Array, "_ _ _"]:
     return grid
 
 
-def omitted_text(steps: int) -> str:
-    """Describe how many steps are omitted.
-
-    >>> omitted_text(27)
-    '… 27 steps omitted …'
-    """
-    return f"… {format_count(steps, 'step')} omitted …"
-
-
-def frames_to_show(frames: int, most: int) -> tuple[int, int]:
-    """Choose which frames of an episode to show. If there are more than `most`, only the beginning and the
-    end are shown.
-
-    Returns:
-        Two indices, `first` and `last`. The frames before `first` and the frames from `last` on are shown.
-
-    >>> frames_to_show(10, 24), frames_to_show(100, 24)
-    ((10, 10), (12, 88))
-    """
-    if frames < 1:
+def frames_to_show(frames: Sequence[EpisodeFrame], max_frames: int) -> list[EpisodeFrame | str]:
+    """Return the frames of an episode to draw. If there are more than `max_frames`, those in the middle are
+    replaced by a text such as `… 27 steps omitted …`."""
+    if not frames:
         raise ValueError("an episode needs at least one frame")
-    if most < 2:
-        raise ValueError(f"max_frames must be at least 2 (the beginning and the end), got {most}")
-    return (frames, frames) if frames <= most else (most - most // 2, frames - most // 2)
+    if max_frames < 2:
+        raise ValueError(f"max_frames must be at least 2 (the beginning and the end), got {max_frames}")
+    omitted = len(frames) - max_frames
+    if omitted <= 0:
+        return list(frames)
+    first = max_frames - max_frames // 2
+    text = f"… {format_count(omitted, 'step')} omitted …"
+    return [*frames[:first], text, *frames[first + omitted :]]
 
 
 FRAME_WIDTH = 188
@@ -240,15 +213,12 @@ def draw_episode(
         palette: `arc`, or `safe` for color-blind readers.
         labels: Whether to write a digit in each cell.
     """
-    first, last = frames_to_show(len(frames), max_frames)
+    shown = frames_to_show(frames, max_frames)
     goal = None if target is None else as_cells(target)
     shapes = [frame.grid.shape for frame in frames] + ([] if goal is None else [goal.shape])
-    stage = _Stage.for_shapes(shapes, FRAME_WIDTH, palette, labels)
+    stage = _Stage.for_shapes(shapes, FRAME_WIDTH, palette_named(palette, labels))
     blocks = [] if goal is None else [_target(goal, stage)]
-    blocks += [_step(frame, stage) for frame in frames[:first]]
-    if last > first:
-        blocks.append(_gap(last - first, stage))
-    blocks += [_step(frame, stage) for frame in frames[last:]]
+    blocks += [_gap(item, stage) if isinstance(item, str) else _step(item, stage) for item in shown]
     body = flow_cards(blocks, max(SHEET_WIDTH, stage.width + 24))
     return to_drawing(vstack([_heading(frames, title, max(body.width, 360)), body], 14), title)
 
@@ -275,24 +245,22 @@ def animate_episode(
         raise ValueError("an episode needs at least one frame")
     if seconds <= 0:
         raise ValueError(f"seconds must be positive, got {seconds}")
-    stage = _Stage.for_shapes([frame.grid.shape for frame in frames], FRAME_WIDTH * 1.75, palette, labels)
+    shapes = [frame.grid.shape for frame in frames]
+    stage = _Stage.for_shapes(shapes, FRAME_WIDTH * 1.75, palette_named(palette, labels))
     steps = [flow_cards([_step(frame, stage)], stage.width) for frame in frames]
     parts = []
     for i, step in enumerate(steps):
         group = step.at(0, 0)
         if len(steps) > 1:
-            final = i == len(steps) - 1
-            group.args["visibility"] = "visible" if final else "hidden"
-            states = ["hidden"] * len(steps)
-            states[i] = "visible"
-            # Repeated values are omitted, because n frames would need n * n of them.
-            times = [t for t in range(len(steps)) if t == 0 or states[t] != states[t - 1]]
+            # A frame is hidden from the start, visible from its own time, and hidden again afterward.
+            changes = [(0, "hidden"), (i, "visible"), (i + 1, "hidden")][i == 0 : 2 + (i < len(steps) - 1)]
+            group.args["visibility"] = changes[-1][1]
             group.append_anim(
                 draw.Animate(
                     "visibility",
                     f"{seconds * len(steps):g}s",
-                    ";".join(states[t] for t in times),
-                    keyTimes=";".join(f"{t / len(steps):.6g}" for t in times),
+                    ";".join(state for _, state in changes),
+                    keyTimes=";".join(f"{time / len(steps):.6g}" for time, _ in changes),
                     calcMode="discrete",
                     repeatCount="indefinite",
                 )
@@ -323,19 +291,16 @@ class _Stage:
     width: Number
     height: Number
     palette: Palette
-    labels: bool
 
     @classmethod
-    def for_shapes(
-        cls, shapes: Sequence[tuple[int, ...]], box: Number, palette: PaletteName, labels: bool
-    ) -> "_Stage":
-        side = min(cell_size(shape, box, labels) for shape in shapes)
+    def for_shapes(cls, shapes: Sequence[tuple[int, ...]], box: Number, palette: Palette) -> "_Stage":
+        side = cell_size(shapes, box, palette.labels)
         width = max(box, max(shape[1] for shape in shapes) * side)
-        return cls(side, width, max(shape[0] for shape in shapes) * side, palette_named(palette), labels)
+        return cls(side, width, max(shape[0] for shape in shapes) * side, palette)
 
     def show(self, cells: Cells, selected: Mask | None = None) -> SvgBlock:
         """Draw a grid in the center of the area."""
-        grid = grid_block(cells, self.side, selected=selected, palette=self.palette, labels=self.labels)
+        grid = grid_block(cells, self.side, selected=selected, palette=self.palette)
         middle = grid.at((self.width - grid.width) / 2, (self.height - grid.height) / 2)
         return SvgBlock(self.width, self.height, (middle,))
 
@@ -344,13 +309,11 @@ def _step(frame: EpisodeFrame, stage: _Stage) -> SvgBlock:
     invalid = frame.operation is not None and frame.operation < 0
     number = text_block(f"#{frame.step}", 11, fill=MUTED)
     selection = text_block(frame.selection_text, 11, width=stage.width - number.width - 6, fill=MUTED)
-    paid = "" if frame.reward is None else format_signed(frame.reward)
-    alike = "" if frame.similarity is None else format_percent(frame.similarity)
-    figures = text_block(" · ".join(filter(None, (paid, alike))), 11, width=stage.width * 0.58, fill=MUTED)
+    result = text_block(frame.result_text, 11, width=stage.width * 0.58, fill=MUTED)
     caption = [
         text_block(frame.name, 12, width=stage.width, bold=True, fill=BAD if invalid else TEXT),
         justify(selection, number, stage.width),
-        justify(figures, _badge(frame), stage.width),
+        justify(result, _badge(frame), stage.width),
     ]
     style = (("fill", GOOD_TINT), ("stroke", GOOD)) if frame.solved else ()
     block = vstack([stage.show(frame.grid, frame.selected), vstack(caption, 2)], 10)
@@ -373,7 +336,7 @@ def _target(cells: Cells, stage: _Stage) -> SvgBlock:
     return dataclasses.replace(block, card=(("fill", SHEET), ("stroke-dasharray", "5 4")))
 
 
-def _gap(steps: int, stage: _Stage) -> SvgBlock:
-    line = text_block(omitted_text(steps), 12, width=stage.width, fill=MUTED, anchor="middle")
+def _gap(text: str, stage: _Stage) -> SvgBlock:
+    line = text_block(text, 12, width=stage.width, fill=MUTED, anchor="middle")
     block = SvgBlock(stage.width, stage.height, (line.at(0, (stage.height + 30) / 2),))
     return dataclasses.replace(block, card=(("fill", SHEET), ("stroke-dasharray", "2 4")))

@@ -7,11 +7,9 @@ from typing import NamedTuple
 import drawsvg as draw
 import numpy as np
 
-from phalanx.arc.rendering.palette import PaletteName, palette_named
+from phalanx.arc.rendering.palette import ARC, Palette, PaletteName, palette_named
 from phalanx.arc.rendering.snapshot import (
-    Cells,
     GridLike,
-    Mask,
     MaskLike,
     StateSnapshot,
     as_cells,
@@ -19,7 +17,7 @@ from phalanx.arc.rendering.snapshot import (
     snapshot,
     snapshots,
 )
-from phalanx.arc.rendering.svg_cells import blank_block, cell_size, grid_block
+from phalanx.arc.rendering.svg_cells import blank_block, cell_size, grid_block, grid_or_blank
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
 from phalanx.formatting import format_count, format_percent, format_signed
@@ -70,9 +68,9 @@ def draw_grid(
         labels: Whether to write a digit in each cell.
         box: Approximate size of the grid in pixels.
     """
-    cells, mask = as_cells(grid), as_mask(selected, grid)
-    side = cell_size(cells.shape, box, labels)
-    drawn = grid_block(cells, side, selected=mask, palette=palette_named(palette), labels=labels)
+    cells, colors = as_cells(grid), palette_named(palette, labels)
+    side = cell_size([cells.shape], box, labels)
+    drawn = grid_block(cells, side, selected=as_mask(selected, grid), palette=colors)
     size = f"{cells.shape[0]}×{cells.shape[1]}"
     heading = text_block(f"{title} · {size}" if title else size, 13, width=max(drawn.width, 120), fill=MUTED)
     return to_drawing(vstack([heading, drawn], 8), title or f"grid {size}")
@@ -95,8 +93,7 @@ def draw_pair(
         labels: Whether to write a digit in each cell.
         box: Approximate size of each grid in pixels.
     """
-    side = _side((pair,), box, labels)
-    body = pair_block(pair, side, palette, labels)
+    body = _pair_block(pair, _side((pair,), box, labels), palette_named(palette, labels))
     heading = text_block(title, 16, width=max(body.width, 160), bold=True)
     return to_drawing(vstack([heading, body], 12), title)
 
@@ -112,26 +109,18 @@ def draw_task(
         labels: Whether to write a digit in each cell.
         box: Approximate size of the largest grid in pixels.
     """
-    side = _side(task.pairs, box, labels)
-    kinds = [(f"Demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
-    kinds += [(f"Test {i + 1}", pair) for i, pair in enumerate(task.tests)]
-    blocks = [
-        vstack(
-            [
-                text_block(name, 12, bold=True, fill=ACCENT if name.startswith("Test") else TEXT),
-                pair_block(pair, side, palette, labels),
-            ],
-            8,
-        )
-        for name, pair in kinds
-    ]
+    side, colors = _side(task.pairs, box, labels), palette_named(palette, labels)
+    blocks = []
+    for kind, pairs, ink in (("Demo", task.demos, TEXT), ("Test", task.tests, ACCENT)):
+        for number, pair in enumerate(pairs, 1):
+            caption = text_block(f"{kind} {number}", 12, bold=True, fill=ink)
+            blocks.append(vstack([caption, _pair_block(pair, side, colors)], 8))
     body = flow_cards(blocks, SHEET_WIDTH)
     counts = f"{format_count(len(task.demos), 'demo')} · {format_count(len(task.tests), 'test')}"
     facts = f"{task.family} · {counts}" if task.family else counts
     width = max(body.width, 260)
-    heading = vstack(
-        [text_block(task.id, 18, width=width, bold=True), text_block(facts, 12, width=width, fill=MUTED)], 3
-    )
+    name = text_block(task.id, 18, width=width, bold=True)
+    heading = vstack([name, text_block(facts, 12, width=width, fill=MUTED)], 3)
     return to_drawing(vstack([heading, body], 16), f"task {task.id}")
 
 
@@ -156,32 +145,21 @@ def draw_state(
         box: Approximate size of the largest grid in pixels.
     """
     view = snapshot(state)
-    grids = [view.input, view.working] + ([view.target] if show_target else [])
-    side = min(cell_size(grid.shape, box, labels) for grid in grids)
-    colors = palette_named(palette)
-
-    def panel(name: str, grid: Cells, selected: Mask | None = None) -> SvgBlock:
-        if not grid.size:
-            return vstack(
-                [text_block(f"{name} · secret", 12, fill=MUTED), blank_block(view.working.shape, side, "?")]
-            )
-        drawn = grid_block(grid, side, selected=selected, palette=colors, labels=labels)
-        caption = f"{name} · {grid.shape[0]}×{grid.shape[1]}"
-        return vstack([text_block(caption, 12, fill=MUTED), drawn], 6)
-
-    panels = [panel("Input", view.input), panel("Working", view.working, view.selected)]
-    if show_target:
-        panels.append(panel("Target", view.target))
-    remembered = (
-        grid_block(
-            view.clipboard,
-            min(side, cell_size(view.clipboard.shape, 84, labels)),
-            palette=colors,
-            labels=labels,
-        )
-        if view.clipboard.size
-        else text_block("empty", 12)
-    )
+    grids = {"Input": view.input, "Working": view.working} | ({"Target": view.target} if show_target else {})
+    side = cell_size([grid.shape for grid in grids.values()], box, labels)
+    colors = palette_named(palette, labels)
+    panels = []
+    for name, grid in grids.items():
+        selected = view.selected if name == "Working" else None
+        caption, drawn = f"{name} · secret", blank_block(view.working.shape, side, "?")
+        if grid.size:
+            caption = f"{name} · {grid.shape[0]}×{grid.shape[1]}"
+            drawn = grid_block(grid, side, selected=selected, palette=colors)
+        panels.append(vstack([text_block(caption, 12, fill=MUTED), drawn], 6))
+    remembered = text_block("empty", 12)
+    if view.clipboard.size:
+        small = min(side, cell_size([view.clipboard.shape], 84, labels))
+        remembered = grid_block(view.clipboard, small, palette=colors)
     facts = [
         _fact("Operation", text_block(view.operation_name, 13, bold=True)),
         _fact("Step", text_block(str(view.step), 13, bold=True)),
@@ -191,23 +169,17 @@ def draw_state(
         facts.append(_fact("Reward", text_block(format_signed(reward), 13, bold=True)))
     facts.append(_fact("Clipboard", remembered))
     body = flow_cards([hstack(panels, 22), vstack(facts, 12)], SHEET_WIDTH * 2)
-    heading = justify(
-        text_block(view.title, 16, width=body.width - 90, bold=True), status_pill(view.status), body.width
-    )
+    title = text_block(view.title, 16, width=body.width - 90, bold=True)
+    heading = justify(title, status_pill(view.status), body.width)
     return to_drawing(vstack([heading, body], 14), f"{view.title}, step {view.step}")
 
 
-def pair_block(pair: GridPair, side: Number, palette: PaletteName, labels: bool) -> SvgBlock:
+def _pair_block(pair: GridPair, side: Number, palette: Palette) -> SvgBlock:
     """Draw the input of a pair, an arrow, and its output."""
-    colors = palette_named(palette)
     before = as_cells(pair.input)
-    left = grid_block(before, side, palette=colors, labels=labels)
-    right = (
-        blank_block(before.shape, side, "?")
-        if pair.output is None
-        else grid_block(as_cells(pair.output), side, palette=colors, labels=labels)
-    )
-    return hstack([left, arrow(), right], 10, "middle")
+    after = None if pair.output is None else as_cells(pair.output)
+    left = grid_block(before, side, palette=palette)
+    return hstack([left, arrow(), grid_or_blank(after, side, palette, before.shape)], 10, "middle")
 
 
 def arrow() -> SvgBlock:
@@ -239,8 +211,8 @@ def _fact(name: str, value: SvgBlock) -> SvgBlock:
 
 
 def _side(pairs: tuple[GridPair, ...], box: Number, labels: bool) -> float:
-    shapes = [grid.shape for pair in pairs for grid in (pair.input, pair.output) if grid is not None]
-    return min(cell_size(shape, box, labels) for shape in shapes)
+    grids = [grid for pair in pairs for grid in (pair.input, pair.output) if grid is not None]
+    return cell_size([grid.shape for grid in grids], box, labels)
 
 
 MAX_STATES = 3
@@ -296,16 +268,11 @@ def draw_failed_outputs(answers: Sequence[FailedOutput], title: str) -> draw.Dra
 
 def _card(answer: FailedOutput) -> SvgBlock:
     grids = (("input", answer.given), ("submitted", answer.predicted), ("expected", answer.expected))
-    side = min(cell_size(grid.shape, _ANSWER_BOX) for _, grid in grids if grid is not None)
-    palette = palette_named("arc")
-    blocks = []
-    for name, grid in grids:
-        drawn = (
-            blank_block(answer.given.shape, side, "?")
-            if grid is None
-            else grid_block(grid, side, palette=palette)
-        )
-        blocks.append(vstack([drawn, text_block(name, 11, fill=MUTED)], 4))
+    side = cell_size([grid.shape for _, grid in grids if grid is not None], _ANSWER_BOX)
+    blocks = [
+        vstack([grid_or_blank(grid, side, ARC, answer.given.shape), text_block(name, 11, fill=MUTED)], 4)
+        for name, grid in grids
+    ]
     row = hstack([blocks[0], arrow(), blocks[1], blocks[2]], 10, "middle")
     return vstack([text_block(answer.title, 12, width=row.width, bold=True), row], 6)
 
@@ -320,14 +287,6 @@ def draw_operations(counts: Mapping[str, int]) -> draw.Drawing:
     rows = []
     for name, count in sorted(counts.items(), key=lambda item: -item[1]):
         bar = draw.Rectangle(0, 3, round(max(1.0, 420 * count / most), 1), 9, rx=3, fill=ACCENT)
-        rows.append(
-            hstack(
-                [
-                    text_block(name, 12, width=190),
-                    SvgBlock(430, 15, (bar,)),
-                    text_block(f"{count:,}", 12, width=80),
-                ],
-                8,
-            )
-        )
+        label, number = text_block(name, 12, width=190), text_block(f"{count:,}", 12, width=80)
+        rows.append(hstack([label, SvgBlock(430, 15, (bar,)), number], 8))
     return to_drawing(vstack([text_block("Operations used", 16, bold=True), *rows], 5), "Operations used")

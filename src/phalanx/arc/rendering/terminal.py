@@ -27,10 +27,10 @@ from phalanx.arc.rendering.snapshot import (
     as_mask,
     snapshot,
 )
-from phalanx.arc.rendering.svg_episode import EpisodeFrame, frames_to_show, omitted_text
+from phalanx.arc.rendering.svg_episode import EpisodeFrame, frames_to_show
 from phalanx.arc.state import ArcState
 from phalanx.arc.tasks import ArcTask, GridPair
-from phalanx.formatting import format_percent, format_signed
+from phalanx.formatting import format_percent
 
 _STATUS_STYLES = {"solved": "bold green", "ended": "bold red", "running": "dim"}
 
@@ -40,11 +40,9 @@ class TerminalGrid:
     """Rich renderable that draws a grid with colored blocks, or with digits if the console has no colors."""
 
     cells: Cells
-    selected: Mask
-    """Mask of the cells to mark."""
     palette: Palette = ARC
-    labels: bool = False
-    """Whether to write a digit in each cell."""
+    selected: Mask | None = None
+    """Mask of the cells to mark; None to mark no cells."""
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         columns = max(self.cells.shape[1], 1)
@@ -60,11 +58,12 @@ class TerminalGrid:
         fits = columns if wide else min(columns, max_columns)
         colored = console.color_system is not None and not console.no_color
         # With sixteen colors, some cell colors look the same, so digits are added.
-        labels = self.labels or console.color_system in ("standard", "windows") or not colored
+        labels = self.palette.labels or console.color_system in ("standard", "windows") or not colored
         if not self.cells.size:
             yield Segment("-")
             yield Segment.line()
-        for row, marks in zip(self.cells.tolist(), self.selected.tolist(), strict=True):
+        selected = np.zeros(self.cells.shape, bool) if self.selected is None else self.selected
+        for row, marks in zip(self.cells.tolist(), selected.tolist(), strict=True):
             for color, marked in zip(row[:fits], marks[:fits], strict=True):
                 yield self._cell(color, marked, wide, colored, labels)
             yield Segment.line()
@@ -82,9 +81,8 @@ class TerminalGrid:
             sign = "*" if marked else digit or " "
         if not colored:
             return Segment(sign, Style(bold=True, reverse=True) if marked else None)
-        return Segment(
-            sign, Style(color=self.palette.ink(color), bgcolor=self.palette.colors[color], bold=marked)
-        )
+        ink, background = self.palette.ink(color), self.palette.colors[color]
+        return Segment(sign, Style(color=ink, bgcolor=background, bold=marked))
 
 
 def render_grid(
@@ -104,15 +102,15 @@ def render_grid(
         palette: `arc`, or `safe` for color-blind readers.
         labels: Whether to write a digit in each cell.
     """
-    cells = as_cells(grid)
-    return _panel(TerminalGrid(cells, as_mask(selected, grid), palette_named(palette), labels), title)
+    colors = palette_named(palette, labels)
+    return _panel(TerminalGrid(as_cells(grid), colors, as_mask(selected, grid)), title)
 
 
 def render_pair(
     pair: GridPair, *, title: str = "", palette: PaletteName = "arc", labels: bool = False
 ) -> RenderableType:
     """Draw the input and output of a pair next to each other, or one below the other in a narrow terminal."""
-    return _pair(pair, title, palette_named(palette), labels)
+    return _pair(pair, title, palette_named(palette, labels))
 
 
 def render_task(task: ArcTask, *, palette: PaletteName = "arc", labels: bool = False) -> RenderableType:
@@ -122,7 +120,8 @@ def render_task(task: ArcTask, *, palette: PaletteName = "arc", labels: bool = F
         heading.append(f"  {task.family}", style="dim")
     named = [(f"demo {i + 1}", pair) for i, pair in enumerate(task.demos)]
     named += [(f"test {i + 1}", pair) for i, pair in enumerate(task.tests)]
-    return Group(heading, _Row([_pair(pair, name, palette_named(palette), labels) for name, pair in named]))
+    colors = palette_named(palette, labels)
+    return Group(heading, _Row([_pair(pair, name, colors) for name, pair in named]))
 
 
 def render_state(
@@ -135,15 +134,15 @@ def render_state(
     """Draw a single state: the input, the working grid with the selection, the target, the clipboard, the
     step count and the similarity."""
     view = snapshot(state)
-    colors = palette_named(palette)
+    colors = palette_named(palette, labels)
     panels = [
-        _panel(_unselected(view.input, colors, labels), "input"),
-        _panel(TerminalGrid(view.working, view.selected, colors, labels), "working"),
+        _panel(TerminalGrid(view.input, colors), "input"),
+        _panel(TerminalGrid(view.working, colors, view.selected), "working"),
     ]
     if show_target:
-        panels.append(_panel(_unselected(view.target, colors, labels), "target"))
+        panels.append(_panel(TerminalGrid(view.target, colors), "target"))
     if view.clipboard.size:
-        panels.append(_panel(_unselected(view.clipboard, colors, labels), "clipboard"))
+        panels.append(_panel(TerminalGrid(view.clipboard, colors), "clipboard"))
     facts = Text(
         f"step {view.step} · {view.operation_name} · similarity {format_percent(view.similarity)} · "
     )
@@ -161,44 +160,35 @@ def render_episode(
 ) -> RenderableType:
     """Draw the steps of an episode in rows. If there are more than `max_frames` frames, only the beginning
     and the end are shown."""
-    first, last = frames_to_show(len(frames), max_frames)
-    colors = palette_named(palette)
-    panels = [_step(frame, colors, labels) for frame in frames[:first]]
-    if last > first:
-        words = omitted_text(last - first)
-        panels.append(_Framed(Text(""), 0, words))
-    panels += [_step(frame, colors, labels) for frame in frames[last:]]
+    colors = palette_named(palette, labels)
+    panels = [
+        _Framed(Text(""), 0, item) if isinstance(item, str) else _step(item, colors)
+        for item in frames_to_show(frames, max_frames)
+    ]
     heading = Text(title, style="bold")
     final = frames[-1]
     heading.append(f"  {final.status}", style=_STATUS_STYLES[final.status])
     return Group(heading, _Row(panels))
 
 
-def _pair(pair: GridPair, title: str, palette: Palette, labels: bool) -> "_Row":
-    before, after = f"{title} input".strip(), f"{title} output".strip()
-    left = _panel(_unselected(as_cells(pair.input), palette, labels), before)
+def _pair(pair: GridPair, title: str, palette: Palette) -> "_Row":
+    left = _panel(TerminalGrid(as_cells(pair.input), palette), f"{title} input".strip())
+    name = f"{title} output".strip()
     if pair.output is None:
-        return _Row([left, _Framed(Text("?", style="dim"), 1, after)])
-    return _Row([left, _panel(_unselected(as_cells(pair.output), palette, labels), after)])
+        return _Row([left, _Framed(Text("?", style="dim"), 1, name)])
+    return _Row([left, _panel(TerminalGrid(as_cells(pair.output), palette), name)])
 
 
-def _step(frame: EpisodeFrame, palette: Palette, labels: bool) -> "_Framed":
-    figures = [] if frame.reward is None else [format_signed(frame.reward)]
-    if frame.similarity is not None:
-        figures.append(format_percent(frame.similarity))
-    words = Text(frame.selection_text, style="dim", no_wrap=True, overflow="ellipsis")
-    if figures:
-        words.append(f"\n{' · '.join(figures)}")
+def _step(frame: EpisodeFrame, palette: Palette) -> "_Framed":
+    text = Text(frame.selection_text, style="dim", no_wrap=True, overflow="ellipsis")
+    if frame.result_text:
+        text.append(f"\n{frame.result_text}")
     if frame.status != "running":
-        words.append(f"\n{frame.status}", style=_STATUS_STYLES[frame.status])
-    min_columns = max(cell_len(line) for line in words.plain.splitlines())
-    grid = TerminalGrid(frame.grid, frame.selected, palette, labels)
+        text.append(f"\n{frame.status}", style=_STATUS_STYLES[frame.status])
+    min_columns = max(cell_len(line) for line in text.plain.splitlines())
+    grid = TerminalGrid(frame.grid, palette, frame.selected)
     edge = "green" if frame.solved else "dim"
-    return _Framed(Group(grid, words), frame.grid.shape[1], f"{frame.step} {frame.name}", edge, min_columns)
-
-
-def _unselected(cells: Cells, palette: Palette, labels: bool) -> TerminalGrid:
-    return TerminalGrid(cells, np.zeros(cells.shape, bool), palette, labels)
+    return _Framed(Group(grid, text), frame.grid.shape[1], f"{frame.step} {frame.name}", edge, min_columns)
 
 
 def _panel(grid: TerminalGrid, title: str) -> "_Framed":

@@ -1,8 +1,7 @@
 """`phalanx data analyze`: compares bucketing and packing for the sample lengths of a dataset."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,6 +15,11 @@ from phalanx.cli.data.options import (
 )
 from phalanx.cli.errors import user_errors
 from phalanx.cli.output import format_fields, print_json
+
+if TYPE_CHECKING:
+    from phalanx.data.bucket_edges import BucketAnalysis
+    from phalanx.data.efficiency_report import BatchingEfficiencyReport
+    from phalanx.data.length_histogram import LengthHistogram
 
 app = typer.Typer(
     name="analyze",
@@ -38,8 +42,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Compare the given buckets with optimal buckets and with packing, and print recommendations."""
-    from phalanx.data.bucket_search import create_efficiency_report
-    from phalanx.data.length_charts import draw_bucketing_vs_packing
+    from phalanx.data.efficiency_report import create_efficiency_report
     from phalanx.data.plans.buckets import BucketSpec
 
     lengths = read_lengths(cache).table()
@@ -59,7 +62,7 @@ def report(
 
         with user_errors(), atomic_write(output, "w") as file:
             file.write(json.dumps(values, indent=2) + "\n")
-    _show(values, found.to_ascii(), as_json, svg, lambda: draw_bucketing_vs_packing(found))
+    _show(values, found.to_ascii(), found, svg, as_json)
 
 
 @app.command()
@@ -71,12 +74,11 @@ def histogram(
     as_json: AsJson = False,
 ) -> None:
     """Show a histogram of the sample lengths."""
-    from phalanx.data.length_analysis import compute_length_histogram
-    from phalanx.data.length_charts import draw_length_histogram
+    from phalanx.data.length_histogram import compute_length_histogram
 
     found = compute_length_histogram(read_lengths(cache).table(), num_bins=bins)
     values = {"cache": str(cache), **found.model_dump()}
-    _show(values, found.to_ascii(width=width), as_json, svg, lambda: draw_length_histogram(found))
+    _show(values, found.to_ascii(width=width), found, svg, as_json)
 
 
 @app.command()
@@ -98,9 +100,7 @@ def suggest(
     as_json: AsJson = False,
 ) -> None:
     """Find the optimal bucket edges for the lengths of a dataset."""
-    from phalanx.data.bucket_search import OptimizationGoal, suggest_bucket_edges
-    from phalanx.data.length_analysis import analyze_bucket_efficiency
-    from phalanx.data.length_charts import draw_bucket_efficiency
+    from phalanx.data.bucket_edges import OptimizationGoal, analyze_bucket_efficiency, suggest_bucket_edges
 
     lengths = read_lengths(cache).table()
     with user_errors():
@@ -114,16 +114,20 @@ def suggest(
     ]
     values = {"cache": str(cache), **found.model_dump(mode="json")}
     analysis = analyze_bucket_efficiency(lengths, found.bucket_spec)
-    _show(values, format_fields(fields), as_json, svg, lambda: draw_bucket_efficiency(analysis))
+    _show(values, format_fields(fields), analysis, svg, as_json)
 
 
 def _show(
-    values: dict[str, Any], text: str, as_json: bool, svg: Path | None, draw_chart: Callable[[], Any]
+    values: dict[str, Any],
+    text: str,
+    chart: "BatchingEfficiencyReport | BucketAnalysis | LengthHistogram",
+    svg: Path | None,
+    as_json: bool,
 ) -> None:
-    """Print the values as JSON or the text, and save the chart if a path is given."""
-    from phalanx.data.length_charts import save_chart
+    """Print the values as JSON, or the text. Save a drawing of the chart if `svg` is a path."""
+    from phalanx.svg import save_svg
 
     if svg is not None:
         with user_errors():
-            save_chart(draw_chart(), svg)
+            save_svg(chart.to_svg(), svg)
     print_json(values) if as_json else typer.echo(text)

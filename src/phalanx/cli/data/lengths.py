@@ -110,7 +110,7 @@ def build(
 @app.command()
 def stats(cache: CachePath, as_json: AsJson = False) -> None:
     """Show the number of samples in a cache and the distribution of their lengths."""
-    from phalanx.data.length_analysis import compute_length_histogram
+    from phalanx.data.length_histogram import compute_length_histogram
 
     lengths = read_lengths(cache)
     found = compute_length_histogram(lengths.table())

@@ -18,7 +18,7 @@ from phalanx.core.device_memory import batch_size_for_memory
 from phalanx.core.environment import Environment
 from phalanx.core.vector import VectorEnvState, select_rows
 from phalanx.integrations.torchrl import BatchedVecEnv as EnvironmentVecEnv, to_torch
-from phalanx.kg.atoms import Atom, parse_atom
+from phalanx.kg.atoms import parse_atom
 from phalanx.kg.formats import SPLITS
 from phalanx.kg.kge.embedding import KGE
 from phalanx.proofs.config import ProofConfig
@@ -41,28 +41,29 @@ def _schedule_setting(name: str, description: str) -> property:
 class BatchedVecEnv(EnvironmentVecEnv):
     """A batch of proof environments that TorchRL steps as one.
 
-    Keys: `sub_index` [B, 1, A, 3], `derived_sub_indices` [B, S, A, 3], `action_mask` [B, S], and for
-    bookkeeping `label`, `depth` (of the query), `episode_step` (the number of steps; TorchRL's `StepCounter`
-    uses `step_count`), `proved`, and with an embedding `kge_log_score`, the sum of the log-probabilities of
-    the goals that it closed.
+    Observations have the keys `sub_index` [B, 1, A, 3], `derived_sub_indices` [B, S, A, 3] and `action_mask`
+    [B, S]. For bookkeeping, they also have `label`, `depth` (of the query), `episode_step` (the number of
+    steps, because TorchRL's `StepCounter` uses the name `step_count`) and `proved`. If there is an embedding,
+    `kge_log_score` is the sum of the log-probabilities of the goals that it closed.
 
-    `queries`, `labels`, `query_depths` and `mode` can be assigned and take effect at the next reset; if the
+    `queries`, `labels`, `query_depths` and `mode` can be assigned and take effect at the next reset. If the
     environment is transformed, assign to `env.base_env`.
 
     Args:
-        index_manager: The state indices.
+        index_manager: Encodes the atoms of states.
         data_handler: Facts, rules and known triples.
         queries: Atoms, strings such as `aunt(5,76)`, or an array of indices.
-        batch_size: Number of environments; `auto`: as many as fit into memory, at most 1,024.
-        config: The environment's settings.
-        mode: `train` samples queries at random, with negatives as configured (or, with `labels`, uniformly
-            from the labeled queries); `eval` takes them in order and starts again after the last one.
-        labels: Whether each query is true; default: all are.
-        query_depths: Proof depths of the queries; default: those of the data handler.
-        kge_engine: An embedding that can close goals, as loaded by `load_kge`.
+        batch_size: Number of environments. `auto` uses as many as fit into memory, at most 1,024.
+        config: Settings of the environment. None uses the defaults.
+        mode: `train` samples queries at random, with negatives as configured. If there are `labels`, it
+            samples uniformly from the labeled queries. `eval` takes the queries in order and starts again
+            after the last one.
+        labels: Whether each query is true. None means that all are true.
+        query_depths: Proof depths of the queries. None uses those of the data handler.
+        kge_engine: An embedding that can close goals, as loaded by `load_kge`. None means no embedding.
         seed: Seed of the episodes.
         device: Device of the tensors.
-        settings: Fields of `ProofConfig`, under their names or under DeepProofLog's.
+        settings: Fields of `ProofConfig`, under their own names or under DeepProofLog's.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class BatchedVecEnv(EnvironmentVecEnv):
 
     @property
     def query_indices(self) -> np.ndarray:
-        """The index in `queries` of each environment's episode; -1 if the environment sampled it."""
+        """Index in `queries` of the query of each environment, or -1 if the environment sampled its query."""
         return self._query_indices.copy()
 
     def _reset_where(self, chosen: Bool[np.ndarray, " batch"], batch: VectorEnvState) -> VectorEnvState:
@@ -182,8 +183,8 @@ class BatchedVecEnv(EnvironmentVecEnv):
         self._schedule.seed(self._seed)
 
     queries = _schedule_setting("queries", "Queries that episodes start from.")
-    labels = _schedule_setting("labels", "Labels of the queries, true or false; None if all are true.")
-    query_depths = _schedule_setting("depths", "Depths of the queries; None for those of the data handler.")
+    labels = _schedule_setting("labels", "Whether each query is true. None means that all are true.")
+    query_depths = _schedule_setting("depths", "Proof depths of the queries. None uses the data handler's.")
     mode = _schedule_setting("mode", "`train` or `eval`.")
 
 
@@ -199,9 +200,10 @@ class _WrappedVecEnv(BatchedVecEnv):
 class QuerySchedule:
     """The queries that episodes start from, and their order.
 
-    `train` samples queries: as the environment's config says, with negatives, or, if labels are given,
-    uniformly from the given queries. `eval` takes the queries in order and starts again after the last one.
-    All four settings can be assigned at any time and take effect at the next reset.
+    In the mode `train`, the environment samples queries as its config says, with negatives. If there are
+    labels, the queries are sampled uniformly from the given ones. `eval` takes the queries in order and
+    starts again after the last one. `queries`, `labels`, `depths` and `mode` can be assigned at any time and
+    take effect at the next reset.
     """
 
     def __init__(
@@ -238,7 +240,7 @@ class QuerySchedule:
     ) -> tuple[
         Int32[np.ndarray, "queries atom"], Int32[np.ndarray, " queries"], Bool[np.ndarray, " queries"] | None
     ]:
-        """Return queries, depths and labels as arrays; raise `ValueError` if their lengths differ."""
+        """Return queries, depths and labels as arrays. Raises `ValueError` if their lengths differ."""
         if self._arrays is None:
             self._arrays = self._encode()
         return self._arrays
@@ -246,7 +248,7 @@ class QuerySchedule:
     def positives(self) -> tuple[Int32[np.ndarray, "queries atom"], Int32[np.ndarray, " queries"]]:
         """Return the queries that an environment may sample, and their depths.
 
-        If all are labeled negative, these are all queries: an environment needs some, but samples none.
+        If all queries are labeled false, all are returned, because an environment needs at least one query.
         """
         encoded, depths, labels = self.arrays()
         kept = np.ones(len(encoded), bool) if labels is None or not labels.any() else labels
@@ -263,11 +265,11 @@ class QuerySchedule:
             known=environment.known.triples,
             domains=environment.known.domains,
             vocabulary=environment.vocabulary,
-            kge=None if environment.kge_scorer is None else environment.kge_scorer.kge,
+            kge=environment.kge,
         )
 
     def next_indices(self, count: int) -> Int32[np.ndarray, " count"] | None:
-        """Return the queries of the next `count` episodes; None if the environment samples them."""
+        """Return the indices of the next `count` queries, or None if the environment samples queries."""
         encoded, _, labels = self.arrays()
         if self.mode == "train":
             if labels is None:
@@ -278,7 +280,7 @@ class QuerySchedule:
         return indices.astype(np.int32)
 
     def take(self, indices: Int32[np.ndarray, " batch"]) -> SampledQuery:
-        """Return the queries with some indices."""
+        """Return the queries with the given indices."""
         encoded, depths, labels = self.arrays()
         labels = np.ones(len(encoded), bool) if labels is None else labels
         shown_depths = np.where(labels, depths, np.int32(-1))
@@ -327,16 +329,14 @@ def _check_length(encoded: np.ndarray, given: np.ndarray, name: str) -> None:
 
 
 def _known_depths(index_manager: IndexManager, data_handler: DataHandler) -> dict[tuple[int, ...], int]:
-    """Return all given depths, of any split, by encoded atom."""
-    merged: dict[Atom, int] = {}
-    for split in SPLITS:
-        merged.update(data_handler.depths(split) or {})
+    """Return the known proof depths of the queries of all splits, by encoded atom."""
+    merged = {atom: depth for split in SPLITS for atom, depth in (data_handler.depths(split) or {}).items()}
     rows = index_manager.encode(list(merged)).tolist()
-    return {tuple(row): depth for row, depth in zip(rows, merged.values(), strict=True)}
+    return dict(zip(map(tuple, rows), merged.values(), strict=True))
 
 
 def _bytes_per_environment(environment: Environment) -> int:
-    """Estimate the memory of one environment: its state and observation, here and in a rollout."""
+    """Estimate the number of bytes that one environment needs for states and observations in a rollout."""
     shapes = jax.eval_shape(environment.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
     return 4 * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 

@@ -21,10 +21,12 @@ class DataHandler(KnowledgeBase):
     Args:
         dataset: Name of the knowledge base in `path`.
         path: Folder of one or several knowledge bases, or a file of triples.
-        on_leak: Handling of validation and test queries that are facts.
-        train_depth: Keep only training queries with these proof depths; facts are not affected.
-        valid_depth: Keep only validation queries with these proof depths.
-        test_depth: Keep only test queries with these proof depths.
+        on_leak: What to do if validation or test queries are also facts: `drop` removes these facts, `warn`
+            issues a warning, `error` raises an error, and `allow` keeps them.
+        train_depth: Keep only training queries with these proof depths. Facts are not affected. None keeps
+            all queries.
+        valid_depth: Keep only validation queries with these proof depths. None keeps all.
+        test_depth: Keep only test queries with these proof depths. None keeps all.
         generated: `num_families`, `generations` and `seed` of the generated knowledge base.
     """
 
@@ -63,11 +65,8 @@ class DataHandler(KnowledgeBase):
         for field in dataclasses.fields(base):
             # Knowledge bases are frozen.
             object.__setattr__(self, field.name, getattr(base, field.name))
-        selected = {
-            split: _select_by_depth(base, split, wanted)
-            for split, wanted in depths.items()
-            if wanted is not None
-        }
+        given = {split: wanted for split, wanted in depths.items() if wanted is not None}
+        selected = {split: _select_by_depth(base, split, wanted) for split, wanted in given.items()}
         object.__setattr__(self, "_selected", selected)
 
     def queries(self, split: str) -> tuple[Atom, ...]:
@@ -80,13 +79,13 @@ class DataHandler(KnowledgeBase):
     train_queries = property(methodcaller("queries", "train"))
     valid_queries = property(methodcaller("queries", "valid"))
     test_queries = property(methodcaller("queries", "test"))
-    # Proof depths by query; None if they are not given.
+    # Proof depths by query, or None if they are not given.
     train_depths = property(methodcaller("depths", "train"))
     valid_depths = property(methodcaller("depths", "valid"))
     test_depths = property(methodcaller("depths", "test"))
 
     def facts_for(self, query: Atom) -> tuple[Atom, ...]:
-        """Return the facts that a proof of this query may use: all except the query."""
+        """Return the facts that a proof of this query may use, which are all facts except the query."""
         return tuple(atom for atom in self.facts if atom != query)
 
 

@@ -33,10 +33,10 @@ def create_environments(
     Args:
         args: A namespace or mapping with `n_envs` and `n_eval_envs` (batch sizes or `auto`), `seed`, and any
             field of `ProofConfig`, `reward_type` and `train_neg_ratio`. Arguments that do not concern
-            environments, such as a learning rate, are ignored; `use_parallel_envs` is ignored with a warning.
+            environments, such as a learning rate, are ignored. `use_parallel_envs` is ignored with a warning.
         dh: Facts, rules and queries.
-        index_manager: The state indices.
-        kge_engine: An embedding that can close goals.
+        index_manager: Encodes the atoms of states.
+        kge_engine: An embedding that can close goals. None means no embedding.
         settings: Further arguments of `BatchedVecEnv`.
     """
     given = dict(args) if isinstance(args, Mapping) else dict(vars(args))

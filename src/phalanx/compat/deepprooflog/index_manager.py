@@ -15,8 +15,8 @@ class IndexManager(ProofVocabulary):
     """State indices of predicates, constants and variables under DeepProofLog's names.
 
     Args:
-        data_handler: The predicates and constants.
-        padding_atoms: The largest number of goals in a state.
+        data_handler: Provides the predicates and constants.
+        padding_atoms: Maximum number of goals of a state.
     """
 
     padding_idx = 0
@@ -40,5 +40,5 @@ class IndexManager(ProofVocabulary):
     runtime_var_start_index = alias("first_variable")
 
     def encode_atoms(self, atoms: Iterable[Atom]) -> Int32[np.ndarray, "atoms atom"]:
-        """`ProofVocabulary.encode`."""
+        """Encode ground atoms as rows (predicate, terms), in the given order."""
         return self.encode(atoms)

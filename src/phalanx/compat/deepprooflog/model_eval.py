@@ -18,15 +18,11 @@ from phalanx.kg.evaluation import (
     LinkPredictionResult,
     Sides,
     TieRule,
-    TripleScorer,
     TripleScores,
-    default_sides,
     evaluate_candidates,
-    make_candidates,
 )
 from phalanx.kg.kge.embedding import KGE
-from phalanx.kg.vocabulary import check_binary
-from phalanx.proofs.link_prediction import embedding_scorer
+from phalanx.proofs.link_prediction import LinkPredictionConfig, ProofLinkPrediction, embedding_scorer
 from phalanx.proofs.score_combination import HybridConfig, hybrid_scorer
 
 Mode = Literal["rl", "kge", "hybrid"]
@@ -36,17 +32,20 @@ _LOG_PROB_KEYS = ("action_log_prob", "sample_log_prob")
 
 @dataclasses.dataclass(frozen=True)
 class QueryEpisodes:
-    """The episode of each query, in order."""
+    """Results of one episode per query, in the order of the queries."""
 
     proved: Bool[np.ndarray, " queries"]
+    """True for queries that were proved."""
     log_prob: Float64[np.ndarray, " queries"]
     """Log-probability of all actions of the episode and of the goals that an embedding closed."""
     length: Int64[np.ndarray, " queries"]
+    """Number of steps of the episode."""
     reward: Float64[np.ndarray, " queries"]
+    """Sum of the rewards of the episode."""
 
     @property
     def scores(self) -> TripleScores:
-        """Scores for link prediction; unproved queries are below all others."""
+        """Scores for link prediction. Queries that were not proved have the score minus infinity."""
         log_prob = np.where(self.proved, self.log_prob, -math.inf)
         length = np.where(self.proved, self.length, -1)
         return TripleScores(score=log_prob, proved=self.proved, log_prob=log_prob, length=length)
@@ -60,10 +59,11 @@ def evaluate_policy_torchrl(
     Args:
         actor: Maps tensordicts to tensordicts, such as a `ProbabilisticActor` with `return_log_prob=True`.
         env: A `BatchedVecEnv`, possibly transformed, or a `SerialEnv` or `ParallelEnv` of them, whose first
-            factory is used. The environment's own queries are restored afterwards.
-        queries: The queries; default: those of the environment.
-        labels: Whether each query is true; default: all are. A true query may not be used in its own proof.
-        deterministic: Whether to take the most probable actions.
+            factory is used. The environment's own queries are restored afterward.
+        queries: The queries. None uses those of the environment.
+        labels: Whether each query is true. None means that all are true. A true query is not used as a fact
+            in its own proof.
+        deterministic: Take the most probable actions instead of sampling them.
     """
     env, base = _find_batched_env(env)
     saved = base.queries, base.labels, base.query_depths, base.mode
@@ -80,7 +80,7 @@ def evaluate_policy_torchrl(
 
 
 def evaluate_policy(
-    actor: nn.Module | None,
+    actor: Any,
     env: Any,
     queries: Any,
     *,
@@ -96,66 +96,50 @@ def evaluate_policy(
     """Rank true queries among corruptions that are not known triples.
 
     Args:
-        actor: The policy; not needed for the mode `kge`.
-        env: A `BatchedVecEnv`, possibly transformed, a `SerialEnv` or a `ParallelEnv` of them.
+        actor: The policy. It is not needed for the mode `kge`.
+        env: A `BatchedVecEnv`, possibly transformed, or a `SerialEnv` or `ParallelEnv` of them.
         queries: True queries.
-        mode: `rl`: the log-probability of the episode that proves a triple; `kge`: an embedding's score;
-            `hybrid`: both with the weights of `hybrid`.
-        kge_engine: The embedding.
-        n_corruptions: Corruptions per query and side; None for all.
-        sides: Arguments to replace.
+        mode: How triples are scored. `rl` is the log-probability of the episode that proves a triple, `kge`
+            is the score of an embedding, and `hybrid` combines both with the weights of `hybrid`.
+        kge_engine: The embedding, which is required for the modes `kge` and `hybrid`.
+        n_corruptions: Number of corruptions per query and side. None uses all corruptions.
+        sides: Arguments that corruptions replace: `head`, `tail` or `both`. None uses `tail` if the knowledge
+            base has several domains, and `both` otherwise.
         ties: How to rank triples with equal scores.
-        hybrid: Weights of the mode `hybrid`.
-        deterministic: Whether to take the most probable actions.
-        seed: Seed of corruptions and ties.
+        hybrid: Weights of the mode `hybrid`. None uses the defaults.
+        deterministic: Take the most probable actions instead of sampling them.
+        seed: Seed of the corruptions and of the random positions among ties.
     """
     if mode not in ("rl", "kge", "hybrid"):
         raise ValueError(f"mode must be rl, kge or hybrid, got {mode!r}")
     env, base = _find_batched_env(env)
-    index_manager, data_handler = base.index_manager, base.data_handler
-    check_binary(index_manager.kg, "link prediction")
-    encoded = queries if isinstance(queries, np.ndarray) else index_manager.encode(list(queries))
-    candidates = make_candidates(
-        encoded - np.int32(1),
-        data_handler.known_triples,
-        index_manager.num_constants,
-        sides=sides or default_sides(data_handler),
-        num_candidates=n_corruptions,
-        domains=index_manager.kg.entity_domains,
-        seed=seed,
-    )
-    scorer = _make_scorer(mode, actor, env, kge_engine, hybrid, deterministic)
-    return evaluate_candidates(scorer, candidates, ties=ties, vocabulary=index_manager.kg)
-
-
-def _make_scorer(
-    mode: Mode,
-    actor: nn.Module | None,
-    env: Any,
-    kge: KGE | None,
-    hybrid: HybridConfig | None,
-    deterministic: bool,
-) -> TripleScorer:
-    if mode != "rl" and kge is None:
+    if mode != "rl" and kge_engine is None:
         raise ValueError(f"mode {mode!r} needs kge_engine, an embedding loaded by load_kge(run)")
-    if mode == "kge" and kge is not None:
-        return embedding_scorer(kge)
-    if actor is None:
+    if mode != "kge" and actor is None:
         raise ValueError(f"mode {mode!r} needs an actor")
 
     def score_by_episode(triples: Int32[np.ndarray, "triples 3"], /) -> TripleScores:
         queries = triples + np.int32(1)
         return evaluate_policy_torchrl(actor, env, queries, deterministic=deterministic).scores
 
-    if mode == "rl" or kge is None:
-        return score_by_episode
-    return hybrid_scorer(score_by_episode, embedding_scorer(kge), hybrid)
+    embedding = embedding_scorer(kge_engine)
+    scorers = {
+        "rl": score_by_episode,
+        "kge": embedding,
+        "hybrid": hybrid_scorer(score_by_episode, embedding, hybrid),
+    }
+    vocabulary = base.index_manager
+    config = LinkPredictionConfig(num_candidates=n_corruptions, sides=sides, seed=seed)
+    task = ProofLinkPrediction(base.data_handler, vocabulary, base.environment.config, config)
+    encoded = queries if isinstance(queries, np.ndarray) else vocabulary.encode(list(queries))
+    candidates = task.candidates(encoded - np.int32(1))
+    return evaluate_candidates(scorers[mode], candidates, ties=ties, vocabulary=vocabulary.kg)
 
 
 def _configure_env_batch(
     env: Any, queries: Any, labels: Sequence[int] | None = None, query_depths: Any = None
 ) -> int:
-    """Let an environment take these queries in order; return their number."""
+    """Make an environment start its episodes from these queries, in order. Returns the number of queries."""
     _, base = _find_batched_env(env)
     base.mode, base.queries, base.labels, base.query_depths = "eval", queries, labels, query_depths
     return len(queries)
@@ -173,15 +157,15 @@ def _find_batched_env(env: Any) -> tuple[Any, BatchedVecEnv]:
     if isinstance(base, SerialEnv | ParallelEnv):
         return _find_batched_env(base)
     if not isinstance(base, BatchedVecEnv):
+        name = type(base).__name__
         raise TypeError(
-            f"a policy is evaluated on a BatchedVecEnv, whose queries can be assigned, got "
-            f"{type(base).__name__}"
+            f"a policy is evaluated on a BatchedVecEnv, whose queries can be assigned, got {name}"
         )
     return env, base
 
 
 def _run_episodes(actor: nn.Module, env: Any, base: BatchedVecEnv, count: int) -> QueryEpisodes:
-    """Run one episode of each query; an environment whose episode ends takes the next query."""
+    """Run one episode per query. An environment whose episode ends continues with the next query."""
     proved, length = np.zeros(count, bool), np.zeros(count, np.int64)
     log_prob, reward = np.zeros(count), np.zeros(count)
     remaining = np.ones(count, bool)

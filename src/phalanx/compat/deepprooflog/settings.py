@@ -7,15 +7,8 @@ from typing import Any
 from phalanx.compat.deepprooflog.index_manager import IndexManager
 from phalanx.proofs.config import ProofConfig
 
-RENAMED_SETTINGS: Mapping[str, str] = {
-    "padding_atoms": "max_goals",
-    "padding_states": "max_actions",
-    "max_depth": "max_episode_steps",
-    "memory_pruning": "prune_visited",
-    "kge_closes_query": "allow_kge_on_query",
-    "engine": "backend",
-}
-"""DeepProofLog's settings and the fields of `ProofConfig` that they set."""
+RENAMED_SETTINGS: Mapping[str, str] = ProofConfig.renamed_settings
+"""Fields of `ProofConfig` by the names of DeepProofLog's settings."""
 
 REPLACEMENTS: Mapping[str, str] = {
     "unification_engine": "engine, which is `native`, `xla` or `auto`",
@@ -64,7 +57,13 @@ def check_names(names: Iterable[str], known: Iterable[str]) -> None:
 def build_config(
     index_manager: IndexManager, config: ProofConfig | None, settings: Mapping[str, Any]
 ) -> ProofConfig:
-    """Change settings of a config; without a config, the default that fits the index manager."""
+    """Return a copy of a config with changed settings.
+
+    Args:
+        index_manager: Determines the default of `max_goals`.
+        config: The config. None uses the defaults.
+        settings: Fields of `ProofConfig`, under their own names or under DeepProofLog's.
+    """
     check_names(settings, ProofConfig.model_fields)
     base = {"max_goals": index_manager.max_goals} if config is None else config.model_dump()
     changed = {RENAMED_SETTINGS.get(name, name): value for name, value in settings.items()}

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from phalanx.arc.functional import (
-    EnvironmentConfigLike,
+    Configured,
     as_environment,
     batch_reset,
     batch_step,
@@ -25,7 +25,6 @@ from phalanx.core.environment import Environment, Key, Keys
 from phalanx.nn.policy_network import PolicyNetwork
 from phalanx.training.rollout import keys_for
 
-Configured = Environment | EnvironmentConfigLike
 _MEGABYTE = 1024 * 1024
 
 PolicyFunction = Callable[[Any], Mapping[str, Any]]
@@ -35,7 +34,7 @@ PolicyFunction = Callable[[Any], Mapping[str, Any]]
 def batch_policy_rollout(
     policy_fn: PolicyFunction,
     batch_states: PyTree,
-    config: Environment | EnvironmentConfigLike,
+    config: Configured,
     num_steps: int = 10,
 ) -> dict[str, Any]:
     """Run a policy for `num_steps` steps in each environment.
@@ -343,7 +342,7 @@ def combine_batch_results(results: Sequence[PyTree]) -> PyTree:
 def process_dynamic_batch(
     states_list: Sequence[PyTree],
     actions_list: Sequence[PyTree],
-    config: Environment | EnvironmentConfigLike,
+    config: Configured,
     max_batch_size: int = 64,
 ) -> tuple[Any, ...]:
     """Step any number of single states in batches of exactly `max_batch_size`, which compiles only once.

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, PyTree
 from phalanx.core.environment import Environment
 from phalanx.core.spaces import masked_choice, masked_size, replace_choice
 from phalanx.core.testing import recorded_rollouts as rollouts
-from phalanx.core.testing.recorded_rollouts import first_wrong, keys_from, raise_if_failed, record_rollout
+from phalanx.core.testing.recorded_rollouts import Rollout, conformance_check, describe_first
 from phalanx.core.testing.tree_diff import differences, take, to_host
 
 _INVALID_TEXTS = ("", "no such action !?")
@@ -19,46 +19,41 @@ _NUM_SAMPLED_STATES = 3
 """Number of states for which the checks of text, rendering, experts and task names run."""
 
 
-def check_legal_actions(
-    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
-) -> bool:
+@conformance_check("legal_actions must match step")
+def check_legal_actions(rollout: Rollout) -> list[str] | None:
     """Check the shape of the mask, that sampled actions are legal, and that illegal actions do nothing."""
+    environment = rollout.environment
+    space = environment.action_space
     shape = jax.eval_shape(
-        lambda key: environment.legal_actions(environment.reset(key)[0]), jax.random.PRNGKey(seed)
+        lambda key: environment.legal_actions(environment.reset(key)[0]), jax.random.PRNGKey(rollout.seed)
     )
     if shape is None:
-        return False
-    choices = masked_size(environment.action_space)
+        return None
+    choices = masked_size(space)
     if choices is None or shape.shape != (choices,) or shape.dtype != np.bool_:
         actual = f"{shape.dtype}{list(shape.shape)}"
         expected = "None, because actions have no integer to mask" if choices is None else f"bool[{choices}]"
-        return raise_if_failed("legal_actions", [f"the mask of one state is {actual}, expected {expected}"])
-    keys = keys_from(seed, batch_size)
-    _, steps = record_rollout(environment, keys, num_steps)
+        return [f"the mask of one state is {actual}, expected {expected}"]
+    _, steps = rollout.run()
     mask, first_batch_mask = to_host(_masks(environment, steps.before))
-    done = np.asarray(rollouts.observe_states(environment, steps.before)[1])
-    chosen = np.asarray(masked_choice(environment.action_space, steps.actions))
+    running = ~np.asarray(rollout.observe(steps.before)[1])
+    chosen = np.asarray(masked_choice(space, steps.actions))
     legal = np.take_along_axis(mask, np.clip(chosen, 0, choices - 1)[..., None], -1)[..., 0]
-    found = []
-    if np.any(~done & ~mask.any(-1)):
-        found.append(f"{first_wrong(~done & ~mask.any(-1))}: no action is legal, but the episode is not done")
-    if np.any(~done & ~legal):
-        found.append(f"{first_wrong(~done & ~legal)}: the sampled action is not legal")
+    found = describe_first(running & ~mask.any(-1), ": no action is legal, but the episode is not done")
+    found += describe_first(running & ~legal, ": the sampled action is not legal")
     found += differences(take(mask, 0), first_batch_mask, "legal_actions of a batch")
     # The first illegal choice of each state, or the sampled one if all are legal.
-    masked_out = np.where(mask.all(-1), chosen, np.argmin(mask, -1)).astype(chosen.dtype)
-    actions = replace_choice(environment.action_space, steps.actions, masked_out)
-    _, step_keys = rollouts.rollout_keys(keys, num_steps)
-    after = rollouts.by_vmap(environment, step_keys, steps.before, actions)[1].states
-    before, new = (
-        to_host(rollouts.comparable_states(environment, states)) for states in (steps.before, after)
-    )
-    for choice in np.unique(masked_out[~mask.all(-1)]):
-        where = ~mask.all(-1) & (masked_out == choice)
+    has_illegal = ~mask.all(-1)
+    illegal = np.where(has_illegal, np.argmin(mask, -1), chosen).astype(chosen.dtype)
+    actions = replace_choice(space, steps.actions, illegal)
+    after = rollouts.by_vmap(environment, rollout.keys[1], steps.before, actions)[1].states
+    before, new = map(rollout.comparable_states, (steps.before, after))
+    for choice in np.unique(illegal[has_illegal]):
+        where = has_illegal & (illegal == choice)
         found += differences(
             take(before, where), take(new, where), f"comparable_state after illegal {choice}"
         )
-    return raise_if_failed("legal_actions must match step", found)
+    return found
 
 
 @jax.jit
@@ -66,24 +61,22 @@ def _masks(
     environment: Environment, states: PyTree
 ) -> tuple[Bool[Array, "steps batch choices"], Bool[Array, "batch choices"]]:
     """Return the masks of all recorded states, computed one by one, and those of the first batch."""
-    masks = jax.vmap(jax.vmap(environment.legal_actions))(states)
     batch_mask = environment.legal_actions(take(states, 0))
-    assert masks is not None
     assert batch_mask is not None
-    return masks, batch_mask
+    return jax.vmap(jax.vmap(environment.legal_actions))(states), batch_mask
 
 
-def check_text_round_trip(
-    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
-) -> bool:
+@conformance_check("text must identify actions")
+def check_text_round_trip(rollout: Rollout) -> list[str] | None:
     """Check that states have text, that `parse_action` inverts `action_text`, and that it rejects other text.
 
     The batched methods must give the same results as the methods for one state.
     """
+    environment = rollout.environment
     if not environment.has_text:
-        return False
+        return None
     found: list[str] = []
-    for time, state, action in _sampled_states(environment, seed, batch_size, num_steps):
+    for time, state, action in _sample_states(rollout):
         text = environment.observation_text(state)
         if not isinstance(text, str) or not text.strip():
             found.append(f"step {time}: observation_text is {text!r}")
@@ -106,43 +99,42 @@ def check_text_round_trip(
         twice = jax.tree.map(lambda leaf: jax.device_put(np.stack([leaf, leaf])), state)
         if environment.observation_texts(twice) != [text, text]:
             found.append(f"step {time}: observation_texts differs from observation_text of its rows")
-        actions, errors = environment.parse_actions(
-            [environment.action_text(action, state), _INVALID_TEXTS[1]], twice
-        )
+        texts = [environment.action_text(action, state), _INVALID_TEXTS[1]]
+        actions, errors = environment.parse_actions(texts, twice)
         if actions is None or [bool(error) for error in errors] != [False, True]:
             found.append(f"step {time}: parse_actions and parse_action accept different text")
         else:
-            found += differences(
-                to_host(action), to_host(take(actions, 0)), f"step {time}: parse_actions of a batch"
-            )
-    return raise_if_failed("text must identify actions", found)
+            parsed = to_host(take(actions, 0))
+            found += differences(to_host(action), parsed, f"step {time}: parse_actions of a batch")
+    return found
 
 
-def check_render_modes(
-    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
-) -> bool:
+@conformance_check("rendered images must match their mode")
+def check_render_modes(rollout: Rollout) -> list[str] | None:
     """Check that `render` returns an SVG, text or an array of uint8 pixels, according to the mode."""
+    environment = rollout.environment
+    if not environment.render_modes:
+        return None
     found: list[str] = []
-    for time, state, _ in _sampled_states(environment, seed, batch_size, num_steps):
+    for time, state, _ in _sample_states(rollout):
         for mode in environment.render_modes:
             image = environment.render(state, mode)
             if not _is_image(mode, image):
-                found.append(f"step {time}: render(state, {mode!r}) returned {_short(image)}")
-    raise_if_failed("rendered images must match their mode", found)
-    return bool(environment.render_modes)
+                found.append(f"step {time}: render(state, {mode!r}) returned {_shorten(image)}")
+    return found
 
 
-def check_expert(
-    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
-) -> bool:
+@conformance_check("the expert must label states with legal actions")
+def check_expert(rollout: Rollout) -> list[str] | None:
     """Check that the expert labels the states of its own episodes with legal members of `action_space`."""
+    environment, batch_size = rollout.environment, rollout.batch_size
     try:
         expert = environment.expert()
     except ValueError:  # the settings of this environment do not allow an expert
-        return False
+        return None
     if expert is None:
-        return False
-    states, _ = environment.batch_reset(keys_from(seed, batch_size))
+        return None
+    states, _ = environment.batch_reset(jnp.asarray(rollout.keys[0]))
     memory = expert.init(states)
     found: list[str] = []
     for time in range(_NUM_SAMPLED_STATES):
@@ -171,29 +163,27 @@ def check_expert(
                 found.append(f"step {time}: the action of the expert is not legal")
         states = environment.batch_step(states, first)[0]
         memory = expert.advance(memory, labels, first, np.zeros(batch_size, bool))
-    return raise_if_failed("the expert must label states with legal actions", found)
+    return found
 
 
-def check_task_name_and_version(
-    environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
-) -> bool:
+@conformance_check("task_name and version")
+def check_task_name_and_version(rollout: Rollout) -> list[str]:
     """Check that `version` is a positive integer and that `task_name` returns a string."""
+    environment = rollout.environment
     found = []
     if type(environment.version) is not int or environment.version < 1:
         found.append(f"version must be a positive integer, got {environment.version!r}")
-    for time, state, _ in _sampled_states(environment, seed, batch_size, num_steps):
+    for time, state, _ in _sample_states(rollout):
         name = environment.task_name(state)
         if not isinstance(name, str):
             found.append(f"step {time}: task_name must be a string, got {name!r}")
-    return raise_if_failed("task_name and version", found)
+    return found
 
 
-def _sampled_states(
-    environment: Environment, seed: int, batch_size: int, num_steps: int
-) -> Iterator[tuple[int, PyTree, PyTree]]:
+def _sample_states(rollout: Rollout) -> Iterator[tuple[int, PyTree, PyTree]]:
     """Iterate over a few unfinished states, as tuples of the step, the state and the action sampled there."""
-    _, steps = record_rollout(environment, keys_from(seed, batch_size), num_steps)
-    done = np.asarray(rollouts.observe_states(environment, steps.before)[1])[:, 0]
+    _, steps = rollout.run()
+    done = np.asarray(rollout.observe(steps.before)[1])[:, 0]
     times = np.flatnonzero(~done)
     host = to_host((steps.before, steps.actions))
     for time in np.unique(times[np.linspace(0, len(times) - 1, _NUM_SAMPLED_STATES).astype(int)]):
@@ -207,13 +197,9 @@ def _legal_variants(environment: Environment, state: PyTree, action: PyTree) -> 
     choices = masked_size(space)
     yield action
     if choices is not None:
+        dtype = masked_choice(space, action).dtype
         for choice in np.flatnonzero(np.ones(choices, bool) if mask is None else np.asarray(mask)):
-            yield _with_choice(environment, action, choice)
-
-
-def _with_choice(environment: Environment, action: PyTree, choice: np.integer) -> PyTree:
-    space = environment.action_space
-    return replace_choice(space, action, jnp.asarray(choice, masked_choice(space, action).dtype))
+            yield replace_choice(space, action, jnp.asarray(choice, dtype))
 
 
 def _is_image(mode: str, image: Any) -> bool:
@@ -223,7 +209,7 @@ def _is_image(mode: str, image: Any) -> bool:
     return isinstance(image, str) and bool(image.strip()) and (mode != "svg" or "<svg" in image)
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

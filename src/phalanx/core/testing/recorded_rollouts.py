@@ -1,8 +1,8 @@
 """Compiled rollouts with recorded states, shared by the conformance checks."""
 
 import dataclasses
-from collections.abc import Iterable
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache, partial, wraps
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from phalanx.core.autoreset import AutoReset, AutoResetState
 from phalanx.core.environment import Environment, Key, Keys
-from phalanx.core.testing.tree_diff import take
+from phalanx.core.testing.tree_diff import take, to_host
 from phalanx.core.vector import select_rows
 
 
@@ -44,35 +44,15 @@ class RecordedStep(eqx.Module):
     after: StepResult
 
 
-class RecordedAutoResetStep(eqx.Module):
-    """Results of the same steps with and without auto-reset."""
-
-    raw: StepResult
-    """Results without auto-reset."""
-    raw_observations: PyTree
-    """Observations of the states after the step without auto-reset."""
-    auto: StepResult
-    """Results with auto-reset."""
-
-
+# Compiled separately from the rollouts.
 @partial(jax.jit, static_argnums=1)
-def rollout_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
-    """Create the keys of a rollout. This is compiled separately from the rollouts.
-
-    Args:
-        keys: One key per environment.
-        num_steps: Number of steps.
-
-    Returns:
-        Reset keys of shape `[batch]` and step keys of shape `[steps, batch]`.
-    """
+def _split_keys(keys: Keys, num_steps: int) -> tuple[Keys, PyTree]:
     split = jax.vmap(lambda key: jax.random.split(key, num_steps + 1), out_axes=1)(keys)
     return split[0], split[1:]
 
 
 @partial(jax.jit, static_argnums=0)
-def rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, RecordedStep]:
-    """Run one environment with random legal actions. Returns the first observation and the recorded steps."""
+def _rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[PyTree, RecordedStep]:
     state, first = environment.reset(key)
 
     def one(state: PyTree, key: Key) -> tuple[PyTree, RecordedStep]:
@@ -84,14 +64,9 @@ def rollout_one(environment: Environment, key: Key, step_keys: PyTree) -> tuple[
 
 
 @partial(jax.jit, static_argnums=0)
-def rollout_batch(
-    environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None = None
+def _rollout_batch(
+    environment: Environment, keys: Keys, step_keys: PyTree, invalid: Bool[Array, "steps batch"] | None
 ) -> tuple[PyTree, RecordedStep]:
-    """Run a batch of environments with random legal actions, or invalid actions where `invalid` is True.
-
-    Returns:
-        The first observations and the recorded steps.
-    """
     states, first = environment.batch_reset(keys)
 
     def one(states: PyTree, inputs: tuple[Any, Any]) -> tuple[PyTree, RecordedStep]:
@@ -127,7 +102,7 @@ def rollout_auto_reset(
 
     Args:
         environment: The environment.
-        next_step: Whether to use next-step mode instead of same-step mode.
+        next_step: Use next-step mode instead of same-step mode.
         states: Recorded states, of which those of the first step are the initial states.
         keys: One key per environment, from which the episodes after the first one are drawn.
         step_keys: Keys of the random actions.
@@ -143,14 +118,12 @@ def rollout_auto_reset(
 
 
 @partial(jax.jit, static_argnums=0)
-def observe_states(environment: Environment, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
-    """Return the observations and done flags of recorded states."""
+def _observe_states(environment: Environment, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
     return jax.vmap(jax.vmap(environment.observe))(states), jax.vmap(environment.is_done)(states)
 
 
 @partial(jax.jit, static_argnums=0)
-def comparable_states(environment: Environment, states: PyTree) -> PyTree:
-    """Return `comparable_state` of recorded states."""
+def _comparable_states(environment: Environment, states: PyTree) -> PyTree:
     return jax.vmap(jax.vmap(environment.comparable_state))(states)
 
 
@@ -202,48 +175,101 @@ def by_batch_of_one(
     return take(environment.batch_reset(key[None]), 0), jax.lax.map(one, (states, actions))
 
 
-def raise_if_failed(rule: str, found: list[str]) -> bool:
-    """Raise `ConformanceError` with the first five messages, or return True if there are none."""
-    if found:
-        rest = [f"... and {len(found) - 5} more"] if len(found) > 5 else []
-        raise ConformanceError(rule, found[:5] + rest)
-    return True
+@dataclasses.dataclass(frozen=True)
+class Rollout:
+    """Episodes of a batch of environments with random actions, which are the input of a conformance check."""
 
+    environment: Environment
+    seed: int
+    """Seed of the episodes and actions."""
+    batch_size: int
+    """Number of environments."""
+    num_steps: int
+    """Number of steps of each environment."""
 
-def keys_from(seed: int, batch_size: int) -> Keys:
-    """Create one PRNG key per environment from a seed."""
-    return jax.random.split(jax.random.PRNGKey(seed), batch_size)
+    @cached_property
+    def keys(self) -> tuple[np.ndarray, np.ndarray]:
+        """Reset keys of shape `[batch]` and step keys of shape `[steps, batch]`, as arrays on the host."""
+        keys = jax.random.split(jax.random.PRNGKey(self.seed), self.batch_size)
+        return to_host(_split_keys(keys, self.num_steps))
+
+    @cached_property
+    def has_invalid_actions(self) -> bool:
+        """True if the environment has invalid actions."""
+        return _has_invalid_actions(self.environment)
+
+    def run_one(self, index: int) -> tuple[PyTree, RecordedStep]:
+        """Run one environment of the batch on its own. Returns the first observation and the steps."""
+        reset_keys, step_keys = self.keys
+        return _rollout_one(self.environment, reset_keys[index], step_keys[:, index])
+
+    def run(self, invalid: Any = False) -> tuple[PyTree, RecordedStep]:
+        """Run the batch. Returns the first observations and the recorded steps.
+
+        Args:
+            invalid: Flags of shape `[steps, batch]` that select invalid actions. They are ignored if the
+                environment has no invalid actions.
+        """
+        # Flags are passed even if none is True, so that all rollouts of one size share a compilation.
+        shape = (self.num_steps, self.batch_size)
+        flags = np.broadcast_to(invalid, shape) if self.has_invalid_actions else None
+        return _rollout_batch(self.environment, *self.keys, flags)
+
+    def observe(self, states: PyTree) -> tuple[PyTree, Bool[Array, "steps batch"]]:
+        """Return the observations and done flags of recorded states."""
+        return _observe_states(self.environment, states)
+
+    def comparable_states(self, states: PyTree) -> PyTree:
+        """Return `comparable_state` of recorded states, on the host."""
+        return to_host(_comparable_states(self.environment, states))
 
 
 @lru_cache(maxsize=16)
-def has_invalid(environment: Environment) -> bool:
-    """Return whether an environment has invalid actions."""
+def _has_invalid_actions(environment: Environment) -> bool:
     key = jax.random.PRNGKey(0)
     state, _ = jax.eval_shape(environment.reset, key)
     return jax.eval_shape(environment.invalid_action, key, state) is not None
 
 
-def record_rollout(
-    environment: Environment, keys: Keys, num_steps: int, invalid: Any = False
-) -> tuple[Any, Any]:
-    """Run a batch with random actions. Returns the first observations and the recorded steps.
+def conformance_check(
+    rule: str,
+) -> Callable[[Callable[[Rollout], list[str] | None]], Callable[..., bool]]:
+    """Turn a function that finds violations of a rule into a check of the conformance suite.
+
+    The function takes a `Rollout`. It returns one message per violation, or None if the environment lacks the
+    capability that is checked. The check has the parameters `environment`, `seed`, `batch_size` and
+    `num_steps`. It raises `ConformanceError` with the first five messages. If there are none, it returns
+    True, or False if the capability is missing.
 
     Args:
-        environment: The environment.
-        keys: One key per environment.
-        num_steps: Number of steps.
-        invalid: Flags of shape `[steps, batch]` that select invalid actions. They are ignored if the
-            environment has no invalid actions.
+        rule: The rule, with which the error message begins.
     """
-    # Flags are passed even if none is True, so that all rollouts of one size share a compilation.
-    flags = np.broadcast_to(invalid, (num_steps, len(keys))) if has_invalid(environment) else None
-    return rollout_batch(environment, *rollout_keys(keys, num_steps), flags)
+
+    def decorate(find_violations: Callable[[Rollout], list[str] | None]) -> Callable[..., bool]:
+        @wraps(find_violations)
+        def check(
+            environment: Environment, seed: int = 0, *, batch_size: int = 4, num_steps: int = 200
+        ) -> bool:
+            found = find_violations(Rollout(environment, seed, batch_size, num_steps))
+            if found:
+                rest = [f"... and {len(found) - 5} more"] if len(found) > 5 else []
+                raise ConformanceError(rule, found[:5] + rest)
+            return found is not None
+
+        return check
+
+    return decorate
 
 
-def first_wrong(wrong: np.ndarray) -> str:
-    """Describe the step and environment of the first True flag in an array of shape `[steps, batch]`."""
+def describe_first(wrong: Bool[np.ndarray, "steps batch"], message: str) -> list[str]:
+    """Return a list with the message, after the environment and step of the first True flag.
+
+    The list is empty if no flag is True.
+    """
+    if not np.any(wrong):
+        return []
     step, index = np.argwhere(wrong)[0]
-    return f"environment {index} at step {step}"
+    return [f"environment {index} at step {step}{message}"]
 
 
 def sample_indices(num_steps: int, batch_size: int) -> list[tuple[int, int]]:

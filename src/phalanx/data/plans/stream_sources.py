@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int32
 
-from phalanx.data.lengths import Lengths, as_length_table
-from phalanx.data.packing import check_lengths
+from phalanx.data.lengths import Lengths, as_length_table, check_lengths
 from phalanx.data.plans.epoch import epoch_seed, random_order
 
 

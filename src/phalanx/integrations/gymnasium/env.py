@@ -1,13 +1,10 @@
 """Gymnasium environments for a batch and for a single environment, and their registration."""
 
-import dataclasses
 import functools
 import numbers
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -15,10 +12,11 @@ import numpy as np
 from gymnasium.envs.registration import register, registry
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from jaxtyping import Array, Bool, Float, Int8, PyTree, UInt32, UInt64
+from jaxtyping import Array, Bool, Float, PyTree, UInt32, UInt64
 
 from phalanx.core.autoreset import AutoReset, AutoResetState, Mode
-from phalanx.core.environment import Environment, TransitionInfo, mask_size
+from phalanx.core.environment import Environment, TransitionInfo, info_fields, mask_size
+from phalanx.core.spaces import discrete_sizes
 from phalanx.core.vector import (
     VectorEnvState,
     initial_vector_state,
@@ -29,7 +27,6 @@ from phalanx.core.vector import (
 from phalanx.integrations.gymnasium.spaces import (
     build_actions,
     check_actions,
-    column_sizes,
     convert_action_space,
     convert_space,
     flat_space,
@@ -54,26 +51,11 @@ _AUTORESET_MODES: dict[AutoresetMode, Mode] = {
 }
 
 
-class _StepResult(eqx.Module):
-    rewards: Float[Array, " batch"]
-    terminated: Bool[Array, " batch"]
-    truncated: Bool[Array, " batch"]
-    info: TransitionInfo
-    final: tuple[PyTree, Bool[Array, "batch actions"] | None] | None = None
-    """Observations and masks of legal actions before any reset. None except in same-step mode."""
-
-
 @jax.jit
 def _reset(
-    environment: Environment,
-    mask: Bool[Array, " batch"],
-    is_seeded: Bool[Array, " batch"],
-    seed_keys: Keys,
-    keys: Keys,
-    state: VectorEnvState,
+    environment: Environment, mask: Bool[Array, " batch"], keys: Keys, state: VectorEnvState
 ) -> tuple[VectorEnvState, Keys]:
     """Start new episodes where `mask` is True. Keys are split in the same way as in `AutoReset`."""
-    keys = jnp.where(is_seeded[:, None], seed_keys, keys)
     split = jax.vmap(jax.random.split)(keys)
     next_keys = jnp.where(mask[:, None], split[:, 0], keys)
     return reset_where(environment, mask, split[:, 1], state), next_keys
@@ -82,32 +64,30 @@ def _reset(
 @functools.partial(jax.jit, static_argnums=1)
 def _step(
     environment: Environment, mode: Mode | None, keys: Keys, state: VectorEnvState, arrays: PyTree
-) -> tuple[VectorEnvState, Keys, _StepResult]:
-    """Take a step in all environments, and reset those that have ended according to `mode`."""
+) -> tuple[VectorEnvState, Keys, Float[Array, " batch"], TransitionInfo, tuple[PyTree, Legal] | None]:
+    """Take a step in all environments, and reset those that have ended according to `mode`.
+
+    Returns:
+        The new state, whose flags are those of the step, the new keys, the rewards and the infos. In
+        same-step mode, these are followed by the observations and masks of legal actions before any reset,
+        otherwise by None.
+    """
     actions = build_actions(environment.action_space, arrays)
     if mode == "next_step":
-        auto, observations, rewards, _, info = AutoReset(environment, mode).step(
+        auto, observations, rewards, _, auto_info = AutoReset(environment, mode).step(
             AutoResetState(state.states, keys), actions
         )
-        result = _StepResult(rewards, info.terminated, info.truncated, info.info)
-        return _vector_state(environment, auto, observations, result), auto.keys, result
-    after, rewards, step_info = step_where(environment, None, state, actions)
-    result = _StepResult(rewards, step_info.terminated, step_info.truncated, step_info)
-    if mode is None:
-        return after, keys, result
-    done = step_info.terminated | step_info.truncated
-    result = dataclasses.replace(result, final=(after.observations, after.legal_actions))
-    auto, observations = AutoReset(environment, mode).reset_where(
-        done, AutoResetState(after.states, keys), after.observations
-    )
-    return _vector_state(environment, auto, observations, result), auto.keys, result
-
-
-def _vector_state(
-    environment: Environment, auto: AutoResetState, observations: PyTree, result: _StepResult
-) -> VectorEnvState:
+        info, flags, final = auto_info.info, (auto_info.terminated, auto_info.truncated), None
+    else:
+        after, rewards, info = step_where(environment, None, state, actions)
+        if mode is None:
+            return after, keys, rewards, info, None
+        flags, final = (info.terminated, info.truncated), (after.observations, after.legal_actions)
+        auto, observations = AutoReset(environment, mode).reset_where(
+            info.terminated | info.truncated, AutoResetState(after.states, keys), after.observations
+        )
     legal = jax.vmap(environment.legal_actions)(auto.states)
-    return VectorEnvState(auto.states, observations, legal, result.terminated, result.truncated)
+    return VectorEnvState(auto.states, observations, legal, *flags), auto.keys, rewards, info, final
 
 
 class GymnasiumVectorEnv(gym.vector.VectorEnv):
@@ -155,10 +135,10 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._state: VectorEnvState | None = None
-        self._keys: Any = jnp.zeros((self.num_envs, 2), jnp.uint32)
         self._done = np.zeros(self.num_envs, bool)
-        self._seeds = _random_seeds(self.num_envs)
-        self._has_new_seed = np.ones(self.num_envs, bool)
+        # One random seed per environment, as in Gymnasium.
+        self._seeds = np.random.default_rng().integers(_MAX_SEED, size=self.num_envs, dtype=np.uint64)
+        self._keys: Any = _keys_from_seeds(self._seeds)
 
     @property
     def state(self) -> VectorEnvState:
@@ -191,17 +171,13 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         seeds, is_given = _parse_seeds(seed, self.num_envs)
         is_given &= mask
         self._seeds[is_given] = seeds[is_given]
-        self._has_new_seed |= is_given
-        is_seeded = self._has_new_seed & mask
-        self._has_new_seed &= ~mask
+        keys = np.where(is_given[:, None], _keys_from_seeds(self._seeds), self._keys)
         if self._state is None:
             self._state = initial_vector_state(self.environment, self.num_envs)
-        state, self._keys = _reset(
-            self.environment, mask, is_seeded, _keys_from_seeds(self._seeds), self._keys, self._state
-        )
-        self._state = state
+        self._state, self._keys = _reset(self.environment, mask, keys, self._state)
+        state = self._state
         self._done = self._done & ~mask
-        infos = _format_infos({MASK: _int8_mask(state.legal_actions)}, mask)
+        infos = _format_infos({MASK: state.legal_actions}, mask)
         return self._arrays(state.observations, state.legal_actions), infos
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -214,45 +190,43 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
             )
         arrays = check_actions(self.environment.action_space, actions, self.num_envs)
         mode = _AUTORESET_MODES.get(self._mode)
-        state, self._keys, result = _step(self.environment, mode, self._keys, state, arrays)
+        state, self._keys, rewards, info, final = _step(self.environment, mode, self._keys, state, arrays)
         self._state = state
-        terminated, truncated = np.array(result.terminated), np.array(result.truncated)
+        terminated, truncated = np.array(state.terminated), np.array(state.truncated)
         done = terminated | truncated
-        infos = self._infos(result, done)
+        infos = self._infos(info, final, done)
         self._done = np.zeros_like(done) if self._mode is AutoresetMode.SAME_STEP else done
         observations = self._arrays(state.observations, state.legal_actions)
-        return observations, np.array(result.rewards, np.float64), terminated, truncated, infos
+        return observations, np.array(rewards, np.float64), terminated, truncated, infos
 
-    def _infos(self, result: _StepResult, done: Bool[np.ndarray, " batch"]) -> dict[str, Any]:
+    def _infos(
+        self, info: TransitionInfo, final: tuple[PyTree, Legal] | None, done: Bool[np.ndarray, " batch"]
+    ) -> dict[str, Any]:
         """Return the infos of a step.
 
         Environments that were reset in the step have no fields of the step's info.
+
+        Args:
+            info: Info of the step.
+            final: Observations and masks before any reset in same-step mode; None in the other modes.
+            done: True for episodes that ended in the step.
         """
-        fields = _info_arrays(result.info)
-        legal = _format_infos({MASK: _int8_mask(self.state.legal_actions)}, np.ones_like(done))
-        if result.final is None:
+        fields = {name: value for name, value in info_fields(info).items() if name not in _FLAGS}
+        legal = _format_infos({MASK: self.state.legal_actions}, np.ones_like(done))
+        if final is None:
             # In next-step mode, environments that had ended before were reset in this step.
             return _format_infos(fields, ~self._done) | legal
         infos = _format_infos(fields, ~done) | legal
         if done.any():
-            infos["final_obs"], infos["_final_obs"] = (
-                self._final_observations(result.final, done),
-                done.copy(),
-            )
-            infos["final_info"] = _format_infos({**fields, MASK: _int8_mask(result.final[1])}, done)
+            # Few episodes end in a step, so only their rows are copied.
+            arrays = self._arrays(*jax.tree.map(lambda leaf: np.asarray(leaf)[done], final))
+            observations = np.full(self.num_envs, None, object)
+            for row, index in enumerate(np.flatnonzero(done)):
+                observations[index] = jax.tree.map(np.array, take_row(arrays, row))
+            infos["final_obs"], infos["_final_obs"] = observations, done.copy()
+            infos["final_info"] = _format_infos({**fields, MASK: final[1]}, done)
             infos["_final_info"] = done.copy()
         return infos
-
-    def _final_observations(
-        self, final: tuple[PyTree, Legal], done: Bool[np.ndarray, " batch"]
-    ) -> np.ndarray:
-        """Return an object array with the final observations of ended episodes, and None elsewhere."""
-        # Few episodes end in a step, so only their rows are copied.
-        arrays = self._arrays(*jax.tree.map(lambda leaf: np.asarray(leaf)[done], final))
-        observations = np.full(self.num_envs, None, object)
-        for row, index in enumerate(np.flatnonzero(done)):
-            observations[index] = jax.tree.map(np.array, take_row(arrays, row))
-        return observations
 
     def action_masks(self) -> Bool[np.ndarray, "batch choices"]:
         """Return a mask for every integer of an action, concatenated along the last axis.
@@ -260,11 +234,11 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
         This is the format of SB3-Contrib's `MaskablePPO`. For ARC actions at a point, it consists of the
         masks for operation, row and column. Only the first integer is restricted.
         """
-        masks = _int8_mask(self.state.legal_actions)
+        masks = self.state.legal_actions
         if masks is None:
             raise TypeError(f"{type(self.environment).__name__} has no mask of legal actions")
-        unmasked = sum((column_sizes(self.environment.action_space) or [0])[1:])
-        return np.concatenate([masks.astype(bool), np.ones((self.num_envs, unmasked), bool)], axis=1)
+        num_unmasked = sum((discrete_sizes(self.environment.action_space) or [0])[1:])
+        return np.pad(np.asarray(masks), ((0, 0), (0, num_unmasked)), constant_values=True)
 
     def render(self) -> tuple[Any, ...] | None:
         """Render each environment in `render_mode`."""
@@ -291,7 +265,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv):
             return to_flat_arrays(space, observations)
         arrays = to_arrays(space, observations)
         arrays = arrays if isinstance(arrays, dict) else {OBSERVATION: arrays}
-        return arrays if legal is None else {**arrays, MASK: _int8_mask(legal)}
+        return arrays if legal is None else {**arrays, MASK: np.array(legal, np.int8)}
 
 
 class GymnasiumEnv(gym.Env):
@@ -358,7 +332,7 @@ def make_env(
     phalanx_id: str, *, flatten: bool = False, render_mode: str | None = None, **settings: Any
 ) -> GymnasiumEnv:
     """Entry point of `gymnasium.make("phalanx/arc-v2", ...)`. `settings` are passed to `phalanx.make`."""
-    return GymnasiumEnv(_make(phalanx_id, settings), flatten=flatten, render_mode=render_mode)
+    return GymnasiumEnv(make(phalanx_id, **settings), flatten=flatten, render_mode=render_mode)
 
 
 def make_vector_env(
@@ -371,25 +345,10 @@ def make_vector_env(
     **settings: Any,
 ) -> GymnasiumVectorEnv:
     """Entry point of `gymnasium.make_vec("phalanx/arc-v2", ...)`. `settings` are passed to `phalanx.make`."""
-    environment = _make(phalanx_id, settings)
+    environment = make(phalanx_id, **settings)
     return GymnasiumVectorEnv(
         environment, num_envs, autoreset_mode=autoreset_mode, flatten=flatten, render_mode=render_mode
     )
-
-
-def _make(phalanx_id: str, settings: dict[str, Any]) -> Environment:
-    """Create an environment. An unknown setting raises `TypeError`, like an unknown keyword argument.
-
-    TorchRL's `GymEnv` passes `frameskip`, and tries again without it after this error.
-    """
-    try:
-        return make(phalanx_id, **settings)
-    except ValueError as error:
-        for name in settings:
-            if str(error).startswith(f"unknown key '{name}';"):
-                hint = str(error).partition(";")[2]
-                raise TypeError(f"make() got an unexpected keyword argument '{name}';{hint}") from error
-        raise
 
 
 def _describe_envs(mask: Bool[np.ndarray, " batch"]) -> str:
@@ -408,33 +367,20 @@ def _parse_mode(mode: AutoresetMode | str) -> AutoresetMode:
         raise ValueError(f"autoreset_mode must be one of {names}; got {mode!r}") from None
 
 
-def _int8_mask(legal: Legal) -> Int8[np.ndarray, "batch actions"] | None:
-    return None if legal is None else np.array(legal, np.int8)
+def _format_infos(fields: Mapping[str, Any], mask: Bool[np.ndarray, " batch"]) -> dict[str, Any]:
+    """Copy the infos of the environments in `mask` to NumPy arrays, in Gymnasium's format.
 
-
-def _info_arrays(info: Any) -> dict[str, np.ndarray]:
-    """Copy the array fields of an environment's info, without the fields in `_FLAGS`."""
-    names = (field.name for field in dataclasses.fields(info) if field.name not in _FLAGS)
-    values = ((name, getattr(info, name)) for name in names)
-    return {name: np.array(value) for name, value in values if isinstance(value, jax.Array)}
-
-
-def _format_infos(
-    fields: Mapping[str, np.ndarray | None], mask: Bool[np.ndarray, " batch"]
-) -> dict[str, Any]:
-    """Format the infos of the environments in `mask` as Gymnasium does.
-
-    Values of other environments are 0, and the mask is added under the name `_<field>`.
+    Values of other environments are 0, and the mask is added under the name `_<field>`. Fields that are None
+    are omitted.
     """
     if not mask.any():
         return {}
     infos: dict[str, Any] = {}
-    others = None if mask.all() else ~mask
-    for name, array in fields.items():
-        if array is not None:
-            infos[name], infos[f"_{name}"] = array.copy(), mask.copy()
-            if others is not None:
-                infos[name][others] = 0
+    for name, value in fields.items():
+        if value is not None:
+            infos[name] = np.array(value, np.int8 if name == MASK else None)
+            infos[name][~mask] = 0
+            infos[f"_{name}"] = mask.copy()
     return infos
 
 
@@ -444,31 +390,23 @@ def _first_info(infos: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value if value.ndim else value.item() for name, value in first.items()}
 
 
-def _random_seeds(num_envs: int) -> UInt64[np.ndarray, " batch"]:
-    # One random seed per environment, as in Gymnasium.
-    return np.random.default_rng(secrets.randbits(128)).integers(_MAX_SEED, size=num_envs, dtype=np.uint64)
-
-
 def _parse_seeds(seed: Any, num_envs: int) -> tuple[UInt64[np.ndarray, " batch"], Bool[np.ndarray, " batch"]]:
     """Return one seed per environment, and a mask of the environments for which a seed was given."""
     if seed is None:
-        return np.zeros(num_envs, np.uint64), np.zeros(num_envs, bool)
+        seed = [None] * num_envs
     if isinstance(seed, numbers.Integral):
-        seed = [int(seed) + index for index in range(num_envs)]
+        seed = range(int(seed), int(seed) + num_envs)
     if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str):
         raise TypeError(f"seed must be None, an integer or a list of integers, got {seed!r}")
     if len(seed) != num_envs:
         raise ValueError(f"there are {num_envs} environments and {len(seed)} seeds; give one for each")
+    for one in seed:
+        if one is not None and not isinstance(one, numbers.Integral):
+            raise TypeError(f"a seed must be an integer or None, got {one!r}")
+        if not 0 <= int(one or 0) <= _MAX_SEED:
+            raise ValueError(f"a seed must be from 0 to 2**64 - 1, got {one}")
     is_given = np.array([one is not None for one in seed])
-    return np.array([0 if one is None else _check_seed(one) for one in seed], np.uint64), is_given
-
-
-def _check_seed(seed: Any) -> int:
-    if not isinstance(seed, numbers.Integral):
-        raise TypeError(f"a seed must be an integer or None, got {seed!r}")
-    if not 0 <= int(seed) <= _MAX_SEED:
-        raise ValueError(f"a seed must be from 0 to 2**64 - 1, got {seed}")
-    return int(seed)
+    return np.array([int(one or 0) for one in seed], np.uint64), is_given
 
 
 def _keys_from_seeds(seeds: UInt64[np.ndarray, " batch"]) -> UInt32[np.ndarray, "batch 2"]:

@@ -9,7 +9,15 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float32, PyTree
 
-from phalanx.core.spaces import Box, Composite, Discrete, Space, check_integer_dtypes
+from phalanx.core.spaces import (
+    Box,
+    Composite,
+    Discrete,
+    Space,
+    check_integer_dtypes,
+    convert_value,
+    discrete_sizes,
+)
 
 
 def convert_space(space: Space) -> spaces.Space:
@@ -33,26 +41,15 @@ def convert_space(space: Space) -> spaces.Space:
 
 def convert_action_space(space: Space) -> spaces.Space:
     """Convert an action space to a Gymnasium space. A composite of integers becomes `MultiDiscrete`."""
-    if (sizes := column_sizes(space)) is not None:
+    if (sizes := discrete_sizes(space)) is not None:
         return spaces.MultiDiscrete(sizes)
     return convert_space(space)
-
-
-def column_sizes(space: Space) -> list[int] | None:
-    """Return the number of possible values of each field of a composite of integers.
-
-    Return None for other spaces.
-    """
-    if not isinstance(space, Composite):
-        return None
-    sizes = [field.n for _, field in space.fields if isinstance(field, Discrete)]
-    return sizes if len(sizes) == len(space.fields) else None
 
 
 def flat_space(space: Space) -> spaces.Box:
     """Return the space of a float32 vector that contains all fields of a space in order."""
     lows, highs = [np.empty(0, np.float32)], [np.empty(0, np.float32)]
-    for leaf in _leaf_spaces(space):
+    for leaf, _ in _leaves(space):
         low, high = (0, leaf.n - 1) if isinstance(leaf, Discrete) else (leaf.low, leaf.high)
         lows.append(np.full(_width(leaf), low, np.float32))
         highs.append(np.full(_width(leaf), high, np.float32))
@@ -62,10 +59,12 @@ def flat_space(space: Space) -> spaces.Box:
 
 
 def to_arrays(space: Space, value: PyTree) -> Any:
-    """Copy a batch of values of a space to NumPy arrays."""
+    """Copy a batch of values of a space to NumPy arrays. A composite becomes a dictionary."""
+    return convert_value(_to_array, space, value)
+
+
+def _to_array(space: Space, value: Any) -> np.ndarray:
     match space:
-        case Composite(fields=fields):
-            return {name: to_arrays(field, getattr(value, name)) for name, field in fields}
         case Discrete():
             return np.array(value, np.int64)
         case Box(shape=shape, dtype=dtype):
@@ -76,19 +75,18 @@ def to_arrays(space: Space, value: PyTree) -> Any:
 
 def to_flat_arrays(space: Space, value: PyTree) -> Float32[np.ndarray, "batch width"]:
     """Copy a batch of values of a space to an array with one row per value, in the order of `flat_space`."""
-    parts = list(_leaf_values(space, value))
-    widths = [_width(leaf) for leaf in _leaf_spaces(space)]
-    array = np.empty((len(parts[0]), sum(widths)), np.float32)
+    parts = [(_width(leaf), np.asarray(part)) for leaf, part in _leaves(space, value)]
+    array = np.empty((len(parts[0][1]), sum(width for width, _ in parts)), np.float32)
     start = 0
-    for part, width in zip(parts, widths, strict=True):
-        array[:, start : start + width] = np.asarray(part).reshape(len(array), width)
+    for width, part in parts:
+        array[:, start : start + width] = part.reshape(len(array), width)
         start += width
     return array
 
 
 def check_actions(space: Space, actions: Any, num_envs: int, name: str = "actions") -> Any:
     """Validate actions from the user, and convert them to arrays for `build_actions`."""
-    if (sizes := column_sizes(space)) is not None:
+    if (sizes := discrete_sizes(space)) is not None:
         return _check_integers(actions, (num_envs, len(sizes)), np.array(sizes), name)
     match space:
         case Composite(fields=fields):
@@ -118,7 +116,7 @@ def build_actions(space: Space, arrays: Any) -> PyTree:
 
     JAX can trace it.
     """
-    if column_sizes(space) is not None:
+    if discrete_sizes(space) is not None:
         assert isinstance(space, Composite)
         return space.constructor(**{name: arrays[:, i] for i, (name, _) in enumerate(space.fields)})
     if isinstance(space, Composite):
@@ -154,17 +152,10 @@ def _width(leaf: Any) -> int:
     return 1 if isinstance(leaf, Discrete) else int(np.prod(leaf.shape))
 
 
-def _leaf_spaces(space: Space) -> Iterator[Any]:
-    if isinstance(space, Composite):
-        for _, field in space.fields:
-            yield from _leaf_spaces(field)
-    else:
-        yield space
-
-
-def _leaf_values(space: Space, value: PyTree) -> Iterator[Any]:
+def _leaves(space: Space, value: PyTree = None) -> Iterator[tuple[Any, Any]]:
+    """Iterate over the spaces that are not composites and, if a value is given, over its parts."""
     if isinstance(space, Composite):
         for name, field in space.fields:
-            yield from _leaf_values(field, getattr(value, name))
+            yield from _leaves(field, getattr(value, name, None))
     else:
-        yield value
+        yield space, value

@@ -4,7 +4,7 @@ import hashlib
 import io
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ _RETRAIN = "train the embedding again"
 
 Ids = Int32[Array, " n"] | Int32[np.ndarray, " n"]
 Triples = Int32[Array, "n 3"] | Int32[np.ndarray, "n 3"]
+_QueryFunction = Callable[[Array, Array], Array]
 
 
 class KGE(eqx.Module):
@@ -46,7 +47,7 @@ class KGE(eqx.Module):
     num_relations: int = eqx.field(static=True)
     """Number of relations, not counting inverse relations."""
     reciprocal: bool = eqx.field(static=True)
-    """Whether each relation has a second embedding for its inverse."""
+    """True if each relation has a second embedding for its inverse."""
 
     @classmethod
     def create(
@@ -77,24 +78,22 @@ class KGE(eqx.Module):
     @jax.jit
     def score_tails(self, relations: Ids, heads: Ids) -> Float[Array, "n entities"]:
         """Return the scores of all entities as tails of (relation, head, ?)."""
-        relations, heads, model = jnp.asarray(relations), jnp.asarray(heads), self.model
-        forward = model.compare(model.tail_queries(relations, heads), model.entities)
-        if not self.reciprocal:
-            return forward
-        inverse = relations + self.num_relations
-        backward = model.compare(model.head_queries(inverse, heads), model.entities)
-        return (forward + backward) / 2
+        return self._score_answers(self.model.tail_queries, self.model.head_queries, relations, heads)
 
     @jax.jit
     def score_heads(self, relations: Ids, tails: Ids) -> Float[Array, "n entities"]:
         """Return the scores of all entities as heads of (relation, ?, tail)."""
-        relations, tails, model = jnp.asarray(relations), jnp.asarray(tails), self.model
-        forward = model.compare(model.head_queries(relations, tails), model.entities)
+        return self._score_answers(self.model.head_queries, self.model.tail_queries, relations, tails)
+
+    def _score_answers(
+        self, queries: _QueryFunction, inverse_queries: _QueryFunction, relations: Ids, entities: Ids
+    ) -> Float[Array, "n entities"]:
+        relations, entities, answers = jnp.asarray(relations), jnp.asarray(entities), self.model.entities
+        forward = self.model.compare(queries(relations, entities), answers)
         if not self.reciprocal:
             return forward
-        inverse = relations + self.num_relations
-        backward = model.compare(model.tail_queries(inverse, tails), model.entities)
-        return (forward + backward) / 2
+        inverse = inverse_queries(relations + self.num_relations, entities)
+        return (forward + self.model.compare(inverse, answers)) / 2
 
     def probability(self, triples: Triples) -> Float[Array, " n"]:
         """Return the probability that each triple is true."""
@@ -132,8 +131,12 @@ def calibrate(
     Returns:
         The embedding with new `slope` and `offset`.
     """
-    corrupted = _corrupt(triples, known, kge.num_entities, np.random.default_rng(seed))
-    scores = np.asarray(kge.score(np.concatenate([triples, corrupted])), np.float64)
+    generator, size = np.random.default_rng(seed), kge.num_entities
+    corrupted = triples.copy()
+    columns = generator.integers(1, 3, len(corrupted))
+    corrupted[np.arange(len(corrupted)), columns] = generator.integers(0, size, len(corrupted))
+    is_known = np.isin(encode_tuples(corrupted.T, size), encode_tuples(known.T, size))
+    scores = np.asarray(kge.score(np.concatenate([triples, corrupted[~is_known]])), np.float64)
     is_true = np.arange(len(scores)) < len(triples)
     slope, offset = _fit_logistic(scores, is_true)
     return eqx.tree_at(lambda k: (k.slope, k.offset), kge, (jnp.float32(slope), jnp.float32(offset)))
@@ -161,20 +164,6 @@ def _fit_logistic(scores: Float[np.ndarray, " n"], is_true: Bool[np.ndarray, " n
     return slope, float(weights[1]) - slope * mean
 
 
-def _corrupt(
-    triples: Int32[np.ndarray, "n 3"],
-    known: Int32[np.ndarray, "known 3"],
-    num_entities: int,
-    generator: np.random.Generator,
-) -> Int32[np.ndarray, "m 3"]:
-    """Replace the head or tail of each triple by a random entity; leave out results that are known."""
-    corrupted = triples.copy()
-    columns = generator.integers(1, 3, len(corrupted))
-    corrupted[np.arange(len(corrupted)), columns] = generator.integers(0, num_entities, len(corrupted))
-    is_known = np.isin(encode_tuples(corrupted.T, num_entities), encode_tuples(known.T, num_entities))
-    return corrupted[~is_known]
-
-
 def save_kge(
     folder: str | os.PathLike[str],
     kge: KGE,
@@ -197,7 +186,13 @@ def save_kge(
     path = Path(folder)
     if path.exists() and (not path.is_dir() or (any(path.iterdir()) and not (path / CONFIG_FILE).is_file())):
         raise ValueError(f"{path} is not an embedding, so it is not overwritten: choose another folder")
-    _check_sizes(kge, vocabulary)
+    own = kge.num_relations, kge.num_entities
+    expected = vocabulary.num_predicates, vocabulary.num_entities
+    if own != expected:
+        raise ValueError(
+            f"the embedding has {own[0]} predicates and {own[1]} constants, but the vocabulary has "
+            f"{expected[0]} and {expected[1]}"
+        )
     path.mkdir(parents=True, exist_ok=True)
     remove_stale_temporaries(path)
     arrays = {f"parameter_{number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves(kge))}
@@ -230,26 +225,32 @@ def load_kge(run_or_folder: str | os.PathLike[str], vocabulary: Vocabulary | Non
             embedding; if their order differs, the tables are reordered. None keeps the ids of the knowledge
             base that the embedding was trained on.
     """
-    path = _embedding_folder(run_or_folder)
-    config = read_kge_config(path)
-    with _open_arrays(path / _read_header(path)["arrays"]) as arrays:
+    path, config = _embedding_folder(run_or_folder), read_kge_config(run_or_folder)
+    with _open_arrays(path) as arrays:
         entities, relations = arrays["entities"].tolist(), arrays["relations"].tolist()
         template = KGE.create(config, len(relations), len(entities), np.random.default_rng(0))
-        shapes, structure = jax.tree.flatten(template)
-        leaves = [_read_array(arrays, number, shape, path) for number, shape in enumerate(shapes)]
+        leaves, structure = jax.tree.flatten(template)
+        for number, leaf in enumerate(leaves):
+            name = f"parameter_{number}"
+            if name not in arrays or arrays[name].shape != leaf.shape:
+                found = arrays[name].shape if name in arrays else "nothing"
+                raise ValueError(f"{path}: {name} should have shape {leaf.shape}, found {found}")
+            leaves[number] = jnp.asarray(arrays[name], leaf.dtype)
     kge: KGE = jax.tree.unflatten(structure, leaves)
     if vocabulary is None:
         return kge
-    entity_order = _find_order(entities, vocabulary.entities, "constant", path)
-    relation_order = _find_order(relations, vocabulary.predicates, "predicate", path)
-    return _reorder(kge, entity_order, relation_order)
+    entity_rows = _find_rows(entities, vocabulary.entities, "constant", path)
+    rows = _find_rows(relations, vocabulary.predicates, "predicate", path)
+    # The rows of inverse relations follow the others.
+    relation_rows = np.concatenate([rows, rows + kge.num_relations]) if kge.reciprocal else rows
+    tables = kge.model.entities[entity_rows], kge.model.relations[relation_rows]
+    return eqx.tree_at(lambda k: (k.model.entities, k.model.relations), kge, tables)
 
 
 def check_kge(folder: str | os.PathLike[str]) -> tuple[int, int]:
     """Verify the files of a saved embedding; return its numbers of entities and relations."""
-    path = _embedding_folder(folder)
-    read_kge_config(path)
-    with _open_arrays(path / _read_header(path)["arrays"]) as arrays:
+    read_kge_config(folder)
+    with _open_arrays(_embedding_folder(folder)) as arrays:
         return len(arrays["entities"]), len(arrays["relations"])
 
 
@@ -287,7 +288,8 @@ def _read_header(path: Path) -> dict[str, Any]:
     return header
 
 
-def _open_arrays(file: Path) -> np.lib.npyio.NpzFile:
+def _open_arrays(path: Path) -> np.lib.npyio.NpzFile:
+    file = path / _read_header(path)["arrays"]
     try:
         # From memory, because NumPy does not close the handle of a damaged file.
         return np.load(io.BytesIO(read_verified(file, _RETRAIN)), allow_pickle=False)
@@ -299,15 +301,7 @@ def _open_arrays(file: Path) -> np.lib.npyio.NpzFile:
         raise ValueError(f"{file} cannot be read: {error}") from error
 
 
-def _read_array(arrays: np.lib.npyio.NpzFile, number: int, like: jax.Array, path: Path) -> jax.Array:
-    name = f"parameter_{number}"
-    if name not in arrays or arrays[name].shape != like.shape:
-        found = arrays[name].shape if name in arrays else "nothing"
-        raise ValueError(f"{path}: {name} should have shape {like.shape}, found {found}")
-    return jnp.asarray(arrays[name], like.dtype)
-
-
-def _find_order(
+def _find_rows(
     saved: Sequence[str], wanted: Sequence[str], kind: str, path: Path
 ) -> Int[np.ndarray, " rows"]:
     """Return the row of each wanted name in a saved table.
@@ -328,23 +322,3 @@ def _find_order(
             "Train one on this knowledge base with `phalanx train kge dataset=PATH`"
         )
     return np.array([ids[name] for name in wanted], np.int64)
-
-
-def _reorder(kge: KGE, entities: np.ndarray, relations: np.ndarray) -> KGE:
-    """Reorder the rows of all tables. Rows of inverse relations, which follow the others, move as well."""
-    if np.array_equal(entities, np.arange(len(entities))) and np.array_equal(
-        relations, np.arange(len(relations))
-    ):
-        return kge
-    rows = np.concatenate([relations, relations + kge.num_relations]) if kge.reciprocal else relations
-    return eqx.tree_at(lambda k: k.model, kge, kge.model.reorder(entities, rows))
-
-
-def _check_sizes(kge: KGE, vocabulary: Vocabulary) -> None:
-    own = kge.num_relations, kge.num_entities
-    expected = vocabulary.num_predicates, vocabulary.num_entities
-    if own != expected:
-        raise ValueError(
-            f"the embedding has {own[0]} predicates and {own[1]} constants, but the vocabulary has "
-            f"{expected[0]} and {expected[1]}"
-        )

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Int32, PRNGKeyArray
+from jaxtyping import Array, Float, Int32, PRNGKeyArray
 from pydantic import Field, model_validator
 
 from phalanx.config import Config
@@ -48,8 +48,8 @@ class KGEModelConfig(Config):
     relation_dim: int = Field(default=32, ge=1)
     """Number of real numbers per relation in TuckER. Other models derive it from `embedding_dim`."""
     reciprocal: bool = True
-    """Whether each relation has a second embedding for its inverse, with which heads are predicted. The score
-    of a triple is then the mean of both directions."""
+    """Give each relation a second embedding for its inverse, with which heads are predicted. The score of a
+    triple is then the mean of both directions."""
     norm: Literal[1, 2] = 2
     """Norm of the distance in TransE and RotatE: 1 (Manhattan) or 2 (Euclidean). The Euclidean norm is
     computed with a matrix product and is several times faster."""
@@ -68,21 +68,15 @@ class KGEModelConfig(Config):
 
     @model_validator(mode="after")
     def _check_combination(self) -> "KGEModelConfig":
-        if self.name in COMPLEX_MODELS and self.embedding_dim % 2:
-            raise ValueError(
-                f"embedding_dim must be even for {self.name}, which uses complex numbers, got "
-                f"{self.embedding_dim}"
-            )
-        if self.dropout and self.name in DISTANCE_MODELS:
-            raise ValueError(
-                f"dropout must be 0 for {self.name}, because it would only increase distances, "
-                f"got {self.dropout}"
-            )
-        if self.identity_fraction and self.name in ("transe", "tucker"):
-            raise ValueError(
-                f"identity_fraction must be 0 for {self.name} (it applies to distmult, complex and rotate), "
-                f"got {self.identity_fraction}"
-            )
+        name, dim = self.name, self.embedding_dim
+        if name in COMPLEX_MODELS and dim % 2:
+            raise ValueError(f"embedding_dim must be even for {name}, which uses complex numbers, got {dim}")
+        if self.dropout and name in DISTANCE_MODELS:
+            reason = "because it would only increase distances"
+            raise ValueError(f"dropout must be 0 for {name}, {reason}, got {self.dropout}")
+        if self.identity_fraction and name in ("transe", "tucker"):
+            hint = "(it applies to distmult, complex and rotate)"
+            raise ValueError(f"identity_fraction must be 0 for {name} {hint}, got {self.identity_fraction}")
         return self
 
 
@@ -95,13 +89,23 @@ class EmbeddingModel(eqx.Module):
     entities: eqx.AbstractVar[Float[Array, "entities dim"]]
     relations: eqx.AbstractVar[Float[Array, "relations _"]]
 
-    @abc.abstractmethod
     def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
         """Return the query vectors of (relation, head, ?). Dropout is applied if a PRNG key is given."""
+        vectors = self._transform(self._drop(self.entities[heads], key, 0), relations, invert=False)
+        return self._drop(vectors, key, 1)
 
-    @abc.abstractmethod
     def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
         """Return the query vectors of (relation, ?, tail). Dropout is applied if a PRNG key is given."""
+        vectors = self._transform(self._drop(self.entities[tails], key, 0), relations, invert=True)
+        return self._drop(vectors, key, 1)
+
+    @abc.abstractmethod
+    def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
+        """Apply relations to entity vectors. If `invert` is true, apply them from tails to heads."""
+
+    def _drop(self, values: Queries, key: PRNGKeyArray | None, number: int) -> Queries:
+        """Apply dropout. `number` distinguishes several calls with the same key."""
+        return values
 
     @abc.abstractmethod
     def compare(self, queries: Queries, answers: Float[Array, "m dim"]) -> Float[Array, "n m"]:
@@ -115,11 +119,6 @@ class EmbeddingModel(eqx.Module):
         """Return the absolute values of the embeddings of some triples, which a regularizer penalizes."""
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
         return tuple(jnp.abs(row) for row in rows)
-
-    def reorder(self, entities: Int[np.ndarray, " e"], relations: Int[np.ndarray, " r"]) -> "EmbeddingModel":
-        """Return a model with reordered tables, whose rows are `self.entities[entities]` and so on."""
-        tables = self.entities[entities], self.relations[relations]
-        return eqx.tree_at(lambda model: (model.entities, model.relations), self, tables)
 
 
 class _ProductModel(EmbeddingModel):
@@ -174,11 +173,9 @@ class TransE(_DistanceModel):
     norm: int = eqx.field(static=True)
     margin: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        return self.entities[heads] + self.relations[relations]
-
-    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        return self.entities[tails] - self.relations[relations]
+    def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
+        vectors = self.relations[relations]
+        return entities - vectors if invert else entities + vectors
 
     def _sum_of_distances(self, queries: Array, answers: Array) -> Array:
         return jnp.sum(jnp.abs(queries - answers), axis=-1)
@@ -196,18 +193,13 @@ class RotatE(_DistanceModel):
     norm: int = eqx.field(static=True)
     margin: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        return complex_product(self.entities[heads], self._rotations(relations))
-
-    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        return complex_product(self.entities[tails], complex_conjugate(self._rotations(relations)))
+    def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
+        angles = self.relations[relations]
+        rotations = jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)
+        return complex_product(entities, complex_conjugate(rotations) if invert else rotations)
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
         return _moduli(self.entities[heads]), _moduli(self.entities[tails])
-
-    def _rotations(self, relations: Ids) -> Queries:
-        angles = self.relations[relations]
-        return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)
 
     def _sum_of_distances(self, queries: Array, answers: Array) -> Array:
         return jnp.sum(_moduli(queries - answers), axis=-1)
@@ -223,12 +215,8 @@ class DistMult(_ProductModel):
     relations: Float[Array, "relations dim"]
     dropout: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        entities = self._drop(self.entities[heads], key, 0)
-        return self._drop(entities * self.relations[relations], key, 1)
-
-    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        return self.tail_queries(relations, tails, key)
+    def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
+        return entities * self.relations[relations]
 
 
 class ComplEx(_ProductModel):
@@ -241,13 +229,9 @@ class ComplEx(_ProductModel):
     relations: Float[Array, "relations dim"]
     dropout: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        entities = self._drop(self.entities[heads], key, 0)
-        return self._drop(complex_product(entities, self.relations[relations]), key, 1)
-
-    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        entities = self._drop(self.entities[tails], key, 0)
-        return self._drop(complex_product(entities, complex_conjugate(self.relations[relations])), key, 1)
+    def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
+        vectors = self.relations[relations]
+        return complex_product(entities, complex_conjugate(vectors) if invert else vectors)
 
     def magnitudes(self, relations: Ids, heads: Ids, tails: Ids) -> tuple[Float[Array, "n _"], ...]:
         rows = self.entities[heads], self.relations[relations], self.entities[tails]
@@ -263,15 +247,8 @@ class TuckER(_ProductModel):
     """Core tensor, which maps a relation to a bilinear form of head and tail."""
     dropout: float = eqx.field(static=True)
 
-    def tail_queries(self, relations: Ids, heads: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        entities = self._drop(self.entities[heads], key, 0)
-        return self._drop(self._multiply(entities, relations, self.core), key, 1)
-
-    def head_queries(self, relations: Ids, tails: Ids, key: PRNGKeyArray | None = None) -> Queries:
-        entities = self._drop(self.entities[tails], key, 0)
-        return self._drop(self._multiply(entities, relations, self.core.transpose(0, 2, 1)), key, 1)
-
-    def _multiply(self, entities: Queries, relations: Ids, core: Array) -> Queries:
+    def _transform(self, entities: Queries, relations: Ids, invert: bool) -> Queries:
+        core = self.core.transpose(0, 2, 1) if invert else self.core
         pairs = self.relations[relations][:, :, None] * entities[:, None, :]
         return pairs.reshape(len(pairs), -1) @ core.reshape(-1, core.shape[-1])
 
@@ -296,11 +273,10 @@ def create_model(
         # With this scale, two entities are about `margin` apart, so that scores start around 0.
         num_coordinates = dim // 2 if config.name == "rotate" else dim
         scale = margin / (1.5 * num_coordinates if norm == 1 else (2.5 * dim) ** 0.5)
-        entities = table(scale * config.init_scale, num_entities, dim)
+        scale *= config.init_scale
+        entities = table(scale, num_entities, dim)
         if config.name == "transe":
-            return TransE(
-                entities, table(scale * config.init_scale, num_relations, dim), norm=norm, margin=margin
-            )
+            return TransE(entities, table(scale, num_relations, dim), norm=norm, margin=margin)
         angles = generator.uniform(-np.pi, np.pi, (num_relations, num_coordinates))
         angles[:, : round(config.identity_fraction * num_coordinates)] *= _IDENTITY_NOISE
         return RotatE(entities, jnp.asarray(angles, jnp.float32), norm=norm, margin=margin)

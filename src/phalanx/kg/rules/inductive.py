@@ -14,12 +14,13 @@ from phalanx.kg.evaluation import (
     LinkPredictionResult,
     TieRule,
     TripleScores,
-    evaluate_scores,
+    evaluate_candidates,
     make_candidates,
 )
 from phalanx.kg.knowledge_base import KnowledgeBase
 from phalanx.kg.rules.predictor import Aggregation, RuleApplier, RulePredictor, rule_weights
-from phalanx.kg.rules.ruleset import BODY, BODY_CONSTANT, HEAD, HEAD_CONSTANT, RuleSet
+from phalanx.kg.rules.ruleset import HEAD_CONSTANT, RuleSet
+from phalanx.kg.triple_index import directed_queries
 from phalanx.kg.vocabulary import Vocabulary
 
 ROLE_WEIGHTS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -34,15 +35,12 @@ def transfer_rules(rules: RuleSet, vocabulary: Vocabulary) -> RuleSet:
     Rules with constants, and rules with relations that the other graph does not have, are left out.
     """
     ids = np.array([vocabulary.predicate_ids.get(name, -1) for name in rules.vocabulary.predicates])
-    rows = rules.rows.copy()
-    relations = np.concatenate([rows[:, HEAD : HEAD + 1], rows[:, BODY]], axis=1)
+    relations, constants = rules.rows[:, :HEAD_CONSTANT], rules.rows[:, HEAD_CONSTANT:]
     new_ids = ids[np.maximum(relations, 0) // 2]
     converted = np.where(relations >= 0, 2 * new_ids + relations % 2, -1)
-    is_known = np.all((relations < 0) | (new_ids >= 0), axis=1)
-    has_no_constants = (rows[:, HEAD_CONSTANT] < 0) & (rows[:, BODY_CONSTANT] < 0)
-    rows[:, HEAD], rows[:, BODY] = converted[:, 0], converted[:, 1:]
-    kept = is_known & has_no_constants
-    return RuleSet(vocabulary, np.ascontiguousarray(rows[kept]), rules.confidence[kept])
+    kept = np.all((relations < 0) | (new_ids >= 0), axis=1) & np.all(constants < 0, axis=1)
+    rows = np.concatenate([converted, constants], axis=1).astype(np.int32)
+    return RuleSet(vocabulary, rows[kept], rules.confidence[kept])
 
 
 class RoleModel:
@@ -57,19 +55,15 @@ class RoleModel:
     """
 
     def __init__(self, knowledge_base: KnowledgeBase) -> None:
-        vocabulary, facts = knowledge_base.vocabulary, knowledge_base.triples("train")
-        self._predicate_ids = vocabulary.predicate_ids
-        roles = _count_roles(facts, vocabulary.num_predicates, vocabulary.num_entities)
+        self._predicate_ids = knowledge_base.vocabulary.predicate_ids
+        roles = _count_roles(knowledge_base)
         overall = (roles > 0).mean(axis=0)
         counts = np.zeros((roles.shape[1], roles.shape[1]))
-        total = np.zeros(roles.shape[1])
-        for side, column in ((0, 2), (1, 1)):
-            for relation, entity in zip(facts[:, 0].tolist(), facts[:, column].tolist(), strict=True):
-                answer = 2 * relation + side
-                # Without the fact itself, because a query is not a fact either.
-                others = roles[entity] - (np.arange(roles.shape[1]) == answer)
-                counts[answer] += others > 0
-                total[answer] += 1
+        pairs, answers = directed_queries(knowledge_base.triples("train"))
+        for role, entity in zip(pairs[:, 1].tolist(), answers.tolist(), strict=True):
+            # Without the fact itself, because a query is not a fact either.
+            counts[role] += roles[entity] - (np.arange(roles.shape[1]) == role) > 0
+        total = np.bincount(pairs[:, 1], minlength=roles.shape[1])
         rate = (counts + 2 * overall + 1e-3) / (total[:, None] + 2 + 2e-3)
         base = np.clip(overall, 1e-3, 1 - 1e-3)
         rate = np.clip(rate, 1e-4, 1 - 1e-4)
@@ -87,20 +81,19 @@ class RoleModel:
             raise ValueError(f"the graph that the roles were learned from has no predicate {missing[0]!r}")
         ids = np.array([self._predicate_ids[name] for name in vocabulary.predicates])
         columns = np.stack([2 * ids, 2 * ids + 1], axis=1).reshape(-1)
-        facts = knowledge_base.triples("train")
-        roles = _count_roles(facts, vocabulary.num_predicates, vocabulary.num_entities)
-        present = (roles > 0).astype(np.float64)
+        present = (_count_roles(knowledge_base) > 0).astype(np.float64)
         yes = self._log_odds_present[np.ix_(columns, columns)]
         no = self._log_odds_absent[np.ix_(columns, columns)]
         scores: Float64[np.ndarray, "directed_relations entities"] = yes @ present.T + no @ (1 - present.T)
         return scores
 
 
-def _count_roles(facts: np.ndarray, num_predicates: int, num_entities: int) -> np.ndarray:
+def _count_roles(knowledge_base: KnowledgeBase) -> np.ndarray:
     """Count how often each entity is the tail (column 2r) and the head (column 2r + 1) of each relation r."""
-    table = np.zeros((num_entities, 2 * num_predicates), np.int32)
-    np.add.at(table, (facts[:, 2], 2 * facts[:, 0]), 1)
-    np.add.at(table, (facts[:, 1], 2 * facts[:, 0] + 1), 1)
+    vocabulary = knowledge_base.vocabulary
+    table = np.zeros((vocabulary.num_entities, 2 * vocabulary.num_predicates), np.int32)
+    pairs, answers = directed_queries(knowledge_base.triples("train"))
+    np.add.at(table, (answers, pairs[:, 1]), 1)
     return table
 
 
@@ -116,42 +109,41 @@ class InductiveResult:
     """Number of rules that could be transferred to the target graph."""
 
 
-class _InductiveRanking:
-    """Scores candidate lists of one graph with rules and a role model that were learned on any graph."""
+class _InductiveScorer:
+    """Scores the queries of one graph with rules and a role model that were learned on any graph."""
 
     def __init__(
         self, rules: RuleSet, roles: RoleModel, knowledge_base: KnowledgeBase, aggregation: Aggregation
     ) -> None:
-        self.knowledge_base = knowledge_base
-        applier = RuleApplier(rules, knowledge_base, max_paths=_MAX_PATHS, num_threads=1)
+        self.knowledge_base, self.rules = knowledge_base, transfer_rules(rules, knowledge_base.vocabulary)
+        applier = RuleApplier(self.rules, knowledge_base, max_paths=_MAX_PATHS, num_threads=1)
         self._predictor = RulePredictor(applier, aggregation, rule_weights(applier, aggregation))
         self._role_scores = roles.scores(knowledge_base)
 
-    def candidates(self, split: str, num_negatives: int, seed: int) -> CandidateLists:
-        kb = self.knowledge_base
-        return make_candidates(
-            kb.triples(split),
-            kb.known_triples,
-            kb.vocabulary.num_entities,
+    def score(
+        self, split: str, num_negatives: int, seed: int
+    ) -> tuple[CandidateLists, np.ndarray, np.ndarray]:
+        """Return candidate lists of a split, and their scores by the rules and by the role model."""
+        base = self.knowledge_base
+        candidates = make_candidates(
+            base.triples(split),
+            base.known_triples,
+            base.vocabulary.num_entities,
             num_candidates=num_negatives,
             seed=seed,
         )
-
-    def scores(self, candidates: CandidateLists) -> tuple[np.ndarray, np.ndarray]:
-        """Return two scores of each candidate: one by the rules, and one by the role model."""
-        triples, side = candidates.triples, candidates.side[candidates.list_index]
-        pairs = np.stack([triples[:, 1], 2 * triples[:, 0]], axis=1)
-        pairs[side == 0] = np.stack([triples[:, 2], 2 * triples[:, 0] + 1], axis=1)[side == 0]
-        answers = np.where(side == 0, triples[:, 1], triples[:, 2])
+        side = candidates.side[candidates.list_index]
+        # The first half of the queries asks for tails (side 1), and the second half for heads (side 0).
+        rows = np.arange(len(side)) + len(side) * (side == 0)
+        pairs, answers = (part[rows] for part in directed_queries(candidates.triples))
         unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
         inverse = inverse.reshape(-1)
-        by_rules = np.zeros(len(triples))
+        by_rules = np.zeros(len(rows))
         for start in range(0, len(unique), _PAIRS_PER_BATCH):
-            batch = unique[start : start + _PAIRS_PER_BATCH]
-            table = self._predictor.raw_scores(batch)
-            rows = np.flatnonzero((inverse >= start) & (inverse < start + len(batch)))
-            by_rules[rows] = table[inverse[rows] - start, answers[rows]]
-        return by_rules, self._role_scores[unique[inverse, 1], answers]
+            table = self._predictor.raw_scores(unique[start : start + _PAIRS_PER_BATCH])
+            batch = np.flatnonzero((inverse >= start) & (inverse < start + len(table)))
+            by_rules[batch] = table[inverse[batch] - start, answers[batch]]
+        return candidates, by_rules, self._role_scores[pairs[:, 1], answers]
 
 
 def evaluate_inductive(
@@ -185,19 +177,17 @@ def evaluate_inductive(
         seed: Seed of the corruptions.
     """
     roles = RoleModel(source)
-    own = _InductiveRanking(transfer_rules(rules, source.vocabulary), roles, source, aggregation)
-    validation = own.candidates("valid", num_negatives, seed)
-    by_rules, by_roles = own.scores(validation)
+    source_scorer = _InductiveScorer(rules, roles, source, aggregation)
+    validation, *validation_scores = source_scorer.score("valid", num_negatives, seed)
 
     def hits(weight: float) -> float:
+        by_rules, by_roles = validation_scores
         scores = TripleScores(by_rules + weight * by_roles)
-        return evaluate_scores(scores, validation, ties=ties).total.hits[10]
+        return evaluate_candidates(scores, validation, ties=ties).total.hits[10]
 
     best = max(role_weights, key=hits)
-    transferred = transfer_rules(rules, target.vocabulary)
-    other = _InductiveRanking(transferred, roles, target, aggregation)
-    candidates = other.candidates(split, num_negatives, seed)
-    by_rules, by_roles = other.scores(candidates)
+    target_scorer = _InductiveScorer(rules, roles, target, aggregation)
+    candidates, by_rules, by_roles = target_scorer.score(split, num_negatives, seed)
     scores = TripleScores(by_rules + best * by_roles)
-    result = evaluate_scores(scores, candidates, ties=ties, vocabulary=target.vocabulary)
-    return InductiveResult(result, best, len(transferred))
+    result = evaluate_candidates(scores, candidates, ties=ties, vocabulary=target.vocabulary)
+    return InductiveResult(result, best, len(target_scorer.rules))

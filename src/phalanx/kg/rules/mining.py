@@ -1,4 +1,11 @@
-"""Rule mining: finds path rules and rules with constants, and measures their support and confidence."""
+"""Rule mining: finds path rules and rules with constants, and measures their support and confidence.
+
+The C++ extension searches for paths and counts three numbers for each rule: its support (predictions that
+are facts), its predictions, and its predictions whose X has at least one fact of the predicted relation,
+which is the denominator of the PCA confidence. This module calls the extension in rounds, computes the
+confidences from the counts (`_BestRules.confidence`), keeps the most confident rules and observes the time
+limit.
+"""
 
 import itertools
 from typing import Any, ClassVar, Literal
@@ -50,9 +57,9 @@ class MiningConfig(Config):
     max_length: int = Field(default=3, ge=1, le=MAX_BODY_LENGTH)
     """Maximum number of body atoms of a path rule, from 1 to 5. Longer rules take much more time."""
     constant_rules: bool = True
-    """Whether to mine rules with constants, h(X,c) <- b(X,d)."""
+    """Mine rules with constants, h(X,c) <- b(X,d), in addition to path rules."""
     dangling_rules: bool = True
-    """Whether to also mine rules of the form h(X,c) <- b(X,Y). It has no effect without `constant_rules`."""
+    """Also mine rules of the form h(X,c) <- b(X,Y). This has no effect without `constant_rules`."""
     min_support: int = Field(default=2, ge=1)
     """Minimum number of correct predictions of a rule."""
     min_confidence: float = Field(default=0.001, ge=0, le=1)
@@ -146,7 +153,7 @@ def mine_rules(
             break
     best.shrink()
     best.add(*miner.rules(config.min_support))
-    return best.result(is_complete)
+    return best.result(is_complete=is_complete)
 
 
 def _find_paths(miner: Any, config: MiningConfig, time_limit: TimeLimit, num_facts: int) -> bool:
@@ -198,35 +205,30 @@ class _BestRules:
         self._vocabulary, self._config = vocabulary, config
         self._rows = [np.zeros((0, NUM_COLUMNS), np.int32)]
         self._counts = [np.zeros((0, 3), np.int64)]
-        self._size = 0
 
     def add(self, rows: np.ndarray, counts: np.ndarray) -> None:
         # The extension returns C's `long long`, which NumPy treats as a different type than int64.
         counts = counts.view(np.int64)
-        confident = self._confidence(counts) >= self._config.min_confidence
-        self._rows.append(rows[confident])
-        self._counts.append(counts[confident])
-        self._size += int(confident.sum())
-        if self._size > 2 * self._config.max_constant_rules:
+        is_confident = self.confidence(counts) >= self._config.min_confidence
+        self._rows.append(rows[is_confident])
+        self._counts.append(counts[is_confident])
+        if sum(map(len, self._rows)) > 2 * self._config.max_constant_rules:
             self.shrink()
 
     def shrink(self) -> None:
-        best = self.result(is_complete=True, max_rules=self._config.max_constant_rules)
+        best = self.result(self._config.max_constant_rules)
         assert best.counts is not None
-        self._rows, self._counts, self._size = [best.rows], [best.counts], len(best)
+        self._rows, self._counts = [best.rows], [best.counts]
 
-    def result(self, is_complete: bool, max_rules: int | None = None) -> RuleSet:
+    def result(self, max_rules: int | None = None, is_complete: bool = True) -> RuleSet:
+        """Return the rules sorted by descending confidence and then by descending support."""
         rows, counts = np.concatenate(self._rows), np.concatenate(self._counts)
-        return RuleSet.create_sorted(
-            self._vocabulary,
-            rows,
-            self._confidence(counts),
-            counts,
-            max_rules=max_rules,
-            is_complete=is_complete,
-        )
+        confidence = self.confidence(counts)
+        order = np.lexsort((-counts[:, 0], -confidence))[:max_rules]
+        return RuleSet(self._vocabulary, rows[order], confidence[order], counts[order], is_complete)
 
-    def _confidence(self, counts: np.ndarray) -> np.ndarray:
+    def confidence(self, counts: np.ndarray) -> np.ndarray:
+        """Return the standard or PCA confidence of rules with these rows of `RuleSet.counts`."""
         predictions = counts[:, 2 if self._config.confidence == "pca" else 1]
         confidence: np.ndarray = counts[:, 0] / np.maximum(predictions + self._config.confidence_smoothing, 1)
         return confidence

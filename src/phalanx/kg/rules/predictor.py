@@ -1,25 +1,25 @@
 """Link prediction with rules. Several rules that predict the same answer are aggregated into one score."""
 
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int32
 
 from phalanx.kg.evaluation import (
-    KnownAnswers,
-    LinkPredictionQueries,
+    DirectedPredictor,
+    GroupedQueries,
     LinkPredictor,
     RankCounts,
+    count_candidates,
     count_ranks,
-    list_relations,
     mean_reciprocal_rank,
 )
 from phalanx.kg.knowledge_base import KnowledgeBase
-from phalanx.kg.predictor_ensemble import Ensemble, merge_counts, select_per_relation
+from phalanx.kg.predictor_ensemble import Ensemble, select_per_relation, validation_triples
 from phalanx.kg.rules.mining import build_graph
 from phalanx.kg.rules.ruleset import RuleSet
 from phalanx.kg.time_limit import TimeLimit
+from phalanx.kg.triple_index import TripleIndex
 from phalanx.native import require_native
 
 Aggregation = Literal["maxplus", "noisyor", "power", "learned", "per_relation"]
@@ -91,16 +91,21 @@ class RuleApplier:
         graph = build_graph(rules.vocabulary.encode(self.knowledge_base.facts), rules.vocabulary)
         extension = require_native("prediction with rules")
         self.native = extension.RulePredictor(graph, rules.rows, ranks, max_paths, num_threads)
-        self._known_graph: tuple[KnownAnswers, Any] | None = None
+        self._known_graph: tuple[TripleIndex, Any] | None = None
 
-    def known_graph(self, known: KnownAnswers) -> Any:
+    def known_graph(self, known: TripleIndex) -> Any:
         """Return the known triples as a graph of the C++ extension. The most recent graph is cached."""
         if self._known_graph is None or self._known_graph[0] is not known:
             self._known_graph = known, build_graph(known.triples, self.rules.vocabulary)
         return self._known_graph[1]
 
+    def count_validation_ranks(self, predictor: LinkPredictor, time_limit: TimeLimit | None) -> RankCounts:
+        """Return the rank counts of the validation queries."""
+        base = self.knowledge_base
+        return count_ranks(predictor, base.triples("valid"), base.known_answers, time_limit)
 
-class RulePredictor:
+
+class RulePredictor(DirectedPredictor):
     """Link predictor with rules: an answer is predicted by all rules whose body is true in the facts.
 
     Create it with `RulePredictor.fit`. Evaluations use `count_ranks`, which compares the lists of rules that
@@ -158,10 +163,8 @@ class RulePredictor:
         """
         if aggregation not in AGGREGATORS:
             raise ValueError(f"aggregation must be one of {', '.join(AGGREGATORS)}, got {aggregation!r}")
-        if (aggregation in ("learned", "per_relation") or kge is not None) and not knowledge_base.valid:
-            raise ValueError(
-                f"{knowledge_base.name} has no validation queries to select settings with; add a valid.txt"
-            )
+        if aggregation in ("learned", "per_relation") or kge is not None:
+            validation_triples(knowledge_base.binary())  # raises before the rules are applied
         applier = RuleApplier(rules, knowledge_base, max_paths=max_paths, num_threads=num_threads)
         if aggregation == "per_relation":
             if kge is not None:
@@ -178,18 +181,13 @@ class RulePredictor:
             for learning in choices
         )
         if kge is not None:
-            return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit=time_limit)
-        if len(choices) == 1:
+            return Ensemble.fit(candidates, kge, applier.knowledge_base, time_limit)
+        if aggregation != "learned":
             return next(candidates)
-        triples, known = _validation(applier)
-
-        def validate(predictor: "RulePredictor") -> tuple[float, "RulePredictor"]:
-            counts = count_ranks(predictor, triples, known, time_limit)
-            return mean_reciprocal_rank(counts, "expected"), predictor
-
-        mrr, best = max(map(validate, candidates), key=lambda pair: pair[0])
-        best.selected = {"valid_mrr": mrr, **best.selected}
-        return best
+        for candidate in (predictors := list(candidates)):
+            counts = applier.count_validation_ranks(candidate, time_limit)
+            candidate.selected = {"valid_mrr": mean_reciprocal_rank(counts, "expected"), **candidate.selected}
+        return max(predictors, key=lambda predictor: predictor.selected["valid_mrr"])
 
     @property
     def description(self) -> str:
@@ -201,7 +199,7 @@ class RulePredictor:
         return "maxplus" if self.aggregation == "maxplus" else "sum"
 
     def count_ranks(
-        self, queries: LinkPredictionQueries, known: KnownAnswers, time_limit: TimeLimit | None = None
+        self, queries: GroupedQueries, known: TripleIndex, time_limit: TimeLimit | None = None
     ) -> RankCounts:
         """Rank all true answers by comparing lists of rules in C++, without a table of scores.
 
@@ -210,8 +208,7 @@ class RulePredictor:
             known: Known answers, which are removed from the rankings.
             time_limit: Receives progress messages. The limit itself is ignored.
         """
-        shape = len(queries.targets)
-        higher, tied = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        higher, tied = np.zeros((2, len(queries.targets)), np.int64)
         graph = self._applier.known_graph(known)
         for start in range(0, len(queries.pairs), _QUERIES_PER_ROUND):
             starts = queries.starts[start : start + _QUERIES_PER_ROUND + 1]
@@ -228,9 +225,8 @@ class RulePredictor:
             )
             if time_limit is not None:
                 time_limit.report(f"ranking: {start:,} of {len(queries.pairs):,} queries")
-        return RankCounts(
-            queries.in_list_order(higher), queries.in_list_order(tied), known.count_candidates(queries)
-        )
+        num_candidates = count_candidates(queries, known)
+        return RankCounts(queries.in_list_order(higher), queries.in_list_order(tied), num_candidates)
 
     def raw_scores(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
         """Return the aggregated scores of all entities as answers of (entity, directed relation) pairs.
@@ -241,21 +237,8 @@ class RulePredictor:
         self._applier.native.score(np.ascontiguousarray(pairs, np.int32), self._method, self.weights, table)
         return table
 
-    def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return log-scaled scores of all entities as tails of (relation, head, ?).
-
-        For `maxplus`, they are approximate.
-        """
-        return self._log_scores(np.stack([np.asarray(heads), 2 * np.asarray(relations)], axis=1))
-
-    def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return log-scaled scores of all entities as heads of (relation, ?, tail).
-
-        For `maxplus`, they are approximate.
-        """
-        return self._log_scores(np.stack([np.asarray(tails), 2 * np.asarray(relations) + 1], axis=1))
-
-    def _log_scores(self, pairs: np.ndarray) -> np.ndarray:
+    def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
+        """Return log-scaled scores of all entities. For `maxplus`, they are approximate."""
         table = self.raw_scores(pairs)
         scores: np.ndarray = np.sign(table) * np.log1p(np.abs(table) / np.float32(_SCORE_OFFSET))
         return scores
@@ -277,7 +260,7 @@ class RulePredictor:
         }
 
 
-class PerRelationPredictor:
+class PerRelationPredictor(DirectedPredictor):
     """Link predictor that uses, for each relation and side, the best aggregation on validation data."""
 
     def __init__(
@@ -293,10 +276,9 @@ class PerRelationPredictor:
             RulePredictor(applier, name, rule_weights(applier, name, power=power))
             for name, power in PER_RELATION_CHOICES
         ]
-        triples, known = _validation(applier)
-        counts = [count_ranks(predictor, triples, known, time_limit) for predictor in predictors]
-        num_relations = 2 * applier.rules.vocabulary.num_predicates
-        mrr, choice = select_per_relation(counts, list_relations(triples), num_relations)
+        counts = [applier.count_validation_ranks(predictor, time_limit) for predictor in predictors]
+        base = applier.knowledge_base
+        mrr, choice = select_per_relation(counts, base.triples("valid"), base.vocabulary.num_predicates)
         times = {
             f"{name} {power:g}": int((choice == number).sum())
             for number, (name, power) in enumerate(PER_RELATION_CHOICES)
@@ -304,7 +286,7 @@ class PerRelationPredictor:
         return cls(predictors, choice, {"valid_mrr": mrr, **times}, len(applier.rules))
 
     def count_ranks(
-        self, queries: LinkPredictionQueries, known: KnownAnswers, time_limit: TimeLimit | None = None
+        self, queries: GroupedQueries, known: TripleIndex, time_limit: TimeLimit | None = None
     ) -> RankCounts:
         """Rank each true answer with the predictor that was selected for its relation and side.
 
@@ -312,24 +294,14 @@ class PerRelationPredictor:
         """
         used = np.unique(self._choice).tolist()
         counts = [self._predictors[number].count_ranks(queries, known, time_limit) for number in used]
-        grouped = np.repeat(queries.pairs[:, 1].astype(np.int64), np.diff(queries.starts))
-        relations = queries.in_list_order(grouped)
-        return merge_counts(counts, np.searchsorted(used, self._choice)[relations])
+        relations = queries.in_list_order(np.repeat(queries.pairs[:, 1], np.diff(queries.starts)))
+        choice = np.searchsorted(used, self._choice)[relations]
+        return RankCounts(*(np.choose(choice, columns) for columns in zip(*counts, strict=True)))
 
-    def score_tails(self, relations: Any, heads: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return the scores of all entities as tails, by the predictor selected for each relation."""
-        return self._score(np.asarray(relations), heads, 0)
-
-    def score_heads(self, relations: Any, tails: Any) -> Float32[np.ndarray, "n entities"]:
-        """Return the scores of all entities as heads, by the predictor selected for each relation."""
-        return self._score(np.asarray(relations), tails, 1)
-
-    def _score(self, relations: np.ndarray, entities: Any, side: int) -> np.ndarray:
-        choice = self._choice[2 * relations + side]
-        scores: list[Callable[[Any, Any], np.ndarray]] = [
-            (p.score_heads if side else p.score_tails) for p in self._predictors
-        ]
-        found = {number: scores[number](relations, entities) for number in np.unique(choice).tolist()}
+    def score_pairs(self, pairs: Int32[np.ndarray, "pairs 2"]) -> Float32[np.ndarray, "pairs entities"]:
+        """Return the scores of all entities, by the predictor that was selected for each pair's relation."""
+        choice = self._choice[pairs[:, 1]]
+        found = {number: self._predictors[number].score_pairs(pairs) for number in np.unique(choice).tolist()}
         return np.stack([found[number][row] for row, number in enumerate(choice.tolist())])
 
 
@@ -366,10 +338,3 @@ def rule_weights(
             if time_limit is not None:
                 time_limit.report(f"learning weights: relation {start // 2 + 1} of {len(relations) // 2}")
     return weights
-
-
-def _validation(applier: RuleApplier) -> tuple[np.ndarray, KnownAnswers]:
-    vocabulary, knowledge_base = applier.rules.vocabulary, applier.knowledge_base
-    triples = vocabulary.encode(knowledge_base.queries("valid"))
-    known = KnownAnswers(vocabulary.encode(sorted(knowledge_base.known)), vocabulary.num_entities)
-    return triples, known

@@ -56,26 +56,6 @@ class RuleSet:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @classmethod
-    def create_sorted(
-        cls,
-        vocabulary: Vocabulary,
-        rows: Int32[np.ndarray, "rules columns"],
-        confidence: Float64[np.ndarray, " rules"],
-        counts: Int64[np.ndarray, "rules 3"] | None = None,
-        *,
-        max_rules: int | None = None,
-        is_complete: bool = True,
-    ) -> "RuleSet":
-        """Create a rule set from unsorted rules and keep the first `max_rules`. None keeps all rules.
-
-        Rules are sorted by descending confidence and then by descending support. The sort is stable.
-        """
-        support = np.zeros(len(rows), np.int64) if counts is None else counts[:, 0]
-        order = np.lexsort((-support, -confidence))[:max_rules]
-        kept = None if counts is None else counts[order]
-        return cls(vocabulary, rows[order], confidence[order], kept, is_complete)
-
     def __getitem__(self, index: int) -> Rule:
         """Return the rule at an index as a `Rule`. The first rule is called `r1`."""
         return self._decode(index, self._variable_names)
@@ -97,20 +77,13 @@ class RuleSet:
     def _decode(self, index: int, names: Sequence[str]) -> Rule:
         row = self.rows[index].tolist()
         x, y, *between = names
-        entities = self.vocabulary.entities
         body = [relation for relation in row[BODY] if relation >= 0]
-        constants: list[str] = []
-        if row[HEAD_CONSTANT] >= 0:
-            c = entities[row[HEAD_CONSTANT]]
-            d = y if row[BODY_CONSTANT] < 0 else entities[row[BODY_CONSTANT]]
-            constants = [c] if row[BODY_CONSTANT] < 0 else [c, d]
-            head, atoms = self._atom(row[HEAD], x, c), [self._atom(body[0], x, d)]
-        else:
-            variables = [x, *between[: len(body) - 1], y]
-            head = self._atom(row[HEAD], x, y)
-            atoms = [
-                self._atom(r, a, b) for r, (a, b) in zip(body, itertools.pairwise(variables), strict=True)
-            ]
+        constants = [self.vocabulary.entities[c] for c in row[HEAD_CONSTANT:] if c >= 0]
+        # Rules with constants are h(X,c) <- b(X,d) or h(X,c) <- b(X,Y).
+        last = constants[0] if constants else y
+        path = [x, *between[: len(body) - 1], constants[1] if len(constants) == 2 else y]
+        atoms = [self._atom(r, a, b) for r, (a, b) in zip(body, itertools.pairwise(path), strict=True)]
+        head = self._atom(row[HEAD], x, last)
         return Rule(f"r{index + 1}", float(self.confidence[index]), tuple(atoms), head, frozenset(constants))
 
     def _atom(self, relation: int, first: str, second: str) -> Atom:
@@ -145,33 +118,28 @@ class RuleSet:
 
 def _encode_rule(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:
     """Return the row of a rule; None if a `RuleSet` cannot represent the rule."""
-    names = {name for atom in (rule.head, *rule.body) for name in atom[1:] if name in rule.constants}
-    predicates = {atom.predicate for atom in (rule.head, *rule.body)}
-    if not predicates <= vocabulary.predicate_ids.keys() or not names <= vocabulary.entity_ids.keys():
-        return None
+    atoms, constants = (rule.head, *rule.body), rule.constants
     if (
         not 0 <= rule.weight <= 1
         or len(rule.body) > MAX_BODY_LENGTH
-        or any(len(atom) != 3 for atom in (rule.head, *rule.body))
-        or any(a.first == a.second for a in (rule.head, *rule.body))
+        or any(len(atom) != 3 or atom.first == atom.second for atom in atoms)
+        or any(atom.predicate not in vocabulary.predicate_ids for atom in atoms)
+        or not constants <= vocabulary.entity_ids.keys()
     ):
         return None
-    x, y = rule.head[1:]
-    if x not in rule.constants and y not in rule.constants:
-        return _encode_path(rule, vocabulary) if not names else None
-    if len(rule.body) != 1 or (x in rule.constants and y in rule.constants):
+    if not constants:
+        return _encode_path(rule, vocabulary)
+    # The variable X of h(X,c) or h(c,X).
+    x = next((name for name in rule.head[1:] if name not in constants), None)
+    if x is None or constants.isdisjoint(rule.head[1:]) or len(rule.body) != 1:
         return None
-    backwards = x in rule.constants
-    if backwards:
-        x, y = y, x
-    step = _follow(rule.body[0], x, vocabulary)
-    if step is None:
+    head_step, body_step = _follow(rule.head, x, vocabulary), _follow(rule.body[0], x, vocabulary)
+    if head_step is None or body_step is None:
         return None
-    relation, other = step
-    d = -1 if other in rule.variables else vocabulary.entity_ids[other]
-    head = 2 * vocabulary.predicate_ids[rule.head.predicate] + backwards
-    padded = (relation, *(-1,) * (MAX_BODY_LENGTH - 1))
-    return head, *padded, vocabulary.entity_ids[y], d
+    (head, c), (relation, d) = head_step, body_step
+    body_constant = vocabulary.entity_ids[d] if d in constants else -1
+    padding = (-1,) * (MAX_BODY_LENGTH - 1)
+    return head, relation, *padding, vocabulary.entity_ids[c], body_constant
 
 
 def _encode_path(rule: Rule, vocabulary: Vocabulary) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phalanx.formatting import escape_untrusted, format_percent
+from phalanx.formatting import escape_untrusted, format_compact, format_percent
 from phalanx.io.atomic import atomic_write
 from phalanx.logging.report.charts import (
     GROUPS,
@@ -262,18 +262,6 @@ def group_bars(run: RunData) -> list[dict[str, Any]]:
         ]
         bars.append({"split": split, "mode": mode, "update": last["step"], "rows": rows})
     return bars
-
-
-def format_compact(value: float) -> str:
-    """Format a number. Numbers of at least 10,000 have three significant digits and a unit prefix.
-
-    >>> format_compact(950), format_compact(12_345), format_compact(3_200_000), format_compact(2e9)
-    ('950', '12.3 k', '3.2 M', '2 G')
-    """
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if letter == 'k' else size):.3g} {letter}"
-    return f"{value:,.0f}"
 
 
 def format_duration(seconds: float) -> str:

@@ -1,14 +1,12 @@
-"""Resolution: computes the successors of proof states with the selected backend."""
+"""Resolution: computes the successors of proof states with the selected backend.
 
-import functools
-from collections.abc import Callable
-from typing import Any
+Both backends also prune visited states: if `ProofConfig.prune_visited` is true, a successor that the episode
+has already visited is removed.
+"""
 
-from phalanx.core.backends import dispatch, vmappable_kernel
-from phalanx.proofs.backends import native, xla
 from phalanx.proofs.config import ProofConfig
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, SearchNode
+from phalanx.proofs.state import ExpandRequest, ExpandSettings, SearchNode
 
 
 def expand(
@@ -31,36 +29,17 @@ def expand(
     counting the end action, are replaced by that successor unless it is True.
 
     Args:
-        config: The settings. Its backend must be `native` or `xla`, not `auto`.
+        config: Settings of the environment. If the backend is `auto`, the device determines it.
         program: Facts and rules.
-        request: Which nodes to expand, and their queries.
+        request: Selects the nodes to expand, and contains their queries.
         node: The nodes.
-        restart: Whether to clear the visited states first, at the start of an episode.
+        restart: Clear the visited states first, at the start of an episode.
 
     Returns:
         The nodes with their successors. Nodes that are not expanded are unchanged.
     """
-    key = (
-        config.end_proof_action,
-        config.max_skipped_states,
-        config.prune_visited,
-        config.backend,
-        restart,
+    settings = ExpandSettings(
+        config.max_skipped_states, config.end_proof_action, config.prune_visited, restart
     )
-    if key not in program.compiled:
-        program.compiled[key] = _vmappable_expand(config, program, restart)
-    # The native backend has its own copy of the program's arrays.
     arrays = () if config.backend == "native" else program.arrays
-    return program.compiled[key]((arrays,), request, node)
-
-
-def _vmappable_expand(config: ProofConfig, program: Program, restart: bool) -> Callable[..., SearchNode]:
-    native_expand = functools.partial(native.expand, config, program, restart)
-    xla_expand = functools.partial(xla.expand, config, program, restart)
-
-    def expand_flat(shared: tuple[Any], request: ExpandRequest, node: SearchNode) -> SearchNode:
-        return dispatch(
-            config.backend, lambda _, *rest: native_expand(*rest), xla_expand, *shared, request, node
-        )
-
-    return vmappable_kernel(expand_flat, lambda request, node: request.where.shape)
+    return program.expand(config.backend, settings, arrays, request, node)

@@ -1,33 +1,34 @@
 """Resolution with the C++ kernel, called through `jax.ffi`."""
 
+from typing import Any
+
 import jax
 import numpy as np
 
-from phalanx.proofs.config import ProofConfig
+from phalanx.core.backends import ffi_call
 from phalanx.proofs.program import Program
-from phalanx.proofs.state import ExpandRequest, SearchNode
+from phalanx.proofs.state import ExpandRequest, ExpandSettings, SearchNode
 
 
 def expand(
-    config: ProofConfig, program: Program, restart: bool, request: ExpandRequest, node: SearchNode
+    program: Program, settings: ExpandSettings, arrays: Any, request: ExpandRequest, node: SearchNode
 ) -> SearchNode:
     """Expand nodes with a single batch axis; see `phalanx.proofs.backends.expand`.
 
     Nodes are updated in place if XLA allows it. Only rows that are or were in use are written, because the
-    padding is many times larger than the actual successors.
+    padding is many times larger than the actual successors. `arrays` is not used, because the kernel has its
+    own copy of the program.
     """
-    results = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in node)
-    out = jax.ffi.ffi_call(
+    out = ffi_call(
         "phalanx_proofs_expand",
-        results,
-        input_output_aliases={len(request) + k: k for k in range(len(node))},
-    )(
-        *request,
-        *node,
+        [jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in node],
+        (),
+        (*request, *node),
+        num_aliased=len(node),
         program=np.int64(program.native.key),
-        unary_limit=np.int64(config.max_skipped_states),
-        end_proof_action=np.bool_(config.end_proof_action),
-        memory_pruning=np.bool_(config.prune_visited),
-        restart=np.bool_(restart),
+        max_skipped_states=np.int64(settings.max_skipped_states),
+        end_proof_action=np.bool_(settings.end_proof_action),
+        prune_visited=np.bool_(settings.prune_visited),
+        restart=np.bool_(settings.restart),
     )
     return SearchNode(*out)

@@ -8,18 +8,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Int32
 
 from phalanx.core.backends import is_cpu_only
-from phalanx.core.vector import select_rows
-from phalanx.proofs.config import ProofConfig
+from phalanx.core.vector import first_true_rows, select_rows
 from phalanx.proofs.program import Program, ProgramArrays
-from phalanx.proofs.state import ExpandRequest, SearchNode
+from phalanx.proofs.state import ExpandRequest, ExpandSettings, SearchNode
 
 _WIDTH = 16
 """Number of candidates (facts and rules) of a goal that are tried per round. Most goals have few."""
 _ROWS = 64
 """Number of nodes per round on a CPU. On an accelerator, a round processes all unfinished nodes."""
 OPEN, NEXT, FOUND, TOO_LONG = range(4)
-"""Columns of `_Search.progress`: whether candidates are left, the number of the next candidate, the number of
-successors found (at most one more than fits), and the number of successors with too many goals."""
+"""Columns of `_Search.progress`: 1 if candidates are left (otherwise 0), the number of the next candidate,
+the number of successors found (at most one more than fits), and the number of those with too many goals."""
 
 
 class Sources(NamedTuple):
@@ -72,7 +71,7 @@ def find_sources(
     return Sources(order, start, num_facts, first_rule, total)
 
 
-def candidates(
+def resolve_candidates(
     program: Program,
     arrays: ProgramArrays,
     goals: Int32[Array, "rows atoms atom"],
@@ -112,7 +111,7 @@ def candidates(
     unifies &= agrees
 
     def substitute(others: Array) -> Array:
-        """Apply each candidate's substitution to terms [rows, 1, n]; return terms [rows, width, n]."""
+        """Apply each candidate's substitution to terms [rows, 1, n], and return terms [rows, width, n]."""
         result = jnp.broadcast_to(others, (*number.shape, others.shape[-1]))
         for slot in range(arity):
             is_bound = (others == terms[..., slot, None]) & (others > constants)
@@ -166,7 +165,7 @@ def _unify(
         for one, other in list(together):
             if middle not in (one, other):
                 together[one, other] |= together[one, middle] & together[middle, other]
-    # Up to two constants per position, the goal's and the head's; 0 for none.
+    # Up to two constants per position, the goal's and the head's, or 0 for none.
     given = [jnp.where(free[..., slot], 0, terms[..., slot]) for slot in range(arity)]
     request = [jnp.maximum(head[..., slot], 0) for slot in range(arity)]
     agrees = jnp.ones(terms.shape[:-1], bool)
@@ -189,7 +188,7 @@ def _unify(
 def _pack(
     cells: Int32[Array, "rows width goals atom"], kept: Bool[Array, "rows width goals"], atoms: int
 ) -> Int32[Array, "rows width atoms atom"]:
-    """Move the kept goals to the front; return the first `atoms` of them, padded with zeros."""
+    """Move the kept goals to the front, and return the first `atoms` of them, padded with zeros."""
     slot = jnp.cumsum(kept, axis=-1, dtype=jnp.int32) - 1
     goes = kept[..., None, :] & (slot[..., None, :] == jnp.arange(atoms)[:, None])
     return jnp.sum(jnp.where(goes[..., None], cells[..., None, :, :], 0), axis=-2, dtype=jnp.int32)
@@ -210,41 +209,34 @@ def _rename_variables(
     return jnp.concatenate([rows[..., :1], terms.reshape(*rows.shape[:-1], -1)], axis=-1)
 
 
-def hash_rows(rows: Int32[Array, "*rows cells"]) -> Int32[Array, "*rows 2"]:
-    """Hash each row to two integers. Equal hashes do not guarantee equal rows."""
+def _append_hashes(rows: Int32[Array, "*rows cells"]) -> Int32[Array, "*rows cells_and_two"]:
+    """Append two hash values to each row. Equal hashes do not guarantee equal rows."""
     numbers = np.random.default_rng(5).integers(1, 2**32, (2, rows.shape[-1]), dtype=np.uint32) | np.uint32(1)
     cells = rows.astype(jnp.uint32)[..., None, :]
     mixed = (cells ^ (cells >> 7)) * jnp.asarray(numbers)
     mixed = jnp.sum(mixed ^ (mixed >> 15), axis=-1, dtype=jnp.uint32) * jnp.uint32(0x9E3779B1)
-    return (mixed ^ (mixed >> 16)).astype(jnp.int32)
+    return jnp.concatenate([rows, (mixed ^ (mixed >> 16)).astype(jnp.int32)], axis=-1)
 
 
 class _Search(NamedTuple):
-    """Progress of the search for the successors of each node.
+    """The current state of each node and the progress of the search for its successors.
 
-    It consists of few arrays, because each array costs a gather and a scatter per round.
+    States with a single successor are skipped, so the current state can differ from the given one. There are
+    few arrays, because each of those that change in a round costs a gather and a scatter per round.
     """
 
+    goals: Int32[Array, "batch atoms atom"]
+    num_visited: Int32[Array, " batch"]
+    num_skipped: Int32[Array, " batch"]
     progress: Int32[Array, "batch 4"]
     """Columns `OPEN`, `NEXT`, `FOUND` and `TOO_LONG`."""
     slots: Int32[Array, "batch slots cells_and_two"]
     """Visited states, followed by the successors found. Each row ends with its two hash values."""
 
 
-class _Walk(NamedTuple):
-    """The current state of each node while states with a single successor are skipped."""
-
-    goals: Int32[Array, "batch atoms atom"]
-    visited: Int32[Array, "batch memory atoms atom"]
-    num_visited: Int32[Array, " batch"]
-    num_skipped: Int32[Array, " batch"]
-    search: _Search
-
-
 def expand(
-    config: ProofConfig,
     program: Program,
-    restart: bool,
+    settings: ExpandSettings,
     arrays: ProgramArrays,
     request: ExpandRequest,
     node: SearchNode,
@@ -252,155 +244,119 @@ def expand(
     """Expand nodes with a single batch axis; see `phalanx.proofs.backends.expand`."""
     memory = node.visited.shape[1]
     batch, num_states = node.successors.shape[:2]
-    budget = num_states - int(config.end_proof_action)
+    budget = num_states - int(settings.end_proof_action)
+    width = min(batch, _ROWS) if is_cpu_only() else batch
 
     def is_end(predicate: Array) -> Array:
         return (predicate == program.true_index) | (predicate == program.false_index)
 
-    terminal = is_end(node.goals[:, 0, 0])
-    begins = request.where & restart
-    visited = jnp.where(begins[:, None, None, None], 0, node.visited)
-    num_visited = jnp.where(begins, 0, node.num_visited)
+    def explore(rows: Bool[Array, " batch"], search: _Search) -> _Search:
+        """Find the successors of some nodes by trying all candidates, round by round.
 
-    def explore(rows: Bool[Array, " batch"], walk: _Walk) -> _Walk:
-        visited, count = walk.visited, walk.num_visited
-        if config.prune_visited:
-            slot = jnp.where(rows, count, memory)
-            visited = visited.at[jnp.arange(batch), slot].set(walk.goals, mode="drop")
-            count = jnp.where(rows, jnp.minimum(count + 1, memory), count)
-        search = _search(
-            config, program, arrays, request, rows, walk.goals, visited, count, budget, walk.search
+        The search of a node stops when it has found one more successor than fits.
+        """
+        num_visited, slots = search.num_visited, search.slots
+        if settings.prune_visited:
+            slot = jnp.where(rows & (num_visited < memory), num_visited, slots.shape[1])
+            current = _append_hashes(search.goals.reshape(batch, -1))
+            slots = slots.at[jnp.arange(batch), slot].set(current, mode="drop")
+            num_visited = jnp.minimum(num_visited + rows, memory)
+        sources = find_sources(program, arrays, request, search.goals)
+        begun = jnp.zeros_like(search.progress).at[:, OPEN].set(rows & (sources.total > 0))
+        begun = begun.at[:, TOO_LONG].set(search.progress[:, TOO_LONG])
+        progress = jnp.where(rows[:, None], begun, search.progress)
+        # In one array, because each array costs a gather per round.
+        inputs = (search.goals, request.query, request.exclude_query, *sources, num_visited)
+        flat = jnp.concatenate([leaf.reshape(batch, -1).astype(jnp.int32) for leaf in inputs], axis=1)
+        ends = np.cumsum([leaf[0].size for leaf in inputs])[:-1]
+
+        def one_round(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            all_progress, all_slots = carry
+            is_open = all_progress[:, OPEN] != 0
+            rows = jnp.where(is_open, jnp.arange(batch, dtype=jnp.int32), batch)
+            if width < batch:
+                rows = first_true_rows(is_open, width)
+            clipped = jnp.minimum(rows, batch - 1)
+            parts = zip(jnp.split(flat[clipped], ends, axis=1), inputs, strict=True)
+            goals, query, exclude_query, *source, row_visited = (
+                part.reshape(width, *leaf.shape[1:]) for part, leaf in parts
+            )
+            progress = all_progress[clipped]
+            number = progress[:, NEXT, None] + jnp.arange(_WIDTH, dtype=jnp.int32)
+            states, fits, unifies = resolve_candidates(
+                program, arrays, goals, query, exclude_query != 0, Sources(*source), number
+            )
+            is_row = (rows < batch)[:, None]
+            fits, unifies = fits & is_row, unifies & is_row
+            states, found = _append_hashes(states), progress[:, FOUND]
+            is_new = fits & ~_find_repeated(all_slots[clipped], states, fits, found, row_visited, memory)
+            rank = found[:, None] + jnp.cumsum(is_new, axis=1, dtype=jnp.int32)
+            num_long = jnp.sum(unifies & ~fits & (rank <= budget), axis=1, dtype=jnp.int32)
+            slot = jnp.where(is_new & (rank <= budget + 1), memory + rank - 1, memory + budget + 1)
+            found = jnp.minimum(rank[:, -1], budget + 1)
+            following = progress[:, NEXT] + _WIDTH
+            has_more = (following < source[-1]) & (found <= budget)
+            columns = [has_more.astype(jnp.int32), following, found, progress[:, TOO_LONG] + num_long]
+            return (
+                all_progress.at[rows].set(jnp.stack(columns, axis=1), mode="drop"),
+                all_slots.at[rows[:, None], slot].set(states, mode="drop"),
+            )
+
+        progress, slots = jax.lax.while_loop(
+            lambda carry: jnp.any(carry[0][:, OPEN] != 0), one_round, (progress, slots)
         )
-        return _Walk(walk.goals, visited, count, walk.num_skipped, search)
+        return search._replace(num_visited=num_visited, progress=progress, slots=slots)
 
-    def has_single_successor(walk: _Walk) -> Bool[Array, " batch"]:
-        single = (walk.search.progress[:, FOUND] == 1) & ~is_end(walk.search.slots[:, memory, 0])
-        return active & single & (walk.num_skipped < config.max_skipped_states)
+    def has_single_successor(search: _Search) -> Bool[Array, " batch"]:
+        single = (search.progress[:, FOUND] == 1) & ~is_end(search.slots[:, memory, 0])
+        return active & single & (search.num_skipped < settings.max_skipped_states)
 
-    def skip(walk: _Walk) -> _Walk:
-        rows = has_single_successor(walk)
-        only = walk.search.slots[:, memory, :-2].reshape(node.goals.shape)
-        goals = jnp.where(rows[:, None, None], only, walk.goals)
-        return explore(rows, walk._replace(goals=goals, num_skipped=walk.num_skipped + rows))
+    def skip(search: _Search) -> _Search:
+        rows = has_single_successor(search)
+        only = search.slots[:, memory, :-2].reshape(node.goals.shape)
+        goals = jnp.where(rows[:, None, None], only, search.goals)
+        return explore(rows, search._replace(goals=goals, num_skipped=search.num_skipped + rows))
 
+    terminal = is_end(node.goals[:, 0, 0])
     active = request.where & ~terminal
-    blank = _Search(
-        jnp.zeros((batch, 4), jnp.int32),
-        jnp.zeros((batch, memory + budget + 1, node.goals[0].size + 2), jnp.int32),
+    begins = request.where & settings.restart
+    visited = jnp.where(begins[:, None, None, None], 0, node.visited)
+    padding = ((0, 0), (0, budget + 1), (0, 0))
+    search = _Search(
+        goals=node.goals,
+        num_visited=jnp.where(begins, 0, node.num_visited),
+        num_skipped=jnp.zeros(batch, jnp.int32),
+        progress=jnp.zeros((batch, 4), jnp.int32),
+        slots=jnp.pad(_append_hashes(visited.reshape(batch, memory, node.goals[0].size)), padding),
     )
-    walk = _Walk(node.goals, visited, num_visited, jnp.zeros(batch, jnp.int32), blank)
-    walk = explore(active, walk)
-    if config.max_skipped_states:
-        walk = jax.lax.while_loop(lambda walk: jnp.any(has_single_successor(walk)), skip, walk)
-    return _finish(config, program, request, node, terminal, budget, walk)
+    search = explore(active, search)
+    if settings.max_skipped_states:
+        search = jax.lax.while_loop(lambda search: jnp.any(has_single_successor(search)), skip, search)
 
-
-def _finish(
-    config: ProofConfig,
-    program: Program,
-    request: ExpandRequest,
-    node: SearchNode,
-    terminal: Bool[Array, " batch"],
-    budget: int,
-    walk: _Walk,
-) -> SearchNode:
-    """Return the expanded nodes: add the end action and False, and make final states their own successor."""
-    search = walk.search
-    memory, num_states = node.visited.shape[1], node.successors.shape[1]
+    # Add the end action and False, and make final states their own only successor.
     found = search.progress[:, FOUND]
     count = jnp.minimum(found, budget)
     slot = jnp.arange(num_states)
     successors = search.slots[:, memory : memory + num_states, :-2]
     successors = jnp.where((slot < count[:, None])[..., None], successors, 0)
     mark = jnp.where(count == 0, program.false_index, program.end_index)
-    marked = (slot == count[:, None]) & ((count == 0) | config.end_proof_action)[:, None]
+    marked = (slot == count[:, None]) & ((count == 0) | settings.end_proof_action)[:, None]
     firsts = jnp.where(marked, mark[:, None], successors[..., 0])
     itself = (slot == 0) & terminal[:, None]
     successors = successors.at[..., 0].set(jnp.where(itself, node.goals[:, :1, 0], firsts))
     successors = jnp.where(terminal[:, None, None] & ~itself[..., None], 0, successors)
-    count = jnp.where(count == 0, 1, count + int(config.end_proof_action))
+    count = jnp.where(count == 0, 1, count + int(settings.end_proof_action))
     new = SearchNode(
-        goals=walk.goals,
+        goals=search.goals,
         successors=successors.reshape(node.successors.shape),
         num_actions=jnp.where(terminal, 1, count),
-        visited=walk.visited,
-        num_visited=walk.num_visited,
+        visited=search.slots[:, :memory, :-2].reshape(node.visited.shape),
+        num_visited=search.num_visited,
         overflow=~terminal & (found > budget),
         num_too_long=search.progress[:, TOO_LONG],
-        num_skipped=walk.num_skipped,
+        num_skipped=search.num_skipped,
     )
-
     return select_rows(request.where, new, node)
-
-
-def _search(
-    config: ProofConfig,
-    program: Program,
-    arrays: ProgramArrays,
-    request: ExpandRequest,
-    rows: Bool[Array, " batch"],
-    goals: Int32[Array, "batch atoms atom"],
-    visited: Int32[Array, "batch memory atoms atom"],
-    num_visited: Int32[Array, " batch"],
-    budget: int,
-    before: _Search,
-) -> _Search:
-    """Find the successors of some nodes by trying all candidates, round by round.
-
-    The search of a node stops when it has found one more successor than fits.
-    """
-    batch, memory = visited.shape[:2]
-    sources = find_sources(program, arrays, request, goals)
-    width = min(batch, _ROWS) if is_cpu_only() else batch
-    zero = jnp.zeros(batch, jnp.int32)
-    begun = jnp.stack([(rows & (sources.total > 0)).astype(jnp.int32), zero, zero, zero], axis=1)
-    begun = begun.at[:, TOO_LONG].set(before.progress[:, TOO_LONG])
-    old = visited.reshape(batch, memory, before.slots.shape[2] - 2)
-    start = _Search(
-        progress=jnp.where(rows[:, None], begun, before.progress),
-        slots=before.slots.at[:, :memory].set(jnp.concatenate([old, hash_rows(old)], axis=-1)),
-    )
-    # In one array, because each array costs a gather per round.
-    inputs = (goals, request.query, request.exclude_query, *sources, num_visited)
-    flat = jnp.concatenate([leaf.reshape(batch, -1).astype(jnp.int32) for leaf in inputs], axis=1)
-
-    def one_round(search: _Search) -> _Search:
-        rows = _first_rows(search.progress[:, OPEN] != 0, width)
-        clipped = jnp.minimum(rows, batch - 1)
-        is_row = (rows < batch)[:, None]
-        columns = [
-            part.reshape(width, *leaf.shape[1:])
-            for part, leaf in zip(
-                jnp.split(flat[clipped], np.cumsum([leaf[0].size for leaf in inputs])[:-1], axis=1),
-                inputs,
-                strict=True,
-            )
-        ]
-        goal_rows, query, exclude_query, *source, row_visited = columns
-        progress = search.progress[clipped]
-        number = progress[:, NEXT, None] + jnp.arange(_WIDTH, dtype=jnp.int32)
-        states, fits, unifies = candidates(
-            program, arrays, goal_rows, query, exclude_query != 0, Sources(*source), number
-        )
-        fits, unifies = fits & is_row, unifies & is_row
-        states = jnp.concatenate([states, hash_rows(states)], axis=-1)
-        found = progress[:, FOUND]
-        is_new = fits & ~_find_repeated(search.slots[clipped], states, fits, found, row_visited, memory)
-        rank = found[:, None] + jnp.cumsum(is_new, axis=1, dtype=jnp.int32)
-        num_long = jnp.sum(unifies & ~fits & (rank <= budget), axis=1, dtype=jnp.int32)
-        slot = jnp.where(is_new & (rank <= budget + 1), memory + rank - 1, memory + budget + 1)
-        found = jnp.minimum(rank[:, -1], budget + 1)
-        following = progress[:, NEXT] + _WIDTH
-        is_open = (following < source[-1]) & (found <= budget)
-        progress = jnp.stack(
-            [is_open.astype(jnp.int32), following, found, progress[:, TOO_LONG] + num_long], axis=1
-        )
-        return _Search(
-            progress=search.progress.at[rows].set(progress, mode="drop"),
-            slots=search.slots.at[rows[:, None], slot].set(states, mode="drop"),
-        )
-
-    return jax.lax.while_loop(lambda search: jnp.any(search.progress[:, OPEN] != 0), one_round, start)
 
 
 def _find_repeated(
@@ -425,14 +381,3 @@ def _find_repeated(
     first = jnp.argmax(has_same_hash, axis=-1)
     is_same = jnp.all(jnp.take_along_axis(others, first[..., None], axis=1) == states, axis=-1)
     return jnp.any(has_same_hash, axis=-1) & is_same
-
-
-def _first_rows(mask: Bool[Array, " batch"], count: int) -> Int32[Array, " rows"]:
-    """Return the indices of the first `count` True rows of a mask, padded with the batch size."""
-    batch = mask.shape[0]
-    index = jnp.arange(batch, dtype=jnp.int32)
-    if count == batch:
-        return jnp.where(mask, index, batch)
-    rank = jnp.cumsum(mask, dtype=jnp.int32) - 1
-    slot = jnp.where(mask & (rank < count), rank, count)
-    return jnp.full(count, batch, jnp.int32).at[slot].set(index, mode="drop")

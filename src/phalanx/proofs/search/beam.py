@@ -1,5 +1,6 @@
 """Beam search for proofs with a policy. The beams of a batch of queries run in one compiled loop."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -13,6 +14,7 @@ from pydantic import Field
 from phalanx.config import Config
 from phalanx.core.backends import resolve_backend
 from phalanx.core.device_memory import batch_size_for_memory, retry_with_smaller_batches
+from phalanx.core.vector import select_rows
 from phalanx.kg.kge.embedding import KGE
 from phalanx.nn.distributions import masked_log_softmax
 from phalanx.proofs import backends
@@ -51,18 +53,6 @@ class ProofPolicy(Protocol):
         """
 
 
-class UniformPolicy(eqx.Module):
-    """A policy that selects all actions with equal probability."""
-
-    def embed_states(self, goals: Int32[Array, "*n goals atom"]) -> Float32[Array, "*n 1"]:
-        return jnp.zeros((*goals.shape[:-2], 1), jnp.float32)
-
-    def score(
-        self, state: Float32[Array, "1"], successors: Float32[Array, "actions 1"]
-    ) -> Float32[Array, " actions"]:
-        return successors[:, 0]
-
-
 class BeamSearchConfig(Config):
     """Settings of beam search."""
 
@@ -91,52 +81,46 @@ class SearchResult(NamedTuple):
     """Results of a search for proofs of several queries."""
 
     proved: Bool[Array, " queries"] | np.ndarray
-    """Whether a proof of the query was found."""
+    """True for queries for which a proof was found."""
     log_prob: Any
-    """Log-probability of the best proof of each query under the policy; minus infinity if no proof was found.
-    None if the search does not use a policy."""
+    """Log-probability of the best proof of each query under the policy, or minus infinity if no proof was
+    found. None if the search does not use a policy."""
     length: Int32[Array, " queries"] | np.ndarray
-    """Number of steps of the proof; -1 if no proof was found."""
+    """Number of steps of the proof, or -1 if no proof was found."""
     overflow: Bool[Array, " queries"] | np.ndarray
-    """Whether successors of an expanded state were cut off because there were more than `max_actions`."""
+    """True for queries for which successors of an expanded state were cut off because there were more than
+    `max_actions`."""
     expansions: Int32[Array, " queries"] | np.ndarray
     """Number of expanded states."""
     trace: SearchTrace | None = None
-    """The expanded nodes of a best-first search; None for beam search."""
+    """The expanded nodes of a best-first search, or None for beam search."""
 
-    def proofs_per_expansion(self, max_expansions: int | None = None) -> float:
-        """Return the number of proofs divided by the number of expanded nodes, over all queries.
-
-        Args:
-            max_expansions: If given, count as if each query had been limited to this number of expansions.
-        """
-        expansions, proved = np.asarray(self.expansions), np.asarray(self.proved)
-        limit = int(expansions.max(initial=1)) if max_expansions is None else max_expansions
-        found = proved & (expansions <= limit)
-        return float(found.sum() / max(np.minimum(expansions, limit).sum(), 1))
+    def proofs_per_expansion(self) -> float:
+        """Return the number of proofs divided by the number of expanded nodes, over all queries."""
+        return float(np.sum(self.proved) / max(np.sum(self.expansions), 1))
 
 
-class _Lanes(NamedTuple):
-    """The active searches. A lane is a slot for one query and has `beam_width` consecutive nodes."""
+class _Beams(NamedTuple):
+    """State of the loop: the active searches in lanes, and the results of all queries.
+
+    A lane is a slot for one query and has `beam_width` consecutive nodes.
+    """
 
     node: SearchNode
     log_prob: Float32[Array, "lanes width"]
-    """Log-probability of the path to each node; minus infinity for unused nodes."""
+    """Log-probability of the path to each node, or minus infinity for unused nodes."""
     query_index: Int32[Array, " lanes"]
-    """Index of the lane's query; -1 for an idle lane."""
+    """Index of the lane's query, or -1 for an idle lane."""
     depth: Int32[Array, " lanes"]
     """Number of steps from the query to the nodes of the lane."""
     steps_since_proof: Int32[Array, " lanes"]
     """Number of steps since the first proof of the query was found."""
     result: SearchResult
     """Results of the lane's queries so far."""
-
-
-class _Loop(NamedTuple):
-    lanes: _Lanes
     next_query: Int32[Array, ""]
     """Index of the first query whose search has not started."""
     results: SearchResult
+    """Results of the queries whose search has ended."""
 
 
 def beam_search(
@@ -179,26 +163,24 @@ def beam_search(
             bytes_per_query(config, search, program.arity), max_batch_size=_MAX_ACTIVE_QUERIES
         )
         batch_size = min(batch_size, 1 << max(len(queries) - 1, 0).bit_length())
-    parts, start = [], 0
-    while start < len(queries):
+
+    def run(some: np.ndarray, num_lanes: int) -> list[np.ndarray]:
+        padding = ((0, _QUERIES_PER_CALL - len(some)), (0, 0))
+        padded = np.pad(some.astype(np.int32), padding, constant_values=1)
+        arguments = jax.device_put(padded), jnp.int32(len(some))
+        found = jax.device_get(_search(config, program, kge_scorer, search, num_lanes, policy, *arguments))
+        return [leaf[: len(some)] for leaf in found[:5]]
+
+    parts = []
+    for start in range(0, len(queries), _QUERIES_PER_CALL):
         some = queries[start : start + _QUERIES_PER_CALL]
-        padded = np.ones((_QUERIES_PER_CALL, queries.shape[1]), np.int32)
-        padded[: len(some)] = some
-
-        def run(num_lanes: int, padded: np.ndarray = padded, count: int = len(some)) -> SearchResult:
-            arguments = jax.device_put(padded), jnp.int32(count)
-            found = _search(config, program, kge_scorer, search, num_lanes, policy, *arguments)
-            return jax.tree.map(lambda leaf: leaf[:count], jax.device_get(found))
-
-        found, batch_size = retry_with_smaller_batches(run, batch_size)
-        parts.append(found[:5])
-        start += len(some)
+        found, batch_size = retry_with_smaller_batches(functools.partial(run, some), batch_size)
+        parts.append(found)
     if not parts:
         return jax.device_get(_empty_result(0))
-    joined: list[Any] = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
-    result = SearchResult(*joined)
-    if np.isnan(joined[1]).any():
-        row = int(np.flatnonzero(np.isnan(joined[1]))[0])
+    result = SearchResult(*map(np.concatenate, zip(*parts, strict=True)))
+    if np.isnan(result.log_prob).any():
+        row = int(np.flatnonzero(np.isnan(result.log_prob))[0])
         raise ValueError(f"the policy returned NaN logits in the search for {queries[row].tolist()}")
     return result
 
@@ -237,8 +219,7 @@ def _search(
     width = search.beam_width
     expand = backends.expand if kge_scorer is None else kge_scorer.expand
 
-    def step(loop: _Loop) -> _Loop:
-        lanes = loop.lanes
+    def step(lanes: _Beams) -> _Beams:
         query = queries[jnp.maximum(lanes.query_index, 0)]
         is_open = lanes.log_prob > -jnp.inf
         request = ExpandRequest(
@@ -285,57 +266,65 @@ def _search(
         is_promising = (predicates <= program.num_predicates) & (log_probs > result.log_prob[:, None, None])
         is_promising &= ~is_last[:, None, None]
         node, log_prob = _select_best(node, jnp.where(is_promising, log_probs, -jnp.inf))
-        after = _Lanes(node, log_prob, lanes.query_index, lanes.depth + 1, steps_since_proof, result)
         is_over = (lanes.query_index >= 0) & (is_last | jnp.all(log_prob == -jnp.inf, axis=1))
         row = jnp.where(is_over, lanes.query_index, queries.shape[0])
-        results = jax.tree.map(lambda every, some: every.at[row].set(some, mode="drop"), loop.results, result)
-        return _start_queries(_Loop(after, loop.next_query, results), is_over, queries, count)
+        results = jax.tree.map(
+            lambda every, some: every.at[row].set(some, mode="drop"), lanes.results, result
+        )
+        after = lanes._replace(
+            node=node,
+            log_prob=log_prob,
+            depth=lanes.depth + 1,
+            steps_since_proof=steps_since_proof,
+            result=result,
+            results=results,
+        )
+        return _start_queries(after, is_over, queries, count)
 
-    blank = _Lanes(
-        SearchNode.empty(config, program, (num_lanes * width,)),
-        jnp.full((num_lanes, width), -jnp.inf, jnp.float32),
-        jnp.full(num_lanes, -1, jnp.int32),
-        jnp.zeros(num_lanes, jnp.int32),
-        jnp.zeros(num_lanes, jnp.int32),
-        _empty_result(num_lanes),
+    zero = jnp.zeros(num_lanes, jnp.int32)
+    blank = _Beams(
+        node=SearchNode.empty(config, program, (num_lanes * width,)),
+        log_prob=jnp.full((num_lanes, width), -jnp.inf, jnp.float32),
+        query_index=zero - 1,
+        depth=zero,
+        steps_since_proof=zero,
+        result=_empty_result(num_lanes),
+        next_query=jnp.int32(0),
+        results=_empty_result(queries.shape[0]),
     )
-    loop = _Loop(blank, jnp.int32(0), _empty_result(queries.shape[0]))
-    loop = _start_queries(loop, jnp.ones(num_lanes, bool), queries, count)
-    return jax.lax.while_loop(lambda loop: jnp.any(loop.lanes.query_index >= 0), step, loop).results
+    start = _start_queries(blank, jnp.ones(num_lanes, bool), queries, count)
+    return jax.lax.while_loop(lambda lanes: jnp.any(lanes.query_index >= 0), step, start).results
 
 
 def _start_queries(
-    loop: _Loop,
+    lanes: _Beams,
     is_free: Bool[Array, " lanes"],
     queries: Int32[Array, "queries atom"],
     count: Int32[Array, ""],
-) -> _Loop:
+) -> _Beams:
     """Assign the next queries to free lanes."""
-    lanes = loop.lanes
     num_lanes, width = lanes.log_prob.shape
-    index = loop.next_query + jnp.cumsum(is_free, dtype=jnp.int32) - 1
+    index = lanes.next_query + jnp.cumsum(is_free, dtype=jnp.int32) - 1
     starts = is_free & (index < count)
-    is_first = jnp.zeros((width,), bool).at[0].set(True)
+    is_first = jnp.arange(width) == 0
     is_new = jnp.repeat(is_free, width)
     goals = jnp.zeros_like(lanes.node.goals).reshape(num_lanes, width, *lanes.node.goals.shape[1:])
     goals = goals.at[:, 0, 0].set(queries[jnp.where(starts, index, 0)]).reshape(lanes.node.goals.shape)
-
     node = lanes.node._replace(
         goals=jnp.where(is_new[:, None, None], goals, lanes.node.goals),
         visited=jnp.where(is_new[:, None, None, None], 0, lanes.node.visited),
         num_visited=jnp.where(is_new, 0, lanes.node.num_visited),
     )
     log_prob = jnp.where(starts[:, None] & is_first, jnp.float32(0), -jnp.inf)
-    empty = _empty_result(num_lanes)
-    after = _Lanes(
-        node,
-        jnp.where(is_free[:, None], log_prob, lanes.log_prob),
-        jnp.where(starts, index, jnp.where(is_free, -1, lanes.query_index)),
-        jnp.where(is_free, 0, lanes.depth),
-        jnp.where(is_free, 0, lanes.steps_since_proof),
-        jax.tree.map(lambda new, old: jnp.where(is_free, new, old), empty, lanes.result),
+    return lanes._replace(
+        node=node,
+        log_prob=jnp.where(is_free[:, None], log_prob, lanes.log_prob),
+        query_index=jnp.where(starts, index, jnp.where(is_free, -1, lanes.query_index)),
+        depth=jnp.where(is_free, 0, lanes.depth),
+        steps_since_proof=jnp.where(is_free, 0, lanes.steps_since_proof),
+        result=select_rows(is_free, _empty_result(num_lanes), lanes.result),
+        next_query=lanes.next_query + jnp.sum(starts),
     )
-    return _Loop(after, loop.next_query + jnp.sum(starts), loop.results)
 
 
 def _log_probs(
@@ -389,7 +378,7 @@ class _Selection(NamedTuple):
     """State of `_select_best`: the successors that have been selected so far, and those that remain."""
 
     values: Float32[Array, "lanes width slots"]
-    """Log-probabilities of the successors that remain; minus infinity for all others."""
+    """Log-probabilities of the successors that remain, or minus infinity for all others."""
     row_best: Float32[Array, "lanes width"]
     goals: Int32[Array, "lanes width cells"]
     parent: Int32[Array, "lanes width"]
@@ -407,7 +396,7 @@ def _select_best(
 
     Args:
         node: The current nodes.
-        values: Log-probability of each successor; minus infinity for those that must not be selected.
+        values: Log-probability of each successor, or minus infinity for those that must not be selected.
 
     Returns:
         Nodes with the goals of the selected successors, most probable first, and their log-probabilities.

@@ -1,8 +1,8 @@
 """Best-first search for proofs with a heuristic. The queries of a batch are expanded together."""
 
 import heapq
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+import itertools
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -63,8 +63,8 @@ class Heuristic(Protocol):
         """Return the cost of the step to each successor, and the estimated cost from there to a proof."""
 
 
-class _Frontier:
-    """The search tree of one query."""
+class _SearchTree:
+    """The search tree of one query. Node 0 is the query."""
 
     def __init__(self, number: int, query: np.ndarray, max_goals: int) -> None:
         self.number, self.query = number, query
@@ -74,12 +74,26 @@ class _Frontier:
         self.heap: list[tuple[float, int]] = [(0.0, 0)]
         self.seen = {start.tobytes()}
         self.expanded: list[int] = []
-        self.overflow = False
+        self.is_proved = self.overflow = False
 
-    def path_to(self, node: int) -> list[int]:
-        path = [node]
-        while self.parent[path[-1]] >= 0:
-            path.append(self.parent[path[-1]])
+    def add(self, goals: np.ndarray, parent: int, step_cost: float, cost_to_go: float) -> None:
+        """Add a successor of a node, unless it is already in the tree."""
+        if (key := goals.tobytes()) in self.seen:
+            return
+        self.seen.add(key)
+        cost = self.cost[parent] + step_cost
+        heapq.heappush(self.heap, (cost + cost_to_go, len(self.goals)))
+        self.goals.append(goals)
+        self.parent.append(parent)
+        self.depth.append(self.depth[parent] + 1)
+        self.cost.append(cost)
+
+    def proof_path(self) -> list[int]:
+        """Return the nodes from the query to the last expanded node, or no nodes if there is no proof."""
+        path, node = [], self.expanded[-1] if self.is_proved else -1
+        while node >= 0:
+            path.append(node)
+            node = self.parent[node]
         return path[::-1]
 
 
@@ -107,24 +121,17 @@ def best_first_search(
     """
     search = BestFirstConfig() if search is None else search
     config = expansion_config(config)
-    waiting = iter(range(len(queries)))
-    active: list[_Frontier] = []
-    finished: dict[int, tuple[_Frontier, int]] = {}
-    while True:
-        while len(active) < search.batch_size and (number := next(waiting, None)) is not None:
-            active.append(_Frontier(number, queries[number], config.max_goals))
-        if not active:
-            break
-        nodes = [heapq.heappop(frontier.heap)[1] for frontier in active]
+    waiting = (_SearchTree(number, query, config.max_goals) for number, query in enumerate(queries))
+    active: list[_SearchTree] = []
+    finished: list[_SearchTree] = []
+    while active := active + list(itertools.islice(waiting, search.batch_size - len(active))):
+        _expand_best_nodes(config, program, heuristic, active, search)
         remaining = []
-        for frontier, node, is_proof in _expand_nodes(config, program, heuristic, active, nodes, search):
-            frontier.expanded.append(node)
-            if is_proof or not frontier.heap or len(frontier.expanded) >= search.max_expansions:
-                finished[frontier.number] = frontier, node if is_proof else -1
-            else:
-                remaining.append(frontier)
+        for tree in active:
+            is_over = tree.is_proved or not tree.heap or len(tree.expanded) >= search.max_expansions
+            (finished if is_over else remaining).append(tree)
         active = remaining
-    return _collect_result(finished, len(queries))
+    return _collect_result(finished)
 
 
 def expansion_config(config: ProofConfig) -> ProofConfig:
@@ -133,51 +140,37 @@ def expansion_config(config: ProofConfig) -> ProofConfig:
     Visited states are not pruned, because the search keeps track of them itself, and there is no end action.
     """
     update = {"backend": resolve_backend(config.backend), "prune_visited": False, "end_proof_action": False}
-    copied: ProofConfig = config.model_copy(update=update)
-    return copied
+    return config.model_copy(update=update)
 
 
-def _expand_nodes(
+def _expand_best_nodes(
     config: ProofConfig,
     program: Program,
     heuristic: Heuristic,
-    frontiers: list[_Frontier],
-    nodes: list[int],
+    trees: list[_SearchTree],
     search: BestFirstConfig,
-) -> list[tuple[_Frontier, int, bool]]:
-    """Expand one node of each frontier and add its successors to the frontier.
-
-    Returns, for each frontier, the frontier, the node, and whether True is among the successors of the node.
-    """
-    goals = np.stack([frontier.goals[node] for frontier, node in zip(frontiers, nodes, strict=True)])
-    queries = np.stack([frontier.query for frontier in frontiers])
+) -> None:
+    """Expand the best node of each tree and add its successors to the tree."""
+    nodes = [heapq.heappop(tree.heap)[1] for tree in trees]
+    pairs = list(zip(trees, nodes, strict=True))
+    goals = np.stack([tree.goals[node] for tree, node in pairs])
+    depth = np.array([tree.depth[node] for tree, node in pairs], np.int64)
+    queries = np.stack([tree.query for tree in trees])
     successors, count, overflow = compute_successors(config, program, goals, queries, search.batch_size)
     is_real = np.arange(successors.shape[1]) < count[:, None]
     predicates = successors[:, :, 0, 0]
     is_proof = np.any(is_real & (predicates == program.true_index), axis=1)
-    depth = np.array(
-        [frontier.depth[node] for frontier, node in zip(frontiers, nodes, strict=True)], np.int64
-    )
+    for number, (tree, node) in enumerate(pairs):
+        tree.expanded.append(node)
+        tree.is_proved = bool(is_proof[number])
+        tree.overflow |= bool(overflow[number])
     continues = ~is_proof & (depth + 1 < search.max_depth)
     owner, index = np.nonzero(is_real & (predicates <= program.num_predicates) & continues[:, None])
     if len(owner):
         children = successors[owner, index]
         step_cost, cost_to_go = heuristic.costs(SuccessorBatch(children, owner, goals, queries, depth))
         for row, number in enumerate(owner.tolist()):
-            frontier, node = frontiers[number], nodes[number]
-            key = children[row].tobytes()
-            if key in frontier.seen:
-                continue
-            frontier.seen.add(key)
-            cost = frontier.cost[node] + float(step_cost[row])
-            heapq.heappush(frontier.heap, (cost + float(cost_to_go[row]), len(frontier.goals)))
-            frontier.goals.append(children[row])
-            frontier.parent.append(node)
-            frontier.depth.append(frontier.depth[node] + 1)
-            frontier.cost.append(cost)
-    for frontier, cut_off in zip(frontiers, overflow.tolist(), strict=True):
-        frontier.overflow |= cut_off
-    return list(zip(frontiers, nodes, is_proof.tolist(), strict=True))
+            trees[number].add(children[row], nodes[number], float(step_cost[row]), float(cost_to_go[row]))
 
 
 def compute_successors(
@@ -210,8 +203,8 @@ def compute_successors(
         padded_goals[:count], padded_queries[:count] = goals[batch], queries[batch]
         found = _expand(config, program, padded_goals, padded_queries, np.arange(batch_size) < count)
         parts.append([np.asarray(leaf)[:count] for leaf in found])
-    joined: list[Any] = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
-    return joined[0], joined[1], joined[2]
+    successors, counts, overflow = map(np.concatenate, zip(*parts, strict=True))
+    return successors, counts, overflow
 
 
 @eqx.filter_jit
@@ -224,16 +217,21 @@ def _expand(
     return jax.lax.optimization_barrier((found.successors, found.num_actions, found.overflow))
 
 
-def _collect_result(finished: Mapping[int, tuple[_Frontier, int]], count: int) -> SearchResult:
+def _collect_result(finished: list[_SearchTree]) -> SearchResult:
+    """Return the results in the order of the queries. The trace is in the order in which searches ended."""
     paths, dead_ends = {}, {}
-    proved, overflow = np.zeros(count, bool), np.zeros(count, bool)
-    expansions, length = np.zeros(count, np.int64), np.full(count, -1, np.int64)
-    for number, (frontier, last) in finished.items():
-        path = frontier.path_to(last) if last >= 0 else []
+    for tree in finished:
+        path = tree.proof_path()
+        if path:
+            paths[tree.number] = [tree.goals[node] for node in path]
         on_path = set(path)
-        proved[number], overflow[number] = last >= 0, frontier.overflow
-        expansions[number], length[number] = len(frontier.expanded), len(path) if last >= 0 else -1
-        if last >= 0:
-            paths[number] = [frontier.goals[node] for node in path]
-        dead_ends[number] = [frontier.goals[node] for node in frontier.expanded if node not in on_path]
-    return SearchResult(proved, None, length, overflow, expansions, SearchTrace(paths, dead_ends))
+        dead_ends[tree.number] = [tree.goals[node] for node in tree.expanded if node not in on_path]
+    trees = sorted(finished, key=lambda tree: tree.number)
+    return SearchResult(
+        proved=np.array([tree.is_proved for tree in trees], bool),
+        log_prob=None,
+        length=np.array([len(paths.get(tree.number, ())) or -1 for tree in trees], np.int64),
+        overflow=np.array([tree.overflow for tree in trees], bool),
+        expansions=np.array([len(tree.expanded) for tree in trees], np.int64),
+        trace=SearchTrace(paths, dead_ends),
+    )

@@ -21,7 +21,7 @@ class GoalFeatures(NamedTuple):
     """Features of some states, which are the inputs of `HeuristicNetwork`."""
 
     predicates: Int32[np.ndarray, "states atoms"]
-    """Predicate of each goal; 0 for padding."""
+    """Predicate of each goal, or 0 for padding."""
     queries: Int32[np.ndarray, " states"]
     """Predicate of each state's query."""
     atoms: Float32[np.ndarray, "states atoms features"]
@@ -80,7 +80,7 @@ class GoalFeatureExtractor:
         return GoalFeatures(goals[..., 0], batch.queries[owner, 0], atoms, self._states(batch, real, ground))
 
     def confidence(self, batch: SuccessorBatch) -> Float32[np.ndarray, " successors"]:
-        """Return the confidence of the rule that led to each successor; 1 if a fact led to it."""
+        """Return the confidence of the rule that led to each successor, or 1 if a fact led to it."""
         added = self._num_added_goals(batch)
         keys = self._key(batch.parents[batch.owner, 0, 0], batch.goals[..., 0], added)
         index = np.minimum(np.searchsorted(self._keys, keys), max(len(self._keys) - 1, 0))

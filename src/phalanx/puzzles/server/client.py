@@ -7,14 +7,15 @@ import dataclasses
 import logging
 import random
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from types import TracebackType
+from collections.abc import Awaitable, Callable, Collection
 from typing import Self, TypeVar
 
 from pydantic import Field
 
 from phalanx.config import Config
 from phalanx.puzzles.server.protocol import (
+    MENU_REPLY_END,
+    REPLY_END,
     CommandError,
     InvalidReplyError,
     NoPuzzleError,
@@ -31,8 +32,6 @@ from phalanx.puzzles.server.protocol import (
     StartError,
     UnknownGameError,
     command_for_hint,
-    ends_in_menu,
-    ends_reply,
     game_id,
     nearest_game,
 )
@@ -95,19 +94,16 @@ class Retries:
     """
 
     def __init__(self, config: PuzzleClientConfig, rng: random.Random) -> None:
-        self._where = f"{config.host}:{config.port}"
+        self._config = config
+        self._rng = rng
         self._clock = asyncio.get_running_loop().time
         self._began = self._clock()
-        self._deadline = config.deadline
         self._attempts = 0
-        self._delays = backoff_delays(
-            config.max_retries, config.retry_delay, config.max_retry_delay, config.retry_jitter, rng
-        )
 
     @property
     def seconds_left(self) -> float:
         """Number of seconds until the deadline, at least 0.001."""
-        return max(self._began + self._deadline - self._clock(), 0.001)
+        return max(self._began + self._config.deadline - self._clock(), 0.001)
 
     async def pause(self, error: PuzzleServerConnectionError) -> None:
         """Wait before the next attempt.
@@ -119,42 +115,27 @@ class Retries:
             PuzzleServerUnavailableError: If no retries are left or the deadline would pass.
         """
         self._attempts += 1
-        delay = next(self._delays, None)
-        if delay is None or delay >= self.seconds_left:
-            lasted = self._clock() - self._began
+        delay = backoff_delay(self._config, self._attempts, self._rng)
+        if self._attempts > self._config.max_retries or delay >= self.seconds_left:
             raise PuzzleServerUnavailableError(
-                f"no reply from {self._where} after {self._attempts} attempt(s) in {lasted:.1f} s: {error}; "
-                "is the puzzle server running?"
+                f"no reply from {self._config.host}:{self._config.port} after {self._attempts} attempt(s) in "
+                f"{self._clock() - self._began:.1f} s: {error}; is the puzzle server running?"
             ) from error
-        _LOG.warning(
-            "%s; attempt %d in %.2g s, deadline in %.0f s",
-            error,
-            self._attempts + 1,
-            delay,
-            self.seconds_left,
-        )
+        message = "%s; attempt %d in %.2g s, deadline in %.0f s"
+        _LOG.warning(message, error, self._attempts + 1, delay, self.seconds_left)
         await asyncio.sleep(delay)
 
 
-def backoff_delays(
-    attempts: int, first: float, longest: float, jitter: float, rng: random.Random
-) -> Iterator[float]:
-    """Iterate over the delays before each retry, in seconds.
+def backoff_delay(config: PuzzleClientConfig, attempt: int, rng: random.Random) -> float:
+    """Return the delay in seconds after a failed attempt. Attempts are counted from 1.
 
-    Args:
-        attempts: Number of retries.
-        first: First delay. Each delay is twice as long as the previous one.
-        longest: Maximum delay.
-        jitter: Maximum fraction by which a delay is randomly shortened.
-        rng: Random number generator.
-
-    >>> [round(delay, 2) for delay in backoff_delays(5, 0.1, 0.5, 0.0, random.Random(0))]
+    >>> config = PuzzleClientConfig(retry_delay=0.1, max_retry_delay=0.5, retry_jitter=0.0)
+    >>> [backoff_delay(config, attempt, random.Random(0)) for attempt in (1, 2, 3, 4, 5)]
     [0.1, 0.2, 0.4, 0.5, 0.5]
     """
-    for attempt in range(attempts):
-        # The exponent is limited because 2.0**2000 overflows; the maximum delay is reached long before.
-        delay = min(longest, first * 2.0 ** min(attempt, 60))
-        yield delay * (1.0 - jitter * rng.random())
+    # The exponent is limited because 2.0**2000 overflows; the maximum delay is reached long before.
+    delay = min(config.max_retry_delay, config.retry_delay * 2.0 ** min(attempt - 1, 60))
+    return delay * (1.0 - config.retry_jitter * rng.random())
 
 
 @dataclasses.dataclass
@@ -176,7 +157,7 @@ class _Puzzle:
         return self.commands.count("hint")
 
 
-class ClosedOnExit(abc.ABC):
+class ClosedOnExit(contextlib.AbstractAsyncContextManager["ClosedOnExit"]):
     """Base class of asynchronous context managers that call `close` on exit."""
 
     @abc.abstractmethod
@@ -186,12 +167,7 @@ class ClosedOnExit(abc.ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
@@ -232,7 +208,7 @@ class PuzzleClient(ClosedOnExit):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the client is connected. A connection that the server has closed is noticed only on use."""
+        """True if the client is connected. A connection that the server has closed is noticed only on use."""
         return self._connection is not None and self._connection.usable
 
     @property
@@ -247,12 +223,9 @@ class PuzzleClient(ClosedOnExit):
 
     async def connect(self) -> None:
         """Connect, unless already connected. Retries if the server is full or the connection is lost."""
-
-        async def nothing() -> None:
-            pass
-
         async with self._lock:
-            await self._retry(nothing)
+            # `_retry` connects, and nothing else is to be done.
+            await self._retry(lambda: asyncio.sleep(0))
 
     async def disconnect(self) -> None:
         """Disconnect and abandon the puzzle. Further calls have no effect."""
@@ -302,10 +275,8 @@ class PuzzleClient(ClosedOnExit):
         for line in reply.texts:
             if line.startswith("Hint:"):
                 text = line.removeprefix("Hint:").strip()
-                command = command_for_hint(puzzle.game, text)
-                return PuzzleHint(
-                    success=True, code="HINT", message=text, state=puzzle.observation, command=command
-                )
+                command, state = command_for_hint(puzzle.game, text), puzzle.observation
+                return PuzzleHint(success=True, code="HINT", message=text, state=state, command=command)
         # The server reports success even if it has no hint.
         return PuzzleHint(**dict(result) | {"success": False})
 
@@ -368,7 +339,7 @@ class PuzzleClient(ClosedOnExit):
                 self._in_game, self._retries = False, Retries(self.config, self._rng)
                 # If the connection is lost now, the puzzle is abandoned too.
                 with contextlib.suppress(PuzzleServerConnectionError):
-                    await self._ask("menu", ends_in_menu)
+                    await self._ask("menu", MENU_REPLY_END)
 
     async def _retry(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call `attempt` and return its result. If the connection is lost, connect again and retry.
@@ -398,9 +369,8 @@ class PuzzleClient(ClosedOnExit):
             # If the host has been resolved before, the failure of the name server is temporary.
             if self.num_connections:
                 raise PuzzleServerConnectionError(str(error)) from error
-            raise PuzzleServerUnavailableError(
-                f"there is no host {self.config.host!r}: {error.strerror}"
-            ) from error
+            message = f"there is no host {self.config.host!r}: {error.strerror}"
+            raise PuzzleServerUnavailableError(message) from error
         except PuzzleServerConnectionError:
             raise
         except OSError as error:
@@ -431,7 +401,7 @@ class PuzzleClient(ClosedOnExit):
 
     async def _start(self, name: str, command: str) -> PuzzleObservation:
         leave, self._in_game = "menu\n" if self._in_game else "", False
-        reply = await self._ask(f"{leave}{command}", lambda line: ends_reply(line) or ends_in_menu(line))
+        reply = await self._ask(f"{leave}{command}", REPLY_END + MENU_REPLY_END)
         if not reply.acknowledged:
             # The reply to the barrier may still arrive; only a new connection is free of it.
             await self._drop()
@@ -460,11 +430,11 @@ class PuzzleClient(ClosedOnExit):
         puzzle.observation = result.state or puzzle.observation
         return result, reply
 
-    async def _ask(self, command: str, is_last: Callable[[str], bool] = ends_reply) -> Reply:
+    async def _ask(self, command: str, last_lines: Collection[str] = REPLY_END) -> Reply:
         if self._connection is None:
             raise PuzzleServerConnectionError("the client was disconnected")
         timeout = min(self.config.read_timeout, self._retries.seconds_left)
-        lines = await self._connection.ask(f"{command}\n{_BARRIER}", is_last, timeout)
+        lines = await self._connection.ask(f"{command}\n{_BARRIER}", last_lines, timeout)
         try:
             return Reply(lines)
         except InvalidReplyError:

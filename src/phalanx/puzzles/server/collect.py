@@ -1,7 +1,7 @@
 """Collection of episodes from a puzzle server into a JSON Lines file of samples, which can be resumed."""
 
+import contextlib
 import dataclasses
-import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phalanx.io.jsonl import JsonlFile
+from phalanx.io.untrusted import parse_json
 from phalanx.puzzles.server.client import PuzzleClient
 from phalanx.puzzles.server.episodes import CollectConfig, Encode, PuzzleSampleStream, check_hints_known
-from phalanx.puzzles.server.pool import EpisodeSpec, episode_specs
+from phalanx.puzzles.server.pool import episode_specs
 
 if TYPE_CHECKING:
     from phalanx.data.samples import Sample
@@ -53,7 +54,7 @@ def read_existing(path: Path, config: CollectConfig, *, resume: bool) -> Existin
     Args:
         path: Output file, which may not exist yet.
         config: Settings of the collection.
-        resume: Whether the file may already contain episodes.
+        resume: Accept a file that already contains episodes.
 
     Raises:
         FileNotFoundError: If the folder of the file does not exist.
@@ -67,17 +68,19 @@ def read_existing(path: Path, config: CollectConfig, *, resume: bool) -> Existin
         return ExistingEpisodes(0, [])
     if not resume:
         raise FileExistsError(f"{path} exists; continue it with --resume, or choose another file")
-    specs = episode_specs(config.games, config.difficulties, config.seed)
     count, last, end = 0, list[dict[str, Any]](), 0
     for offset, samples in _complete_episodes(path):
         name = str(samples[0]["episode_id"])
+        number = name.rpartition("_")[2]
+        index = int(number) if number.isdecimal() else -1
+        spec = next(episode_specs(config.games, config.difficulties, config.seed, first=index))
         # An episode without moves has no samples, so episodes may be missing in the file.
-        if not any(spec.episode_id == name for spec in _up_to(specs, _index(name))):
+        if index < count or spec.episode_id != name:
             raise ValueError(
                 f"{path} has episode {name!r}, which these games, difficulties and seed do not give; resume "
                 "with the settings of the first run, or choose another file"
             )
-        count, last, end = _index(name) + 1, samples, offset
+        count, last, end = index + 1, samples, offset
     if end < path.stat().st_size:
         os.truncate(path, end)
     return ExistingEpisodes(count, last)
@@ -115,29 +118,29 @@ async def collect(
         config, encode, first_episode=first, max_episodes=max(num_episodes - first, 0)
     )
     new_episodes = solved = num_samples = 0
-    file = JsonlFile(path)
-    try:
+    with contextlib.closing(JsonlFile(path)) as file:
         async with stream:
-            async for spec, samples in stream.episodes():
-                if spec.index < existing.count:
+            async for episode, samples in stream.episodes():
+                if episode.index < existing.count:
                     _check_same_episode(path, existing.last, samples)
                     continue
                 if samples:
                     # One write per episode, so that an interruption rarely leaves an incomplete episode.
                     file.write_line("\n".join(_sample_lines(samples)))
                 new_episodes += 1
-                solved += bool(samples and samples[0].info and samples[0].info.success)
+                solved += episode.success
                 num_samples += len(samples)
                 on_episode()
-    finally:
-        file.close()
     metrics = stream.metrics
     return CollectResult(new_episodes, solved, num_samples, metrics.reconnects, metrics.episodes_replayed)
 
 
 def _check_same_episode(path: Path, existing: list[dict[str, Any]], samples: Sequence["Sample"]) -> None:
     new = [json.loads(line) for line in _sample_lines(samples)]
-    if [_without_time(sample) for sample in existing] != [_without_time(sample) for sample in new]:
+    # Samples also contain the time at which they were created.
+    if [sample | {"timestamp": None} for sample in existing] != [
+        sample | {"timestamp": None} for sample in new
+    ]:
         raise EpisodeMismatchError(
             f"{path}: episode {existing[0]['episode_id']!r} now gives other samples; the tokenizer, "
             "--max-steps or the server differ from the first run"
@@ -148,47 +151,20 @@ def _sample_lines(samples: Sequence["Sample"]) -> list[str]:
     return [json.dumps(sample.to_dict(), separators=(",", ":")) for sample in samples]
 
 
-def _without_time(sample: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in sample.items() if name != "timestamp"}
-
-
 def _complete_episodes(path: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """Iterate over the complete episodes of a file, as pairs of the end offset in bytes and the samples."""
-    samples: list[dict[str, Any]] = []
+    samples, offset = list[dict[str, Any]](), 0
     with path.open("rb") as file:
-        for number in itertools.count(1):
-            line = file.readline()
+        for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
-            sample = _parse_sample(line, f"{path}:{number}")
+            offset += len(line)
+            sample = parse_json(line, f"{path}:{number}")
+            if not isinstance(sample, dict) or not {"episode_id", "total_steps"} <= sample.keys():
+                raise ValueError(f"{path}:{number}: not a sample of `phalanx puzzles collect`")
             if samples and samples[-1]["episode_id"] != sample["episode_id"]:
                 raise ValueError(f"{path}:{number}: samples of the previous episode are missing")
             samples.append(sample)
             if len(samples) == sample["total_steps"]:
-                yield file.tell(), samples
+                yield offset, samples
                 samples = []
-
-
-def _parse_sample(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        sample = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON: {error}") from error
-    if not isinstance(sample, dict) or not {"episode_id", "total_steps"} <= set(sample):
-        raise ValueError(f"{where}: not a sample of `phalanx puzzles collect`")
-    return sample
-
-
-def _index(episode_id: str) -> int:
-    tail = episode_id.rpartition("_")[2]
-    return int(tail) if tail.isdecimal() else -1
-
-
-def _up_to(specs: Iterator[EpisodeSpec], index: int) -> Iterator[EpisodeSpec]:
-    """Iterate over the remaining specs up to and including the one with an index."""
-    if index < 0:
-        return
-    for spec in specs:
-        yield spec
-        if spec.index >= index:
-            return

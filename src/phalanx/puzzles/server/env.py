@@ -15,8 +15,10 @@ from phalanx.puzzles.server.protocol import (
     PuzzleDifficulty,
     PuzzleGame,
     PuzzleObservation,
+    PuzzleResult,
     game_id,
     move_format,
+    random_command,
 )
 from phalanx.text.env import (
     EpisodeId,
@@ -37,12 +39,12 @@ Result = TypeVar("Result")
 _FIRST_SEEDS: dict[Split, int] = {"test": 1_000_000, "validation": 2_000_000, "train": 3_000_000}
 _SEEDS_PER_RUN = 1_000_000
 
-_UNKNOWN_BOARD_SIZE = 9
-"""Number of rows and columns from which random commands are drawn if the server does not send the board."""
 
+class PuzzleServerEnvConfig(Config):
+    """Settings of the text environment `puzzle_server`: its games, connections and limits on episodes.
 
-class PuzzleServerConfig(Config):
-    """Settings of a text environment with the games of a puzzle server."""
+    `PuzzleClientConfig` has the settings of a single connection, such as timeouts.
+    """
 
     renamed_settings: ClassVar[Mapping[str, str]] = {
         "connections": "num_connections",
@@ -98,12 +100,12 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         rewards: Reward of each possible outcome of a move.
     """
 
-    config_type: ClassVar[type[Config]] = PuzzleServerConfig
+    config_type: ClassVar[type[Config]] = PuzzleServerEnvConfig
     prompt_suffix = ""
     completion_end = "\n"
 
     @classmethod
-    def from_config(cls, config: PuzzleServerConfig) -> "PuzzleServerVectorEnvironment":
+    def from_config(cls, config: PuzzleServerEnvConfig) -> "PuzzleServerVectorEnvironment":
         """Create an environment with compact prompts. It connects when the first episodes start."""
         return cls(
             config.games,
@@ -175,22 +177,17 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
             client = PuzzleClient(self.client, retry_seed=self.client.retry_seed * 1000 + row)
             self.connected.append(PuzzleServerEnvironment(self, client))
         self.environments = self.connected[: len(episodes)]
-        self._episodes = list(episodes)
-        self._first_prompts = self._reset_rows(range(len(episodes)), episodes)
-        return list(self._first_prompts)
+        return self._reset_all(episodes)
 
     def step(self, answers: Sequence[str]) -> TextVectorStep:
         self._check_length(answers, "answers")
         pairs = zip(self.environments, answers, strict=True)
-        return TextVectorStep.stack(
-            self.run([environment.step_async(answer) for environment, answer in pairs])
-        )
+        return TextVectorStep.stack(self.run([each.step_async(answer) for each, answer in pairs]))
 
     def sample_actions(self, rows: Sequence[int], rng: random.Random) -> list[str]:
         """Draw a random command for each given row, with coordinates on the board. It may be invalid."""
-        games = [self.games[self._episodes[row].task][0] for row in rows]
-        pairs = zip(games, rows, strict=True)
-        return [random_command(game, self.environments[row].observation, rng) for game, row in pairs]
+        environments = [self.environments[row] for row in rows]
+        return [random_command(each.game, each.observation, rng) for each in environments]
 
     def expert_actions(self, rows: Sequence[int]) -> list[str | None]:
         hints = self.run([self.environments[row].hint_async() for row in rows])
@@ -214,7 +211,7 @@ class PuzzleServerVectorEnvironment(TextVectorEnvironment):
         return self._loop.run_until_complete(gather())
 
     def _reset_rows(self, rows: Sequence[int], episodes: Sequence[EpisodeId]) -> list[str]:
-        pairs = list(zip(rows, episodes, strict=True))
+        pairs = zip(rows, episodes, strict=True)
         return self.run(
             [self.environments[row].start(*self.games[task], seed) for row, (task, seed) in pairs]
         )
@@ -229,7 +226,8 @@ class PuzzleServerEnvironment(TextEnvironment):
     def __init__(self, batch: PuzzleServerVectorEnvironment, client: PuzzleClient) -> None:
         self.client = client
         self._batch = batch
-        self._game = ""
+        self.game = ""
+        """The server's id of the game. Empty before the first episode."""
         self._observation: PuzzleObservation | None = None
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
 
@@ -263,41 +261,37 @@ class PuzzleServerEnvironment(TextEnvironment):
     async def start(self, game: str, difficulty: PuzzleDifficulty, seed: int) -> str:
         """Start the puzzle of a seed and return the prompt."""
         self._observation = await self.client.start_puzzle(game, difficulty, seed)
-        self._game = game
+        self.game = game
         self._info, self._num_answers, self._num_invalid = TextInfo(), 0, 0
         return self.prompt
 
     async def step_async(self, answer: str) -> TextStep:
         """Send an answer of the model to the server, unless it is invalid, and return the outcome."""
-        observation, batch = self.observation, self._batch
+        observation, batch, end = self.observation, self._batch, ""
         if self._info.terminated or self._info.truncated:
             return finished_step(self._info)
         self._num_answers += 1
-        truncated = self._num_answers >= batch.max_steps
         try:
             command = extract_answer(answer)
         except ValueError as exception:
-            self._num_invalid += 1
-            truncated = truncated or self._num_invalid >= batch.max_invalid_answers
-            self._info = TextInfo(str(exception), truncated=truncated)
-            text = f"Not possible: {exception}.\n\n{_board_text(observation)}"
-            return TextStep(text, batch.rewards.invalid, truncated, self._info)
-        result = await apply_move(self.client, self._game, command)
+            result, end = PuzzleResult(success=False, message=str(exception)), "."
+        else:
+            result = await apply_move(self.client, self.game, command)
         self._observation = result.state or observation
         terminated = result.solved or result.game_over
         error = "" if result.success or result.solved else result.message or "it was refused"
         self._num_invalid = self._num_invalid + 1 if error else 0
-        truncated = truncated or self._num_invalid >= batch.max_invalid_answers
-        self._info = TextInfo(error, result.solved, terminated, truncated and not terminated)
+        exhausted = self._num_answers >= batch.max_steps or self._num_invalid >= batch.max_invalid_answers
+        self._info = TextInfo(error, result.solved, terminated, exhausted and not terminated)
         outcome = "Solved." if result.solved else "Lost." if terminated else "Done."
         if error and not terminated:
-            outcome = f"Not possible: {error}"
+            outcome = f"Not possible: {error}{end}"
         text = f"{outcome}\n\n{_board_text(self._observation)}"
-        return TextStep(text, step_reward(result, batch.rewards), terminated or truncated, self._info)
+        return TextStep(text, step_reward(result, batch.rewards), terminated or exhausted, self._info)
 
     @property
     def prompt(self) -> str:
-        return self._batch.write_prompt(self._game, self.observation)
+        return self._batch.write_prompt(self.game, self.observation)
 
     def expert_actions(self) -> list[str] | None:
         """Return a list with the move of the server's next hint, or None if there is no such move.
@@ -322,49 +316,6 @@ class PuzzleServerEnvironment(TextEnvironment):
         if self._observation is None:
             raise ValueError("there is no episode yet; call reset")
         return self._observation
-
-
-def random_command(game: str, observation: PuzzleObservation, rng: random.Random) -> str:
-    """Return a random command of a game. It is not always a legal move.
-
-    For Logic Grid, the command is a placeholder, because the server rejects all moves of that game.
-    """
-    board = observation.grid if isinstance(observation.grid, list) and observation.grid else None
-    rows = len(board) if board else _UNKNOWN_BOARD_SIZE
-    columns = len(board[0]) if board else _UNKNOWN_BOARD_SIZE
-
-    def cell() -> str:
-        return f"{rng.randint(1, rows)} {rng.randint(1, columns)}"
-
-    match PuzzleGame(game):
-        case PuzzleGame.BINARY | PuzzleGame.NONOGRAM:
-            return f"place {cell()} {rng.randint(0, 1)}"
-        case PuzzleGame.LIGHTS_OUT | PuzzleGame.TENTS | PuzzleGame.STAR_BATTLE:
-            return f"press {cell()}"
-        case PuzzleGame.MASTERMIND:
-            return "guess " + " ".join(str(rng.randint(1, 6)) for _ in range(4))
-        case PuzzleGame.SLITHERLINK:
-            return f"set {rng.choice('hv')} {cell()} {rng.randint(1, 2)}"
-        case PuzzleGame.BRIDGES:
-            return f"bridge {cell()} {cell()} {rng.randint(1, 2)}"
-        case PuzzleGame.SHIKAKU:
-            return f"bridge {cell()} {cell()} 0"
-        case PuzzleGame.HITORI:
-            return f"shade {cell()}"
-        case PuzzleGame.SOKOBAN:
-            return f"move {rng.choice(('up', 'down', 'left', 'right'))}"
-        case PuzzleGame.KNAPSACK:
-            return rng.choice((f"select {rng.randint(1, 5)}", f"deselect {rng.randint(1, 5)}", "check"))
-        case PuzzleGame.NURIKABE:
-            return f"mark {cell()} {rng.choice(('white', 'black'))}"
-        case PuzzleGame.MINESWEEPER:
-            return f"reveal {cell()}"
-        case PuzzleGame.LOGIC_GRID:
-            return "connect person NAME VALUE CATEGORY"
-        case PuzzleGame.HIDATO:
-            return f"place {cell()} {rng.randint(1, rows * columns)}"
-        case _:
-            return f"place {cell()} {rng.randint(1, rows)}"
 
 
 def _full_prompt(game: str, observation: PuzzleObservation) -> str:

@@ -7,9 +7,9 @@ import dataclasses
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from phalanx.config import Config
 from phalanx.data.samples import EpisodeStatus, Sample, SampleInfo, SampleOrigin
@@ -67,8 +67,9 @@ class EpisodeStep:
     command: str
     """Command of the move, such as `place 1 2 7`."""
     accepted: bool
-    """Whether the server accepted the move."""
+    """True if the server accepted the move."""
     reward: float
+    """Reward of the move."""
     message: str = ""
     """Message of the server about the move."""
 
@@ -78,15 +79,21 @@ class PuzzleEpisode:
     """A finished episode on a puzzle server."""
 
     episode_id: str
+    """String that identifies the episode in samples."""
     game: str
+    """The server's id of the game."""
     difficulty: float
     """Difficulty as a number from 0 to 1: 0.3 for easy, 0.6 for medium and 0.9 for hard."""
     steps: tuple[EpisodeStep, ...]
+    """Moves of the episode."""
     status: EpisodeStatus
+    """How the episode ended."""
+    index: int = 0
+    """Index of the episode in its collection."""
 
     @property
     def success(self) -> bool:
-        """Whether the puzzle was solved."""
+        """True if the puzzle was solved."""
         return self.status is EpisodeStatus.SUCCESS
 
 
@@ -107,14 +114,14 @@ class CollectConfig(Config):
     client: PuzzleClientConfig = PuzzleClientConfig(max_retries=12)
     """Address of the server, timeouts and retries. With 12 retries, the server can be unavailable for about
     13 seconds."""
-    games: tuple[str, ...] = (PuzzleGame.SUDOKU.value,)
+    games: tuple[Annotated[str, AfterValidator(game_id)], ...] = Field(("sudoku",), min_length=1)
     """Names of the games, which are played in turn. Any game of the server can be named."""
-    difficulties: tuple[PuzzleDifficulty, ...] = (PuzzleDifficulty.EASY,)
+    difficulties: tuple[PuzzleDifficulty, ...] = Field((PuzzleDifficulty.EASY,), min_length=1)
     """Difficulties of the puzzles. Each round through all games uses the next difficulty."""
     seed: int = 0
     """Base seed. Episode i is the same puzzle in every run with the same seed, games and difficulties."""
     use_hints: bool = True
-    """Whether to ask for a hint before each move. The hint is passed to the policy. If there is no policy,
+    """Ask the server for a hint before each move. The hint is passed to the policy. If there is no policy,
     the hint is followed."""
     max_steps: int = Field(default=99, ge=1)
     """Maximum number of moves per episode. At most 99 hints are available per puzzle."""
@@ -125,25 +132,11 @@ class CollectConfig(Config):
     max_length: int = Field(default=8192, ge=1)
     """Maximum number of tokens of a sample. Longer samples are dropped."""
     keep_failures: bool = True
-    """Whether to keep the samples of puzzles that were not solved."""
+    """Keep the samples of puzzles that were not solved."""
     pool: ConnectionPoolConfig = ConnectionPoolConfig(ordered=True)
     """Number of connections and order of the episodes."""
     rewards: StepRewards = StepRewards()
     """Reward of each possible outcome of a move."""
-
-    @field_validator("games", mode="after")
-    @classmethod
-    def _normalize_games(cls, games: tuple[str, ...]) -> tuple[str, ...]:
-        if not games:
-            raise ValueError("name at least one game")
-        return tuple(game_id(game) for game in games)
-
-    @field_validator("difficulties", mode="after")
-    @classmethod
-    def _check_difficulties(cls, difficulties: tuple[PuzzleDifficulty, ...]) -> tuple[PuzzleDifficulty, ...]:
-        if not difficulties:
-            raise ValueError("name at least one difficulty")
-        return difficulties
 
 
 def move_prompt(game: str, observation: PuzzleObservation) -> str:
@@ -155,14 +148,10 @@ def move_prompt(game: str, observation: PuzzleObservation) -> str:
 async def rollout_episode(
     client: PuzzleClient,
     spec: EpisodeSpec,
+    config: CollectConfig | None = None,
     *,
     policy: Policy | None = None,
-    use_hints: bool = True,
-    max_steps: int = 99,
-    max_invalid_answers: int = 10,
     prompt: Prompt = move_prompt,
-    rewards: StepRewards = StepRewards(),  # noqa: B008 - frozen
-    on_step: Callable[[PuzzleHint | None, PuzzleResult], Any] | None = None,
 ) -> PuzzleEpisode:
     """Run one episode with the moves of a policy or of the server's hints.
 
@@ -173,51 +162,48 @@ async def rollout_episode(
     Args:
         client: Client of the server.
         spec: Game, difficulty and seed of the puzzle.
+        config: Use of hints, limits on moves, and rewards. Its other settings are ignored. None uses the
+            defaults of `CollectConfig`.
         policy: Function that chooses the moves. None follows the hints.
-        use_hints: Whether to ask for a hint before each move. If False, the policy receives None as the hint.
-        max_steps: Maximum number of moves.
-        max_invalid_answers: Maximum number of consecutive invalid moves of the policy.
         prompt: Function that writes the prompts of the steps.
-        rewards: Reward of each possible outcome of a move.
-        on_step: Function that is called with the hint and the result of each move.
     """
-    if policy is None and not use_hints:
-        raise ValueError("without a policy, the hints are followed; set use_hints=True")
+    config = config or CollectConfig()
+    if policy is None and not config.use_hints:
+        raise ValueError("use_hints=False needs a policy that chooses the moves")
+    max_invalid = 1 if policy is None else config.max_invalid_answers
     observation = await client.start_puzzle(spec.game, spec.difficulty, spec.seed)
     steps: list[EpisodeStep] = []
     status, num_invalid = EpisodeStatus.SUCCESS, 0
     while not observation.is_complete:
-        if len(steps) == max_steps:
+        if len(steps) == config.max_steps:
             status = EpisodeStatus.TIMEOUT
             break
-        hint = await client.get_hint() if use_hints else None
-        command = await _next_command(policy, observation, hint)
+        hint = await client.get_hint() if config.use_hints else None
+        if policy is not None:
+            choice = policy(observation, hint)
+            command = await choice if inspect.isawaitable(choice) else choice
+        else:
+            command = hint.command if hint is not None and hint.success else None
         if command is None:
             status = EpisodeStatus.FAILURE
             break
         result = await apply_move(client, spec.game, command)
-        if on_step is not None:
-            on_step(hint, result)
-        reward = step_reward(result, rewards)
+        reward = step_reward(result, config.rewards)
         steps.append(
             EpisodeStep(prompt(spec.game, observation), command, result.success, reward, result.message)
         )
         observation = result.state or observation
         num_invalid = 0 if result.success else num_invalid + 1
-        if result.game_over or num_invalid >= (1 if policy is None else max_invalid_answers):
+        if result.game_over or num_invalid >= max_invalid:
             status = EpisodeStatus.FAILURE
             break
-    return PuzzleEpisode(spec.episode_id, spec.game, spec.difficulty.level, tuple(steps), status)
+    return PuzzleEpisode(spec.episode_id, spec.game, spec.difficulty.level, tuple(steps), status, spec.index)
 
 
 def episode_samples(
-    episode: PuzzleEpisode,
-    encode: Encode,
-    *,
-    dataset_id: str = "puzzle_arcade",
-    origin: SampleOrigin = SampleOrigin.ENVIRONMENT,
+    episode: PuzzleEpisode, encode: Encode, *, dataset_id: str = "puzzle_arcade"
 ) -> list[Sample]:
-    """Create one sample per move: the prompt, followed by the move and a line break.
+    """Create one sample per move, which consists of the prompt, the move and a line break.
 
     The loss mask is 0 for the prompt and 1 for the move and the line break.
 
@@ -225,29 +211,23 @@ def episode_samples(
         episode: The episode.
         encode: Function that converts a text to token ids.
         dataset_id: Name of the dataset in the samples.
-        origin: Origin of the samples.
     """
     samples = []
     for number, step in enumerate(episode.steps):
         prompt, answer = tuple(encode(step.prompt)), tuple(encode(f"{step.command}\n"))
-        samples.append(
-            Sample(
-                f"{episode.episode_id}_step{number}",
-                prompt + answer,
-                (0,) * len(prompt) + (1,) * len(answer),
-                info=SampleInfo(
-                    dataset_id=dataset_id,
-                    origin=origin,
-                    episode_id=episode.episode_id,
-                    episode_status=episode.status,
-                    step_index=number,
-                    total_steps=len(episode.steps),
-                    reward=step.reward,
-                    difficulty=episode.difficulty,
-                    success=episode.success,
-                ),
-            )
+        info = SampleInfo(
+            dataset_id=dataset_id,
+            origin=SampleOrigin.ENVIRONMENT,
+            episode_id=episode.episode_id,
+            episode_status=episode.status,
+            step_index=number,
+            total_steps=len(episode.steps),
+            reward=step.reward,
+            difficulty=episode.difficulty,
+            success=episode.success,
         )
+        mask = (0,) * len(prompt) + (1,) * len(answer)
+        samples.append(Sample(f"{episode.episode_id}_step{number}", prompt + answer, mask, info=info))
     return samples
 
 
@@ -259,15 +239,6 @@ def check_hints_known(games: Sequence[str]) -> None:
                 f"the hints of {game!r} cannot be converted to commands; pass a policy that chooses the moves"
                 f"{nearest_game(game)}"
             )
-
-
-async def _next_command(
-    policy: Policy | None, observation: PuzzleObservation, hint: PuzzleHint | None
-) -> str | None:
-    if policy is None:
-        return hint.command if hint is not None and hint.success else None
-    chosen = policy(observation, hint)
-    return await chosen if inspect.isawaitable(chosen) else chosen
 
 
 async def apply_move(client: PuzzleClient, game: str, command: str) -> PuzzleResult:
@@ -312,21 +283,33 @@ class StreamMetrics:
     """Statistics of a stream of samples."""
 
     samples_produced: int = 0
+    """Number of samples that the stream yielded."""
     samples_filtered: int = 0
     """Number of samples that were dropped because of their length or outcome."""
     samples_errored: int = 0
+    """Number of samples that could not be created."""
     episodes_completed: int = 0
+    """Number of episodes that ended."""
     episodes_successful: int = 0
+    """Number of episodes in which the puzzle was solved."""
     episodes_failed: int = 0
+    """Number of episodes in which the puzzle was not solved."""
     total_time_seconds: float = 0.0
+    """Time in seconds that was spent waiting for episodes."""
     total_tokens: int = 0
+    """Number of tokens of all samples."""
     total_loss_tokens: int = 0
+    """Number of tokens of all samples on which the loss is computed."""
     min_length_seen: int | None = None
+    """Number of tokens of the shortest sample. None before the first sample."""
     max_length_seen: int | None = None
+    """Number of tokens of the longest sample. None before the first sample."""
     difficulty_sum: float = 0.0
+    """Sum of the difficulties of all samples with a known difficulty."""
     difficulty_count: int = 0
     """Number of samples with a known difficulty."""
     reward_sum: float = 0.0
+    """Sum of the rewards of all samples with a known reward."""
     reward_count: int = 0
     """Number of samples with a known reward."""
     reconnects: int = 0
@@ -376,19 +359,17 @@ class StreamMetrics:
 
     def record_sample(self, sample: Sample) -> None:
         """Count a sample that was produced."""
-        length = sample.length
+        length, info = sample.length, sample.info or SampleInfo()
         self.samples_produced += 1
         self.total_tokens += length
         self.total_loss_tokens += sample.num_loss_tokens
-        self.min_length_seen = length if self.min_length_seen is None else min(self.min_length_seen, length)
-        self.max_length_seen = length if self.max_length_seen is None else max(self.max_length_seen, length)
-        info = sample.info
-        difficulty, reward = (None, None) if info is None else (info.difficulty, info.reward)
-        if difficulty is not None:
-            self.difficulty_sum += difficulty
+        self.min_length_seen = min(length, self.min_length_seen or length)
+        self.max_length_seen = max(length, self.max_length_seen or length)
+        if info.difficulty is not None:
+            self.difficulty_sum += info.difficulty
             self.difficulty_count += 1
-        if reward is not None:
-            self.reward_sum += reward
+        if info.reward is not None:
+            self.reward_sum += info.reward
             self.reward_count += 1
 
     def record_filtered(self) -> None:
@@ -402,82 +383,55 @@ class StreamMetrics:
     def record_episode(self, success: bool) -> None:
         """Count a completed episode."""
         self.episodes_completed += 1
-        if success:
-            self.episodes_successful += 1
-        else:
-            self.episodes_failed += 1
+        self.episodes_successful += success
+        self.episodes_failed += not success
 
     def to_dict(self) -> dict[str, float]:
         """Return the most important values, for logging."""
-        return {name: getattr(self, name) for name in _LOGGED}
-
-
-_LOGGED = (
-    *("samples_produced", "samples_filtered", "filter_rate", "samples_per_second", "tokens_per_second"),
-    *("mean_length", "mean_difficulty", "mean_reward", "success_rate", "episodes_completed"),
-)
+        names = (
+            *("samples_produced", "samples_filtered", "filter_rate", "samples_per_second"),
+            *("tokens_per_second", "mean_length", "mean_difficulty", "mean_reward", "success_rate"),
+            "episodes_completed",
+        )
+        return {name: getattr(self, name) for name in names}
 
 
 def _ratio(part: float, total: float) -> float:
     return part / total if total else 0.0
 
 
-class CountedStream:
-    """Base class of streams, with their state and statistics."""
-
-    def __init__(self) -> None:
-        self._state = StreamState.IDLE
-        self._metrics = StreamMetrics()
-
-    @property
-    def state(self) -> StreamState:
-        """Current state of the stream."""
-        return self._state
-
-    @property
-    def metrics(self) -> StreamMetrics:
-        """Statistics of the stream since its start or the last `reset`."""
-        return self._metrics
-
-
-class StreamedEpisode(NamedTuple):
-    """An episode and its spec. The spec is None if the stream does not use specs."""
-
-    spec: EpisodeSpec | None
-    episode: PuzzleEpisode
-
-
-class EpisodeStream(CountedStream, ClosedOnExit):
+class EpisodeStream(ClosedOnExit):
     """Base class of asynchronous streams of samples from episodes.
 
     If an `async for` loop is left in the middle of an episode, the next loop continues with the remaining
     samples.
 
     Args:
+        config: Limits on the length of samples (`min_length`, `max_length`), and `keep_failures`.
         tokenizer: Function that converts text to token ids, or an object with such a method `encode`. None
             uses the bytes of the text.
         dataset_id: Name of the dataset in the samples.
-        limits: Minimum and maximum number of tokens of a sample. Other samples are dropped.
-        keep_failures: Whether to keep the samples of episodes that were not successful.
     """
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        dataset_id: str,
-        limits: tuple[int, int] = (1, 1 << 30),
-        keep_failures: bool = True,
-    ) -> None:
-        super().__init__()
-        self._encode = _encode_function(tokenizer)
+    def __init__(self, config: CollectConfig, tokenizer: Any, dataset_id: str) -> None:
+        # Imported here because it is slow, and many users pass their own tokenizer.
+        from phalanx.data.tokenizers import ByteTokenizer
+
+        tokenizer = ByteTokenizer() if tokenizer is None else tokenizer
+        self._encode: Encode = getattr(tokenizer, "encode", tokenizer)
+        if not callable(self._encode):
+            raise TypeError(f"tokenizer must be a function or have an encode method, got {tokenizer!r}")
+        self.config = config
+        self.state = StreamState.IDLE
+        """Current state of the stream."""
+        self.metrics = StreamMetrics()
+        """Statistics of the stream since its start or the last `reset`."""
         self._dataset_id = dataset_id
-        self._limits = limits
-        self._keep_failures = keep_failures
         self._queued: collections.deque[Sample] = collections.deque()
 
     @abc.abstractmethod
-    async def _next_episode(self) -> "StreamedEpisode | None":
-        """Return the next episode, or None at the end of the stream."""
+    async def _next_episode(self) -> PuzzleEpisode | None:
+        """Return the next episode. At the end of the stream, set `state` to EXHAUSTED and return None."""
 
     async def __aiter__(self) -> AsyncIterator[Sample]:
         """Iterate over the remaining samples."""
@@ -485,48 +439,52 @@ class EpisodeStream(CountedStream, ClosedOnExit):
             while True:
                 while self._queued:
                     sample = self._queued.popleft()
-                    self._metrics.record_sample(sample)
-                    self._state = StreamState.STREAMING
+                    self.metrics.record_sample(sample)
+                    self.state = StreamState.STREAMING
                     yield sample
-                if (streamed := await self._next_timed()) is None:
+                if (episode := await self._wait_for_episode()) is None:
                     return
-                self._queued.extend(self._select_samples(streamed.episode))
+                self._queued.extend(self._select_samples(episode))
         finally:
-            if self._state is StreamState.STREAMING:
-                self._state = StreamState.PAUSED
+            if self.state is StreamState.STREAMING:
+                self.state = StreamState.PAUSED
 
     async def reset(self) -> None:
         """Restart with the first episode, and reset the metrics."""
         await self.close()
         self._queued.clear()
-        self._metrics = StreamMetrics()
-        self._state = StreamState.IDLE
+        self.metrics = StreamMetrics()
+        self.state = StreamState.IDLE
 
     async def close(self) -> None:
         """Release resources."""
 
-    async def _next_timed(self) -> "StreamedEpisode | None":
+    async def _wait_for_episode(self) -> PuzzleEpisode | None:
+        """Return the next episode, or None if there are no more, and update the state and the time."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        self._state = StreamState.STREAMING
+        self.state, state_after = StreamState.STREAMING, StreamState.ERROR
         try:
-            return await self._next_episode()
-        except Exception:
-            self._state = StreamState.ERROR
+            episode = await self._next_episode()
+            state_after = self.state
+        except asyncio.CancelledError:
+            state_after = StreamState.PAUSED
             raise
         finally:
-            self._metrics.total_time_seconds += clock() - began
+            self.state = state_after
+            self.metrics.total_time_seconds += clock() - began
+        return episode
 
     def _select_samples(self, episode: PuzzleEpisode) -> list[Sample]:
         """Return the samples of an episode that are not filtered, and update the statistics."""
-        shortest, longest = self._limits
-        self._metrics.record_episode(episode.success)
+        self.metrics.record_episode(episode.success)
         kept = []
         for sample in episode_samples(episode, self._encode, dataset_id=self._dataset_id):
-            if shortest <= sample.length <= longest and (episode.success or self._keep_failures):
+            fits = self.config.min_length <= sample.length <= self.config.max_length
+            if fits and (episode.success or self.config.keep_failures):
                 kept.append(sample)
             else:
-                self._metrics.record_filtered()
+                self.metrics.record_filtered()
         return kept
 
 
@@ -562,9 +520,7 @@ class PuzzleSampleStream(EpisodeStream):
         max_episodes: int | None = None,
         first_episode: int = 0,
     ) -> None:
-        self.config = config or CollectConfig()
-        limits = self.config.min_length, self.config.max_length
-        super().__init__(tokenizer, dataset_id, limits, self.config.keep_failures)
+        super().__init__(config or CollectConfig(), tokenizer, dataset_id)
         if policy is None:
             if not self.config.use_hints:
                 raise ValueError("use_hints=False needs a policy that chooses the moves")
@@ -576,15 +532,15 @@ class PuzzleSampleStream(EpisodeStream):
         self._consumed: set[int] = set()
         self._lock = asyncio.Lock()
         self._pool: PuzzlePool | None = None
-        self._running: AsyncGenerator[tuple[EpisodeSpec, Any], None] | None = None
+        self._running: AsyncGenerator[tuple[EpisodeSpec, PuzzleEpisode], None] | None = None
 
-    async def episodes(self) -> AsyncGenerator[tuple[EpisodeSpec, list[Sample]], None]:
-        """Iterate over the remaining episodes, as pairs of the spec and the list of samples."""
-        while (streamed := await self._next_timed()) is not None and streamed.spec is not None:
-            samples = self._select_samples(streamed.episode)
+    async def episodes(self) -> AsyncGenerator[tuple[PuzzleEpisode, list[Sample]], None]:
+        """Iterate over the remaining episodes, as pairs of the episode and its samples."""
+        while (episode := await self._wait_for_episode()) is not None:
+            samples = self._select_samples(episode)
             for sample in samples:
-                self._metrics.record_sample(sample)
-            yield streamed.spec, samples
+                self.metrics.record_sample(sample)
+            yield episode, samples
 
     async def reset(self) -> None:
         """Restart with the first episode, and reset the metrics."""
@@ -604,60 +560,38 @@ class PuzzleSampleStream(EpisodeStream):
             await pool.close()
             if not self._lock.locked():
                 await running.aclose()
-            self._metrics.reconnects += pool.reconnects
-            self._metrics.episodes_replayed += pool.episodes_replayed
+            self.metrics.reconnects += pool.reconnects
+            self.metrics.episodes_replayed += pool.episodes_replayed
 
-    async def _next_episode(self) -> StreamedEpisode | None:
+    async def _next_episode(self) -> PuzzleEpisode | None:
         # Several loops take turns, each with the next episode.
         async with self._lock:
             if self._running is None:
                 self._pool = PuzzlePool(self.config.client, self.config.pool)
-                self._running = self._pool.episodes(self._specs(), self._run_episode)
+                self._running = self._pool.episodes(self._remaining_specs(), self._run_episode)
+            finished = None
             try:
-                spec, episode = await anext(self._running)
-            except StopAsyncIteration:
-                if self._running is not None:
-                    self._state = StreamState.EXHAUSTED
-                await self.close()
+                finished = await anext(self._running, None)
+                if finished is None and self._running is not None:  # `close` sets it to None
+                    self.state = StreamState.EXHAUSTED
+            finally:
+                # A generator that ended, raised an error or was canceled yields nothing more.
+                if finished is None:
+                    await self.close()
+            if finished is None:
                 return None
-            except BaseException:
-                # A generator that raised an error or was canceled yields nothing more.
-                await self.close()
-                raise
+            spec, episode = finished
             self._consumed.add(spec.index)
             while self._next in self._consumed:
                 self._consumed.remove(self._next)
                 self._next += 1
-            return StreamedEpisode(spec, episode)
+            return episode
 
-    def _specs(self) -> Iterator[EpisodeSpec]:
+    def _remaining_specs(self) -> Iterator[EpisodeSpec]:
         """Iterate over the specs of the episodes that have not been consumed."""
-        settings, consumed = self.config, frozenset(self._consumed)
-        specs = episode_specs(
-            settings.games, settings.difficulties, settings.seed, first=self._next, end=self._end
-        )
+        config, consumed = self.config, frozenset(self._consumed)
+        specs = episode_specs(config.games, config.difficulties, config.seed, first=self._next, end=self._end)
         return (spec for spec in specs if spec.index not in consumed)
 
     async def _run_episode(self, client: PuzzleClient, spec: EpisodeSpec) -> PuzzleEpisode:
-        settings = self.config
-        return await rollout_episode(
-            client,
-            spec,
-            policy=self._policy,
-            use_hints=settings.use_hints,
-            max_steps=settings.max_steps,
-            max_invalid_answers=settings.max_invalid_answers,
-            prompt=self._prompt,
-            rewards=settings.rewards,
-        )
-
-
-def _encode_function(tokenizer: Any) -> Encode:
-    # Imported here because it is slow, and many users pass their own tokenizer.
-    from phalanx.data.tokenizers import ByteTokenizer
-
-    chosen = ByteTokenizer() if tokenizer is None else tokenizer
-    encode = getattr(chosen, "encode", chosen)
-    if not callable(encode):
-        raise TypeError(f"tokenizer must be a function or have an encode method, got {chosen!r}")
-    return encode
+        return await rollout_episode(client, spec, self.config, policy=self._policy, prompt=self._prompt)

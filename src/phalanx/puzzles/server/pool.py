@@ -4,16 +4,7 @@ import asyncio
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from pydantic import Field
@@ -93,7 +84,7 @@ class ConnectionPoolConfig(Config):
     """Age in seconds after which a connection is replaced between two episodes. The server closes connections
     after 300 seconds."""
     ordered: bool = False
-    """Whether to yield episodes in the order of their specs instead of the order in which they end."""
+    """Yield episodes in the order of their specs instead of the order in which they end."""
 
 
 RunEpisode: TypeAlias = Callable[[PuzzleClient, EpisodeSpec], Awaitable[Any]]
@@ -115,8 +106,8 @@ class PuzzlePool(ClosedOnExit):
     ) -> None:
         self.config = config or ConnectionPoolConfig()
         self._client_config = client or PuzzleClientConfig()
-        self._workers: list[asyncio.Task[None]] = []
         self._clients: list[PuzzleClient] = []
+        self._tasks: list[asyncio.Task[tuple[EpisodeSpec, Any]]] = []
         self.recycled = 0
         """Number of connections that were replaced because of their age."""
         self.reconnects = 0
@@ -128,12 +119,12 @@ class PuzzlePool(ClosedOnExit):
 
     async def close(self) -> None:
         """Cancel running episodes and close all connections. Further calls have no effect."""
-        workers, self._workers = self._workers, []
+        tasks, self._tasks = self._tasks, []
         clients, self._clients = self._clients, []
-        for worker in workers:
-            worker.cancel()
-        # Their errors have been raised already, or nobody waits for this run any more.
-        await asyncio.gather(*workers, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        # Nobody waits for the results and errors of these episodes any more.
+        await asyncio.gather(*tasks, return_exceptions=True)
         for client in clients:
             self.reconnects += max(0, client.num_connections - 1)
             self.episodes_replayed += client.puzzles_replayed
@@ -144,87 +135,45 @@ class PuzzlePool(ClosedOnExit):
     ) -> AsyncGenerator[tuple[EpisodeSpec, Any], None]:
         """Run each episode once, and yield its spec and the result of `run`.
 
-        An error in `run` ends the iteration and is raised to the caller.
+        An error in `run` is raised when the result of its episode is due, and ends the iteration.
 
         Args:
             specs: Episodes to run.
             run: Function that runs one episode.
         """
-        if self._workers:
+        if self._clients:
             raise RuntimeError("this pool is already running episodes; use another one, or close it first")
-        finished: asyncio.Queue[_FinishedEpisode] = asyncio.Queue()
-        slots = asyncio.Semaphore(self.config.queue_size)
-        pending = enumerate(specs)
-        seed = self._client_config.retry_seed
-        self._clients = [
-            PuzzleClient(self._client_config, retry_seed=seed * 1000 + number)
-            for number in range(self.config.connections)
-        ]
-        self._workers = [
-            asyncio.create_task(self._work(client, pending, run, slots, finished)) for client in self._clients
-        ]
+        seed, remaining = self._client_config.retry_seed * 1000, iter(specs)
+        idle: asyncio.Queue[PuzzleClient] = asyncio.Queue()
+        for number in range(self.config.connections):
+            self._clients.append(PuzzleClient(self._client_config, retry_seed=seed + number))
+            idle.put_nowait(self._clients[-1])
+
+        async def run_episode(spec: EpisodeSpec) -> tuple[EpisodeSpec, Any]:
+            client = await idle.get()
+            if client.connection_age > self.config.max_connection_age:
+                self.recycled += 1
+                await client.disconnect()
+            result = await run(client, spec)
+            # Not after an error, because it ends the iteration.
+            idle.put_nowait(client)
+            return spec, result
+
+        def start_episodes(count: int) -> None:
+            next_specs = itertools.islice(remaining, count)
+            self._tasks += [asyncio.create_task(run_episode(spec)) for spec in next_specs]
+
         try:
-            async for entry in self._collect(finished):
-                # Before it is yielded, so that the next episode can start while this one is being used.
-                slots.release()
-                yield entry
+            start_episodes(self.config.queue_size)
+            while self._tasks:
+                due = self._tasks[:1] if self.config.ordered else self._tasks
+                await asyncio.wait(due, return_when=asyncio.FIRST_COMPLETED)
+                finished = next((task for task in self._tasks if task.done()), None)
+                if finished is None:  # the pool was closed
+                    return
+                self._tasks.remove(finished)
+                # Before the result is yielded, so that the next episode runs while the result is used.
+                start_episodes(1)
+                yield finished.result()
         finally:
             await self.close()
-
-    async def _collect(
-        self, finished: "asyncio.Queue[_FinishedEpisode]"
-    ) -> AsyncIterator[tuple[EpisodeSpec, Any]]:
-        num_workers, waiting, next_index = len(self._workers), dict[int, tuple[EpisodeSpec, Any]](), 0
-        while num_workers:
-            entry = await finished.get()
-            if entry.error is not None:
-                raise entry.error
-            if entry.spec is None:
-                num_workers -= 1
-            elif not self.config.ordered:
-                yield entry.spec, entry.result
-            else:
-                waiting[entry.index] = entry.spec, entry.result
-                while next_index in waiting:
-                    yield waiting.pop(next_index)
-                    next_index += 1
-
-    async def _work(
-        self,
-        client: PuzzleClient,
-        pending: Iterator[tuple[int, EpisodeSpec]],
-        run: RunEpisode,
-        slots: asyncio.Semaphore,
-        finished: "asyncio.Queue[_FinishedEpisode]",
-    ) -> None:
-        """Run episodes with one client until there are none left."""
-        failure: Exception | None = None
-        try:
-            while True:
-                # The slot is acquired before the episode, so the next episode in order always has one.
-                await slots.acquire()
-                index, spec = next(pending, (-1, None))
-                if spec is None:
-                    slots.release()
-                    break
-                if client.connection_age > self.config.max_connection_age:
-                    self.recycled += 1
-                    await client.disconnect()
-                finished.put_nowait(_FinishedEpisode(index, spec, await run(client, spec)))
-        # Any error is raised where the episodes are consumed.
-        except Exception as error:
-            failure = error
-        finally:
-            # Also if canceled: whoever waits for an episode must not wait forever.
-            finished.put_nowait(_FinishedEpisode(error=failure))
-            await client.disconnect()
-
-
-@dataclasses.dataclass(frozen=True)
-class _FinishedEpisode:
-    """A finished episode. If `spec` is None, it means instead that a worker has ended or failed."""
-
-    index: int = -1
-    spec: EpisodeSpec | None = None
-    result: Any = None
-    error: Exception | None = None

@@ -2,12 +2,16 @@
 
 import difflib
 import json
+import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+_UNKNOWN_BOARD_SIZE = 9
+"""Number of rows and columns from which random commands are drawn if the server does not send the board."""
 
 
 class PuzzleServerConnectionError(ConnectionError):
@@ -90,7 +94,7 @@ class PuzzleGame(StrEnum):
 
     @property
     def accepts_moves(self) -> bool:
-        """Whether the game can be played. False for Logic Grid, whose moves the server always rejects,
+        """True if the game can be played. It is False for Logic Grid, whose moves the server always rejects,
         because it converts their names to lowercase."""
         return self is not PuzzleGame.LOGIC_GRID
 
@@ -163,8 +167,8 @@ class DifficultyProfile(_Message):
     """How strongly the constraints depend on one another, from 0 to 1."""
 
 
-class PuzzleObservation(_Message):
-    """Current state of a puzzle, as sent by the server."""
+class PuzzleStats(_Message):
+    """Statistics of the current puzzle."""
 
     game: str
     """Name of the game for display."""
@@ -178,38 +182,49 @@ class PuzzleObservation(_Message):
     """Number of moves that the server rejected."""
     hints_used: int = 0
     """Number of hints that were requested so far."""
-    hints_remaining: int = 0
-    """Number of hints that can still be requested."""
     optimal_steps: int | None = None
     """Minimum number of moves to solve the puzzle. None if the server does not know it."""
-    is_complete: bool = False
-    """Whether the puzzle is solved."""
     difficulty_profile: DifficultyProfile = Field(default_factory=DifficultyProfile)
     """The server's estimate of the difficulty."""
+    reasoning_metrics: dict[str, Any] | None = None
+    """Statistics about the moves so far. Only version 0.10 of the server sends them."""
+
+
+class PuzzleObservation(PuzzleStats):
+    """Current state of a puzzle, as sent by the server."""
+
+    hints_remaining: int = 0
+    """Number of hints that can still be requested."""
+    is_complete: bool = False
+    """True if the puzzle is solved."""
     grid: Any = None
     """Cells of the board. For some games, they are missing or incomplete, unlike `grid_display`."""
     grid_display: str = ""
     """The board as text."""
-    reasoning_metrics: dict[str, Any] | None = None
-    """Statistics about the moves so far. Only version 0.10 of the server sends them."""
 
 
 class PuzzleCompletion(_Message):
     """Message of the server that a puzzle is solved."""
 
     success: bool
+    """True if the puzzle is solved."""
     game: str
+    """Name of the game for display."""
     moves: int = 0
+    """Number of moves as counted by the server."""
     invalid_moves: int = 0
+    """Number of moves that the server rejected."""
     hints_used: int = 0
+    """Number of hints that were requested."""
     optimal_steps: int | None = None
+    """Minimum number of moves to solve the puzzle. None if the server does not know it."""
 
 
 class PuzzleResult(_Message):
     """Result of a command that was sent to the server."""
 
     success: bool
-    """Whether the command was accepted."""
+    """True if the server accepted the command."""
     code: str = ""
     """The server's code for the result, such as PLACED or INVALID."""
     message: str = ""
@@ -219,11 +234,11 @@ class PuzzleResult(_Message):
     completion: PuzzleCompletion | None = None
     """Message that this command solved the puzzle, or None. In Knapsack, it is sent only after `check`."""
     game_over: bool = False
-    """Whether the game is lost, for example because a mine was revealed or no guesses are left."""
+    """True if the game is lost, for example because a mine was revealed or no guesses are left."""
 
     @property
     def solved(self) -> bool:
-        """Whether the puzzle is solved after the command."""
+        """True if the puzzle is solved after the command."""
         return self.completion is not None or (self.state is not None and self.state.is_complete)
 
 
@@ -234,70 +249,84 @@ class PuzzleHint(PuzzleResult):
     """Command of the move that the hint suggests. None if the hint cannot be converted to a command."""
 
 
-class PuzzleStats(_Message):
-    """Statistics of the current puzzle."""
-
-    game: str
-    difficulty: PuzzleDifficulty
-    seed: int
-    moves: int = 0
-    invalid_moves: int = 0
-    hints_used: int = 0
-    optimal_steps: int | None = None
-    difficulty_profile: DifficultyProfile = Field(default_factory=DifficultyProfile)
-    reasoning_metrics: dict[str, Any] | None = None
-
-
-_Rule: TypeAlias = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
-
 _CELL = r"row (\d+), column (\d+)"
 _PAIR = r"\((\d+),\s*(\d+)\)"
 
 
-def _rule(pattern: str, command: str | Callable[[re.Match[str]], str]) -> _Rule:
-    return re.compile(pattern), command
+class _GameCommands(NamedTuple):
+    """Commands of a game. The defaults are those of games in which digits are placed."""
+
+    hints: Mapping[str, str] = {rf"Try placing (\d+) at {_CELL}": r"place \2 \3 \1"}
+    """Command for each pattern of the text of a hint. `\\1` stands for the first group of the pattern."""
+    move_format: str = "`place ROW COLUMN DIGIT`"
+    """Text for a model that describes how to write a move. Each command is enclosed in backticks."""
 
 
-def _filled_or_empty(found: re.Match[str]) -> str:
-    return f"place {found[1]} {found[2]} {1 if found[3] == 'filled' else 0}"
-
-
-def _edge(found: re.Match[str]) -> str:
-    return f"set {found[1][0]} {found[2]} {found[3]} {1 if found[4] == 'line' else 2}"
-
-
-_PLACE = (_rule(rf"Try placing (\d+) at {_CELL}", r"place \2 \3 \1"),)
-
-_RULES: dict[PuzzleGame, tuple[_Rule, ...]] = {
-    PuzzleGame.SUDOKU: _PLACE,
-    PuzzleGame.KENKEN: _PLACE,
-    PuzzleGame.KAKURO: _PLACE,
-    PuzzleGame.BINARY: _PLACE,
-    PuzzleGame.FUTOSHIKI: _PLACE,
-    PuzzleGame.KILLER_SUDOKU: _PLACE,
-    PuzzleGame.HIDATO: _PLACE,
-    PuzzleGame.FILLOMINO: _PLACE,
-    PuzzleGame.NONOGRAM: (_rule(rf"Try marking {_CELL} as (filled|empty)\b.*", _filled_or_empty),),
-    PuzzleGame.LOGIC_GRID: (_rule(r"(\S+) has the (\S+) (\S+)", r"connect person \1 \3 \2"),),
-    PuzzleGame.LIGHTS_OUT: (_rule(rf"Try pressing the light at {_CELL}", r"press \1 \2"),),
-    PuzzleGame.MASTERMIND: (_rule(r"The secret code is: (\d+(?: \d+)*)", r"guess \1"),),
-    PuzzleGame.SLITHERLINK: (
-        _rule(rf"Try setting (horizontal|vertical) edge at {_PAIR} to (line|\S+)", _edge),
+_COMMANDS: dict[PuzzleGame, _GameCommands] = {
+    PuzzleGame.NONOGRAM: _GameCommands(
+        {
+            rf"Try marking {_CELL} as filled\b.*": r"place \1 \2 1",
+            rf"Try marking {_CELL} as empty\b.*": r"place \1 \2 0",
+        },
+        "`place ROW COLUMN 1` to fill a cell, `place ROW COLUMN 0` to mark it as empty",
     ),
-    PuzzleGame.BRIDGES: (
-        _rule(rf"Try placing (\d+) bridge\(s\) between {_PAIR} and {_PAIR}", r"bridge \2 \3 \4 \5 \1"),
+    PuzzleGame.LOGIC_GRID: _GameCommands(
+        {r"(\S+) has the (\S+) (\S+)": r"connect person \1 \3 \2"},
+        "`connect person NAME VALUE CATEGORY`",
     ),
-    PuzzleGame.HITORI: (_rule(rf"Try shading cell at {_CELL}", r"shade \1 \2"),),
-    PuzzleGame.SHIKAKU: (_rule(rf"Try rectangle from {_PAIR} to {_PAIR}", r"bridge \1 \2 \3 \4 0"),),
-    PuzzleGame.TENTS: (_rule(rf"Try placing a tent at {_CELL}", r"press \1 \2"),),
-    PuzzleGame.STAR_BATTLE: (_rule(rf"Try placing a star at {_CELL}", r"press \1 \2"),),
-    PuzzleGame.SOKOBAN: (
-        _rule(r"(?:Push|Move|Try moving|Try pushing) (up|down|left|right)\b.*", r"move \1"),
+    PuzzleGame.LIGHTS_OUT: _GameCommands(
+        {rf"Try pressing the light at {_CELL}": r"press \1 \2"}, "`press ROW COLUMN`"
     ),
-    PuzzleGame.KNAPSACK: (_rule(r"Try (select|deselect)ing item (\d+)\b.*", r"\1 \2"),),
-    PuzzleGame.NURIKABE: (_rule(rf"Try marking {_PAIR} as (white|black)", r"mark \1 \2 \3"),),
-    PuzzleGame.MINESWEEPER: (_rule(rf"Try (reveal|flag)(?:l?ing|ging) cell {_PAIR}.*", r"\1 \2 \3"),),
+    PuzzleGame.MASTERMIND: _GameCommands(
+        {r"The secret code is: (\d+(?: \d+)*)": r"guess \1"},
+        "`guess COLOR COLOR COLOR COLOR`, colors as numbers, as many as the code has",
+    ),
+    PuzzleGame.SLITHERLINK: _GameCommands(
+        {
+            rf"Try setting ([hv])\w+ edge at {_PAIR} to line": r"set \1 \2 \3 1",
+            rf"Try setting ([hv])\w+ edge at {_PAIR} to \S+": r"set \1 \2 \3 2",
+        },
+        "`set h ROW COLUMN 1` or `set v ROW COLUMN 1` for a line, with 2 for none",
+    ),
+    PuzzleGame.BRIDGES: _GameCommands(
+        {rf"Try placing (\d+) bridge\(s\) between {_PAIR} and {_PAIR}": r"bridge \2 \3 \4 \5 \1"},
+        "`bridge ROW COLUMN ROW COLUMN COUNT`",
+    ),
+    PuzzleGame.HITORI: _GameCommands({rf"Try shading cell at {_CELL}": r"shade \1 \2"}, "`shade ROW COLUMN`"),
+    PuzzleGame.SHIKAKU: _GameCommands(
+        {rf"Try rectangle from {_PAIR} to {_PAIR}": r"bridge \1 \2 \3 \4 0"},
+        "`bridge ROW COLUMN ROW COLUMN 0` for a rectangle from corner to corner",
+    ),
+    PuzzleGame.TENTS: _GameCommands(
+        {rf"Try placing a tent at {_CELL}": r"press \1 \2"},
+        "`press ROW COLUMN` to place a tent",
+    ),
+    PuzzleGame.STAR_BATTLE: _GameCommands(
+        {rf"Try placing a star at {_CELL}": r"press \1 \2"},
+        "`press ROW COLUMN` to place a star",
+    ),
+    PuzzleGame.SOKOBAN: _GameCommands(
+        {r"(?:Push|Move|Try moving|Try pushing) (up|down|left|right)\b.*": r"move \1"},
+        "`move up`, `move down`, `move left` or `move right`",
+    ),
+    PuzzleGame.KNAPSACK: _GameCommands(
+        {r"Try (select|deselect)ing item (\d+)\b.*": r"\1 \2"},
+        "`select ITEM` or `deselect ITEM`, and `check` when done",
+    ),
+    PuzzleGame.NURIKABE: _GameCommands(
+        {rf"Try marking {_PAIR} as (white|black)": r"mark \1 \2 \3"},
+        "`mark ROW COLUMN white` or `mark ROW COLUMN black`",
+    ),
+    PuzzleGame.MINESWEEPER: _GameCommands(
+        {rf"Try (reveal|flag)(?:l?ing|ging) cell {_PAIR}.*": r"\1 \2 \3"},
+        "`reveal ROW COLUMN` or `flag ROW COLUMN`",
+    ),
 }
+
+
+def _commands(game: PuzzleGame | str) -> _GameCommands:
+    """Return the commands of a game. The hints of a game that is not in `PuzzleGame` are unknown."""
+    return _COMMANDS.get(PuzzleGame(game), _GameCommands()) if game in list(PuzzleGame) else _GameCommands({})
 
 
 def command_for_hint(game: PuzzleGame | str, hint: str) -> str | None:
@@ -309,57 +338,16 @@ def command_for_hint(game: PuzzleGame | str, hint: str) -> str | None:
     >>> command_for_hint(PuzzleGame.SUDOKU, "Try placing 7 at row 1, column 2")
     'place 1 2 7'
     """
-    try:
-        rules = _RULES[PuzzleGame(game)]
-    except ValueError:
-        return None
     text = hint.strip().removeprefix("Hint:").strip()
-    for pattern, command in rules:
-        if found := pattern.fullmatch(text):
-            return found.expand(command) if isinstance(command, str) else command(found)
+    for pattern, command in _commands(game).hints.items():
+        if found := re.fullmatch(pattern, text):
+            return found.expand(command)
     return None
-
-
-_MOVE_FORMATS: dict[PuzzleGame, str] = {
-    PuzzleGame.NONOGRAM: "`place ROW COLUMN 1` to fill a cell, `place ROW COLUMN 0` to mark it as empty",
-    PuzzleGame.LIGHTS_OUT: "`press ROW COLUMN`",
-    PuzzleGame.MASTERMIND: "`guess COLOR COLOR COLOR COLOR`, colors as numbers, as many as the code has",
-    PuzzleGame.SLITHERLINK: "`set h ROW COLUMN 1` or `set v ROW COLUMN 1` for a line, with 2 for none",
-    PuzzleGame.BRIDGES: "`bridge ROW COLUMN ROW COLUMN COUNT`",
-    PuzzleGame.HITORI: "`shade ROW COLUMN`",
-    PuzzleGame.SHIKAKU: "`bridge ROW COLUMN ROW COLUMN 0` for a rectangle from corner to corner",
-    PuzzleGame.TENTS: "`press ROW COLUMN` to place a tent",
-    PuzzleGame.STAR_BATTLE: "`press ROW COLUMN` to place a star",
-    PuzzleGame.SOKOBAN: "`move up`, `move down`, `move left` or `move right`",
-    PuzzleGame.KNAPSACK: "`select ITEM` or `deselect ITEM`, and `check` when done",
-    PuzzleGame.NURIKABE: "`mark ROW COLUMN white` or `mark ROW COLUMN black`",
-    PuzzleGame.MINESWEEPER: "`reveal ROW COLUMN` or `flag ROW COLUMN`",
-    PuzzleGame.LOGIC_GRID: "`connect person NAME VALUE CATEGORY`",
-}
-
-_MOVES: dict[PuzzleGame, frozenset[str]] = {
-    PuzzleGame.LIGHTS_OUT: frozenset({"press"}),
-    PuzzleGame.MASTERMIND: frozenset({"guess"}),
-    PuzzleGame.SLITHERLINK: frozenset({"set"}),
-    PuzzleGame.BRIDGES: frozenset({"bridge"}),
-    PuzzleGame.HITORI: frozenset({"shade"}),
-    PuzzleGame.SHIKAKU: frozenset({"bridge"}),
-    PuzzleGame.TENTS: frozenset({"press"}),
-    PuzzleGame.STAR_BATTLE: frozenset({"press"}),
-    PuzzleGame.SOKOBAN: frozenset({"move"}),
-    PuzzleGame.KNAPSACK: frozenset({"select", "deselect", "check"}),
-    PuzzleGame.NURIKABE: frozenset({"mark"}),
-    PuzzleGame.MINESWEEPER: frozenset({"reveal", "flag"}),
-    PuzzleGame.LOGIC_GRID: frozenset({"connect"}),
-}
-_DEFAULT_MOVES = frozenset({"place", "clear"})
-_ALL_MOVES = _DEFAULT_MOVES.union(*_MOVES.values())
 
 
 def move_format(game: PuzzleGame | str) -> str:
     """Return text for a model that describes how to write a move of a game."""
-    default = "`place ROW COLUMN DIGIT`"
-    return _MOVE_FORMATS.get(PuzzleGame(game), default) if game in list(PuzzleGame) else default
+    return _commands(game).move_format
 
 
 def allowed_moves(game: PuzzleGame | str) -> frozenset[str]:
@@ -372,24 +360,38 @@ def allowed_moves(game: PuzzleGame | str) -> frozenset[str]:
     >>> sorted(allowed_moves("sudoku"))
     ['clear', 'place']
     """
-    try:
-        return _MOVES.get(PuzzleGame(game), _DEFAULT_MOVES)
-    except ValueError:
-        return _ALL_MOVES
+    games = [game] if game in list(PuzzleGame) else list(PuzzleGame)
+    moves = {word for each in games for word in re.findall(r"`(\w+)", move_format(each))}
+    # `clear` removes what `place` has placed.
+    return frozenset(moves | {"clear"} if "place" in moves else moves)
 
 
-_ACKNOWLEDGED = '{"type":"mode","mode":"json","success":true}'
-_UNKNOWN_IN_MENU = "Unknown command. Type 'help' to see available options."
+def random_command(game: PuzzleGame | str, observation: PuzzleObservation, rng: random.Random) -> str:
+    """Return a random command of a game. Its coordinates are on the board, but it may be an illegal move.
+
+    For Logic Grid, the command is a placeholder, because the server rejects all moves of that game.
+    """
+    board = observation.grid if isinstance(observation.grid, list) and observation.grid else None
+    rows, columns = (len(board), len(board[0])) if board else (_UNKNOWN_BOARD_SIZE, _UNKNOWN_BOARD_SIZE)
+    digits: dict[str, tuple[int, int]] = {PuzzleGame.BINARY: (0, 1), PuzzleGame.HIDATO: (1, rows * columns)}
+    ranges = {
+        "ROW": (1, rows),
+        "COLUMN": (1, columns),
+        "DIGIT": digits.get(game, (1, rows)),
+        "COLOR": (1, 6),
+        "COUNT": (1, 2),
+        "ITEM": (1, 5),
+    }
+    words = rng.choice(re.findall("`(.+?)`", move_format(game))).split()
+    return " ".join(str(rng.randint(*ranges[word])) if word in ranges else word for word in words)
 
 
-def ends_reply(line: str) -> bool:
-    """Return whether a line is the acknowledgement of `mode json`, which ends every reply within a game."""
-    return line == _ACKNOWLEDGED
-
-
-def ends_in_menu(line: str) -> bool:
-    """Return whether a line is the menu's reply to an unknown command. `mode` is unknown in the menu."""
-    return line == _UNKNOWN_IN_MENU
+_ACKNOWLEDGMENT = '{"type":"mode","mode":"json","success":true}'
+_UNKNOWN_COMMAND = "Unknown command. Type 'help' to see available options."
+REPLY_END = (_ACKNOWLEDGMENT,)
+"""Last line of every reply within a game, which acknowledges the command `mode json`."""
+MENU_REPLY_END = (_UNKNOWN_COMMAND,)
+"""Last line of every reply in the menu, where the command `mode json` is unknown."""
 
 
 class Reply:
@@ -403,15 +405,15 @@ class Reply:
         self.texts: list[str] = []
         """Nonempty lines that are not JSON."""
         self.acknowledged = False
-        """Whether the reply came from within a game, in JSON mode."""
+        """True if the reply came from within a game, in JSON mode."""
         self._records: dict[str, dict[str, Any]] = {}
         for line in lines:
-            if ends_reply(line):
+            if line in REPLY_END:
                 self.acknowledged = True
             elif line.startswith('{"'):
                 record = _parse_json(line)
                 self._records[str(record.get("type"))] = record
-            elif line.strip() and not ends_in_menu(line):
+            elif line.strip() and line not in MENU_REPLY_END:
                 self.texts.append(line)
 
     def has(self, kind: str) -> bool:
@@ -426,7 +428,7 @@ class Reply:
             ProtocolError: If the object has an unknown format.
         """
         if kind not in self._records:
-            raise InvalidReplyError(f"the server sent no {kind!r}: {self.text()!r}")
+            raise InvalidReplyError(f"the server sent no {kind!r}: {self.text!r}")
         return _validate(model, self._records[kind], kind)
 
     def result(self, command: str, before: PuzzleObservation) -> PuzzleResult:
@@ -436,8 +438,7 @@ class Reply:
             command: The command, for error messages.
             before: State of the puzzle before the command.
         """
-        result = self._records.get("result", {})
-        state = before
+        result, state = self._records.get("result", {}), before
         if self.has("observation"):
             state = self.message("observation", PuzzleObservation)
         elif isinstance(result.get("state"), dict):
@@ -445,22 +446,22 @@ class Reply:
             shown = result["state"] | {"grid_display": before.grid_display}
             state = _validate(PuzzleObservation, shown, "result")
         done = self.message("complete", PuzzleCompletion) if self.has("complete") else None
-        lost = any("GAME OVER" in text for text in self.texts)
-        outcome: dict[str, Any] = {"state": state, "completion": done, "game_over": lost}
         if result:
-            texts = {name: result.get(name) or "" for name in ("code", "message")}
-            outcome |= {"success": result.get("success") or False, **texts}
+            fields = (result.get("success") or False, result.get("code") or "", result.get("message") or "")
         elif done is not None or self.has("observation"):
-            outcome |= {"success": True, "code": "OK", "message": self.text()}
+            fields = (True, "OK", self.text)
         elif self.texts:
-            outcome |= {"success": False, "code": "TEXT", "message": self.text()}
+            fields = (False, "TEXT", self.text)
         else:
-            message = f"the server failed on {command!r} and gave no reply"
-            outcome |= {"success": False, "code": "NO_REPLY", "message": message}
+            fields = (False, "NO_REPLY", f"the server failed on {command!r} and gave no reply")
+        outcome = dict(zip(("success", "code", "message"), fields, strict=True))
+        outcome |= {"state": state, "completion": done}
+        outcome["game_over"] = any("GAME OVER" in text for text in self.texts)
         return _validate(PuzzleResult, outcome, "result")
 
+    @property
     def text(self) -> str:
-        """Return the lines that are not JSON, joined to one line."""
+        """The lines that are not JSON, joined to one line."""
         return " ".join(" ".join(self.texts).split())
 
 

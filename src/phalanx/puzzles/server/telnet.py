@@ -3,11 +3,11 @@
 import asyncio
 import collections
 import contextlib
-import dataclasses
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Collection, Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from phalanx.formatting import escape_untrusted
 from phalanx.puzzles.server.protocol import (
@@ -31,7 +31,15 @@ LINEMODE = 34
 KEEPALIVE = bytes([IAC, 241]) * 5
 """Five telnet commands without effect (NOP), which are ten bytes."""
 
-_MAX_SUBNEGOTIATION_BYTES = 4096
+_COMMAND = re.compile(
+    rb"\xff(?:([\xfb-\xfe])(.)"  # negotiation of an option
+    rb"|\xfa(?:[^\xff]|\xff[^\xf0])*+\xff\xf0"  # subnegotiation, in which IAC is sent twice, too
+    rb"|([^\xfa-\xfe]))",  # command of two bytes, or IAC as text
+    re.DOTALL,
+)
+_MAX_COMMAND_BYTES = 4096
+"""Maximum length in bytes of a telnet command from the server and of a command to the server, which closes
+the connection after a line of 64 KiB."""
 
 
 class Verb(IntEnum):
@@ -43,8 +51,7 @@ class Verb(IntEnum):
     DONT = 254
 
 
-@dataclasses.dataclass(frozen=True)
-class Negotiation:
+class Negotiation(NamedTuple):
     """A telnet command that offers, requests or refuses an option."""
 
     verb: Verb
@@ -55,22 +62,10 @@ class Negotiation:
         return bytes([IAC, self.verb, self.option])
 
 
-@dataclasses.dataclass(frozen=True)
-class Subnegotiation:
-    """A telnet command with the parameters of an option."""
-
-    option: int
-    data: bytes
-
-
-TelnetEvent: TypeAlias = bytes | Negotiation | Subnegotiation
-"""Text or a telnet command."""
-
-
 class TelnetParser:
     """Separates text from telnet commands, which may be split between packets.
 
-    Commands of two bytes, such as NOP and "go ahead", have no effect and are dropped.
+    All commands except negotiations are dropped.
 
     >>> parser = TelnetParser()
     >>> list(parser.feed(b"ab\\xff")), list(parser.feed(b"\\xfd\\x22c"))
@@ -78,69 +73,42 @@ class TelnetParser:
     """
 
     def __init__(self) -> None:
-        self._held = b""
+        self._incomplete = b""
+        """Start of a command whose end has not arrived yet."""
 
-    def feed(self, data: bytes) -> Iterator[TelnetEvent]:
-        """Parse more bytes and iterate over their events, in the order of arrival.
+    def feed(self, data: bytes) -> Iterator[bytes | Negotiation]:
+        """Parse more bytes, and iterate over texts and negotiations in the order of arrival.
 
-        Consume all events before the next call.
+        Consume all of them before the next call.
+
+        Raises:
+            ValueError: If a subnegotiation is too long.
         """
-        if self._held:
-            data, self._held = self._held + data, b""
-        text, position = bytearray(), 0
-        while (found := data.find(IAC, position)) >= 0:
-            text += data[position:found]
-            event, position = self._command(data, found)
-            if position == found:
-                # The rest of the command is in a packet that has not arrived yet.
-                self._held = data[found:]
-                position = len(data)
-            elif isinstance(event, bytes):
-                text += event
-            elif event is not None:
-                if text:
-                    yield bytes(text)
-                    text.clear()
-                yield event
+        data, self._incomplete = self._incomplete + data, b""
+        text, position = b"", 0
+        while (start := data.find(IAC, position)) >= 0:
+            text += data[position:start]
+            position = len(data)
+            if found := _COMMAND.match(data, start):
+                verb, option, other = found.groups()
+                position = found.end()
+                if other == bytes([IAC]):
+                    text += other
+                elif verb:
+                    if text:
+                        yield text
+                    text = b""
+                    yield Negotiation(Verb(verb[0]), option[0])
+            elif position - start > _MAX_COMMAND_BYTES:
+                raise ValueError(f"a telnet subnegotiation has not ended after {_MAX_COMMAND_BYTES} bytes")
+            else:
+                self._incomplete = data[start:]
         text += data[position:]
         if text:
-            yield bytes(text)
-
-    def _command(self, data: bytes, start: int) -> tuple[TelnetEvent | None, int]:
-        """Parse the command at index `start`.
-
-        Returns:
-            The event, or None if the command has no effect, and the index after the command. If the command
-            is incomplete, the index is `start`.
-        """
-        if start + 1 >= len(data):
-            return None, start
-        kind = data[start + 1]
-        if kind == IAC:
-            return bytes([IAC]), start + 2
-        if kind in (Verb.WILL, Verb.WONT, Verb.DO, Verb.DONT):
-            if start + 2 >= len(data):
-                return None, start
-            return Negotiation(Verb(kind), data[start + 2]), start + 3
-        if kind == SB:
-            return self._subnegotiation(data, start)
-        return None, start + 2
-
-    def _subnegotiation(self, data: bytes, start: int) -> tuple[TelnetEvent | None, int]:
-        position = start + 2
-        while (found := data.find(IAC, position)) >= 0 and found + 1 < len(data):
-            if data[found + 1] == SE:
-                inside = data[start + 2 : found].replace(bytes([IAC, IAC]), bytes([IAC]))
-                return (Subnegotiation(inside[0], inside[1:]) if inside else None), found + 2
-            position = found + 2
-        if len(data) - start > _MAX_SUBNEGOTIATION_BYTES:
-            raise ValueError(f"a telnet subnegotiation has not ended after {_MAX_SUBNEGOTIATION_BYTES} bytes")
-        return None, start
+            yield text
 
 
-_PACKET = 1 << 16
-_MAX_COMMAND_BYTES = 4096
-"""Maximum length of a command in bytes. The server closes the connection after a line of 64 KiB."""
+_PACKET_BYTES = 1 << 16
 
 
 class TelnetConnection:
@@ -163,7 +131,8 @@ class TelnetConnection:
         # Connections, waits and the time all come from the event loop, so that tests can replace all three.
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
-        self._usable = True
+        self.usable = True
+        """False after the connection was closed, so that no more requests can be sent."""
 
     @classmethod
     async def open(cls, config: "PuzzleClientConfig", max_seconds: float = math.inf) -> "TelnetConnection":
@@ -174,62 +143,55 @@ class TelnetConnection:
             max_seconds: Maximum time in seconds. `config.connect_timeout` limits it, too.
         """
         where, timeout = f"{config.host}:{config.port}", min(config.connect_timeout, max_seconds)
-        writer: asyncio.StreamWriter | None = None
-        try:
-            async with asyncio.timeout(timeout):
-                reader, writer = await asyncio.open_connection(config.host, config.port)
-                connection = cls(reader, writer, where, config.max_line_bytes)
-                await connection._greet()
-                return connection
-        except BaseException as error:
-            if writer is not None:
-                writer.transport.abort()
-            if isinstance(error, TimeoutError) and not isinstance(error, PuzzleServerConnectionError):
+        with contextlib.ExitStack() as on_error:
+            try:
+                async with asyncio.timeout(timeout):
+                    reader, writer = await asyncio.open_connection(config.host, config.port)
+                    on_error.callback(writer.transport.abort)
+                    connection = cls(reader, writer, where, config.max_line_bytes)
+                    await connection._greet()
+            except TimeoutError as error:
                 raise ReplyTimeoutError(f"{where} did not greet within {timeout:.3g} s") from error
-            raise
-
-    @property
-    def usable(self) -> bool:
-        """Whether requests can be sent. False after the connection was closed."""
-        return self._usable
+            on_error.pop_all()
+        return connection
 
     @property
     def age(self) -> float:
         """Number of seconds since the connection was opened. The server closes it after 300 seconds."""
         return self._loop.time() - self._opened
 
-    async def ask(self, commands: str, is_last: Callable[[str], bool], timeout: float) -> list[str]:
+    async def ask(self, commands: str, last_lines: Collection[str], timeout: float) -> list[str]:
         """Send commands and return the lines of the reply.
 
         Args:
             commands: Commands, each followed by a line break.
-            is_last: Function that returns whether a line is the last one of the reply.
+            last_lines: Lines that end the reply. Any one of them does.
             timeout: Maximum time for the complete reply, in seconds.
         """
-        if not self._usable:
+        if not self.usable:
             raise PuzzleServerConnectionError(f"the connection to {self._where} is closed")
-        try:
-            async with asyncio.timeout(timeout):
-                self._writer.write(commands.encode())
-                await self._writer.drain()
-                lines = []
-                while True:
-                    lines.append(line := await self._next_line())
-                    if is_last(line):
-                        return lines
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, PuzzleServerConnectionError):
+        first = repr(commands.partition("\n")[0])
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self.abort)
+            try:
+                async with asyncio.timeout(timeout):
+                    self._writer.write(commands.encode())
+                    await self._writer.drain()
+                    lines = [await self._next_line()]
+                    while lines[-1] not in last_lines:
+                        lines.append(await self._next_line())
+            except PuzzleServerConnectionError:
                 raise
-            if isinstance(error, TimeoutError):
+            except TimeoutError as error:
                 raise ReplyTimeoutError(
-                    f"{self._where} did not answer {_first(commands)} within {timeout:.3g} s"
+                    f"{self._where} did not answer {first} within {timeout:.3g} s"
                 ) from error
-            if isinstance(error, OSError):
+            except OSError as error:
                 raise PuzzleServerConnectionError(
-                    f"lost the connection to {self._where} during {_first(commands)}: {error}"
+                    f"lost the connection to {self._where} during {first}: {error}"
                 ) from error
-            raise
+            on_error.pop_all()
+        return lines
 
     async def close(self) -> None:
         """Close the connection and wait until it is closed."""
@@ -239,7 +201,7 @@ class TelnetConnection:
 
     def abort(self) -> None:
         """Close the connection without waiting."""
-        self._usable = False
+        self.usable = False
         self._writer.transport.abort()
 
     async def _greet(self) -> None:
@@ -248,60 +210,60 @@ class TelnetConnection:
         greeting, asked, agreed = b"", False, False
         try:
             while not agreed:
-                data = await self._reader.read(_PACKET)
+                data = await self._reader.read(_PACKET_BYTES)
                 if not data:
-                    raise self._refusal(greeting, None)
+                    raise self._refusal(greeting, "end of stream")
                 for event in self._parse(data):
-                    if isinstance(event, bytes) and agreed:
-                        self._take(event)
-                    elif isinstance(event, bytes):
-                        greeting += event
-                    else:
+                    if isinstance(event, Negotiation):
                         # A server without line mode echoes and prompts, which `_next_line` handles.
                         agreed |= asked and event.option == LINEMODE and event.verb in (Verb.DO, Verb.DONT)
+                    elif agreed:
+                        self._add_text(event)
+                    else:
+                        greeting += event
                 if greeting and not asked:
                     asked = True
                     self._writer.write(Negotiation(Verb.WILL, LINEMODE).encode())
                 if len(greeting) > self._max_line_bytes:
                     raise InvalidReplyError(f"{self._where} sends a greeting without end")
         except (ConnectionResetError, BrokenPipeError) as error:
-            raise self._refusal(greeting, error) from error
+            raise self._refusal(greeting, str(error)) from error
 
-    def _refusal(self, greeting: bytes, error: OSError | None) -> PuzzleServerConnectionError:
+    def _refusal(self, greeting: bytes, reason: str) -> PuzzleServerConnectionError:
         text = escape_untrusted(" ".join(greeting.decode(errors="replace").split()))
         if "maximum capacity" in text:
             return ServerFullError(f"{self._where} is full: {text}")
-        reason = f"closed the connection during the greeting ({error or 'end of stream'})"
-        return PuzzleServerConnectionError(f"{self._where} {reason}")
+        return PuzzleServerConnectionError(
+            f"{self._where} closed the connection during the greeting ({reason})"
+        )
 
     async def _next_line(self) -> str:
         while not self._lines:
-            data = await self._reader.read(_PACKET)
+            data = await self._reader.read(_PACKET_BYTES)
             if not data:
                 raise PuzzleServerConnectionError(f"{self._where} closed the connection")
             for event in self._parse(data):
                 if isinstance(event, bytes):
-                    self._take(event)
+                    self._add_text(event)
         line = self._lines.popleft().decode(errors="replace").rstrip("\r")
         # In character mode, the prompt precedes the echo, and the echo precedes the reply.
         while line.startswith("> "):
             line = line[2:]
         return line
 
-    def _take(self, text: bytes) -> None:
-        *whole, self._partial = (self._partial + text).split(b"\n")
-        self._lines.extend(whole)
-        if max(map(len, (*whole, self._partial))) > self._max_line_bytes:
+    def _add_text(self, text: bytes) -> None:
+        *complete, self._partial = (self._partial + text).split(b"\n")
+        self._lines.extend(complete)
+        if max(map(len, (*complete, self._partial))) > self._max_line_bytes:
             raise InvalidReplyError(
                 f"{self._where} sends a line of more than {self._max_line_bytes:,} bytes (max_line_bytes)"
             )
 
     def _parse(self, data: bytes) -> list[bytes | Negotiation]:
         try:
-            events = list(self._parser.feed(data))
+            return list(self._parser.feed(data))
         except ValueError as error:
             raise InvalidReplyError(f"{self._where}: {error}") from error
-        return [event for event in events if not isinstance(event, Subnegotiation)]
 
 
 def one_line(text: str) -> str:
@@ -319,7 +281,3 @@ def one_line(text: str) -> str:
     if len(line.encode()) > _MAX_COMMAND_BYTES:
         raise CommandError(f"a command has at most {_MAX_COMMAND_BYTES} bytes, got {len(line.encode()):,}")
     return line
-
-
-def _first(commands: str) -> str:
-    return repr(commands.partition("\n")[0])

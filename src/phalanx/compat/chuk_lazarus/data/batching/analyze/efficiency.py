@@ -3,15 +3,18 @@
 from typing import Any, ClassVar
 
 from phalanx.compat.renamed import alias
-from phalanx.data import bucket_search as _search
-from phalanx.data.bucket_search import BatchingEfficiencyReport, OptimizationGoal, create_efficiency_report
-from phalanx.data.length_analysis import (
+from phalanx.data import bucket_edges as _edges
+from phalanx.data.bucket_edges import (
     BucketAnalysis,
     BucketEfficiency,
+    OptimizationGoal,
+    analyze_bucket_efficiency,
+)
+from phalanx.data.efficiency_report import BatchingEfficiencyReport, create_efficiency_report
+from phalanx.data.length_histogram import (
     HistogramBin,
     LengthHistogram,
     TextBar,
-    analyze_bucket_efficiency,
     bar_lines,
     compute_length_histogram,
 )
@@ -20,15 +23,15 @@ from phalanx.data.plans.buckets import BucketSpec
 from phalanx.formatting import format_percent
 
 
-class BucketSuggestion(_search.BucketSuggestion):
-    """`phalanx.data.BucketSuggestion` with the name `overflow_max`."""
+class BucketSuggestion(_edges.BucketSuggestion):
+    """`phalanx.data.bucket_edges.BucketSuggestion` with the name `overflow_max`."""
 
     overflow_max: ClassVar = alias("max_sample_length")
 
 
 def suggest_bucket_edges(*args: Any, **options: Any) -> BucketSuggestion:
     """Find bucket edges. The arguments are those of `phalanx.data.suggest_bucket_edges`."""
-    return BucketSuggestion(**dict(_search.suggest_bucket_edges(*args, **options)))
+    return BucketSuggestion(**dict(_edges.suggest_bucket_edges(*args, **options)))
 
 
 def visualize_buckets(lengths: Lengths, bucket_spec: BucketSpec, width: int = 50) -> str:

@@ -15,7 +15,6 @@ from phalanx.puzzles.server.episodes import (
     EpisodeStream,
     PuzzleEpisode,
     PuzzleSampleStream,
-    StreamedEpisode,
     StreamState,
 )
 from phalanx.puzzles.server.pool import episode_seed
@@ -94,7 +93,7 @@ class MockGymStream(EpisodeStream):
             raise ValueError(f"steps_per_episode must be between 1 and 16, got {steps_per_episode}")
         if not 0.0 <= success_rate <= 1.0:
             raise ValueError(f"success_rate must be between 0 and 1, got {success_rate}")
-        super().__init__(tokenizer, dataset_id)
+        super().__init__(CollectConfig(), tokenizer, dataset_id)
         self._num_episodes = num_episodes
         self._steps = steps_per_episode
         self._difficulties = difficulty_range
@@ -111,12 +110,12 @@ class MockGymStream(EpisodeStream):
         await super().reset()
         self._next_index = 0
 
-    async def _next_episode(self) -> StreamedEpisode | None:
+    async def _next_episode(self) -> PuzzleEpisode | None:
         if self._next_index == self._num_episodes:
-            self._state = StreamState.EXHAUSTED
+            self.state = StreamState.EXHAUSTED
             return None
         self._next_index += 1
-        return StreamedEpisode(None, self._episode(self._next_index - 1))
+        return self._episode(self._next_index - 1)
 
     def _episode(self, index: int) -> PuzzleEpisode:
         rng = random.Random(episode_seed(self._seed, index))

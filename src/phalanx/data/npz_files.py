@@ -1,0 +1,71 @@
+"""NPZ files with a checksum and an optional JSON header."""
+
+import contextlib
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from phalanx.io.atomic import atomic_write
+from phalanx.io.checksum import CorruptFileError, open_verified
+from phalanx.io.untrusted import parse_json
+
+
+def write_npz(
+    path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], header: Mapping[str, Any] | None = None
+) -> None:
+    """Write arrays to a file atomically. The header, which must be JSON-compatible, is stored as an array."""
+    members = dict(arrays)
+    if header is not None:
+        members["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with atomic_write(path, checksum=True) as file:
+        np.savez(file, allow_pickle=False, **members)
+
+
+@contextlib.contextmanager
+def open_npz(
+    path: str | os.PathLike[str], hint: str = "write it again"
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """Verify the checksum of a file and open it as a mapping from names to arrays, which are read on access.
+
+    Args:
+        path: Path of the file.
+        hint: Advice for the error message on what to do if the file is corrupt.
+
+    Raises:
+        CorruptFileError: If the checksum does not match, or if an array is missing.
+    """
+    try:
+        # Opened here, because np.load does not close a file that it cannot read.
+        with open_verified(path, hint) as file, np.load(file, allow_pickle=False) as archive:
+            yield archive
+    except CorruptFileError:
+        raise
+    # np.load takes a file that is not an archive for a pickle, and rejects it with a ValueError.
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
+        raise CorruptFileError(f"{path} is corrupt ({error}); {hint}") from error
+
+
+def read_header(
+    archive: Mapping[str, np.ndarray], path: str | os.PathLike[str], kind: str, name: str, version: int
+) -> dict[str, Any]:
+    """Read the header of an open file, and check its fields `format` and `version`.
+
+    Args:
+        archive: Open file.
+        path: Path of the file, for error messages.
+        kind: Description of the expected file for error messages, such as `a sample file`.
+        name: Expected value of `format`.
+        version: Expected value of `version`.
+    """
+    header = parse_json(archive["header"].tobytes(), path)
+    if not isinstance(header, dict) or header.get("format") != name:
+        raise CorruptFileError(f"{path} is not {kind}, or is from an earlier version")
+    if header.get("version") != version:
+        raise CorruptFileError(
+            f"{path} has version {header.get('version')}, but this release reads version {version}"
+        )
+    return header

@@ -1,0 +1,245 @@
+"""TCP connections between the processes of a training run, which may run on several machines.
+
+`ProcessGroup` sends bytes and NumPy arrays between processes and knows nothing about JAX. Algorithms do not
+use it directly: they call the methods of `DeviceMesh`, which also cover the devices of each process.
+"""
+
+import contextlib
+import dataclasses
+import json
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Shaped, UInt8
+
+_PROTOCOL = "phalanx-processes-1"
+_MAX_GREETING_BYTES = 4096
+_HEADER = struct.Struct("<QQ")
+"""Header of a message: the number of the exchange, and the number of bytes that each process sends in it."""
+_TIMEOUT_SECONDS = 60
+"""Number of seconds without a response after which a machine counts as lost. The operating system responds
+even if the process is slow or suspended."""
+EXIT_CODE_PROCESS_LOST = 75
+"""Exit code of a process that lost the connection to another process of the training run."""
+
+
+class ProcessLostError(RuntimeError):
+    """Raised if another process of the training run has ended.
+
+    The run can be resumed from its last checkpoint.
+    """
+
+
+@dataclasses.dataclass(eq=False)
+class ProcessGroup:
+    """The connected processes of a training run, as seen by one of them.
+
+    Every process is connected to the first one. All processes must call the same methods in the same order.
+    """
+
+    rank: int
+    """Index of this process. The first process, 0, writes the files of the run."""
+    size: int
+    """Number of processes."""
+    peers: dict[int, socket.socket] = dataclasses.field(default_factory=dict, repr=False)
+    """Connections by rank. The first process is connected to all others, which are connected only to the
+    first process."""
+    num_exchanges: int = 0
+    """Number of exchanges so far, which is equal in all processes."""
+
+    @classmethod
+    def join(cls, coordinator: str, size: int, rank: int, timeout: float = 300) -> "ProcessGroup":
+        """Connect all processes and wait until all of them are connected.
+
+        Connections are not authenticated, so the port must be protected from other machines.
+
+        Args:
+            coordinator: Address `HOST:PORT` at which the first process listens.
+            size: Number of processes.
+            rank: Index of this process, counted from 0.
+            timeout: Maximum number of seconds to wait for the other processes.
+        """
+        if not 0 <= rank < size:
+            raise ValueError(f"the process id must be between 0 and {size - 1}, got {rank}")
+        host, colon, port = coordinator.rpartition(":")
+        if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"the coordinator must be HOST:PORT, got {coordinator!r}")
+        address, deadline = (host.strip("[]"), int(port)), time.monotonic() + timeout
+        if rank == 0:
+            return cls(rank, size, _accept_others(address, size, deadline))
+        return cls(rank, size, {0: _connect_to_first(address, size, rank, deadline)})
+
+    def close(self) -> None:
+        """Close the connections. The other processes raise `ProcessLostError` at their next exchange."""
+        for peer in self.peers.values():
+            peer.close()
+
+    def gather(self, arrays: Sequence[Shaped[np.ndarray, "..."]]) -> list[Shaped[np.ndarray, "..."]]:
+        """Concatenate each array with those of the other processes along the first axis, in order of rank.
+
+        All processes must pass arrays of the same shapes and types. There is one exchange for all arrays.
+        """
+        flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+        received = self._exchange(flat[0] if len(flat) == 1 else np.concatenate(flat))
+        ends = np.cumsum([len(array) for array in flat]).tolist()
+        gathered = []
+        for array, data, end in zip(arrays, flat, ends, strict=True):
+            parts = np.ascontiguousarray(received[:, end - len(data) : end]).reshape(-1).view(array.dtype)
+            gathered.append(parts.reshape(self.size * array.shape[0], *array.shape[1:]))
+        return gathered
+
+    def exchange(self, data: bytes) -> list[bytes]:
+        """Send data to all processes and return the data of all processes in order of rank.
+
+        All processes must send the same number of bytes.
+        """
+        return [row.tobytes() for row in self._exchange(np.frombuffer(data, np.uint8))]
+
+    def _exchange(self, data: UInt8[np.ndarray, " bytes"]) -> UInt8[np.ndarray, "processes bytes"]:
+        self.num_exchanges += 1
+        header = self.num_exchanges, len(data)
+        received = np.empty((self.size, len(data)), np.uint8)
+        received[self.rank] = data
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        senders = [_send_in_thread(peer, _HEADER.pack(*header), data.data) for peer in self.peers.values()]
+        for rank, peer in self.peers.items():
+            with self._raise_if_lost(rank):
+                number, size = _HEADER.unpack(_receive(peer, _HEADER.size))
+                if (number, size) != header:
+                    raise ProcessLostError(
+                        f"process {rank} is out of step: it sends {size} bytes in exchange {number}, but "
+                        f"{header[1]} in exchange {header[0]} were expected; start all processes with the "
+                        "same command"
+                    )
+                # The first process sends its own data, and then forwards that of the other processes.
+                for row in [rank] if self.rank == 0 else others:
+                    _receive_into(peer, received[row].data)
+        for sender in senders:
+            sender.join()
+        if self.rank == 0:
+            for rank, peer in self.peers.items():
+                with self._raise_if_lost(rank):
+                    for other in others:
+                        if other != rank:
+                            peer.sendall(received[other].data)
+        return received
+
+    @contextlib.contextmanager
+    def _raise_if_lost(self, rank: int) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, EOFError) as error:
+            raise ProcessLostError(f"process {rank} was lost: {error}") from error
+
+
+def _send_in_thread(peer: socket.socket, header: bytes, data: memoryview) -> threading.Thread:
+    """Send a message while this process receives. Two processes that only send would block each other.
+
+    Errors are ignored, because receiving from the same process raises them, too.
+    """
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            peer.sendall(header)
+            peer.sendall(data)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    return thread
+
+
+def _accept_others(address: tuple[str, int], size: int, deadline: float) -> dict[int, socket.socket]:
+    """Accept the connections of all other processes and return them by rank."""
+    peers: dict[int, socket.socket] = {}
+    with socket.create_server(address) as server:
+        while len(peers) < size - 1:
+            server.settimeout(max(deadline - time.monotonic(), 0.01))
+            try:
+                peer, _ = server.accept()
+            except TimeoutError:
+                missing = ", ".join(str(rank) for rank in range(1, size) if rank not in peers)
+                raise ValueError(
+                    f"processes {missing} of {size} did not connect to {address[0]}:{address[1]} in time"
+                ) from None
+            rank = _read_greeting(peer, size)
+            if rank is None or rank in peers:
+                peer.close()
+                continue
+            peers[rank] = peer
+    for peer in peers.values():
+        peer.sendall(b"!")
+        _configure(peer)
+    return peers
+
+
+def _read_greeting(peer: socket.socket, size: int) -> int | None:
+    """Read the first message of a new connection.
+
+    Returns:
+        The rank of the process. None if it is not a process of this training run.
+    """
+    peer.settimeout(10)
+    try:
+        (num_bytes,) = struct.unpack("<I", _receive(peer, 4))
+        greeting = json.loads(_receive(peer, num_bytes)) if num_bytes <= _MAX_GREETING_BYTES else None
+    except (OSError, EOFError, ValueError):
+        return None
+    if not isinstance(greeting, dict) or greeting.get("protocol") != _PROTOCOL:
+        return None
+    rank = greeting.get("rank")
+    is_valid = greeting.get("count") == size and type(rank) is int and 0 < rank < size
+    return rank if is_valid else None
+
+
+def _connect_to_first(address: tuple[str, int], size: int, rank: int, deadline: float) -> socket.socket:
+    """Connect to the first process. Try again until the deadline, because it may start later."""
+    greeting = json.dumps({"protocol": _PROTOCOL, "count": size, "rank": rank}).encode()
+    while True:
+        try:
+            first = socket.create_connection(address, timeout=10)
+            first.sendall(struct.pack("<I", len(greeting)) + greeting)
+            first.settimeout(max(deadline - time.monotonic(), 0.01))
+            _receive(first, 1)
+        except (OSError, EOFError) as error:
+            if time.monotonic() > deadline:
+                raise ValueError(
+                    f"cannot connect to the first process at {address[0]}:{address[1]}: {error}"
+                ) from error
+            time.sleep(0.2)
+            continue
+        _configure(first)
+        return first
+
+
+def _configure(peer: socket.socket) -> None:
+    """Configure a connection to wait for data without a time limit, but to detect unresponsive machines."""
+    peer.settimeout(None)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", _TIMEOUT_SECONDS // 2),
+        ("TCP_KEEPINTVL", _TIMEOUT_SECONDS // 6),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", 1000 * _TIMEOUT_SECONDS),
+    ):
+        if hasattr(socket, option):  # not available on every platform
+            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _receive(peer: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    _receive_into(peer, memoryview(data))
+    return bytes(data)
+
+
+def _receive_into(peer: socket.socket, view: memoryview) -> None:
+    """Fill a buffer with received data."""
+    while len(view):
+        num_bytes = peer.recv_into(view)
+        if not num_bytes:
+            raise EOFError("it closed the connection")
+        view = view[num_bytes:]
