@@ -3,17 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-try:
-    import datasets
-    import pyarrow as pa
-    import pyarrow.compute as pc
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] not in ("datasets", "pyarrow"):
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.hf_datasets needs {error.name}: pip install "phalanx[data]"', name=error.name
-    ) from error
-
 import numpy as np
 from jaxtyping import Int64
 
@@ -22,6 +11,12 @@ from phalanx.data.lengths import LengthTable, RangeIds
 from phalanx.data.plans.batch_plan import BatchPlan, BatchSpec
 from phalanx.data.plans.epoch import counts_to_offsets
 from phalanx.data.tokenizers import Tokenizer
+from phalanx.integrations import report_missing_library
+
+with report_missing_library(__name__, "data", "datasets", "pyarrow"):
+    import datasets
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
 TextTokenizer: TypeAlias = Tokenizer | Callable[..., Mapping[str, Any]]
 """A Phalanx tokenizer or a `transformers` tokenizer."""

@@ -5,16 +5,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-try:
-    import torch
-    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] != "torch":
-        raise
-    raise ModuleNotFoundError(
-        f'phalanx.integrations.torch_data needs {error.name}: pip install "phalanx[torch]"', name=error.name
-    ) from error
-
 import numpy as np
 from jaxtyping import Integer
 
@@ -23,6 +13,11 @@ from phalanx.data.collation import IGNORE_INDEX, CollateFn, SampleLike, TokenBat
 from phalanx.data.plans.batch_plan import BatchPlan, BatchPlanState, BatchSpec, EpochPlan, resolve_state
 from phalanx.data.plans.sharding import ShardSpec
 from phalanx.data.plans.streaming_plan import StreamingPlan
+from phalanx.integrations import report_missing_library
+
+with report_missing_library(__name__, "torch", "torch"):
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 Attention = Literal["positions", "mask", "segments", "varlen"]
 """Tensors that tell a model which tokens of a packed row belong together.
