@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from phalanx.data.length_histogram import LengthHistogram
 
 app = typer.Typer(
-    name="analyze",
-    help="Analysis of lengths: report, histogram, suggest.",
-    no_args_is_help=True,
-    add_completion=False,
+    help="Analysis of lengths: report, histogram, suggest.", no_args_is_help=True, add_completion=False
 )
 
 SvgPath = Annotated[Path | None, typer.Option(help="Also draw a chart to this SVG file.")]

@@ -23,9 +23,7 @@ from phalanx.cli.data.options import (
 from phalanx.cli.errors import UserError
 from phalanx.cli.output import format_fields, print_json, progress
 
-app = typer.Typer(
-    name="lengths", help="Length caches: build, stats.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(help="Length caches: build, stats.", no_args_is_help=True, add_completion=False)
 
 
 @app.command()

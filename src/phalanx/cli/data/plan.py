@@ -22,12 +22,7 @@ from phalanx.cli.output import format_fields, format_table, print_json, progress
 if TYPE_CHECKING:
     from phalanx.data.plans.batch_plan import BatchPlan
 
-app = typer.Typer(
-    name="plan",
-    help="Batch plans: build, info, verify, shard.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(help="Batch plans: build, info, verify, shard.", no_args_is_help=True, add_completion=False)
 
 PlanPath = Annotated[Path, typer.Option("--plan", "-p", help="Plan: a .plan file, or the folder with it.")]
 LengthsPath = Annotated[Path, typer.Option("--lengths", "-l", help="Length cache.")]
