@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from phalanx.data import (
     BatchingConfig,
+    BatchingMode,
     BatchPlanBuilder,
     PackingConfig,
     PackingMode,
@@ -50,7 +51,7 @@ def test_a_plan_of_the_seeds_lengths():
 @pytest.mark.parametrize("mode", ["predictable", "throughput"])
 def test_a_plan_holds_the_batches_of_the_sampler(mode):
     plan = small_plan(num_epochs=2)
-    config = plan.meta.batching.model_copy(update={"mode": mode})
+    config = plan.meta.batching.model_copy(update={"mode": BatchingMode(mode)})
     plan = BatchPlanBuilder(plan.table, config).build(2)
     sampler = TokenBudgetBatchSampler.from_config(plan.table, config)
     for epoch in range(2):

@@ -45,12 +45,16 @@ class BucketStats(BucketMetrics, frozen=False, populate_by_name=True):
     bucket_max_length: ClassVar = alias("max_length")
     sample_count: ClassVar = alias("num_samples")
     padding_ratio: ClassVar = alias("padding_waste")
-    avg_length: ClassVar = alias("mean_length")
 
     @property
     def padding_tokens(self) -> int:
         """Number of padding tokens."""
         return self.padded_tokens - self.total_tokens
+
+    @property
+    def avg_length(self) -> float:
+        """Mean length of the samples in tokens. 0 if there are none."""
+        return self.total_tokens / max(self.num_samples, 1)
 
     def add_sample(self, length: int, padded_length: int | None = None) -> None:
         """Count one sample, padded to `padded_length`, or to the bucket's maximum length if it is None."""

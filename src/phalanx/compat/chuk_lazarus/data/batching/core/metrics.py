@@ -9,7 +9,7 @@ from phalanx.compat.renamed import alias
 from phalanx.data.metrics import BatchMetrics as _BatchMetrics
 
 
-class BatchShapeHistogram(BaseModel, extra="forbid", use_attribute_docstrings=True):
+class BatchShapeHistogram(BaseModel, extra="forbid"):
     """Number of batches of each shape and in each bucket."""
 
     shapes: dict[str, int] = Field(default_factory=dict)
@@ -45,7 +45,7 @@ class BatchShapeHistogram(BaseModel, extra="forbid", use_attribute_docstrings=Tr
 
 
 class BatchMetrics(_BatchMetrics, frozen=False):
-    """`phalanx.data.BatchMetrics` that the `record_` methods update, with chuk-lazarus's names."""
+    """`phalanx.data.BatchMetrics` with chuk-lazarus's names and methods that count samples and batches."""
 
     total_time_seconds: float = 0.0
     """Sum of the times that `record_time` added."""
@@ -102,6 +102,11 @@ class BatchMetrics(_BatchMetrics, frozen=False):
         """Number of samples per second. 0 if no time was recorded."""
         return self._per_second(self.num_samples)
 
+    @property
+    def skip_rate(self) -> float:
+        """Fraction of the samples that are not in any batch. 0 if there are no samples."""
+        return self.num_skipped / max(self.num_skipped + self.num_samples, 1)
+
     def _per_second(self, count: int) -> float:
         return count / self.total_time_seconds if self.total_time_seconds else 0.0
 
@@ -136,7 +141,7 @@ class BatchMetrics(_BatchMetrics, frozen=False):
                 "padded_tokens": stats.padded_tokens,
                 "efficiency": round(stats.efficiency, 4),
                 "padding_waste": round(stats.padding_waste, 4),
-                "avg_length": round(stats.mean_length, 2),
+                "avg_length": round(stats.avg_length, 2),
             }
             for bucket, stats in sorted(self.bucket_stats.items())
         ]

@@ -88,7 +88,7 @@ class MicrobatchSpec(FrozenModel):
         )
 
 
-class EpochPlan(BaseModel, extra="forbid", use_attribute_docstrings=True):
+class EpochPlan(BaseModel, extra="forbid"):
     """The batches of one epoch."""
 
     epoch: int = Field(ge=0)
@@ -193,7 +193,7 @@ class BatchPlanMeta(_plans.BatchPlanMeta):
     base_seed: ClassVar = alias("batching.seed")
 
 
-class BatchPlan(BaseModel, extra="forbid", use_attribute_docstrings=True):
+class BatchPlan(BaseModel, extra="forbid"):
     """Epochs of batches, from a builder, a file, or built by hand with `add_epoch`."""
 
     meta: BatchPlanMeta
