@@ -27,7 +27,7 @@ DatasetFiles = Annotated[
 ]
 BucketEdges = Annotated[str, typer.Option(help="Maximum length of each bucket except the last.")]
 MaxSampleLength = Annotated[
-    int, typer.Option(help="Maximum length of the last bucket. Longer samples are skipped.")
+    int, typer.Option(help="Maximum sample length in tokens. Longer samples are skipped.")
 ]
 TextField = Annotated[str, typer.Option(help="Column with the text.")]
 Split = Annotated[str | None, typer.Option(help="Split of a saved Hugging Face dataset.")]
