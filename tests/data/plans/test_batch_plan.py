@@ -12,6 +12,7 @@ from phalanx.data import (
     BatchingConfig,
     BatchingMode,
     BatchPlanBuilder,
+    BucketSpec,
     PackingConfig,
     PackingMode,
     TokenBudgetBatchSampler,
@@ -226,3 +227,11 @@ def test_resuming_at_any_batch_equals_the_uninterrupted_run(recipe):
         resumed.load_state_dict(json.loads(json.dumps(iterator.state_dict())))
         assert list(resumed) == complete[position:]
         next(iterator, None)
+
+
+@pytest.mark.parametrize(
+    "create", [BatchingConfig, lambda **settings: BucketSpec(edges=(4,), **settings)], ids=["config", "spec"]
+)
+def test_the_earlier_name_of_the_maximum_length_is_rejected_with_the_new_one(create):
+    with pytest.raises(ValueError, match="overflow_max was renamed to max_sample_length"):
+        create(overflow_max=1024)
